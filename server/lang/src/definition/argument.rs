@@ -1,18 +1,17 @@
-//! The arguments of a probe: names, the split into expression and type, and the limits that hold for all
-//! together.
+//! The arguments of a probe: names, the split into expression and type, and the limits that hold
+//! for all together.
 //!
-//! Follows kernel/trace/trace_probe.c:traceprobe_parse_probe_arg, traceprobe_parse_probe_arg_body and
-//! traceprobe_expand_meta_args, and the order of checks in kernel/trace/trace_kprobe.c.
+//! Follows kernel/trace/trace_probe.c:traceprobe_parse_probe_arg, traceprobe_parse_probe_arg_body
+//! and traceprobe_expand_meta_args, and the order of checks in kernel/trace/trace_kprobe.c.
 
 use super::Span;
-use super::ast::{Argument, BtfRoot, Fetch, FetchKind, Name, ProbeKind};
+use super::ast::{Argument, Fetch, FetchKind, Name, ProbeKind};
 use super::code::{Code, E2BIG, EINVAL};
 use super::dangerous;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::fetch::{FetchParser, NO_ARGUMENT, NOTHING, Site, bad_argument_number};
+use super::fetch::{FetchParser, NO_ARGUMENT, NOTHING, bad_argument_number};
 use super::guard;
-use super::legacy::{self, OldWord};
 use super::line::Word;
 use super::names::{self, ARGUMENT_NAME_MAX_BYTES, RESERVED_FIELDS, is_identifier};
 use super::program;
@@ -28,25 +27,19 @@ pub(super) struct Arguments {
     /// One for each word, as far as it could be read.
     pub(super) args: Vec<Argument>,
     pub(super) findings: Vec<Diagnostic>,
-    pub(super) warnings: Vec<Diagnostic>,
 }
 
 /// All arguments, with at most one finding for each.
 pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<'_>) -> Arguments {
-    let FetchParser { features, site, .. } = fetch;
+    let FetchParser { features, .. } = fetch;
     let mut out = Arguments::default();
-    let is_return_address =
-        |word: &&Word<'_>| site == Site::Return && fetch.old_word(**word) == Some(OldWord::ReturnAddress);
-    out.warnings
-        .extend(words.iter().filter(is_return_address).map(|word| legacy::return_address_note(*word)));
-    let words: Vec<_> = words.iter().filter(|word| !is_return_address(word)).copied().collect();
-    let words = words.as_slice();
     // Most definitions have no such word, and the function is not looked for then.
     let becomes_names =
         words.iter().any(|word| word.text.starts_with("$arg")) && fetch.numbers_become_names();
     let refused = function_arguments(words, &fetch, becomes_names, &mut out.findings);
     if let (Some(first), Some(last)) = (words.get(ARGS_MAX), words.last()) {
-        // 6.1 drops them in silence, 6.12 refuses without a word in error_log: see `Features::refuses_many_args`.
+        // 6.1 drops them in silence, 6.12 refuses without a word in error_log: see
+        // `Features::refuses_many_args`.
         let problem = Diagnostic::error(
             Code::TooManyArgs,
             Span::new(first.start, last.end()),
@@ -78,15 +71,14 @@ pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<
                 let problem = Diagnostic::error(Code::EventTooBig, argument.fetch.span, message);
                 out.findings.push(problem.at(Step::Argument(index, ArgumentStep::Record)));
             }
-            out.warnings.extend(old_dialect(&argument));
         }
         out.args.push(argument);
     }
     out
 }
 
-/// What kernels from 6.5 on check before any argument is read: words that start with `$arg`. Answers which
-/// were refused.
+/// What kernels from 6.5 on check before any argument is read: words that start with `$arg`.
+/// Answers which were refused.
 fn function_arguments(
     words: &[Word<'_>],
     fetch: &FetchParser<'_>,
@@ -103,7 +95,8 @@ fn function_arguments(
     for (index, word) in words.iter().enumerate() {
         let Some(rest) = word.text.strip_prefix("$arg") else { continue };
         let (number, tail) = names::leading_index(rest);
-        // What such words are is looked at before any of them is replaced (kernel/trace/trace_probe.c:argv_has_var_arg).
+        // What such words are is looked at before any of them is replaced
+        // (kernel/trace/trace_probe.c:argv_has_var_arg).
         let form = Step::VariableWord(index, VariableWordStep::Form);
         let problem = if !here {
             let message =
@@ -125,13 +118,14 @@ fn function_arguments(
             }
         } else {
             match number {
-                // Without parameters to put there, the kernel reads the word with the others, in their order.
+                // Without parameters to put there, the kernel reads the word with the others, in
+                // their order.
                 Some(_) if !becomes_names => None,
                 Some(_) if !tail.is_empty() && !tail.starts_with(':') => {
                     Some(no_variable(Code::VarTail, *word))
                 }
-                // With BTF, a number beyond the parameters is no parameter; the kernel's own check of 0 is
-                // missing.
+                // With BTF, a number beyond the parameters is no parameter; the kernel's own check
+                // of 0 is missing.
                 Some(0) => Some(bad_argument_number(*word)),
                 Some(number) if number > 2048 => Some(Diagnostic::error(
                     Code::NoBtfarg,
@@ -169,7 +163,8 @@ impl ArgumentParser<'_> {
 
     /// What stands for a word of which nothing was read.
     fn not_read(&self, word: Word<'_>) -> Argument {
-        // Kernels that look at such words first ask each of them for a function entry, and replace numbers.
+        // Kernels that look at such words first ask each of them for a function entry, and replace
+        // numbers.
         let kind = match word.text.strip_prefix("$arg").filter(|_| self.features().fprobe) {
             Some(rest) => match names::leading_index(rest) {
                 (Some(number @ 1..=2048), tail) if tail.is_empty() || tail.starts_with(':') => {
@@ -226,7 +221,8 @@ impl ArgumentParser<'_> {
         }
     }
 
-    /// The name before the `=`, and what is behind it; or that no name is written, and the one that the kernel makes is free.
+    /// The name before the `=`, and what is behind it; or that no name is written, and the one that
+    /// the kernel makes is free.
     pub(super) fn name<'w>(
         &self,
         word: Word<'w>,
@@ -234,18 +230,12 @@ impl ArgumentParser<'_> {
     ) -> Result<(Option<Name>, Word<'w>), Diagnostic> {
         let (name, body) = match word.split_once('=') {
             Some((name, body)) => (Some(check_name(name, taken)?), body),
-            None => (self.old_name(word, taken)?, word),
+            None => (None, word),
         };
         if name.is_none() {
             self.check_generated_name(word, self.fetch.argument, taken)?;
         }
         Ok((name, body))
-    }
-
-    /// A word of 2009 is its own name.
-    fn old_name(&self, word: Word<'_>, taken: &[String]) -> Result<Option<Name>, Diagnostic> {
-        let expression = word.split_once(':').map_or(word, |(expression, _)| expression);
-        self.fetch.old_word(expression).map(|_| check_name(expression, taken)).transpose()
     }
 
     pub(super) fn check_length(&self, body: Word<'_>) -> Result<(), Diagnostic> {
@@ -295,8 +285,8 @@ impl ArgumentParser<'_> {
     }
 }
 
-/// What `+0x0(+0x28(` and `)):string` add to an expression (offsets of the members differ, but have two
-/// digits).
+/// What `+0x0(+0x28(` and `)):string` add to an expression (offsets of the members differ, but have
+/// two digits).
 const DENTRY_NAME_BYTES: usize = 20;
 /// The same for one level more.
 const FILE_NAME_BYTES: usize = 27;
@@ -331,20 +321,4 @@ fn check_free(name: &str, span: Span, taken: &[String]) -> Result<(), Diagnostic
         return Ok(());
     };
     Err(Diagnostic::error(Code::UsedArgName, span, message))
-}
-
-/// A parameter may really be called `a0` or `rv`; more likely the definition is older than BTF.
-fn old_dialect(argument: &Argument) -> Option<Diagnostic> {
-    let mut fetch = &argument.fetch;
-    while let FetchKind::Deref { inner, .. } = &fetch.kind {
-        fetch = inner;
-    }
-    match &fetch.kind {
-        FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
-            let hint = legacy::modern_spelling(name)?;
-            let message = format!("`{name}` is read as the name of a parameter of the function");
-            Some(Diagnostic::warning(Code::OldDialect, fetch.span, message).with_hint(hint))
-        }
-        _ => None,
-    }
 }

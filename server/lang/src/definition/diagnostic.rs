@@ -20,7 +20,8 @@ pub enum Severity {
 pub enum RefusedBy {
     /// The kernel refuses it too.
     Kernel,
-    /// The kernel takes it, or knows no such language. Those rules are listed in `control::stricter`.
+    /// The kernel takes it, or knows no such language. Those rules are listed in
+    /// `control::stricter`.
     Kprobed,
 }
 
@@ -32,11 +33,13 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// The kernel's name for the problem, or ours where the kernel is silent.
     pub code: Code,
-    /// The errno with which the running kernel refuses this; that of the refusal alone if the kernel would take it.
+    /// The errno with which the running kernel refuses this; that of the refusal alone if the
+    /// kernel would take it.
     pub errno: i32,
     /// Who refuses it.
     pub by: RefusedBy,
-    /// Where the kernel comes to it. A warning stands where nothing is refused, so that its step means nothing.
+    /// Where the kernel comes to it. A warning stands where nothing is refused, so that its step
+    /// means nothing.
     pub step: Step,
     /// The text that it is about; the start is where the kernel's caret stands.
     pub span: Span,
@@ -95,10 +98,10 @@ impl Diagnostic {
         self
     }
 
-    /// The position that the kernel would print for this problem: a byte offset into the command as the
-    /// kernel shows it, which is the words of the line joined by single blanks
-    /// (kernel/trace/trace_probe.c:__trace_probe_log_err). The caret column of `error_log` is 11 more (two
-    /// blanks and `Command: `).
+    /// The position that the kernel would print for this problem: a byte offset into the command as
+    /// the kernel shows it, which is the words of the line joined by single blanks
+    /// (kernel/trace/trace_probe.c:__trace_probe_log_err). The caret column of `error_log` is 11
+    /// more (two blanks and `Command: `).
     pub fn kernel_position(&self, text: &str) -> usize {
         let mut joined = 0;
         let mut position = 0;
@@ -112,7 +115,8 @@ impl Diagnostic {
         position
     }
 
-    /// The message, the line it is about with `^~~~` under the span, and the hint. Ends without a newline.
+    /// The message, the line it is about with `^~~~` under the span, and the hint. Ends without a
+    /// newline.
     pub fn render_caret(&self, text: &str) -> String {
         let start = floor_char_boundary(text, self.span.start);
         let end = floor_char_boundary(text, self.span.end).max(start);
@@ -138,8 +142,8 @@ impl Diagnostic {
     }
 }
 
-/// The last character boundary at or before `at`, so that a span of another text cannot make the rendering
-/// panic.
+/// The last character boundary at or before `at`, so that a span of another text cannot make the
+/// rendering panic.
 fn floor_char_boundary(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {

@@ -1,28 +1,30 @@
 //! The expression of an argument: text to syntax tree.
 //!
-//! Follows kernel/trace/trace_probe.c:parse_probe_arg and parse_probe_vars (5.15, 6.12, 7.3): the same forms
-//! in the same order, so that the first problem is the kernel's. An expression that cannot be read to its end
-//! leaves what was read before ([`Unread`]), since the kernel looks names up as it reads. Whether a form is
-//! usable with a type, and whether it fits the fetch program, is decided in `program`.
+//! Follows kernel/trace/trace_probe.c:parse_probe_arg and parse_probe_vars (5.15, 6.12, 7.3): the
+//! same forms in the same order, so that the first problem is the kernel's. An expression that
+//! cannot be read to its end leaves what was read before ([`Unread`]), since the kernel looks names
+//! up as it reads. Whether a form is usable with a type, and whether it fits the fetch program, is
+//! decided in `program`.
 
 use super::Span;
 use super::ast::{BtfMember, BtfRoot, Fetch, FetchKind, MemoryAddress, Register};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::legacy::{self, BareWords, OldWord, Parameters};
 use super::line::Word;
 use super::names::is_identifier;
 use super::number;
+use super::parameters::Parameters;
 use super::step::{PartStep, Step};
 
 /// Highest N of `$stackN` and `$argN`: words of a kernel stack of 16 KiB (`PARAM_MAX_STACK`).
-const STACK_WORDS: u32 = 2048;
+pub(super) const STACK_WORDS: u32 = 2048;
 
 /// What the kernel's parser knows about the place (its `TPARG_FL_FENTRY` and `TPARG_FL_RETURN`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Site {
-    /// An entry probe at a symbol. Whether it is a function entry is for later: see `entry_requirement`.
+    /// An entry probe at a symbol. Whether it is a function entry is for later: see
+    /// `entry_requirement`.
     Entry,
     /// A return probe at a symbol.
     Return,
@@ -37,19 +39,16 @@ pub(super) struct FetchParser<'f> {
     pub(super) argument: usize,
     pub(super) features: &'f Features,
     pub(super) site: Site,
-    /// What bare words mean.
-    pub(super) bare: BareWords,
     /// Which parameters the function has, as far as that is known.
     pub(super) parameters: &'f dyn Parameters,
-    /// The place is not the start of a symbol.
-    pub(super) inside: bool,
     /// Module and function that the place names.
     pub(super) function: Option<(Option<&'f str>, &'f str)>,
 }
 
 /// What stands for an expression of which nothing was read: it asks nothing of place and types.
 pub(super) const NOTHING: FetchKind = FetchKind::Immediate(0);
-/// What stands for an argument of the function that cannot be read: it asks for a function entry, and no argument has this number.
+/// What stands for an argument of the function that cannot be read: it asks for a function entry,
+/// and no argument has this number.
 pub(super) const NO_ARGUMENT: FetchKind = FetchKind::Argument(0);
 
 /// An expression that cannot be read to its end.
@@ -75,8 +74,8 @@ type Parsed = Result<FetchKind, Box<Unread>>;
 impl FetchParser<'_> {
     /// One expression; `depth` dereferences are around it.
     ///
-    /// Recursion is bounded: the caller limits the length of the text to that of an expression, at most 255
-    /// bytes.
+    /// Recursion is bounded: the caller limits the length of the text to that of an expression, at
+    /// most 255 bytes.
     pub(super) fn parse(&self, word: Word<'_>, depth: usize) -> (Fetch, Option<Diagnostic>) {
         let (kind, finding) = match self.kind(word, depth) {
             Ok(kind) => (kind, None),
@@ -245,50 +244,14 @@ impl FetchParser<'_> {
         }
     }
 
-    /// Whether the kernel puts the names of parameters in the place of words that are a plain `$argN`.
+    /// Whether the kernel puts the names of parameters in the place of words that are a plain
+    /// `$argN`.
     pub(super) fn numbers_become_names(&self) -> bool {
         let found = || self.function.and_then(|(module, name)| self.parameters.found_by_kernel(module, name));
         self.features.btf_args && found().unwrap_or(true)
     }
 
-    /// The word of 2009 that `word` is read as, if it is.
-    pub(super) fn old_word(&self, word: Word<'_>) -> Option<OldWord> {
-        let old = match self.bare {
-            BareWords::Kernel => false,
-            BareWords::OldWhereFree => OldWord::named(word.text).is_some() && !self.is_parameter(word),
-            BareWords::Old => true,
-        };
-        OldWord::named(word.text).filter(|_| old)
-    }
-
-    /// Whether `word` can be the name of a parameter: only where the function is known not to have it, or where no kernel takes names,
-    /// it cannot.
-    fn is_parameter(&self, word: Word<'_>) -> bool {
-        let known = self.function.and_then(|(module, name)| self.parameters.has(module, name, word.text));
-        self.arguments_here() && known.unwrap_or(self.features.btf_args)
-    }
-
-    fn old(&self, old: OldWord, word: Word<'_>) -> Parsed {
-        match old {
-            OldWord::Stack => Ok(FetchKind::Stack),
-            OldWord::StackNth => Ok(stack(word, &word.text[1..])?),
-            OldWord::Retval => self.retval(word, ""),
-            OldWord::ReturnAddress => {
-                Err(legacy::misplaced_return_address(word, self.site == Site::Return).into())
-            }
-            OldWord::Argument(index) if self.inside && self.site != Site::Return => {
-                legacy::argument_location(index)
-                    .filter(|_| index < STACK_WORDS)
-                    .ok_or_else(|| bad_argument_number(word).into())
-            }
-            OldWord::Argument(index) => self.argument(word, &u64::from(index).saturating_add(1).to_string()),
-        }
-    }
-
     fn btf(&self, word: Word<'_>) -> Parsed {
-        if let Some(old) = self.old_word(word) {
-            return self.old(old, word);
-        }
         if !self.features.fprobe && !self.features.own_types {
             return Err(bad_fetch(word).into());
         }
@@ -303,7 +266,7 @@ impl FetchParser<'_> {
                 "this kernel does not know parameter names"
             };
             let problem = Diagnostic::error(Code::NosupBtfarg, word.span(), message);
-            return Err(with_dialect_hint(word, problem).at(self.part(word, PartStep::Possible)).into());
+            return Err(problem.at(self.part(word, PartStep::Possible)).into());
         }
         let length = match word.text.find(['.', '-']) {
             Some(at) if self.features.names_members() => at,
@@ -321,8 +284,9 @@ impl FetchParser<'_> {
         Err(after(path, problem.at(self.part(word, PartStep::LookUp))))
     }
 
-    /// `->member.member->member` behind a root, from the first separator on. The kernel splits at the next separator before it looks up
-    /// what stands in front of it (kernel/trace/trace_probe.c:parse_btf_arg, parse_btf_field, split_next_field).
+    /// `->member.member->member` behind a root, from the first separator on. The kernel splits at
+    /// the next separator before it looks up what stands in front of it
+    /// (kernel/trace/trace_probe.c:parse_btf_arg, parse_btf_field, split_next_field).
     fn path(&self, word: Word<'_>, root: BtfRoot, path: Word<'_>, structure: &str) -> Parsed {
         let mut members = Vec::new();
         // What the kernel is about to look up.
@@ -412,7 +376,8 @@ fn memory(word: Word<'_>) -> Simple {
         ));
     }
     let (symbol, offset) = rest.split_at(rest.find(['+', '-']).unwrap_or(rest.len()));
-    // Whether there can be such a symbol is asked when the probe is registered: see `ProbeDefinition::registration_problem`.
+    // Whether there can be such a symbol is asked when the probe is registered: see
+    // `ProbeDefinition::registration_problem`.
     Ok(FetchKind::Memory(match number::signed(offset) {
         Some(offset) => MemoryAddress::Symbol { symbol: symbol.to_owned(), offset },
         None => MemoryAddress::Symbol { symbol: rest.to_owned(), offset: 0 },
@@ -463,14 +428,7 @@ fn bad_fetch(word: Word<'_>) -> Diagnostic {
     } else {
         format!("`{}` is not an expression", word.text)
     };
-    with_dialect_hint(word, Diagnostic::error(Code::BadFetchArg, word.span(), message))
-}
-
-fn with_dialect_hint(word: Word<'_>, problem: Diagnostic) -> Diagnostic {
-    match legacy::modern_spelling(word.text) {
-        Some(hint) => problem.with_hint(hint),
-        None => problem,
-    }
+    Diagnostic::error(Code::BadFetchArg, word.span(), message)
 }
 
 fn unsupported(word: Word<'_>, what: &str) -> Diagnostic {

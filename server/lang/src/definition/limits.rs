@@ -1,7 +1,9 @@
-//! The kernel's limits for a line that the user did not write: one from another dialect, or one in which offsets stand for names.
+//! The kernel's limits for a line that the user did not write: one in which offsets stand for
+//! names.
 //!
-//! An expression can become longer than the kernel takes, a name can be a reserved one. Owns the question for a tree, with the checks
-//! that the parser makes of a text, and shows each problem at what the user wrote. Never reads a text.
+//! An expression can become longer than the kernel takes, a name can be a reserved one. Owns the
+//! question for a tree, with the checks that the parser makes of a text, and shows each problem at
+//! what the user wrote. Never reads a text.
 
 use super::Span;
 use super::argument::{ARGS_MAX, ArgumentParser};
@@ -11,14 +13,14 @@ use super::dangerous;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::fetch::{FetchParser, Site};
-use super::legacy::{BareWords, UnknownParameters};
 use super::line::{LINE_MAX_BYTES, Word, line_too_long};
 use super::names::kernel_argument_name;
+use super::parameters::UnknownParameters;
 use super::parse::{check_event, check_group};
 use super::step::{ArgumentStep, Step};
 
-/// What the kernel would mind about the canonical line of `definition`, each at the part of the user's text that it comes from, in the order
-/// of the kernel's steps.
+/// What the kernel would mind about the canonical line of `definition`, each at the part of the
+/// user's text that it comes from, in the order of the kernel's steps.
 pub fn exceeded_limits(definition: &ProbeDefinition, features: &Features) -> Vec<Diagnostic> {
     let group = definition.group.as_ref().map_or("kprobes", |group| &group.text);
     let event =
@@ -54,8 +56,7 @@ fn of_arguments(definition: &ProbeDefinition, features: &Features) -> Vec<Diagno
         }
     };
     let parameters = &UnknownParameters;
-    let bare = BareWords::Kernel;
-    let fetch = FetchParser { argument: 0, features, site, bare, parameters, inside: false, function };
+    let fetch = FetchParser { argument: 0, features, site, parameters, function };
     let becomes_names = features.btf_args;
     let mut found = Vec::new();
     let mut taken: Vec<String> = Vec::new();

@@ -1,7 +1,7 @@
 //! The lexer: from a text to the words of its single definition.
 //!
-//! Follows kernel/trace/trace.c:trace_parse_run_command (lines, comments, length) and lib/argv_split.c
-//! (words). It knows nothing about what a word means.
+//! Follows kernel/trace/trace.c:trace_parse_run_command (lines, comments, length) and
+//! lib/argv_split.c (words). It knows nothing about what a word means.
 
 use super::Span;
 use super::code::Code;
@@ -61,7 +61,8 @@ fn words_of(line: Word<'_>) -> impl Iterator<Item = Word<'_>> {
     })
 }
 
-/// Each line up to its comment. A `#` cuts the line wherever it stands, even inside an immediate string.
+/// Each line up to its comment. A `#` cuts the line wherever it stands, even inside an immediate
+/// string.
 fn lines(text: &str) -> impl Iterator<Item = Word<'_>> {
     let mut start = 0;
     text.split('\n').map(move |line| {
@@ -71,8 +72,8 @@ fn lines(text: &str) -> impl Iterator<Item = Word<'_>> {
     })
 }
 
-/// The words of the only definition in `text`, or why there is not exactly one that could be sent to the
-/// kernel.
+/// The words of the only definition in `text`, or why there is not exactly one that could be sent
+/// to the kernel.
 pub(super) fn single(text: &str) -> Result<Vec<Word<'_>>, Diagnostic> {
     let mut found: Option<Vec<Word<'_>>> = None;
     for line in lines(text) {
@@ -106,8 +107,8 @@ fn check_line(text: &str, line: Word<'_>, first: usize) -> Result<(), Diagnostic
     if whole.len() > LINE_MAX_BYTES {
         return Err(line_too_long(Span::new(first, line.end()), whole.len()));
     }
-    // A NUL ends the kernel's copy of the text, and its `isspace` follows Latin-1, where the byte 0xa0 is a
-    // blank that would cut a UTF-8 character (and the word) in two.
+    // A NUL ends the kernel's copy of the text, and its `isspace` follows Latin-1, where the byte
+    // 0xa0 is a blank that would cut a UTF-8 character (and the word) in two.
     let bad = |c: char| c == '\0' || c.encode_utf8(&mut [0; 4]).as_bytes().contains(&0xa0);
     match line.text.char_indices().find(|(_, c)| bad(*c)) {
         Some((at, c)) => Err(Diagnostic::error(

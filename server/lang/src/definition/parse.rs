@@ -11,10 +11,10 @@ use super::code::{Code, EINVAL, ENOENT};
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::fetch::{FetchParser, Site};
-use super::legacy::{BareWords, Parameters, UnknownParameters};
 use super::line::{self, Word};
 use super::names::{EVENT_NAME_MAX_BYTES, is_group_name, is_identifier};
 use super::number;
+use super::parameters::Parameters;
 use super::step::Step;
 
 /// Most instances of a return probe (`KRETPROBE_MAXACTIVE_MAX`).
@@ -24,18 +24,10 @@ const EVENT_CONTROL_FILES: [&str; 3] = ["enable", "filter", "format"];
 /// Files of the `events` directory.
 const GROUP_CONTROL_FILES: [&str; 3] = ["enable", "header_event", "header_page"];
 
-/// Reads the only definition in `text` as the kernel that `features` describes would.
-///
-/// What the kernel's parser refuses is refused with its code and its position; the first problem is the one
-/// that the kernel reports, others follow. Whether the place exists and can be probed is for others to say:
-/// see [`ProbeDefinition::entry_requirement`] for what the parser must know about it.
-pub fn parse(text: &str, features: &Features) -> Result<Definition, Vec<Diagnostic>> {
-    parse_with(text, features, BareWords::Kernel, &UnknownParameters).into_result()
-}
-
 /// What was read of a text.
 pub(super) struct Parsed {
-    /// The definition with everything that could be read; absent if not even the place of a probe could.
+    /// The definition with everything that could be read; absent if not even the place of a probe
+    /// could.
     pub(super) tree: Option<Definition>,
     /// What is wrong, in the order of the kernel's steps.
     pub(super) findings: Vec<Diagnostic>,
@@ -47,35 +39,29 @@ impl From<Diagnostic> for Parsed {
     }
 }
 
-impl Parsed {
-    /// The definition if nothing is wrong with it.
-    fn into_result(self) -> Result<Definition, Vec<Diagnostic>> {
-        match self.tree {
-            Some(tree) if self.findings.is_empty() => Ok(tree),
-            _ => Err(self.findings),
-        }
+/// Reads the words of the only definition in `text` as the kernel that `features` describes would.
+pub(super) fn read(text: &str, features: &Features, parameters: &dyn Parameters) -> Parsed {
+    match line::single(text) {
+        Ok(words) => read_words(text, &words, features, parameters),
+        Err(finding) => finding.into(),
     }
 }
 
-/// The same with another meaning of bare words, and with what is known of the function's parameters.
-pub(super) fn parse_with(
+/// The same where its words are known.
+pub(super) fn read_words(
     text: &str,
+    words: &[Word<'_>],
     features: &Features,
-    bare: BareWords,
     parameters: &dyn Parameters,
 ) -> Parsed {
-    let words = match line::single(text) {
-        Ok(words) => words,
-        Err(finding) => return finding.into(),
-    };
     let (Some(first), Some(last)) = (words.first().copied(), words.last().copied()) else {
         return Diagnostic::error(Code::NoDefinition, Span::point(0), "no definition in this text").into();
     };
     let span = Span::new(first.start, last.end());
     match first.text.as_bytes().first() {
-        Some(b'p') => probe(&words, ProbeKind::Entry, span, features, bare, parameters),
-        Some(b'r') => probe(&words, ProbeKind::Return, span, features, bare, parameters),
-        Some(b'-') => match delete(text, &words, span) {
+        Some(b'p') => probe(words, ProbeKind::Entry, span, features, parameters),
+        Some(b'r') => probe(words, ProbeKind::Return, span, features, parameters),
+        Some(b'-') => match delete(text, words, span) {
             Ok(delete) => Parsed { tree: Some(Definition::Delete(delete)), findings: Vec::new() },
             Err(finding) => finding.into(),
         },
@@ -102,7 +88,6 @@ fn probe(
     kind: ProbeKind,
     span: Span,
     features: &Features,
-    bare: BareWords,
     parameters: &dyn Parameters,
 ) -> Parsed {
     let (Some(head), Some(place_word)) = (words.first().copied(), words.get(1).copied()) else {
@@ -115,7 +100,7 @@ fn probe(
     };
     let maxactive = findings.keep(Step::Maxactive, maxactive(prefix, kind, features)).flatten();
     let place = findings.keep(Step::Place, place(place_word, features));
-    let kind = if place_word.text.ends_with("%return") { ProbeKind::Return } else { kind };
+    let kind = kind_at(place_word, kind);
     let (group, event) = match names_word {
         Some(word) => event_name(word, features, &mut findings),
         None => (None, None),
@@ -125,22 +110,40 @@ fn probe(
         (_, ProbeKind::Entry) => Site::Entry,
         (_, ProbeKind::Return) => Site::Return,
     };
-    let inside = !matches!(place, Some(Place::Symbol { offset: 0, .. }));
     let function = match &place {
         Some(Place::Symbol { module, symbol, .. }) => Some((module.as_deref(), symbol.as_str())),
         _ => None,
     };
-    let fetch = FetchParser { argument: 0, features, site, bare, parameters, inside, function };
+    let fetch = FetchParser { argument: 0, features, site, parameters, function };
     let arguments = argument::parse_all(words.get(2..).unwrap_or_default(), kind, fetch);
     let Findings(mut findings) = findings;
     findings.extend(arguments.findings);
     findings.sort_by_key(|finding| finding.step);
     let args = arguments.args;
-    let warnings = arguments.warnings;
+    let warnings = Vec::new();
     let tree = place.map(|place| {
         Definition::Probe(ProbeDefinition { kind, maxactive, group, event, place, args, warnings, span })
     });
     Parsed { tree, findings }
+}
+
+/// Kind and place of a probe as far as they can be read, for those who rewrite its arguments;
+/// absent for what is no probe.
+pub(super) fn place_of(
+    head: Word<'_>,
+    place_word: Word<'_>,
+    features: &Features,
+) -> Option<(ProbeKind, Option<Place>)> {
+    let kind = match head.text.as_bytes().first() {
+        Some(b'p') => ProbeKind::Entry,
+        Some(b'r') => ProbeKind::Return,
+        _ => return None,
+    };
+    Some((kind_at(place_word, kind), place(place_word, features).ok()))
+}
+
+fn kind_at(place_word: Word<'_>, kind: ProbeKind) -> ProbeKind {
+    if place_word.text.ends_with("%return") { ProbeKind::Return } else { kind }
 }
 
 /// What was found so far.
@@ -148,7 +151,8 @@ fn probe(
 struct Findings(Vec<Diagnostic>);
 
 impl Findings {
-    /// What was read; what is wrong with it is kept, at the step of the kernel at which it was read.
+    /// What was read; what is wrong with it is kept, at the step of the kernel at which it was
+    /// read.
     fn keep<T>(&mut self, step: Step, result: Result<T, Diagnostic>) -> Option<T> {
         result.map_err(|problem| self.0.push(problem.at(step))).ok()
     }
@@ -224,10 +228,12 @@ fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
         let message = "the kernel would wait without end for a module without a name";
         return Err(Diagnostic::error(Code::NoModuleName, word.span(), message));
     }
-    // Kernels that do not look for the symbol while they read find out when they register the probe.
+    // Kernels that do not look for the symbol while they read find out when they register the
+    // probe.
     let errno = if features.retprobe_args { EINVAL } else { ENOENT };
     let bad = |message: String| Diagnostic::error(Code::BadProbeAddr, word.span(), message).with_errno(errno);
-    // `MODULE:` is a place: the kernel looks for a function without a name there, once the module is loaded.
+    // `MODULE:` is a place: the kernel looks for a function without a name there, once the module
+    // is loaded.
     let is_readable =
         module.map_or(readable(name), |module| readable(module) && (name.is_empty() || readable(name)));
     if !is_readable {
@@ -301,7 +307,8 @@ pub(super) fn check_event(word: Word<'_>) -> Result<Name, Diagnostic> {
     Ok(name(word))
 }
 
-/// `-:[GRP/][EVENT] [PLACE [ARG...]]`. The kernel compares names without judging them, and logs no problem.
+/// `-:[GRP/][EVENT] [PLACE [ARG...]]`. The kernel compares names without judging them, and logs no
+/// problem.
 fn delete(text: &str, words: &[Word<'_>], span: Span) -> Result<DeleteDefinition, Diagnostic> {
     let Some((head, location)) = words.split_first() else {
         return Err(Diagnostic::error(Code::NoDefinition, Span::point(0), "no definition in this text"));

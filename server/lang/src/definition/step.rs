@@ -1,26 +1,30 @@
 //! The steps in which a kernel takes a definition, in its order.
 //!
-//! Owns that order. Every finding carries the step at which the running kernel comes to it, whoever has found it: the parser, the types of
-//! the kernel, or a rule about places. The verdict is the finding with the lowest step. Steps are values to compare: this module finds
-//! nothing by itself.
+//! Owns that order. Every finding carries the step at which the running kernel comes to it, whoever
+//! has found it: the parser, the types of the kernel, or a rule about places. The verdict is the
+//! finding with the lowest step. Steps are values to compare: this module finds nothing by itself.
 //!
-//! Follows kernel/trace/trace_kprobe.c:trace_kprobe_create_internal and what it calls. Where kernels differ, whoever makes a finding chooses
-//! the step by what the running kernel does: a symbol, for example, is looked up before or after the question for a function entry, or only
+//! Follows kernel/trace/trace_kprobe.c:trace_kprobe_create_internal and what it calls. Where
+//! kernels differ, whoever makes a finding chooses the step by what the running kernel does: a
+//! symbol, for example, is looked up before or after the question for a function entry, or only
 //! when the probe is registered.
 
 /// A step of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
-    /// The text as a line of the language: lines, characters, the letter (kernel/trace/trace.c:trace_parse_run_command). Also everything
-    /// about a text of another language than the kernel's.
+    /// The text as a line of the language: lines, characters, the letter
+    /// (kernel/trace/trace.c:trace_parse_run_command). Also everything about a text of another
+    /// language than the kernel's.
     Line,
     /// The number behind the letter.
     Maxactive,
     /// The text of the place.
     Place,
-    /// The symbol of the place, where it is looked up before anything else (validate_probe_symbol, 6.8).
+    /// The symbol of the place, where it is looked up before anything else (validate_probe_symbol,
+    /// 6.8).
     SymbolFirst,
-    /// Whether a return probe is at the entry of a function (kernel/kprobes.c:kprobe_on_func_entry).
+    /// Whether a return probe is at the entry of a function
+    /// (kernel/kprobes.c:kprobe_on_func_entry).
     Entry,
     /// The symbol of the place, where it is looked up after that.
     SymbolThen,
@@ -28,7 +32,8 @@ pub enum Step {
     Group,
     /// The name of the event.
     Event,
-    /// Whether the word of this index, which starts with `$arg`, may be there, and what it is (argv_has_var_arg, 6.5).
+    /// Whether the word of this index, which starts with `$arg`, may be there, and what it is
+    /// (argv_has_var_arg, 6.5).
     VariableWord(usize, VariableWordStep),
     /// The word of this index becomes the names of parameters (traceprobe_expand_meta_args, 6.5).
     Expansion(usize),
@@ -64,7 +69,8 @@ pub enum ArgumentStep {
     Length,
     /// The text of its type.
     Type,
-    /// The expression, which is read from left to right: the part that begins at this byte of the text.
+    /// The expression, which is read from left to right: the part that begins at this byte of the
+    /// text.
     Expression(usize, PartStep),
     /// Whether type and expression fit.
     Fit,
@@ -74,7 +80,8 @@ pub enum ArgumentStep {
     Record,
 }
 
-/// What the kernel asks about one part of an expression: a variable, an offset, a parameter or a member.
+/// What the kernel asks about one part of an expression: a variable, an offset, a parameter or a
+/// member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PartStep {
     /// Whether there can be such a part: at this place, or behind a value of this type.

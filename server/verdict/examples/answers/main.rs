@@ -1,7 +1,8 @@
 //! Answers to generated definitions, to compare those of two commits.
 //!
-//! Prints what the checker says of ten thousand lines on the stored kernels: the same lines in every run. Save what one commit prints, and
-//! compare it with what the next one prints: a line whose answer differs has a reason, or is a mistake.
+//! Prints what the checker says of ten thousand lines on the stored kernels: the same lines in
+//! every run. Save what one commit prints, and compare it with what the next one prints: a line
+//! whose answer differs has a reason, or is a mistake.
 //!
 //! ```text
 //! cargo run -p kprobed-verdict --example answers > before.txt

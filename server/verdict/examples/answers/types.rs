@@ -1,4 +1,5 @@
-//! Types for the stored kernels, whose own were not stored: prototypes of a few shapes, given to functions in their order.
+//! Types for the stored kernels, whose own were not stored: prototypes of a few shapes, given to
+//! functions in their order.
 
 use kprobed_host::kernel::btf::{Btf, TypeId};
 use kprobed_host::samples::BtfWriter;

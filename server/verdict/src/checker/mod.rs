@@ -1,7 +1,7 @@
 //! From the text of a definition to a verdict, without a write to the kernel.
 //!
-//! Owns the order in which parser, types and rules are asked, and the line that a definition becomes. Never changes anything, and keeps no
-//! names: [`NamesInUse`] answers for those.
+//! Owns the order in which parser, types and rules are asked, and the line that a definition
+//! becomes. Never changes anything, and keeps no names: [`NamesInUse`] answers for those.
 
 mod change;
 mod error;
@@ -49,7 +49,8 @@ pub struct KernelLine {
     pub event: String,
 }
 
-/// The group of probes without one: the kernel's own default (kernel/trace/trace_kprobe.c, `KPROBE_EVENT_SYSTEM`).
+/// The group of probes without one: the kernel's own default (kernel/trace/trace_kprobe.c,
+/// `KPROBE_EVENT_SYSTEM`).
 const DEFAULT_GROUP: &str = "kprobes";
 
 impl Checker {
@@ -139,8 +140,8 @@ impl Checker {
     /// Judges a definition.
     ///
     /// # Errors
-    /// [`CheckError::Definition`] when the text is no definition, [`CheckError::Facts`] when the kernel hides too much,
-    /// [`CheckError::NoKprobeEvents`] when it cannot have probes.
+    /// [`CheckError::Definition`] when the text is no definition, [`CheckError::Facts`] when the
+    /// kernel hides too much, [`CheckError::NoKprobeEvents`] when it cannot have probes.
     pub fn check(&self, text: &str) -> Result<CheckOutcome, CheckError> {
         self.check_with(text, &mut self.recent_facts())
     }
@@ -167,7 +168,8 @@ impl Checker {
         }
     }
 
-    /// Judges what was read of a text: `unread` is what is wrong with the text itself. The verdict is what the kernel comes to first.
+    /// Judges what was read of a text: `unread` is what is wrong with the text itself. The verdict
+    /// is what the kernel comes to first.
     fn judge(
         &self,
         written: ProbeDefinition,
@@ -220,8 +222,8 @@ impl Checker {
         KernelLine { text, canonical, group, event }
     }
 
-    /// The line for the kernel with the name as it is written; otherwise with the one that the kernel would choose, or the first that begins
-    /// with it and is neither taken nor claimed.
+    /// The line for the kernel with the name as it is written; otherwise with the one that the
+    /// kernel would choose, or the first that begins with it and is neither taken nor claimed.
     pub fn new_line(&self, definition: &ProbeDefinition, claimed: &HashSet<ProbeName>) -> KernelLine {
         let event = match (&definition.event, &self.names) {
             (Some(event), _) => event.text.clone(),
@@ -239,7 +241,8 @@ impl Checker {
         Preview { name: [&group, "/", &event].concat(), canonical, kernel_definition: text }
     }
 
-    /// What there is against the name of a definition that was checked: none against one that is still to be chosen.
+    /// What there is against the name of a definition that was checked: none against one that is
+    /// still to be chosen.
     pub fn taken(&self, outcome: &CheckOutcome) -> Option<Taken> {
         let definition = &outcome.definition;
         let event = definition.event.as_ref()?;
@@ -250,7 +253,8 @@ impl Checker {
     /// The probes of this daemon that a line deletes.
     ///
     /// # Errors
-    /// [`CheckError::Definition`] with what the kernel would say, or why this daemon does not ask it.
+    /// [`CheckError::Definition`] with what the kernel would say, or why this daemon does not ask
+    /// it.
     pub fn deleted_by(&self, text: &str, delete: &DeleteDefinition) -> Result<Vec<ProbeName>, CheckError> {
         let named = self.names.as_ref().map_or(Ok(Vec::new()), |names| names.deleted_by(delete));
         named.map_err(|problem| CheckError::of(text, vec![problem]))
@@ -282,7 +286,8 @@ pub struct Preview {
     pub name: String,
     /// The definition as one line of the kernel's language.
     pub canonical: String,
-    /// The same with the hidden arguments that tell faults from values: what is written to the kernel.
+    /// The same with the hidden arguments that tell faults from values: what is written to the
+    /// kernel.
     pub kernel_definition: String,
 }
 

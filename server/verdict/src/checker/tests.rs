@@ -1,4 +1,5 @@
-//! The verdict is what the kernel comes to first, whoever finds it: the parser, the types or a rule.
+//! The verdict is what the kernel comes to first, whoever finds it: the parser, the types or a
+//! rule.
 
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use kprobed_lang::definition::{Features, Step};
 use super::{Against, CheckError, Checker};
 use crate::validate::tests::typed::{NATIVE, OTHER, kernel};
 
-/// Code and position of the verdict on a text in which `^` marks the position, and how many of its own mistakes are shown beside.
+/// Code and position of the verdict on a text in which `^` marks the position, and how many of its
+/// own mistakes are shown beside.
 fn verdict(readme: &str, marked: &str) -> (String, usize, usize) {
     let kernel = kernel(readme);
     let checker = Checker::new(kernel.features.clone(), Arc::new(FactsCache::new(kernel.paths.clone())));

@@ -1,4 +1,5 @@
-//! Functions as places for probes: which there are, which a place means, and how to name each without doubt.
+//! Functions as places for probes: which there are, which a place means, and how to name each
+//! without doubt.
 //!
 //! Never says whether a probe in one would work: that depends on the place in it.
 
@@ -101,7 +102,8 @@ pub fn similar_names<'a>(name: &'a str, facts: &'a KernelFacts) -> Vec<&'a str> 
     spelling::similar(name, facts)
 }
 
-/// Marks the padding in front of a function, which no one means (arch/x86/include/asm/linkage.h, since 6.2).
+/// Marks the padding in front of a function, which no one means (arch/x86/include/asm/linkage.h,
+/// since 6.2).
 const PADDING_PREFIX: &str = "__pfx_";
 
 /// What kallsyms shows as the module of BPF programs, which cannot be asked for by name.
@@ -132,8 +134,8 @@ fn function(symbol: Symbol<'_>, facts: &KernelFacts) -> Function {
     }
 }
 
-/// How to name one of the functions of a name: a module's by its module, the kernel's own by its distance from the beginning of the text,
-/// which stays true until the next kernel.
+/// How to name one of the functions of a name: a module's by its module, the kernel's own by its
+/// distance from the beginning of the text, which stays true until the next kernel.
 fn place(symbol: Symbol<'_>, named: &[Symbol<'_>], facts: &KernelFacts) -> Option<String> {
     let alone = named.iter().filter(|other| other.module == symbol.module).count() <= 1;
     match symbol.module {

@@ -1,8 +1,9 @@
 //! Whether the running kernel would take a probe, from facts alone.
 //!
-//! Owns the way from the place of a definition to a verdict: the symbol, then the table of rules (`rules`). The verdict is the kernel's,
-//! errno included, with the step at which the kernel comes to it; what this daemon itself minds about a place that the kernel takes is an
-//! objection beside it. Never writes anything, to the kernel or elsewhere.
+//! Owns the way from the place of a definition to a verdict: the symbol, then the table of rules
+//! (`rules`). The verdict is the kernel's, errno included, with the step at which the kernel comes
+//! to it; what this daemon itself minds about a place that the kernel takes is an objection beside
+//! it. Never writes anything, to the kernel or elsewhere.
 
 mod boot;
 mod case;
@@ -92,8 +93,8 @@ pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
     }
 }
 
-/// How a probe that a report accepts would be armed in the end: a breakpoint is told apart from one that the kernel is expected to replace
-/// by a jump. Costs the decoding of a function.
+/// How a probe that a report accepts would be armed in the end: a breakpoint is told apart from one
+/// that the kernel is expected to replace by a jump. Costs the decoding of a function.
 pub fn predicted_arming(
     definition: &ProbeDefinition,
     report: &Report,
@@ -112,8 +113,9 @@ pub fn predicted_arming(
     Some(if jump { Arming::Optimised } else { Arming::Breakpoint })
 }
 
-/// What the kernel asks while it still reads the definition (kernel/trace/trace_kprobe.c:__trace_kprobe_create), and about the symbol when
-/// it has read all of it.
+/// What the kernel asks while it still reads the definition
+/// (kernel/trace/trace_kprobe.c:__trace_kprobe_create), and about the symbol when it has read all
+/// of it.
 fn before_registration(
     looked: &Looked<'_>,
     definition: &ProbeDefinition,

@@ -165,8 +165,9 @@ impl Refusal {
         self
     }
 
-    /// What the kernel would write to `error_log` (kernel/trace/trace_kprobe.c:__trace_kprobe_create): it has a code of its own for few
-    /// of the rules, and one for all others.
+    /// What the kernel would write to `error_log`
+    /// (kernel/trace/trace_kprobe.c:__trace_kprobe_create): it has a code of its own for few of the
+    /// rules, and one for all others.
     pub fn kernel_code(&self) -> &'static str {
         match (self.rule, self.errno) {
             (Rule::UnknownSymbol | Rule::AmbiguousSymbol | Rule::NotFunctionEntry, _) => self.rule.name(),

@@ -1,8 +1,9 @@
 //! The rules of the kernel about the place of a probe.
 //!
-//! Owns the table of them, in the order in which the kernel applies them when it registers a probe, and what each says. A rule is asked
-//! about one offset of one function. The symbol is looked up before (`symbol`), and what the kernel takes although nobody means it is
-//! judged behind (`landing`).
+//! Owns the table of them, in the order in which the kernel applies them when it registers a probe,
+//! and what each says. A rule is asked about one offset of one function. The symbol is looked up
+//! before (`symbol`), and what the kernel takes although nobody means it is judged behind
+//! (`landing`).
 
 use nix::errno::Errno;
 
@@ -21,14 +22,16 @@ type Check = fn(&Case<'_>, u64) -> Result<(), Refusal>;
 enum LooksAt {
     /// The address.
     Address,
-    /// Whether an instruction begins there. Not asked, like the next one, where ftrace or a probe that is there replaces it already.
+    /// Whether an instruction begins there. Not asked, like the next one, where ftrace or a probe
+    /// that is there replaces it already.
     Boundary,
     /// The instruction.
     Instruction,
 }
 
-/// Every rule with its source, in the order of the kernel: kernel/trace/trace_kprobe.c:__register_trace_kprobe,
-/// kernel/kprobes.c:register_kretprobe, check_kprobe_address_safe, then arch/x86/kernel/kprobes/core.c:arch_prepare_kprobe.
+/// Every rule with its source, in the order of the kernel:
+/// kernel/trace/trace_kprobe.c:__register_trace_kprobe, kernel/kprobes.c:register_kretprobe,
+/// check_kprobe_address_safe, then arch/x86/kernel/kprobes/core.c:arch_prepare_kprobe.
 const RULES: [(&str, LooksAt, Check); 12] = [
     ("kernel/trace/trace_kprobe.c:within_notrace_func", LooksAt::Address, traceable),
     ("kernel/trace/trace_probe.c:traceprobe_update_arg", LooksAt::Address, memory_symbols::check),
@@ -66,8 +69,9 @@ fn judge_unless(case: &Case<'_>, offset: u64, known: Option<LooksAt>) -> Result<
     Ok(())
 }
 
-/// Whether no instruction is to be replaced: ftrace, or a probe that is already there, does it. Otherwise the kernel looks at the
-/// instruction (arch/x86/kernel/kprobes/core.c:arch_prepare_kprobe).
+/// Whether no instruction is to be replaced: ftrace, or a probe that is already there, does it.
+/// Otherwise the kernel looks at the instruction
+/// (arch/x86/kernel/kprobes/core.c:arch_prepare_kprobe).
 fn replaces_nothing(case: &Case<'_>, offset: u64) -> bool {
     let address = case.address_of(offset);
     case.facts.traceable.is_site(address) || case.facts.armed.is_registered(address)
@@ -98,14 +102,15 @@ fn base_is_traced(function: &str, facts: &KernelFacts) -> bool {
     facts.traceable.touches(located.symbol.address, located.size)
 }
 
-/// The address of the function that a name with a suffix belongs to: the first symbol called what stands before the first dot, whichever
-/// that is (kernel/kprobes.c:kprobe_lookup_name).
+/// The address of the function that a name with a suffix belongs to: the first symbol called what
+/// stands before the first dot, whichever that is (kernel/kprobes.c:kprobe_lookup_name).
 fn base_address(function: &str, facts: &KernelFacts) -> Option<u64> {
     let (base, _suffix) = function.split_once('.')?;
     Some(facts.symbols.lookup(base, None)?.address)
 }
 
-/// Return probes sit at a function's entry. The kernel asks this of a symbol while it reads the definition, with a message of its own.
+/// Return probes sit at a function's entry. The kernel asks this of a symbol while it reads the
+/// definition, with a message of its own.
 pub(super) fn entry_of_symbol(case: &Case<'_>) -> Result<(), Refusal> {
     at_entry(case, case.offset, Rule::NotFunctionEntry).map_err(|refusal| refusal.at(Step::Entry))
 }
@@ -128,7 +133,8 @@ fn at_entry(case: &Case<'_>, offset: u64, rule: Rule) -> Result<(), Refusal> {
     Err(case.refuse(rule, message).with_hint("leave the offset out"))
 }
 
-/// The only function whose return address is not to be replaced: it changes to another stack before it returns.
+/// The only function whose return address is not to be replaced: it changes to another stack before
+/// it returns.
 const SWITCH_TO: &str = "__switch_to";
 
 fn return_blacklist(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
@@ -189,8 +195,9 @@ fn jump_label(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     Err(case.refuse(Rule::JumpLabel, message))
 }
 
-/// A short jump or the NOP in its place, or the long forms (arch/x86/kernel/jump_label.c:arch_jump_entry_size).
-/// Without the code at the label, it is taken for long: its rest is no place for a probe.
+/// A short jump or the NOP in its place, or the long forms
+/// (arch/x86/kernel/jump_label.c:arch_jump_entry_size). Without the code at the label, it is taken
+/// for long: its rest is no place for a probe.
 pub(super) fn jump_label_bytes(code: Option<&[u8]>) -> u64 {
     const SHORT_NOP: [u8; 2] = [0x66, 0x90];
     const SHORT_JUMP: u8 = 0xeb;
@@ -208,8 +215,8 @@ fn static_call(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     Err(case.refuse(Rule::StaticCall, message))
 }
 
-/// The instruction of a BUG or WARN means something to the trap handler: its first byte is no place for a probe. The kernel does not ask
-/// about the bytes behind it.
+/// The instruction of a BUG or WARN means something to the trap handler: its first byte is no place
+/// for a probe. The kernel does not ask about the bytes behind it.
 fn bug(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     if !case.facts.patch_sites.is_bug(case.address_of(offset)) {
         return Ok(());
@@ -218,8 +225,8 @@ fn bug(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     Err(case.refuse(Rule::BugTrap, message))
 }
 
-/// What stands in front of a function is not executed (since 6.6 and in the stable trees; before, such places had no call site and were
-/// refused for that).
+/// What stands in front of a function is not executed (since 6.6 and in the stable trees; before,
+/// such places had no call site and were refused for that).
 fn preamble(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
     if !(case.function.starts_with("__cfi_") || case.function.starts_with("__pfx_")) {
         return Ok(());

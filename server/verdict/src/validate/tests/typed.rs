@@ -448,7 +448,8 @@ proptest! {
         }
     }
 
-    /// Whatever is written, the answer is a line that means the same when it is read again, or problems that lie in the text.
+    /// Whatever is written, the answer is a line that means the same when it is read again, or
+    /// problems that lie in the text.
     #[test]
     fn any_names_are_survived(
         words in proptest::collection::vec(

@@ -11,7 +11,8 @@ const EXPANDED_MAX_BYTES: usize = 128;
 /// The words of one definition become names.
 pub(super) struct Expansion<'f> {
     function: Result<&'f Function, &'f Unknown>,
-    /// The kernel does this by itself, so its limits hold; other kernels know `$argN` as a number, and so it stays one.
+    /// The kernel does this by itself, so its limits hold; other kernels know `$argN` as a number,
+    /// and so it stays one.
     native: bool,
     used_bytes: usize,
     has_seen_all: bool,

@@ -1,6 +1,7 @@
 //! `->member.member->member`: from a pointer to what lies behind it.
 //!
-//! Follows kernel/trace/trace_probe.c:parse_btf_field: each `->` is a read of memory, members after a `.` only add to its distance.
+//! Follows kernel/trace/trace_probe.c:parse_btf_field: each `->` is a read of memory, members after
+//! a `.` only add to its distance.
 
 use super::default;
 use super::problems;
@@ -40,7 +41,8 @@ pub(super) fn placed(members: &[BtfMember], mut start: usize) -> Vec<(&BtfMember
         .collect()
 }
 
-/// Follows a path from `root` of type `ty`, in the argument of this index; `start` is where the first separator stands.
+/// Follows a path from `root` of type `ty`, in the argument of this index; `start` is where the
+/// first separator stands.
 pub(super) fn follow(
     btf: &Btf,
     root: Fetch,

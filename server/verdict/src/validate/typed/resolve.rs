@@ -50,7 +50,8 @@ impl Names {
         Self { resolution, findings: Vec::new(), origins: Vec::new() }
     }
 
-    /// The limits that the kernel has for the line without names. Found in what was resolved only: what was written, the parser has judged.
+    /// The limits that the kernel has for the line without names. Found in what was resolved only:
+    /// what was written, the parser has judged.
     pub fn exceeded_limits(&self, features: &Features) -> Vec<Diagnostic> {
         if self.origins.is_empty() {
             return Vec::new();
@@ -123,7 +124,8 @@ pub fn resolve_names(definition: &ProbeDefinition, facts: &KernelFacts, features
     let mut taken = Vec::with_capacity(args.len());
     let mut first_note = None;
     for (index, argument) in &args {
-        // Before it reads the expression, the kernel asks whether the name is free: what `$arg*` stands for may have it.
+        // Before it reads the expression, the kernel asks whether the name is free: what `$arg*`
+        // stands for may have it.
         if let Some(name) = own_name(argument) {
             if taken.contains(&name) {
                 let message = format!("there is another argument `{name}`");
@@ -199,7 +201,8 @@ fn needs_types(argument: &Argument, native: bool) -> bool {
 struct Resolver<'a> {
     function: Result<&'a Function, &'a Unknown>,
     features: &'a Features,
-    /// The kernel has looked for the function's types before, which changes what it says of a function without parameters.
+    /// The kernel has looked for the function's types before, which changes what it says of a
+    /// function without parameters.
     loaded: bool,
     /// The index that the argument under way has in the text.
     argument: usize,
