@@ -312,7 +312,8 @@ impl FetchParser<'_> {
             members.push(BtfMember { arrow, name: part.text.to_owned() });
             rest = tail.tail(part.text.len());
             // What follows the name is looked at before it.
-            if !is_identifier(part.text) && !(rest.text.starts_with('-') && !rest.text.starts_with("->")) {
+            let is_hyphen_next = rest.text.starts_with('-') && !rest.text.starts_with("->");
+            if !is_hyphen_next && !is_identifier(part.text) {
                 let message = format!("`{}` is not the name of a member", part.text);
                 let problem = Diagnostic::error(Code::NoBtfField, part.span(), message);
                 break Some(problem.at(self.part(part, PartStep::LookUp)));

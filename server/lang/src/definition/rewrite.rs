@@ -118,23 +118,20 @@ impl Rewritten {
         );
         let word = self.words.iter().rfind(|word| word.range.start <= finding.span.start);
         let is_whole = is_limit || self.is_of_whole_words;
-        match word.filter(|word| is_whole && self.is_rewritten(word.range)) {
+        if let Some(word) = word.filter(|word| is_whole && self.is_rewritten(word.range)) {
             // The kernel's limits hold for what it gets.
-            Some(word) => {
-                let gets = self.line.get(word.range.range()).unwrap_or_default();
-                finding.message = format!("{} (the kernel gets `{gets}`)", finding.message);
-                finding.span = word.origin;
-            }
-            None => {
-                let gets = self.line.get(finding.span.range()).unwrap_or_default();
-                let piece = self.pieces.iter().find(|piece| piece.start == finding.span.start);
-                if let Some(written) = piece.and_then(|piece| piece.written.as_ref()) {
-                    // The message names what the user wrote.
-                    finding.message = finding.message.replace(&format!("`{gets}`"), &format!("`{written}`"));
-                }
-                finding.span = self.origin(finding.span);
-            }
+            let gets = self.line.get(word.range.range()).unwrap_or_default();
+            finding.message = format!("{} (the kernel gets `{gets}`)", finding.message);
+            finding.span = word.origin;
+            return;
         }
+        let gets = self.line.get(finding.span.range()).unwrap_or_default();
+        let piece = self.pieces.iter().find(|piece| piece.start == finding.span.start);
+        if let Some(written) = piece.and_then(|piece| piece.written.as_ref()) {
+            // The message names what the user wrote.
+            finding.message = finding.message.replace(&format!("`{gets}`"), &format!("`{written}`"));
+        }
+        finding.span = self.origin(finding.span);
     }
 
     fn is_rewritten(&self, range: Span) -> bool {
@@ -147,16 +144,13 @@ impl Rewritten {
             return word.origin;
         }
         let at = |position: usize| self.pieces.iter().rfind(|piece| piece.start <= position);
-        let start = at(span.start).map_or(0, |piece| match piece.is_copy {
-            true => piece.origin.start + (span.start - piece.start),
-            false => piece.origin.start,
-        });
+        let start = at(span.start)
+            .map_or(0, |piece| piece.origin.start + if piece.is_copy { span.start - piece.start } else { 0 });
         if span.end <= span.start {
             return Span::point(start);
         }
-        let end = at(span.end - 1).map_or(start, |piece| match piece.is_copy {
-            true => piece.origin.start + (span.end - piece.start),
-            false => piece.origin.end,
+        let end = at(span.end - 1).map_or(start, |piece| {
+            if piece.is_copy { piece.origin.start + (span.end - piece.start) } else { piece.origin.end }
         });
         Span::new(start, end.max(start))
     }

@@ -391,7 +391,7 @@ impl Lines<'_> {
         let mut words = vec![self.head(is_return, false)];
         let is_bad = self.random.once_in(8);
         words.push(self.place(is_bad));
-        for _ in 0..1 + self.random.below(4) {
+        for _ in 0..=self.random.below(4) {
             let word = match self.random.below(7) {
                 0 | 1 => format!("a{}", self.random.below(9)),
                 2 => format!("s{}", self.random.below(4)),

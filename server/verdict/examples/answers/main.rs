@@ -7,7 +7,6 @@
 //! ```text
 //! cargo run -p kprobed-verdict --example answers > before.txt
 //! ```
-#![expect(clippy::print_stdout, reason = "it is a program for a terminal")]
 #![expect(clippy::unwrap_used, reason = "without the fixtures there is nothing to do")]
 
 mod lines;

@@ -12,17 +12,16 @@ use kprobed_verdict::validate::Refusal;
 pub(crate) fn answer(checker: &Checker, line: &str, facts: &mut RecentFacts<'_>) -> String {
     let mut out = String::new();
     match checker.check_with(line, facts) {
-        Ok(outcome) => verdict(&mut out, checker, outcome),
-        Err(CheckError::Definition { diagnostics, .. }) => match checker.parse(line) {
-            Ok(Definition::Delete(delete)) => {
+        Ok(outcome) => verdict(&mut out, checker, &outcome),
+        Err(CheckError::Definition { diagnostics, .. }) => {
+            if let Ok(Definition::Delete(delete)) = checker.parse(line) {
                 let named = checker.deleted_by(line, &delete).map_err(|error| error.to_string());
                 writeln!(out, "  deletes {named:?}").ok();
-            }
-            _ => {
+            } else {
                 writeln!(out, "  unreadable").ok();
                 problems(&mut out, &diagnostics);
             }
-        },
+        }
         Err(error) => {
             writeln!(out, "  no verdict: {error}").ok();
         }
@@ -47,8 +46,8 @@ pub(crate) fn answer(checker: &Checker, line: &str, facts: &mut RecentFacts<'_>)
     out
 }
 
-fn verdict(out: &mut String, checker: &Checker, outcome: CheckOutcome) {
-    let taken = checker.taken(&outcome);
+fn verdict(out: &mut String, checker: &Checker, outcome: &CheckOutcome) {
+    let taken = checker.taken(outcome);
     match outcome.against(taken.as_ref()) {
         None => writeln!(out, "  accepted").ok(),
         Some(Against::Place(refusal)) => {
