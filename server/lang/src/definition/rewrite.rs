@@ -127,8 +127,10 @@ impl Rewritten {
         }
         let gets = self.line.get(finding.span.range()).unwrap_or_default();
         let piece = self.pieces.iter().find(|piece| piece.start == finding.span.start);
-        if let Some(written) = piece.and_then(|piece| piece.written.as_ref()) {
-            // The message names what the user wrote.
+        if finding.code == Code::BadArgNum
+            && let Some(written) = piece.and_then(|piece| piece.written.as_ref())
+        {
+            // The message names the number that the user wrote.
             finding.message = finding.message.replace(&format!("`{gets}`"), &format!("`{written}`"));
         }
         finding.span = self.origin(finding.span);
