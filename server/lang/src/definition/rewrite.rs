@@ -17,7 +17,7 @@ use super::step::{ArgumentStep, Step};
 #[derive(Debug, Default)]
 pub(super) struct Rewritten {
     line: String,
-    pieces: Vec<Piece>,
+    parts: Vec<LinePart>,
     words: Vec<RewrittenWord>,
     /// Nothing in a word looks like what it is made of.
     is_of_whole_words: bool,
@@ -25,7 +25,7 @@ pub(super) struct Rewritten {
 
 /// A part of the line from `start` on.
 #[derive(Debug)]
-struct Piece {
+struct LinePart {
     start: usize,
     /// Where it stands in the user's text.
     origin: Span,
@@ -83,7 +83,7 @@ impl Rewritten {
         if text.is_empty() {
             return;
         }
-        self.pieces.push(Piece { start: self.line.len(), origin, is_copy, written });
+        self.parts.push(LinePart { start: self.line.len(), origin, is_copy, written });
         self.line.push_str(text);
         if let Some(word) = self.words.last_mut().filter(|_| text != " ") {
             word.range = Span::new(word.range.start, self.line.len());
@@ -126,9 +126,9 @@ impl Rewritten {
             return;
         }
         let gets = self.line.get(finding.span.range()).unwrap_or_default();
-        let piece = self.pieces.iter().find(|piece| piece.start == finding.span.start);
+        let part = self.parts.iter().find(|part| part.start == finding.span.start);
         if finding.code == Code::BadArgNum
-            && let Some(written) = piece.and_then(|piece| piece.written.as_ref())
+            && let Some(written) = part.and_then(|part| part.written.as_ref())
         {
             // The message names the number that the user wrote.
             finding.message = finding.message.replace(&format!("`{gets}`"), &format!("`{written}`"));
@@ -137,7 +137,7 @@ impl Rewritten {
     }
 
     fn is_rewritten(&self, range: Span) -> bool {
-        self.pieces.iter().any(|piece| !piece.is_copy && range.range().contains(&piece.start))
+        self.parts.iter().any(|part| !part.is_copy && range.range().contains(&part.start))
     }
 
     /// Where a part of the line stands in the user's text.
@@ -145,14 +145,14 @@ impl Rewritten {
         if let Some(word) = self.words.iter().find(|word| word.range == span) {
             return word.origin;
         }
-        let at = |position: usize| self.pieces.iter().rfind(|piece| piece.start <= position);
+        let at = |position: usize| self.parts.iter().rfind(|part| part.start <= position);
         let start = at(span.start)
-            .map_or(0, |piece| piece.origin.start + if piece.is_copy { span.start - piece.start } else { 0 });
+            .map_or(0, |part| part.origin.start + if part.is_copy { span.start - part.start } else { 0 });
         if span.end <= span.start {
             return Span::point(start);
         }
-        let end = at(span.end - 1).map_or(start, |piece| {
-            if piece.is_copy { piece.origin.start + (span.end - piece.start) } else { piece.origin.end }
+        let end = at(span.end - 1).map_or(start, |part| {
+            if part.is_copy { part.origin.start + (span.end - part.start) } else { part.origin.end }
         });
         Span::new(start, end.max(start))
     }

@@ -258,3 +258,22 @@ fn boundary(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     };
     Err(case.refuse(Rule::InstructionBoundary, message).with_errno(Errno::EILSEQ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_names_a_file_of_the_kernel_and_a_function() {
+        for (source, _looks_at, _check) in RULES {
+            let (file, function) = source.split_once(':').unwrap();
+            assert!(
+                file.strip_suffix(".c").is_some()
+                    && function.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
+                "{source}"
+            );
+        }
+        // What needs the code comes after what does not.
+        assert!(RULES.is_sorted_by_key(|(_source, looks_at, _check)| *looks_at != LooksAt::Address));
+    }
+}

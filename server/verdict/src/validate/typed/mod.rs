@@ -1,4 +1,4 @@
-//! Names and types from BTF, as offsets, registers and types that every kernel reads.
+//! ResolvedNames and types from BTF, as offsets, registers and types that every kernel reads.
 //!
 //! [`resolve`] takes a definition as it was written and gives one without words that need BTF:
 //! `file->f_inode->i_ino` becomes `+64(+32($arg1)):u64`. A kernel that resolves names by itself
@@ -38,5 +38,5 @@ pub use describe::{
     describe_function, describe_members,
 };
 pub use function::{has_parameter, kernel_finds_parameters};
-pub use resolve::{Names, Note, Resolution, resolve, resolve_names};
+pub use resolve::{Note, Resolution, ResolvedNames, resolve, resolve_names};
 pub use signature::{PassedParameter, Signature, signature};

@@ -35,7 +35,7 @@ pub struct Note {
 
 /// What became of the names of a definition.
 #[derive(Clone, Debug)]
-pub struct Names {
+pub struct ResolvedNames {
     /// The definition as far as its names could be resolved.
     pub resolution: Resolution,
     /// What is wrong with them, each with the step of the kernel.
@@ -44,7 +44,7 @@ pub struct Names {
     origins: Vec<usize>,
 }
 
-impl Names {
+impl ResolvedNames {
     fn unchanged(definition: &ProbeDefinition) -> Self {
         let resolution = Resolution { definition: definition.clone(), notes: Vec::new() };
         Self { resolution, findings: Vec::new(), origins: Vec::new() }
@@ -83,15 +83,21 @@ pub fn resolve(
 }
 
 /// Looks up the names of a definition, of which arguments may be read in part only.
-pub fn resolve_names(definition: &ProbeDefinition, facts: &KernelFacts, features: &Features) -> Names {
+pub fn resolve_names(
+    definition: &ProbeDefinition,
+    facts: &KernelFacts,
+    features: &Features,
+) -> ResolvedNames {
     let native = features.btf_args;
-    let Place::Symbol { module, symbol, .. } = &definition.place else { return Names::unchanged(definition) };
+    let Place::Symbol { module, symbol, .. } = &definition.place else {
+        return ResolvedNames::unchanged(definition);
+    };
     if !definition.args.iter().any(|argument| needs_types(argument, native)) {
-        return Names::unchanged(definition);
+        return ResolvedNames::unchanged(definition);
     }
     // This kernel resolves names by itself, and shows its types to nobody.
     if native && facts.types.vmlinux().is_err() {
-        return Names::unchanged(definition);
+        return ResolvedNames::unchanged(definition);
     }
     let look_up = if native { function::look_up_natively } else { function::look_up };
     let function = look_up(symbol, module.as_deref(), facts);
@@ -110,7 +116,7 @@ pub fn resolve_names(definition: &ProbeDefinition, facts: &KernelFacts, features
     }
     if native && !findings.is_empty() {
         // No argument is read then.
-        return Names { findings, ..Names::unchanged(definition) };
+        return ResolvedNames { findings, ..ResolvedNames::unchanged(definition) };
     }
     let mut resolver = Resolver {
         function: function.as_ref(),
@@ -167,7 +173,7 @@ pub fn resolve_names(definition: &ProbeDefinition, facts: &KernelFacts, features
     let mut definition = ProbeDefinition { args: resolved, ..definition.clone() };
     definition.warnings.extend(warnings);
     definition.warnings.sort_by_key(|warning| warning.span);
-    Names { resolution: Resolution { definition, notes }, findings, origins }
+    ResolvedNames { resolution: Resolution { definition, notes }, findings, origins }
 }
 
 /// The name that an argument has, or gets from the parameter that it is.
