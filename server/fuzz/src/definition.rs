@@ -37,7 +37,11 @@ pub(crate) fn check_reading(text: &str, reading: &Reading, features: &Features) 
     match &reading.result {
         Err(problems) => {
             assert!(problems.iter().any(|problem| problem.severity == Severity::Error));
+            assert!(problems.is_sorted_by_key(|problem| problem.step), "{text:?}: {problems:?}");
             check_problems(text, problems);
+            if let Some(draft) = &reading.draft {
+                check_places(text, draft);
+            }
         }
         Ok(Definition::Delete(deletion)) => {
             slice(text, deletion.span.start, deletion.span.end);
@@ -62,13 +66,7 @@ pub(crate) fn check_problems(text: &str, problems: &[Diagnostic]) {
 
 fn check_definition(text: &str, definition: &ProbeDefinition, dialect: Dialect, features: &Features) {
     check_problems(text, &definition.warnings);
-    let place = definition.place.span();
-    slice(text, definition.span.start, definition.span.end);
-    slice(text, place.start, place.end);
-    for argument in &definition.args {
-        slice(text, argument.span.start, argument.span.end);
-        check_fetch(text, &argument.fetch);
-    }
+    check_places(text, definition);
 
     let line = definition.render("g", "e");
     let again = probe(&line, features);
@@ -111,6 +109,17 @@ fn probe(line: &str, features: &Features) -> ProbeDefinition {
     match parse(line, features) {
         Ok(Definition::Probe(definition)) => definition,
         other => panic!("{line:?} is not read as a probe: {other:?}"),
+    }
+}
+
+/// Every part of a definition stands in its text.
+fn check_places(text: &str, definition: &ProbeDefinition) {
+    let place = definition.place.span();
+    slice(text, definition.span.start, definition.span.end);
+    slice(text, place.start, place.end);
+    for argument in &definition.args {
+        slice(text, argument.span.start, argument.span.end);
+        check_fetch(text, &argument.fetch);
     }
 }
 

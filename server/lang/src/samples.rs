@@ -2,8 +2,8 @@
 
 use crate::definition::Features;
 
-/// The lines that the `README` of a 6.1 kernel without BTF arguments has about kprobe events, by what they
-/// mention.
+/// The lines that the `README` of a 6.1 kernel without BTF arguments has about kprobe events, by
+/// what they mention.
 const README_6_1: &str = "p[:[<group>/][<event>]] <place> [<args>] r[maxactive][:[<group>/][<event>]] \
     %return|<memaddr> e[:[<group> $arg<N> +|-[u]<offset>(<fetcharg>), \\imm-value, \\\"imm-string\" \
     type: s8/16/32/64, u8/16/32/64, x8/16/32/64, string, symbol, symstr, ustring";

@@ -1,21 +1,21 @@
-//! The arguments of a probe: names, the split into expression and type, and the limits that hold for all
-//! together.
+//! The arguments of a probe: names, the split into expression and type, and the limits that hold
+//! for all together.
 //!
-//! Follows kernel/trace/trace_probe.c:traceprobe_parse_probe_arg, traceprobe_parse_probe_arg_body and
-//! traceprobe_expand_meta_args, and the order of checks in kernel/trace/trace_kprobe.c.
+//! Follows kernel/trace/trace_probe.c:traceprobe_parse_probe_arg, traceprobe_parse_probe_arg_body
+//! and traceprobe_expand_meta_args, and the order of checks in kernel/trace/trace_kprobe.c.
 
 use super::Span;
-use super::ast::{Argument, BtfRoot, Fetch, FetchKind, Name, ProbeKind};
+use super::ast::{Argument, Fetch, FetchKind, Name, ProbeKind};
 use super::code::{Code, E2BIG, EINVAL};
 use super::dangerous;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::fetch::{FetchParser, Site, bad_argument_number};
+use super::fetch::{FetchParser, NO_ARGUMENT, NOTHING, bad_argument_number};
 use super::guard;
-use super::legacy::{self, OldWord};
 use super::line::Word;
 use super::names::{self, ARGUMENT_NAME_MAX_BYTES, RESERVED_FIELDS, is_identifier};
 use super::program;
+use super::step::{ArgumentStep, Step, VariableWordStep};
 use super::types;
 
 /// Most arguments of one probe (`MAX_TRACE_ARGS`).
@@ -24,70 +24,66 @@ pub(super) const ARGS_MAX: usize = 128;
 /// What became of the arguments.
 #[derive(Default)]
 pub(super) struct Arguments {
+    /// One for each word, as far as it could be read.
     pub(super) args: Vec<Argument>,
-    pub(super) errors: Vec<Diagnostic>,
-    pub(super) warnings: Vec<Diagnostic>,
+    pub(super) findings: Vec<Diagnostic>,
 }
 
-/// All arguments, with the problems in the order in which the kernel meets them; at most one for each
-/// argument.
+/// All arguments, with at most one finding for each.
 pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<'_>) -> Arguments {
-    let FetchParser { features, site, .. } = fetch;
+    let FetchParser { features, .. } = fetch;
     let mut out = Arguments::default();
-    let is_return_address =
-        |word: &&Word<'_>| site == Site::Return && fetch.old_word(**word) == Some(OldWord::ReturnAddress);
-    out.warnings
-        .extend(words.iter().filter(is_return_address).map(|word| legacy::return_address_note(*word)));
-    let words: Vec<_> = words.iter().filter(|word| !is_return_address(word)).copied().collect();
-    let words = words.as_slice();
     // Most definitions have no such word, and the function is not looked for then.
     let becomes_names =
         words.iter().any(|word| word.text.starts_with("$arg")) && fetch.numbers_become_names();
-    let refused = function_arguments(words, &fetch, becomes_names, &mut out.errors);
+    let refused = function_arguments(words, &fetch, becomes_names, &mut out.findings);
     if let (Some(first), Some(last)) = (words.get(ARGS_MAX), words.last()) {
-        // 6.1 drops them in silence, 6.12 refuses without a word in error_log: see `Features::refuses_many_args`.
+        // 6.1 drops them in silence, 6.12 refuses without a word in error_log: see
+        // `Features::refuses_many_args`.
         let problem = Diagnostic::error(
             Code::TooManyArgs,
             Span::new(first.start, last.end()),
             format!("{} arguments are too many", words.len()),
-        );
-        out.errors.push(if features.refuses_many_args { problem } else { problem.by_kprobed() });
+        )
+        .at(Step::ArgumentCount);
+        out.findings.push(if features.refuses_many_args { problem } else { problem.by_kprobed() });
     }
-    let parser = ArgumentParser { fetch, kind, becomes_names };
     let mut taken: Vec<String> = Vec::new();
     let mut fixed_bytes = 0;
     for (index, word) in words.iter().take(ARGS_MAX).enumerate() {
+        let parser = ArgumentParser { fetch: FetchParser { argument: index, ..fetch }, kind, becomes_names };
         if refused.contains(&index) {
+            out.args.push(parser.not_read(*word));
             continue;
         }
-        match parser.parse(*word, index, &taken) {
-            Ok(argument) => {
-                taken.extend(names::kernel_argument_name(&argument, index, becomes_names));
-                let fitted = fixed_bytes <= features.fixed_record_max_bytes;
-                fixed_bytes += argument.fixed_bytes();
-                if fitted && fixed_bytes > features.fixed_record_max_bytes {
-                    let message = format!(
-                        "the record is larger than {} bytes from here on",
-                        features.fixed_record_max_bytes
-                    );
-                    out.errors.push(Diagnostic::error(Code::EventTooBig, argument.fetch.span, message));
-                }
-                out.warnings.extend(old_dialect(&argument));
-                out.args.push(argument);
+        let (argument, finding) = parser.parse(*word, &taken);
+        if let Some(finding) = finding {
+            out.findings.push(finding);
+        } else {
+            taken.extend(names::kernel_argument_name(&argument, index, becomes_names));
+            let fitted = fixed_bytes <= features.fixed_record_max_bytes;
+            fixed_bytes += argument.fixed_bytes();
+            if fitted && fixed_bytes > features.fixed_record_max_bytes {
+                let message = format!(
+                    "the record is larger than {} bytes from here on",
+                    features.fixed_record_max_bytes
+                );
+                let problem = Diagnostic::error(Code::EventTooBig, argument.fetch.span, message);
+                out.findings.push(problem.at(Step::Argument(index, ArgumentStep::Record)));
             }
-            Err(problem) => out.errors.push(problem),
         }
+        out.args.push(argument);
     }
     out
 }
 
-/// What kernels from 6.5 on check before any argument is read: words that start with `$arg`. Answers which
-/// were refused.
+/// What kernels from 6.5 on check before any argument is read: words that start with `$arg`.
+/// Answers which were refused.
 fn function_arguments(
     words: &[Word<'_>],
     fetch: &FetchParser<'_>,
     becomes_names: bool,
-    errors: &mut Vec<Diagnostic>,
+    findings: &mut Vec<Diagnostic>,
 ) -> Vec<usize> {
     let FetchParser { features, .. } = fetch;
     let mut refused = Vec::new();
@@ -99,14 +95,18 @@ fn function_arguments(
     for (index, word) in words.iter().enumerate() {
         let Some(rest) = word.text.strip_prefix("$arg") else { continue };
         let (number, tail) = names::leading_index(rest);
+        // What such words are is looked at before any of them is replaced
+        // (kernel/trace/trace_probe.c:argv_has_var_arg).
+        let form = Step::VariableWord(index, VariableWordStep::Form);
         let problem = if !here {
             let message =
                 "function arguments need a function name as the place, and a kernel that has them there";
-            Some(Diagnostic::error(Code::NofentryArgs, word.span(), message))
+            let entry = Step::VariableWord(index, VariableWordStep::Entry);
+            Some(Diagnostic::error(Code::NofentryArgs, word.span(), message).at(entry))
         } else if let Some(after) = rest.strip_prefix('*') {
             let again = std::mem::replace(&mut seen_all, true);
             if again {
-                Some(Diagnostic::error(Code::DoubleArgs, word.span(), "a second `$arg*`"))
+                Some(Diagnostic::error(Code::DoubleArgs, word.span(), "a second `$arg*`").at(form))
             } else if !features.btf_args {
                 let message = "this kernel does not know the parameters of functions";
                 Some(Diagnostic::error(Code::NosupBtfarg, word.span(), message))
@@ -118,13 +118,14 @@ fn function_arguments(
             }
         } else {
             match number {
-                // Without parameters to put there, the kernel reads the word with the others, in their order.
+                // Without parameters to put there, the kernel reads the word with the others, in
+                // their order.
                 Some(_) if !becomes_names => None,
                 Some(_) if !tail.is_empty() && !tail.starts_with(':') => {
                     Some(no_variable(Code::VarTail, *word))
                 }
-                // With BTF, a number beyond the parameters is no parameter; the kernel's own check of 0 is
-                // missing.
+                // With BTF, a number beyond the parameters is no parameter; the kernel's own check
+                // of 0 is missing.
                 Some(0) => Some(bad_argument_number(*word)),
                 Some(number) if number > 2048 => Some(Diagnostic::error(
                     Code::NoBtfarg,
@@ -132,18 +133,16 @@ fn function_arguments(
                     format!("no function has an argument `$arg{number}`"),
                 )),
                 Some(_) => None,
-                None => Some(no_variable(Code::BadVar, *word)),
+                None => Some(no_variable(Code::BadVar, *word).at(form)),
             }
         };
         if let Some(problem) = problem {
-            errors.push(problem);
+            let is_placed = problem.step != Step::Line;
+            let step = if is_placed { problem.step } else { Step::Expansion(index) };
+            findings.push(problem.at(step));
             refused.push(index);
         }
     }
-    // What such words are is looked at before any of them is replaced (kernel/trace/trace_probe.c:argv_has_var_arg).
-    let is_about_words =
-        |problem: &Diagnostic| matches!(problem.code, Code::NofentryArgs | Code::DoubleArgs | Code::BadVar);
-    errors.sort_by_key(|problem| !is_about_words(problem));
     refused
 }
 
@@ -151,10 +150,10 @@ fn no_variable(code: Code, word: Word<'_>) -> Diagnostic {
     Diagnostic::error(code, word.span(), format!("there is no variable `{}`", word.text))
 }
 
-struct ArgumentParser<'f> {
-    fetch: FetchParser<'f>,
-    kind: ProbeKind,
-    becomes_names: bool,
+pub(super) struct ArgumentParser<'f> {
+    pub(super) fetch: FetchParser<'f>,
+    pub(super) kind: ProbeKind,
+    pub(super) becomes_names: bool,
 }
 
 impl ArgumentParser<'_> {
@@ -162,45 +161,84 @@ impl ArgumentParser<'_> {
         self.fetch.features
     }
 
-    fn parse(&self, word: Word<'_>, index: usize, taken: &[String]) -> Result<Argument, Diagnostic> {
+    /// What stands for a word of which nothing was read.
+    fn not_read(&self, word: Word<'_>) -> Argument {
+        // Kernels that look at such words first ask each of them for a function entry, and replace
+        // numbers.
+        let kind = match word.text.strip_prefix("$arg").filter(|_| self.features().fprobe) {
+            Some(rest) => match names::leading_index(rest) {
+                (Some(number @ 1..=2048), tail) if tail.is_empty() || tail.starts_with(':') => {
+                    u32::try_from(number).map_or(NO_ARGUMENT, FetchKind::Argument)
+                }
+                _ => NO_ARGUMENT,
+            },
+            None => NOTHING,
+        };
+        Argument { name: None, fetch: Fetch { kind, span: word.span() }, ty: None, span: word.span() }
+    }
+
+    /// The argument as far as it can be read, and why no further.
+    fn parse(&self, word: Word<'_>, taken: &[String]) -> (Argument, Option<Diagnostic>) {
+        let step = |step| move |problem: Diagnostic| problem.at(Step::Argument(self.fetch.argument, step));
         if word.text == "$arg*" && self.features().names_parameters() && self.fetch.arguments_here() {
             let fetch = Fetch { kind: FetchKind::AllArguments, span: word.span() };
-            return Ok(Argument { name: None, fetch, ty: None, span: word.span() });
+            return (Argument { name: None, fetch, ty: None, span: word.span() }, None);
         }
-        let (name, body) = match word.split_once('=') {
-            Some((name, body)) => (Some(check_name(name, taken)?), body),
-            None => (self.old_name(word, taken)?, word),
+        let not_read = |finding| (self.not_read(word), Some(finding));
+        let (name, body) = match self.name(word, taken).map_err(step(ArgumentStep::Name)) {
+            Ok(named) => named,
+            Err(finding) => return not_read(finding),
         };
-        if name.is_none() {
-            self.check_generated_name(word, index, taken)?;
+        // What is too long is not read at all.
+        if let Err(finding) = self.check_length(body).map_err(step(ArgumentStep::Length)) {
+            return not_read(finding);
         }
-        self.check_length(body)?;
         let (expression, ty) = match body.split_once(':') {
             Some((expression, ty)) => (expression, Some(ty)),
             None => (body, None),
         };
         let text_only = matches!(expression.text, "$comm" | "$COMM") || expression.text.starts_with("\\\"");
-        let ty = ty.map(|ty| types::parse(ty, text_only, self.features())).transpose()?;
-        let fetch = self.fetch.parse(expression, 0)?;
+        let ty = ty.map(|ty| types::parse(ty, text_only, self.features())).transpose();
+        let ty = match ty.map_err(step(ArgumentStep::Type)) {
+            Ok(ty) => ty,
+            Err(finding) => return not_read(finding),
+        };
+        let (fetch, finding) = self.fetch.parse(expression, 0);
         let (ty, late) = ty.map_or((None, None), |parsed| (Some(parsed.ty), parsed.late));
         let argument = Argument { name, fetch, ty, span: word.span() };
-        let checked = program::check(&argument, self.kind, self.features());
-        match (checked, late) {
+        let finding = finding
+            .or_else(|| self.misfit(&argument, late).map(step(ArgumentStep::Fit)))
+            .or_else(|| dangerous::refused(&argument, self.features()).map(step(ArgumentStep::Own)));
+        (argument, finding)
+    }
+
+    /// Why type and expression do not fit. `late` is what is wrong with the bits of the type.
+    pub(super) fn misfit(&self, argument: &Argument, late: Option<Diagnostic>) -> Option<Diagnostic> {
+        match program::check(argument, self.kind, self.features()) {
             // The kernel looks at the bits before it looks whether there can be several of them.
-            (Err(problem), None) => Err(problem),
-            (Err(problem), Some(_)) if problem.code != Code::BadString => Err(problem),
-            (_, Some(late)) => Err(late),
-            (Ok(()), None) => dangerous::refused(&argument, self.features()).map_or(Ok(argument), Err),
+            Err(problem) if late.is_none() || problem.code != Code::BadString => Some(problem),
+            _ => late,
         }
     }
 
-    /// A word of 2009 is its own name.
-    fn old_name(&self, word: Word<'_>, taken: &[String]) -> Result<Option<Name>, Diagnostic> {
-        let expression = word.split_once(':').map_or(word, |(expression, _)| expression);
-        self.fetch.old_word(expression).map(|_| check_name(expression, taken)).transpose()
+    /// The name before the `=`, and what is behind it; or that no name is written, and the one that
+    /// the kernel makes is free.
+    pub(super) fn name<'w>(
+        &self,
+        word: Word<'w>,
+        taken: &[String],
+    ) -> Result<(Option<Name>, Word<'w>), Diagnostic> {
+        let (name, body) = match word.split_once('=') {
+            Some((name, body)) => (Some(check_name(name, taken)?), body),
+            None => (None, word),
+        };
+        if name.is_none() {
+            self.check_generated_name(word, self.fetch.argument, taken)?;
+        }
+        Ok((name, body))
     }
 
-    fn check_length(&self, body: Word<'_>) -> Result<(), Diagnostic> {
+    pub(super) fn check_length(&self, body: Word<'_>) -> Result<(), Diagnostic> {
         let max = self.features().expression_max_bytes;
         // The kernel measures `%pd` and `%pD` after it has written them out as dereferences.
         let length = match body.text.len() {
@@ -247,8 +285,8 @@ impl ArgumentParser<'_> {
     }
 }
 
-/// What `+0x0(+0x28(` and `)):string` add to an expression (offsets of the members differ, but have two
-/// digits).
+/// What `+0x0(+0x28(` and `)):string` add to an expression (offsets of the members differ, but have
+/// two digits).
 const DENTRY_NAME_BYTES: usize = 20;
 /// The same for one level more.
 const FILE_NAME_BYTES: usize = 27;
@@ -283,20 +321,4 @@ fn check_free(name: &str, span: Span, taken: &[String]) -> Result<(), Diagnostic
         return Ok(());
     };
     Err(Diagnostic::error(Code::UsedArgName, span, message))
-}
-
-/// A parameter may really be called `a0` or `rv`; more likely the definition is older than BTF.
-fn old_dialect(argument: &Argument) -> Option<Diagnostic> {
-    let mut fetch = &argument.fetch;
-    while let FetchKind::Deref { inner, .. } = &fetch.kind {
-        fetch = inner;
-    }
-    match &fetch.kind {
-        FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
-            let hint = legacy::modern_spelling(name)?;
-            let message = format!("`{name}` is read as the name of a parameter of the function");
-            Some(Diagnostic::warning(Code::OldDialect, fetch.span, message).with_hint(hint))
-        }
-        _ => None,
-    }
 }

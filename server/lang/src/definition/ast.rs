@@ -1,8 +1,9 @@
 //! The syntax tree: what a definition says, with the place of every part.
 //!
-//! Holds values, not spellings: `0x10` and `16` are the same offset, `p f%return` is the same as `r f`.
-//! Comparing trees compares spans too;
-//! [`ProbeDefinition::without_spans`](super::ProbeDefinition::without_spans) is for comparing meanings.
+//! Holds values, not spellings: `0x10` and `16` are the same offset, `p f%return` is the same as `r
+//! f`. Comparing trees compares spans too;
+//! [`ProbeDefinition::without_spans`](super::ProbeDefinition::without_spans) is for comparing
+//! meanings.
 
 use super::Span;
 use super::diagnostic::Diagnostic;
@@ -32,8 +33,8 @@ pub struct DeleteDefinition {
     pub group: Option<Name>,
     /// Only this event; the whole group if absent.
     pub event: Option<Name>,
-    /// Only the location whose listing has exactly these words (place and arguments). The kernel compares
-    /// texts.
+    /// Only the location whose listing has exactly these words (place and arguments). The kernel
+    /// compares texts.
     pub location: Vec<Name>,
     /// The whole definition.
     pub span: Span,
@@ -237,7 +238,8 @@ pub enum BaseType {
     String,
     /// `ustring`: a string in user memory.
     UserString,
-    /// `symstr`: the name of the symbol of an address. The kernel gets `symbol` for it: see [`dangerous`](super::dangerous).
+    /// `symstr`: the name of the symbol of an address. The kernel gets `symbol` for it: see
+    /// [`dangerous`](super::dangerous).
     SymbolString,
     /// `%pd`: the name of a `struct dentry`.
     DentryName,
@@ -336,13 +338,14 @@ impl Argument {
     }
 
     /// Whether the kernel writes it out as dereferences before it gives it a name (`%pd`, `%pD`;
-    /// kernel/trace/trace_probe.c:traceprobe_expand_dentry_args): the name is not that of a parameter then.
+    /// kernel/trace/trace_probe.c:traceprobe_expand_dentry_args): the name is not that of a
+    /// parameter then.
     pub fn is_written_out(&self) -> bool {
         self.ty.is_some_and(|ty| matches!(ty.base, BaseType::DentryName | BaseType::FileName))
     }
 
-    /// The type that holds if none is written: text for `$comm` and immediate strings, else a word in
-    /// hexadecimal (BTF may know a better one).
+    /// The type that holds if none is written: text for `$comm` and immediate strings, else a word
+    /// in hexadecimal (BTF may know a better one).
     pub fn base_type(&self) -> BaseType {
         match (&self.ty, &self.fetch.kind) {
             (Some(ty), _) => ty.base,
@@ -355,5 +358,48 @@ impl Argument {
     pub fn fixed_bytes(&self) -> usize {
         let count = self.ty.and_then(|ty| ty.count).unwrap_or(1);
         usize::from(self.base_type().bytes()) * usize::from(count)
+    }
+}
+
+impl ProbeDefinition {
+    /// What is left of it without the names of the event and without arguments.
+    #[must_use]
+    pub fn place_alone(self) -> Self {
+        Self { group: None, event: None, args: Vec::new(), warnings: Vec::new(), ..self }
+    }
+
+    /// A copy without positions and warnings: equal for two texts that say the same.
+    #[must_use]
+    pub fn without_spans(&self) -> Self {
+        let mut plain = self.clone();
+        plain.warnings.clear();
+        plain.map_spans(&|_| Span::default());
+        plain
+    }
+
+    /// Moves every position but those of warnings.
+    pub(super) fn map_spans(&mut self, to: &impl Fn(Span) -> Span) {
+        self.span = to(self.span);
+        for name in [&mut self.group, &mut self.event].into_iter().flatten() {
+            name.span = to(name.span);
+        }
+        match &mut self.place {
+            Place::Symbol { span, .. } | Place::Address { span, .. } => *span = to(*span),
+        }
+        for argument in &mut self.args {
+            argument.span = to(argument.span);
+            if let Some(name) = &mut argument.name {
+                name.span = to(name.span);
+            }
+            if let Some(ty) = &mut argument.ty {
+                ty.span = to(ty.span);
+            }
+            let mut fetch = &mut argument.fetch;
+            loop {
+                fetch.span = to(fetch.span);
+                let FetchKind::Deref { inner, .. } = &mut fetch.kind else { break };
+                fetch = inner;
+            }
+        }
     }
 }

@@ -1,10 +1,11 @@
-//! The catalogue of problems: the kernel's own codes for kprobe events, and ours where the kernel is silent.
+//! The catalogue of problems: the kernel's own codes for kprobe events, and ours where the kernel
+//! is silent.
 //!
 //! Owns names, kernel texts, errno values and general hints. It never looks at a definition.
 //!
-//! Names and texts are those of the `ERRORS` list in kernel/trace/trace_probe.h (5.10 to 7.3, codes of
-//! uprobes and event probes left out). The list grows and its texts drift: a text that is not found here
-//! stays as the kernel wrote it.
+//! Names and texts are those of the `ERRORS` list in kernel/trace/trace_probe.h (5.10 to 7.3, codes
+//! of uprobes and event probes left out). The list grows and its texts drift: a text that is not
+//! found here stays as the kernel wrote it.
 
 use super::diagnostic::RefusedBy;
 
@@ -29,7 +30,8 @@ macro_rules! codes {
             /// Every code.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The kernel's name of the error, or a name in the same style for a problem that only we report.
+            /// The kernel's name of the error, or a name in the same style for a problem that only
+            /// we report.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
@@ -39,7 +41,8 @@ macro_rules! codes {
                 match self { $(Self::$variant => $text,)* }
             }
 
-            /// What to write instead, in general; empty where the message of the problem says it all.
+            /// What to write instead, in general; empty where the message of the problem says it
+            /// all.
             pub const fn hint(self) -> &'static str {
                 match self { $(Self::$variant => $hint,)* }
             }
@@ -132,7 +135,8 @@ codes! {
     /// A number after `@` that has no room in an address: the same error, with another errno.
     MemAddrRange "BAD_MEM_ADDR" ""
         "a kernel address has 64 bits";
-    /// Ours: `@` and something that cannot be `SYMBOL+OFFSET`, as the kernel finds out when it registers the probe.
+    /// Ours: `@` and something that cannot be `SYMBOL+OFFSET`, as the kernel finds out when it
+    /// registers the probe.
     BadMemSymbol "BAD_MEM_SYMBOL" ""
         "write @SYMBOL or @SYMBOL+OFFSET";
     /// `\` and a bad number.
@@ -330,7 +334,8 @@ codes! {
     /// Ours: an offset that the kernel would cut to 32 bits.
     OffsetTruncated "OFFSET_TRUNCATED" ""
         "an offset is between -2147483648 and 2147483647";
-    /// Ours: an array of strings on a kernel that writes before the record if one of them cannot be read.
+    /// Ours: an array of strings on a kernel that writes before the record if one of them cannot be
+    /// read.
     DangerousArray "DANGEROUS_ARRAY" ""
         "read each string with an argument of its own: NAME=+0(+OFFSET(EXPRESSION)):string";
     /// Ours: memory that older kernels must not touch.
@@ -375,8 +380,8 @@ codes! {
 }
 
 impl Code {
-    /// The errno with which kernels answer, as a rule. A [`super::Diagnostic`] has the one of the running kernel: where kernels differ, it is
-    /// given when the problem is found.
+    /// The errno with which kernels answer, as a rule. A [`super::Diagnostic`] has the one of the
+    /// running kernel: where kernels differ, it is given when the problem is found.
     pub(super) const fn errno(self) -> i32 {
         match self {
             Self::BadInsnBndry => EILSEQ,

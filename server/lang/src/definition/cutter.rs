@@ -1,13 +1,16 @@
 //! Cuts a text that comes in pieces into definitions.
 //!
-//! Owns the rule: one definition a line; blank lines and comments (`#` to the end of the line) are left out; a `\` at the very end of a
-//! line, before any comment, joins the next line to it. Holds at most one definition and the piece that was pushed last. It never reads
-//! what a definition says.
+//! Owns the rule: one definition a line; blank lines and comments (`#` to the end of the line) are
+//! left out; a `\` at the very end of a line, before any comment, joins the next line to it. Holds
+//! at most one definition and the piece that was pushed last. It never reads what a definition
+//! says.
 
-/// Bytes of a definition that are kept: far more than the kernel takes in a line, so that what is cut off is refused all the same.
+/// Bytes of a definition that are kept: far more than the kernel takes in a line, so that what is
+/// cut off is refused all the same.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Of a line without end so much is held back that what decides at its end is seen: a backslash, and a carriage return.
+/// Of a line without end so much is held back that what decides at its end is seen: a backslash,
+/// and a carriage return.
 const DECIDING_BYTES: usize = 2;
 
 /// One definition of a text.
@@ -17,8 +20,9 @@ pub struct CutDefinition {
     pub line: u64,
     /// Offset of its first byte in the whole text.
     pub offset: u64,
-    /// Its text with joined lines as one, as long as in the whole text: blanks stand for backslash and newline. Bytes that are not UTF-8
-    /// are replaced, and what is longer than 64 KiB is cut off.
+    /// Its text with joined lines as one, as long as in the whole text: blanks stand for backslash
+    /// and newline. Bytes that are not UTF-8 are replaced, and what is longer than 64 KiB is cut
+    /// off.
     pub text: String,
 }
 
@@ -85,7 +89,8 @@ impl Cutter {
         None
     }
 
-    /// The definition that the end of the text completes. Call it when [`Cutter::next_complete`] has no more.
+    /// The definition that the end of the text completes. Call it when [`Cutter::next_complete`]
+    /// has no more.
     pub fn finish(mut self) -> Option<CutDefinition> {
         let length = self.rest().len();
         let last = if length > 0 { self.take_line(length) } else { None };

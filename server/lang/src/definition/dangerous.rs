@@ -1,7 +1,8 @@
 //! Definitions that the kernel takes and that harm the host.
 //!
-//! Owns the table of them, and what becomes of each: the kernel gets another line that records the same, or the definition is refused
-//! with a code of ours. No line that the daemon writes has any of these in it. Places are not judged here: see `validate`.
+//! Owns the table of them, and what becomes of each: the kernel gets another line that records the
+//! same, or the definition is refused with a code of ours. No line that the daemon writes has any
+//! of these in it. Places are not judged here: see `validate`.
 
 use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, ProbeDefinition, Type};
 use super::code::Code;
@@ -34,11 +35,12 @@ pub struct Danger {
 
 /// `:symstr`.
 ///
-/// b26a124cbfa8 added the type: Linux 6.2, and the stable kernels 6.1.43 and 5.15.124. 426295ef18c5 removed the write: Linux 7.0, and
-/// the stable kernels 6.18.22 and 6.19.12 (the latter is verified for its release candidate only). It is not verified whether other stable
-/// series have that fix.
-/// The byte is the last one of a buffer of `KSYM_NAME_LEN`: 512 bytes, and 128 on 5.15, where the byte is 127 bytes behind the start.
-/// For a function of a module, kernels before 6.10 (7e1f4eb9a60d) also fill the bytes between the name and that byte with zeros.
+/// b26a124cbfa8 added the type: Linux 6.2, and the stable kernels 6.1.43 and 5.15.124. 426295ef18c5
+/// removed the write: Linux 7.0, and the stable kernels 6.18.22 and 6.19.12 (the latter is verified
+/// for its release candidate only). It is not verified whether other stable series have that fix.
+/// The byte is the last one of a buffer of `KSYM_NAME_LEN`: 512 bytes, and 128 on 5.15, where the
+/// byte is 127 bytes behind the start. For a function of a module, kernels before 6.10
+/// (7e1f4eb9a60d) also fill the bytes between the name and that byte with zeros.
 const SYMBOL_STRING: Danger = Danger {
     pattern: "ARGUMENT:symstr",
     harm: "writes a zero byte 511 bytes behind the start of the text, which is behind the record: into another event, or into the next page",
@@ -49,8 +51,9 @@ const SYMBOL_STRING: Danger = Danger {
 
 /// `+0(%si):string[4]`.
 ///
-/// The kernel adds the error code, -14 for EFAULT, to the place of the next string. b41326b5e0f8 fixed it: Linux 6.5, and the stable
-/// kernels below. The type `symstr` does not prove the fix: 6.2, 6.3, and 6.4 before 6.4.5 have the type without it.
+/// The kernel adds the error code, -14 for EFAULT, to the place of the next string. b41326b5e0f8
+/// fixed it: Linux 6.5, and the stable kernels below. The type `symstr` does not prove the fix:
+/// 6.2, 6.3, and 6.4 before 6.4.5 have the type without it.
 const STRING_ARRAY: Danger = Danger {
     pattern: "ARGUMENT:string[N], ARGUMENT:ustring[N]",
     harm: "moves 14 bytes back for each string that cannot be read, and writes the next one there: over other fields, then over other events",
@@ -61,9 +64,10 @@ const STRING_ARRAY: Danger = Danger {
 
 /// `@0xffffffffff600000`.
 ///
-/// The fault handler treats this page as memory of programs. From ca247283781d (Linux 5.12) on, it applies no fixup if SMAP forbids such
-/// an access. 32019c659ecf (Linux 6.8, and the stable kernels below) refuses the read before it faults.
-/// The daemon refuses these addresses on every kernel: nothing in the `README` shows the fix, and a kernel with it reads nothing there.
+/// The fault handler treats this page as memory of programs. From ca247283781d (Linux 5.12) on, it
+/// applies no fixup if SMAP forbids such an access. 32019c659ecf (Linux 6.8, and the stable kernels
+/// below) refuses the read before it faults. The daemon refuses these addresses on every kernel:
+/// nothing in the `README` shows the fix, and a kernel with it reads nothing there.
 const VSYSCALL: Danger = Danger {
     pattern: "a fixed address in the vsyscall page, such as @0xffffffffff600000",
     harm: "takes the address for one of a program and stops with an oops; with the fix, it reads nothing there",
@@ -77,8 +81,9 @@ pub const TABLE: &[Danger] = &[
     SYMBOL_STRING,
     STRING_ARRAY,
     VSYSCALL,
-    // 18b1e870a496 (Linux 6.5) added the expansion. `sprint_nth_btf_arg` checks the upper limit of the index only, and the index is signed.
-    // No fix is known; sources of 6.5 and of 2025 were read.
+    // 18b1e870a496 (Linux 6.5) added the expansion. `sprint_nth_btf_arg` checks the upper limit of
+    // the index only, and the index is signed. No fix is known; sources of 6.5 and of 2025 were
+    // read.
     Danger {
         pattern: "$argN without a name, with N above 2147483648",
         harm: "cuts N to 32 bits, and reads before its table of parameters if the result is negative or 0",
@@ -93,8 +98,9 @@ pub const TABLE: &[Danger] = &[
         kernels: "6.5 and later, if BTF has the function",
         treatment: Treatment::Refused(Code::BadArgNum),
     },
-    // 035ba76014c0 (Linux 6.9) sets the number of arguments before 128 of them are read. 73f35080477e (Linux 6.12, and 6.11.6) refuses more.
-    // 6.6.59 has both changes. Kernels without them drop the arguments behind the 128th.
+    // 035ba76014c0 (Linux 6.9) sets the number of arguments before 128 of them are read.
+    // 73f35080477e (Linux 6.12, and 6.11.6) refuses more. 6.6.59 has both changes. Kernels without
+    // them drop the arguments behind the 128th.
     Danger {
         pattern: "more than 128 arguments",
         harm: "counts arguments that it does not set up, and follows their empty pointers",
@@ -102,9 +108,10 @@ pub const TABLE: &[Danger] = &[
         kernels: "6.9 to 6.11.5",
         treatment: Treatment::Refused(Code::TooManyArgs),
     },
-    // Linux 6.6 (27152bceea1d) moved these directories to eventfs, which does not check whether a name is taken. Its lookup finds
-    // directories before files: read in a source after 6.9, not verified for 6.6 to 6.9. Before 6.6, tracefs refuses to make the directory.
-    // It is not verified what remains after the event is removed.
+    // Linux 6.6 (27152bceea1d) moved these directories to eventfs, which does not check whether a
+    // name is taken. Its lookup finds directories before files: read in a source after 6.9, not
+    // verified for 6.6 to 6.9. Before 6.6, tracefs refuses to make the directory. It is not
+    // verified what remains after the event is removed.
     Danger {
         pattern: "an event or a group called like a control file, such as `enable`",
         harm: "makes a directory that hides the file, so that `enable` no longer switches the group; before 6.6, makes an event without files",
@@ -114,8 +121,9 @@ pub const TABLE: &[Danger] = &[
     },
 ];
 
-/// The page of system calls that the kernel keeps for old programs (arch/x86/include/uapi/asm/vsyscall.h), and what a read may begin before
-/// it and still reach into it: the kernel's fix looks only at the address where a read begins.
+/// The page of system calls that the kernel keeps for old programs
+/// (arch/x86/include/uapi/asm/vsyscall.h), and what a read may begin before it and still reach into
+/// it: the kernel's fix looks only at the address where a read begins.
 const VSYSCALL_PAGE: std::ops::Range<u64> = 0xffff_ffff_ff60_0000 - 512..0xffff_ffff_ff60_1000;
 
 /// The problem of an argument that must not reach the kernel in any form.
@@ -161,7 +169,8 @@ fn reads_vsyscall(fetch: &Fetch) -> bool {
     address.is_some_and(|address| VSYSCALL_PAGE.contains(&address)) || inner.is_some_and(reads_vsyscall)
 }
 
-/// The definition as the kernel can have it without harm. Records the same bytes or the address in place of its name.
+/// The definition as the kernel can have it without harm. Records the same bytes or the address in
+/// place of its name.
 pub(super) fn defused(mut definition: ProbeDefinition) -> ProbeDefinition {
     for ty in definition.args.iter_mut().filter_map(|argument| argument.ty.as_mut()) {
         *ty = safe(*ty);

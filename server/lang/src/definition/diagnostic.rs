@@ -4,6 +4,7 @@
 
 use super::Span;
 use super::code::Code;
+use super::step::Step;
 
 /// Whether a definition with this problem can still be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,7 +20,8 @@ pub enum Severity {
 pub enum RefusedBy {
     /// The kernel refuses it too.
     Kernel,
-    /// The kernel takes it, or knows no such language. Those rules are listed in `control::stricter`.
+    /// The kernel takes it, or knows no such language. Those rules are listed in
+    /// `control::stricter`.
     Kprobed,
 }
 
@@ -31,10 +33,14 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// The kernel's name for the problem, or ours where the kernel is silent.
     pub code: Code,
-    /// The errno with which the running kernel refuses this; that of the refusal alone if the kernel would take it.
+    /// The errno with which the running kernel refuses this; that of the refusal alone if the
+    /// kernel would take it.
     pub errno: i32,
     /// Who refuses it.
     pub by: RefusedBy,
+    /// Where the kernel comes to it. A warning stands where nothing is refused, so that its step
+    /// means nothing.
+    pub step: Step,
     /// The text that it is about; the start is where the kernel's caret stands.
     pub span: Span,
     /// What is wrong, for people.
@@ -52,6 +58,7 @@ impl Diagnostic {
             code,
             errno: code.errno(),
             by: code.refused_by(),
+            step: Step::Line,
             span,
             message: message.into(),
             hint: (!hint.is_empty()).then(|| hint.to_owned()),
@@ -70,6 +77,13 @@ impl Diagnostic {
         self
     }
 
+    /// Says where the kernel comes to it. Without, it is about the line as a whole.
+    #[must_use]
+    pub fn at(mut self, step: Step) -> Self {
+        self.step = step;
+        self
+    }
+
     /// Says that only this daemon minds, where that depends on more than the code.
     #[must_use]
     pub fn by_kprobed(mut self) -> Self {
@@ -84,10 +98,10 @@ impl Diagnostic {
         self
     }
 
-    /// The position that the kernel would print for this problem: a byte offset into the command as the
-    /// kernel shows it, which is the words of the line joined by single blanks
-    /// (kernel/trace/trace_probe.c:__trace_probe_log_err). The caret column of `error_log` is 11 more (two
-    /// blanks and `Command: `).
+    /// The position that the kernel would print for this problem: a byte offset into the command as
+    /// the kernel shows it, which is the words of the line joined by single blanks
+    /// (kernel/trace/trace_probe.c:__trace_probe_log_err). The caret column of `error_log` is 11
+    /// more (two blanks and `Command: `).
     pub fn kernel_position(&self, text: &str) -> usize {
         let mut joined = 0;
         let mut position = 0;
@@ -101,7 +115,8 @@ impl Diagnostic {
         position
     }
 
-    /// The message, the line it is about with `^~~~` under the span, and the hint. Ends without a newline.
+    /// The message, the line it is about with `^~~~` under the span, and the hint. Ends without a
+    /// newline.
     pub fn render_caret(&self, text: &str) -> String {
         let start = floor_char_boundary(text, self.span.start);
         let end = floor_char_boundary(text, self.span.end).max(start);
@@ -127,8 +142,8 @@ impl Diagnostic {
     }
 }
 
-/// The last character boundary at or before `at`, so that a span of another text cannot make the rendering
-/// panic.
+/// The last character boundary at or before `at`, so that a span of another text cannot make the
+/// rendering panic.
 fn floor_char_boundary(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {

@@ -1,32 +1,35 @@
 //! Which language a definition is written in, and one way into all of them.
 //!
-//! Whatever the dialect, the answer is the syntax tree of the kernel's language, with spans into the text of
-//! the user.
+//! Whatever the dialect, the answer is the syntax tree of the kernel's language, with spans into
+//! the text of the user.
 //!
 //! The rule by which a dialect is recognised, in this order:
 //!
-//! 1. A text with a `(` is a function prototype if only a name stands before it, or if it does not start with
-//!    `p`, `r` or `-`. No line of `kprobe_events` looks like that.
-//! 2. A bare `aN`, `sN`, `sa`, `rv` or `ra` in a line is a word of 2009 unless it can be the name of a parameter: the function has a
-//!    parameter of that name ([`Parameters`]), and names can be used at the place, which is never so at an address, and in return probes only
-//!    where the kernel keeps arguments. Where the parameters of the function are not known, a word is what the kernel makes of it: a
-//!    name where the kernel knows names. The meaning of a definition that the kernel takes is never changed by this.
+//! 1. A text with a `(` is a function prototype if only a name stands before it, or if it does not
+//!    start with `p`, `r` or `-`. No line of `kprobe_events` looks like that.
+//! 2. A bare `aN`, `sN`, `sa`, `rv` or `ra` in a line is a word of 2009 unless it can be the name
+//!    of a parameter: the function has a parameter of that name ([`Parameters`]), and names can be
+//!    used at the place, which is never so at an address, and in return probes only where the
+//!    kernel keeps arguments. Where the parameters of the function are not known, a word is what
+//!    the kernel makes of it: a name where the kernel knows names. The meaning of a definition that
+//!    the kernel takes is never changed by this.
 //! 3. Elsewhere the word is the name of a parameter, with a warning (`OLD_DIALECT`).
 //!
-//! A comment `# dialect: 2009` (or `kernel`, or `prototype`) asks for one explicitly, and [`Reading::pinned`]
-//! writes it into a text that another kernel would recognise differently. [`parse_as`] is for callers who
-//! know.
+//! A comment `# dialect: 2009` (or `kernel`, or `prototype`) asks for one explicitly, and
+//! [`Reading::pinned`] writes it into a text that another kernel would recognise differently.
+//! [`parse_as`] is for callers who know.
 
 use super::Span;
-use super::ast::Definition;
+use super::ast::{Definition, ProbeDefinition};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::legacy::{self, BareWords, Parameters, UnknownParameters};
+use super::legacy::{self, BareWords, OldLine};
 use super::line;
-use super::parse;
+use super::parameters::{Parameters, UnknownParameters};
+use super::parse::{self, Parsed};
 use super::prototype;
-use super::translated;
+use super::step::Step;
 
 /// A language for definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,16 +69,35 @@ impl Dialect {
 /// What became of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// The dialect in which it was read. A line that is refused counts as one of the kernel's, unless 2009
-    /// was asked for.
+    /// The dialect in which it was read. A line that is refused counts as one of the kernel's,
+    /// unless 2009 was asked for.
     pub dialect: Dialect,
-    /// The definition, or every problem that it has.
+    /// The definition, or everything that is wrong with it, in the order of the kernel's steps.
     pub result: Result<Definition, Vec<Diagnostic>>,
+    /// What could be read of a probe that has mistakes behind its place. Something neutral stands
+    /// for what could not: a definition to find out what the kernel comes to before the mistakes,
+    /// and for nothing else.
+    pub draft: Option<ProbeDefinition>,
 }
 
 impl Reading {
-    /// The text, from which this was read, so that every kernel reads it in the same dialect: with a comment
-    /// that names it where bare words could be something else elsewhere.
+    fn of(dialect: Dialect, parsed: Parsed) -> Self {
+        match (parsed.tree, parsed.findings) {
+            (Some(definition), findings) if findings.is_empty() => {
+                Self { dialect, result: Ok(definition), draft: None }
+            }
+            (tree, findings) => {
+                let draft = tree.and_then(|tree| match tree {
+                    Definition::Probe(draft) => Some(draft),
+                    Definition::Delete(_) => None,
+                });
+                Self { dialect, result: Err(findings), draft }
+            }
+        }
+    }
+
+    /// The text, from which this was read, so that every kernel reads it in the same dialect: with
+    /// a comment that names it where bare words could be something else elsewhere.
     pub fn pinned(&self, text: &str) -> String {
         let ambiguous = match &self.result {
             Ok(Definition::Probe(probe)) => {
@@ -94,6 +116,16 @@ impl Reading {
 /// What follows the `#` of a comment that asks for a dialect.
 const DIRECTIVE: &str = "dialect:";
 
+/// Reads the only definition in `text` as the kernel that `features` describes would.
+///
+/// What the kernel's parser refuses is refused with its code and its position; the first problem is
+/// the one that the kernel reports, others follow. Whether the place exists and can be probed is
+/// for others to say: see [`ProbeDefinition::entry_requirement`] for what the parser must know
+/// about it.
+pub fn parse(text: &str, features: &Features) -> Result<Definition, Vec<Diagnostic>> {
+    parse_as(Dialect::Kernel, text, features).result
+}
+
 /// Reads the only definition in `text`, whatever its dialect, without knowing any function.
 pub fn parse_any(text: &str, features: &Features) -> Reading {
     parse_any_knowing(text, features, &UnknownParameters)
@@ -104,16 +136,19 @@ pub fn parse_any_knowing(text: &str, features: &Features, parameters: &dyn Param
     match asked(text) {
         Ok(Some(dialect)) => return parse_as_knowing(dialect, text, features, parameters),
         Ok(None) => {}
-        Err(problem) => return Reading { dialect: Dialect::Kernel, result: Err(vec![problem]) },
+        Err(problem) => {
+            // To the kernel it is a comment: what it minds comes first.
+            let Parsed { tree, .. } = parse::read(text, features, parameters);
+            let findings = vec![problem.at(Step::Name)];
+            return Reading::of(Dialect::Kernel, Parsed { tree, findings });
+        }
     }
     if is_prototype(text) {
         return parse_as(Dialect::Prototype, text, features);
     }
-    match old(text, features, BareWords::OldWhereFree, parameters) {
-        Ok((definition, true)) => Reading { dialect: Dialect::Legacy, result: Ok(definition) },
-        Ok((definition, false)) => Reading { dialect: Dialect::Kernel, result: Ok(definition) },
-        Err(problems) => Reading { dialect: Dialect::Kernel, result: Err(problems) },
-    }
+    let (parsed, has_old_words) = old(text, features, BareWords::OldWhereFree, parameters);
+    let is_good = parsed.findings.is_empty();
+    Reading::of(if has_old_words && is_good { Dialect::Legacy } else { Dialect::Kernel }, parsed)
 }
 
 /// Reads the only definition in `text` in this dialect.
@@ -127,14 +162,23 @@ fn parse_as_knowing(
     features: &Features,
     parameters: &dyn Parameters,
 ) -> Reading {
-    let result = match dialect {
-        Dialect::Kernel => parse::parse_with(text, features, BareWords::Kernel, parameters),
-        Dialect::Legacy => {
-            old(text, features, BareWords::Old, &UnknownParameters).map(|(definition, _)| definition)
-        }
-        Dialect::Prototype => prototype::definition(text, features).map(Definition::Probe),
+    let parsed = match dialect {
+        Dialect::Kernel => kernel(text, parse::read(text, features, parameters)),
+        Dialect::Legacy => old(text, features, BareWords::Old, &UnknownParameters).0,
+        Dialect::Prototype => prototype::read(text, features),
     };
-    Reading { dialect, result }
+    Reading::of(dialect, parsed)
+}
+
+/// What is said about words of 2009 that the kernel's language takes for something else, or for
+/// nothing.
+fn kernel(text: &str, mut parsed: Parsed) -> Parsed {
+    legacy::explain_old_words(text, &mut parsed.findings);
+    if let Some(Definition::Probe(probe)) = &mut parsed.tree {
+        probe.warnings.extend(probe.args.iter().filter_map(legacy::read_as_parameter));
+        probe.warnings.sort_by_key(|warning| warning.span);
+    }
+    parsed
 }
 
 /// The dialect that a comment asks for.
@@ -162,24 +206,31 @@ fn asked(text: &str) -> Result<Option<Dialect>, Diagnostic> {
 }
 
 /// A line that may have words of 2009, and whether it has.
-fn old(
-    text: &str,
-    features: &Features,
-    bare: BareWords,
-    parameters: &dyn Parameters,
-) -> Result<(Definition, bool), Vec<Diagnostic>> {
-    let mut definition = parse::parse_with(text, features, bare, parameters)?;
-    let Definition::Probe(probe) = &mut definition else { return Ok((definition, false)) };
-    let found = legacy::old_words(text, probe);
-    if found.any {
-        let problems = translated::problems(probe, features);
-        if !problems.is_empty() {
-            return Err(problems);
-        }
-        probe.warnings.extend(found.warnings);
+fn old(text: &str, features: &Features, bare: BareWords, parameters: &dyn Parameters) -> (Parsed, bool) {
+    let words = match line::single(text) {
+        Ok(words) => words,
+        Err(finding) => return (finding.into(), false),
+    };
+    let Some(OldLine { rewritten, warnings, findings }) =
+        legacy::rewritten(&words, features, bare, parameters)
+    else {
+        let parsed = parse::read_words(text, &words, features, parameters);
+        return (kernel(text, parsed), false);
+    };
+    let parsed = rewritten.moved_to_text(parse::read(rewritten.line(), features, parameters));
+    let mut parsed = kernel(text, parsed);
+    // A word has one problem: the first that the kernel comes to.
+    parsed.findings.extend(findings);
+    parsed.findings.sort_by_key(|finding| finding.step);
+    parsed.findings.dedup_by(|later, first| match (later.step, first.step) {
+        (Step::Argument(later, _), Step::Argument(first, _)) => later == first,
+        _ => false,
+    });
+    if let Some(Definition::Probe(probe)) = &mut parsed.tree {
+        probe.warnings.extend(warnings);
         probe.warnings.sort_by_key(|warning| warning.span);
     }
-    Ok((definition, found.any))
+    (parsed, true)
 }
 
 /// Whether the first line with a word in it is meant as a function prototype.

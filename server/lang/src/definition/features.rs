@@ -1,13 +1,13 @@
 //! What the running kernel's parser knows.
 //!
-//! Owns the switches by which one parser serves every kernel, and reading them from the tracefs `README`.
-//! Versions never decide: distributions carry features back to older kernels.
+//! Owns the switches by which one parser serves every kernel, and reading them from the tracefs
+//! `README`. Versions never decide: distributions carry features back to older kernels.
 
 /// What the running kernel's parser knows and where its limits are.
 ///
-/// The `README` of tracefs is compiled from the same options as the parser (kernel/trace/trace.c:readme_msg),
-/// which makes a substring of it a reliable answer. What 5.10 and everything after it knows (`$argN`,
-/// `±uOFFS(...)`, immediates, `%return`) has no switch.
+/// The `README` of tracefs is compiled from the same options as the parser
+/// (kernel/trace/trace.c:readme_msg), which makes a substring of it a reliable answer. What 5.10
+/// and everything after it knows (`$argN`, `±uOFFS(...)`, immediates, `%return`) has no switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Features {
     /// `GRP/` alone: the event is named by the kernel inside that group.
@@ -20,44 +20,50 @@ pub struct Features {
     pub symstr: bool,
     /// Type `char`.
     pub char_type: bool,
-    /// Function probes exist (not in `kprobe_events`). Their arrival also changed errors of all probes: an
-    /// expression that is too long became `E2BIG`, and a wrong type of `$comm` is logged.
+    /// Function probes exist (not in `kprobe_events`). Their arrival also changed errors of all
+    /// probes: an expression that is too long became `E2BIG`, and a wrong type of `$comm` is
+    /// logged.
     pub fprobe: bool,
     /// Parameters by name, `$arg*`, and types from BTF.
     pub btf_args: bool,
     /// `NAME->member`.
     pub btf_members: bool,
-    /// The daemon can read the kernel's types, and resolves names by itself: what this kernel does not know by name works all the same.
-    /// Not in the `README`: see [`Features::with_types`].
+    /// The daemon can read the kernel's types, and resolves names by itself: what this kernel does
+    /// not know by name works all the same. Not in the `README`: see [`Features::with_types`].
     pub own_types: bool,
     /// `$argN`, and parameters by name, in return probes.
     pub retprobe_args: bool,
     /// Types `%pd` and `%pD`.
     pub percent_pd: bool,
-    /// `(STRUCT)NAME->member`, `this_cpu_ptr(...)`, `$current`: known to the kernel, not yet to this module.
+    /// `(STRUCT)NAME->member`, `this_cpu_ptr(...)`, `$current`: known to the kernel, not yet to
+    /// this module.
     pub typecasts: bool,
     /// Longest expression: what follows `=`, or all of an argument without a name.
     pub expression_max_bytes: usize,
-    /// Deepest nesting of dereferences, if the kernel counts them apart from the slots of the fetch program.
+    /// Deepest nesting of dereferences, if the kernel counts them apart from the slots of the fetch
+    /// program.
     pub nesting_max: Option<usize>,
-    /// A string that cannot be reached keeps the length that its descriptor was preset with, so that [`guard`](super::guard) can tell.
+    /// A string that cannot be reached keeps the length that its descriptor was preset with, so
+    /// that [`guard`](super::guard) can tell.
     pub fault_marks: bool,
-    /// The kernel has the fix for arrays of strings of which one cannot be read: see [`dangerous`](super::dangerous).
+    /// The kernel has the fix for arrays of strings of which one cannot be read: see
+    /// [`dangerous`](super::dangerous).
     pub string_array_fix: bool,
-    /// More than 128 arguments are refused. Kernels without this fix drop those behind the 128th, or write behind the end of their table of
-    /// arguments.
+    /// More than 128 arguments are refused. Kernels without this fix drop those behind the 128th,
+    /// or write behind the end of their table of arguments.
     pub refuses_many_args: bool,
-    /// Largest fixed part of a record (`MAX_PROBE_EVENT_SIZE`). Kernels without this limit drop records that
-    /// do not fit a sub-buffer without counting them, so it holds for all of them here.
+    /// Largest fixed part of a record (`MAX_PROBE_EVENT_SIZE`). Kernels without this limit drop
+    /// records that do not fit a sub-buffer without counting them, so it holds for all of them
+    /// here.
     pub fixed_record_max_bytes: usize,
 }
 
 impl Features {
     /// Reads the tracefs `README`.
     ///
-    /// Three limits are not in it. They follow from what arrived with them: the longer expressions and the
-    /// limit of nesting came in the same release as typecasts, hyphens in group names shortly before unnamed
-    /// events in a group.
+    /// Three limits are not in it. They follow from what arrived with them: the longer expressions
+    /// and the limit of nesting came in the same release as typecasts, hyphens in group names
+    /// shortly before unnamed events in a group.
     pub fn from_readme(readme: &str) -> Self {
         let has = |part: &str| readme.contains(part);
         let typecasts = has("[(structname") || has("this_cpu_read(<fetcharg>)") || has("$current");
@@ -77,8 +83,8 @@ impl Features {
             typecasts,
             expression_max_bytes: if typecasts { 255 } else { 63 },
             nesting_max: typecasts.then_some(8),
-            // The fixes of July 2023, which came with 6.5, and to the stable series shortly before `symstr` came there. What had `symstr`
-            // from the beginning is left out by its version.
+            // The fixes of July 2023, which came with 6.5, and to the stable series shortly before
+            // `symstr` came there. What had `symstr` from the beginning is left out by its version.
             fault_marks: has("f[:[<group>") || has("symstr"),
             string_array_fix: has("f[:[<group>") || has("symstr"),
             refuses_many_args: has("f[:[<group>"),
@@ -134,8 +140,8 @@ const STRING_ARRAYS: Fix =
 const MANY_ARGS: Fix = Fix { since: (6, 12), stable: &[((6, 6), 59), ((6, 11), 6)] };
 
 impl Fix {
-    /// Whether a kernel of this `uname` release and version has it. Distributions that hide the number of the stable kernel are taken for
-    /// those without.
+    /// Whether a kernel of this `uname` release and version has it. Distributions that hide the
+    /// number of the stable kernel are taken for those without.
     fn is_in(&self, release: &str, version: &str) -> bool {
         let first = |text: &str| text.split('-').next().and_then(numbers);
         let Some((major, minor, patch)) = first(release) else { return false };

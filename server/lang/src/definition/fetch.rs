@@ -1,26 +1,30 @@
 //! The expression of an argument: text to syntax tree.
 //!
-//! Follows kernel/trace/trace_probe.c:parse_probe_arg and parse_probe_vars (5.15, 6.12, 7.3): the same forms
-//! in the same order, so that the first problem is the kernel's. Whether a form is usable with a type, and
-//! whether it fits the fetch program, is decided in `program`.
+//! Follows kernel/trace/trace_probe.c:parse_probe_arg and parse_probe_vars (5.15, 6.12, 7.3): the
+//! same forms in the same order, so that the first problem is the kernel's. An expression that
+//! cannot be read to its end leaves what was read before ([`Unread`]), since the kernel looks names
+//! up as it reads. Whether a form is usable with a type, and whether it fits the fetch program, is
+//! decided in `program`.
 
 use super::Span;
 use super::ast::{BtfMember, BtfRoot, Fetch, FetchKind, MemoryAddress, Register};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::legacy::{self, BareWords, OldWord, Parameters};
 use super::line::Word;
 use super::names::is_identifier;
 use super::number;
+use super::parameters::Parameters;
+use super::step::{PartStep, Step};
 
 /// Highest N of `$stackN` and `$argN`: words of a kernel stack of 16 KiB (`PARAM_MAX_STACK`).
-const STACK_WORDS: u64 = 2048;
+pub(super) const STACK_WORDS: u32 = 2048;
 
 /// What the kernel's parser knows about the place (its `TPARG_FL_FENTRY` and `TPARG_FL_RETURN`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Site {
-    /// An entry probe at a symbol. Whether it is a function entry is for later: see `entry_requirement`.
+    /// An entry probe at a symbol. Whether it is a function entry is for later: see
+    /// `entry_requirement`.
     Entry,
     /// A return probe at a symbol.
     Return,
@@ -29,41 +33,82 @@ pub(super) enum Site {
 }
 
 /// Reads expressions at one place, for one kernel.
+#[derive(Clone, Copy)]
 pub(super) struct FetchParser<'f> {
+    /// The index of the argument.
+    pub(super) argument: usize,
     pub(super) features: &'f Features,
     pub(super) site: Site,
-    /// What bare words mean.
-    pub(super) bare: BareWords,
     /// Which parameters the function has, as far as that is known.
     pub(super) parameters: &'f dyn Parameters,
-    /// The place is not the start of a symbol.
-    pub(super) inside: bool,
     /// Module and function that the place names.
     pub(super) function: Option<(Option<&'f str>, &'f str)>,
 }
 
-type Parsed = Result<FetchKind, Diagnostic>;
+/// What stands for an expression of which nothing was read: it asks nothing of place and types.
+pub(super) const NOTHING: FetchKind = FetchKind::Immediate(0);
+/// What stands for an argument of the function that cannot be read: it asks for a function entry,
+/// and no argument has this number.
+pub(super) const NO_ARGUMENT: FetchKind = FetchKind::Argument(0);
+
+/// An expression that cannot be read to its end.
+pub(super) struct Unread {
+    /// Why not.
+    pub(super) finding: Diagnostic,
+    /// What was read before.
+    pub(super) read: FetchKind,
+}
+
+impl From<Diagnostic> for Box<Unread> {
+    fn from(finding: Diagnostic) -> Self {
+        Self::new(Unread { finding, read: NOTHING })
+    }
+}
+
+fn after(read: FetchKind, finding: Diagnostic) -> Box<Unread> {
+    Box::new(Unread { finding, read })
+}
+
+type Parsed = Result<FetchKind, Box<Unread>>;
 
 impl FetchParser<'_> {
     /// One expression; `depth` dereferences are around it.
     ///
-    /// Recursion is bounded: the caller limits the length of the text to that of an expression, at most 255
-    /// bytes.
-    pub(super) fn parse(&self, word: Word<'_>, depth: usize) -> Result<Fetch, Diagnostic> {
+    /// Recursion is bounded: the caller limits the length of the text to that of an expression, at
+    /// most 255 bytes.
+    pub(super) fn parse(&self, word: Word<'_>, depth: usize) -> (Fetch, Option<Diagnostic>) {
+        let (kind, finding) = match self.kind(word, depth) {
+            Ok(kind) => (kind, None),
+            Err(unread) => {
+                let Unread { finding, read } = *unread;
+                // Parts say where they are; everything else is found where the expression begins.
+                let is_placed = finding.step != Step::Line;
+                let step = if is_placed { finding.step } else { self.part(word, PartStep::Following) };
+                (read, Some(finding.at(step)))
+            }
+        };
+        (Fetch { kind, span: word.span() }, finding)
+    }
+
+    fn part(&self, word: Word<'_>, part: PartStep) -> Step {
+        Step::part(self.argument, word.start, part)
+    }
+
+    fn kind(&self, word: Word<'_>, depth: usize) -> Parsed {
         if self.features.nesting_max.is_some_and(|max| depth >= max) {
-            return Err(Diagnostic::error(Code::TooManyNested, word.span(), "too many nested dereferences"));
+            let message = "too many nested dereferences";
+            return Err(Diagnostic::error(Code::TooManyNested, word.span(), message).into());
         }
-        let kind = match word.text.chars().next() {
+        match word.text.chars().next() {
             Some('$') => self.variable(word),
-            Some('%') => register(word),
-            Some('@') => memory(word),
+            Some('%') => Ok(register(word)?),
+            Some('@') => Ok(memory(word)?),
             Some('+' | '-') => self.dereference(word, depth),
-            Some('\\') => immediate(word),
+            Some('\\') => Ok(immediate(word)?),
             Some(c) if c.is_ascii_alphabetic() || c == '_' => self.btf(word),
-            Some('(') if self.features.typecasts => Err(unsupported(word, "typecasts")),
-            _ => Err(bad_fetch(word)),
-        }?;
-        Ok(Fetch { kind, span: word.span() })
+            Some('(') if self.features.typecasts => Err(unsupported(word, "typecasts").into()),
+            _ => Err(bad_fetch(word).into()),
+        }
     }
 
     fn variable(&self, word: Word<'_>) -> Parsed {
@@ -74,15 +119,15 @@ impl FetchParser<'_> {
                 return self.retval(word, rest);
             }
         } else if let Some(rest) = name.strip_prefix("stack") {
-            return stack(word, rest);
+            return Ok(stack(word, rest)?);
         } else if matches!(name, "comm" | "COMM") {
             return Ok(FetchKind::Comm);
         } else if let Some(rest) = name.strip_prefix("arg") {
             return self.argument(word, rest);
         } else if self.features.typecasts && name.starts_with("current") {
-            return Err(unsupported(word, "`$current`"));
+            return Err(unsupported(word, "`$current`").into());
         }
-        Err(Diagnostic::error(Code::BadVar, word.span(), format!("there is no variable `{}`", word.text)))
+        Err(no_variable(word).into())
     }
 
     fn retval(&self, word: Word<'_>, rest: &str) -> Parsed {
@@ -93,17 +138,27 @@ impl FetchParser<'_> {
             } else {
                 "`$retval` is known only when the function returns"
             };
-            return Err(Diagnostic::error(Code::RetvalOnProbe, word.span(), what));
+            return Err(Diagnostic::error(Code::RetvalOnProbe, word.span(), what).into());
         }
         if rest.is_empty() {
             return Ok(FetchKind::Retval);
         }
         if self.features.names_members() && rest.starts_with(['-', '.']) {
-            let members = members(word.tail(word.text.len() - rest.len()))?;
-            return Ok(FetchKind::Btf { root: BtfRoot::Retval, members });
+            let path = word.tail(word.text.len() - rest.len());
+            let message = "a value that is a structure itself cannot be read";
+            return self.path(word, BtfRoot::Retval, path, message);
         }
-        let code = if self.features.btf_args { Code::NoBtfarg } else { Code::BadVar };
-        Err(Diagnostic::error(code, word.span(), format!("there is no variable `{}`", word.text)))
+        if !self.features.btf_args {
+            return Err(no_variable(word).into());
+        }
+        // It looks for a parameter of that name.
+        let root = BtfRoot::Parameter(word.text.to_owned());
+        let message = format!("there is no variable `{}`", word.text);
+        let problem = Diagnostic::error(Code::NoBtfarg, word.span(), message);
+        Err(after(
+            FetchKind::Btf { root, members: Vec::new() },
+            problem.at(self.part(word, PartStep::LookUp)),
+        ))
     }
 
     fn argument(&self, word: Word<'_>, rest: &str) -> Parsed {
@@ -114,24 +169,20 @@ impl FetchParser<'_> {
                 Site::Address => "function arguments need a function name as the place, not an address",
                 _ => "this kernel cannot read function arguments when the function returns",
             };
-            return Err(Diagnostic::error(Code::BadVar, word.span(), message));
+            return Err(Diagnostic::error(Code::BadVar, word.span(), message).into());
         }
         let Some(index) = number::decimal(rest) else {
-            let problem =
-                Diagnostic::error(Code::BadVar, word.span(), format!("there is no variable `{}`", word.text));
-            return Err(if rest == "*" { problem.with_hint(Code::BadVarArgs.hint()) } else { problem });
+            let problem = no_variable(word);
+            let problem = if rest == "*" { problem.with_hint(Code::BadVarArgs.hint()) } else { problem };
+            return Err(after(if self.features.fprobe { NO_ARGUMENT } else { NOTHING }, problem));
         };
-        if index == 0 || index > STACK_WORDS {
-            return Err(bad_argument_number(word));
-        }
+        let index = u32::try_from(index).ok().filter(|index| (1..=STACK_WORDS).contains(index));
+        let Some(index) = index else { return Err(after(NO_ARGUMENT, bad_argument_number(word))) };
         if !here {
-            return Err(Diagnostic::error(
-                Code::NofentryArgs,
-                word.span(),
-                "function arguments need a function name as the place, not an address",
-            ));
+            let message = "function arguments need a function name as the place, not an address";
+            return Err(Diagnostic::error(Code::NofentryArgs, word.span(), message).into());
         }
-        u32::try_from(index).ok().map(FetchKind::Argument).ok_or_else(|| bad_argument_number(word))
+        Ok(FetchKind::Argument(index))
     }
 
     fn dereference(&self, word: Word<'_>, depth: usize) -> Parsed {
@@ -139,7 +190,8 @@ impl FetchParser<'_> {
         let user = word.text[1..].starts_with('u');
         let body = word.tail(if user { 2 } else { 1 });
         let Some(open) = body.text.find('(') else {
-            return Err(Diagnostic::error(Code::DerefNeedBrace, word.span(), "a dereference needs `(`"));
+            let message = "a dereference needs `(`";
+            return Err(Diagnostic::error(Code::DerefNeedBrace, word.span(), message).into());
         };
         let digits = &body.text[..open];
         let offset_span = Span::new(word.start, body.start + open);
@@ -152,7 +204,7 @@ impl FetchParser<'_> {
             };
             let code =
                 if number::signed_is_too_large(&signed) { Code::DerefOffsRange } else { Code::BadDerefOffs };
-            return Err(Diagnostic::error(code, offset_span, message));
+            return Err(Diagnostic::error(code, offset_span, message).into());
         };
         let inside = body.tail(open + 1);
         let Some(close) = inside.text.rfind(')') else {
@@ -160,22 +212,27 @@ impl FetchParser<'_> {
                 Code::DerefOpenBrace,
                 Span::point(inside.end()),
                 "the `(` of the dereference is not closed",
-            ));
+            )
+            .into());
         };
-        let inner = self.parse(inside.head(close), depth + 1)?;
+        let (inner, mut finding) = self.parse(inside.head(close), depth + 1);
         let rest = inside.tail(close + 1);
-        if !rest.text.is_empty() {
-            return Err(Diagnostic::error(
-                Code::IgnoredText,
-                rest.span(),
-                format!("the kernel ignores `{}` after the `)`", rest.text),
-            ));
-        }
-        let offset = i32::try_from(offset).ok().ok_or_else(|| {
-            let message = format!("the kernel would silently cut the offset {offset} to 32 bits");
-            Diagnostic::error(Code::OffsetTruncated, offset_span, message)
-        })?;
-        Ok(FetchKind::Deref { user, offset, inner: Box::new(inner) })
+        let kept = i32::try_from(offset).ok();
+        let own = || {
+            let (code, span, message) = if !rest.text.is_empty() {
+                let message = format!("the kernel ignores `{}` after the `)`", rest.text);
+                (Code::IgnoredText, rest.span(), message)
+            } else if kept.is_none() {
+                let message = format!("the kernel would silently cut the offset {offset} to 32 bits");
+                (Code::OffsetTruncated, offset_span, message)
+            } else {
+                return None;
+            };
+            Some(Diagnostic::error(code, span, message).at(self.part(rest, PartStep::Own)))
+        };
+        finding = finding.or_else(own);
+        let read = FetchKind::Deref { user, offset: kept.unwrap_or_default(), inner: Box::new(inner) };
+        finding.map_or(Ok(read.clone()), |finding| Err(after(read, finding)))
     }
 
     /// Whether the kernel knows the arguments of the function at this place.
@@ -187,54 +244,20 @@ impl FetchParser<'_> {
         }
     }
 
-    /// Whether the kernel puts the names of parameters in the place of words that are a plain `$argN`.
+    /// Whether the kernel puts the names of parameters in the place of words that are a plain
+    /// `$argN`.
     pub(super) fn numbers_become_names(&self) -> bool {
         let found = || self.function.and_then(|(module, name)| self.parameters.found_by_kernel(module, name));
         self.features.btf_args && found().unwrap_or(true)
     }
 
-    /// The word of 2009 that `word` is read as, if it is.
-    pub(super) fn old_word(&self, word: Word<'_>) -> Option<OldWord> {
-        let old = match self.bare {
-            BareWords::Kernel => false,
-            BareWords::OldWhereFree => OldWord::named(word.text).is_some() && !self.is_parameter(word),
-            BareWords::Old => true,
-        };
-        OldWord::named(word.text).filter(|_| old)
-    }
-
-    /// Whether `word` can be the name of a parameter: only where the function is known not to have it, or where no kernel takes names,
-    /// it cannot.
-    fn is_parameter(&self, word: Word<'_>) -> bool {
-        let known = self.function.and_then(|(module, name)| self.parameters.has(module, name, word.text));
-        self.arguments_here() && known.unwrap_or(self.features.btf_args)
-    }
-
-    fn old(&self, old: OldWord, word: Word<'_>) -> Parsed {
-        match old {
-            OldWord::Stack => Ok(FetchKind::Stack),
-            OldWord::StackNth => stack(word, &word.text[1..]),
-            OldWord::Retval => self.retval(word, ""),
-            OldWord::ReturnAddress => Err(legacy::misplaced_return_address(word, self.site == Site::Return)),
-            OldWord::Argument(index) if self.inside && self.site != Site::Return => {
-                legacy::argument_location(index)
-                    .filter(|_| u64::from(index) < STACK_WORDS)
-                    .ok_or_else(|| bad_argument_number(word))
-            }
-            OldWord::Argument(index) => self.argument(word, &u64::from(index).saturating_add(1).to_string()),
-        }
-    }
-
     fn btf(&self, word: Word<'_>) -> Parsed {
-        if let Some(old) = self.old_word(word) {
-            return self.old(old, word);
-        }
         if !self.features.fprobe && !self.features.own_types {
-            return Err(bad_fetch(word));
+            return Err(bad_fetch(word).into());
         }
         let per_cpu = word.text.starts_with("this_cpu_ptr(") || word.text.starts_with("this_cpu_read(");
         if per_cpu && self.features.typecasts {
-            return Err(unsupported(word, "per-CPU access"));
+            return Err(unsupported(word, "per-CPU access").into());
         }
         if !self.features.names_parameters() || !self.arguments_here() {
             let message = if self.features.names_parameters() {
@@ -242,44 +265,76 @@ impl FetchParser<'_> {
             } else {
                 "this kernel does not know parameter names"
             };
-            return Err(with_dialect_hint(word, Diagnostic::error(Code::NosupBtfarg, word.span(), message)));
+            let problem = Diagnostic::error(Code::NosupBtfarg, word.span(), message);
+            return Err(problem.at(self.part(word, PartStep::Possible)).into());
         }
         let length = match word.text.find(['.', '-']) {
             Some(at) if self.features.names_members() => at,
             _ => word.text.len(),
         };
         let root = word.head(length);
-        let path = word.tail(length);
-        if path.text.starts_with('.') {
-            return Err(Diagnostic::error(
-                Code::NosupDatArg,
-                path.tail(1).span(),
-                "a parameter that is a structure itself cannot be read",
-            ));
+        let message = "a parameter that is a structure itself cannot be read";
+        let parameter = BtfRoot::Parameter(root.text.to_owned());
+        let path = self.path(word, parameter, word.tail(length), message)?;
+        if is_identifier(root.text) {
+            return Ok(path);
         }
-        let members = if path.text.is_empty() { Vec::new() } else { members(path)? };
-        if !is_identifier(root.text) {
-            return Err(Diagnostic::error(
-                Code::NoBtfarg,
-                word.span(),
-                format!("`{}` is not the name of a parameter", root.text),
-            ));
-        }
-        Ok(FetchKind::Btf { root: BtfRoot::Parameter(root.text.to_owned()), members })
+        let message = format!("`{}` is not the name of a parameter", root.text);
+        let problem = Diagnostic::error(Code::NoBtfarg, word.span(), message);
+        Err(after(path, problem.at(self.part(word, PartStep::LookUp))))
+    }
+
+    /// `->member.member->member` behind a root, from the first separator on. The kernel splits at
+    /// the next separator before it looks up what stands in front of it
+    /// (kernel/trace/trace_probe.c:parse_btf_arg, parse_btf_field, split_next_field).
+    fn path(&self, word: Word<'_>, root: BtfRoot, path: Word<'_>, structure: &str) -> Parsed {
+        let mut members = Vec::new();
+        // What the kernel is about to look up.
+        let mut part = word;
+        let mut rest = path;
+        let finding = loop {
+            if rest.text.is_empty() {
+                break None;
+            }
+            let arrow = rest.text.starts_with("->");
+            if !arrow && rest.text.starts_with('-') {
+                let dash = Span::new(rest.start, rest.start + 1);
+                let problem = Diagnostic::error(Code::BadHyphen, dash, "a single `-` in a member path");
+                break Some(problem.at(self.part(part, PartStep::Following)));
+            }
+            let tail = rest.tail(if arrow { 2 } else { 1 });
+            if !arrow && members.is_empty() {
+                // Only pointers can be followed.
+                let problem = Diagnostic::error(Code::NosupDatArg, tail.span(), structure);
+                break Some(problem.at(self.part(part, PartStep::Following)));
+            }
+            part = tail.head(tail.text.find(['.', '-']).unwrap_or(tail.text.len()));
+            members.push(BtfMember { arrow, name: part.text.to_owned() });
+            rest = tail.tail(part.text.len());
+            // What follows the name is looked at before it.
+            let is_hyphen_next = rest.text.starts_with('-') && !rest.text.starts_with("->");
+            if !is_hyphen_next && !is_identifier(part.text) {
+                let message = format!("`{}` is not the name of a member", part.text);
+                let problem = Diagnostic::error(Code::NoBtfField, part.span(), message);
+                break Some(problem.at(self.part(part, PartStep::LookUp)));
+            }
+        };
+        let read = FetchKind::Btf { root, members };
+        finding.map_or(Ok(read.clone()), |finding| Err(after(read, finding)))
     }
 }
 
-fn stack(word: Word<'_>, rest: &str) -> Parsed {
+type Simple = Result<FetchKind, Diagnostic>;
+
+fn stack(word: Word<'_>, rest: &str) -> Simple {
     if rest.is_empty() {
         return Ok(FetchKind::Stack);
     }
     let index = if rest.starts_with(|c: char| c.is_ascii_digit()) { number::decimal(rest) } else { None };
     match index {
-        None => {
-            Err(Diagnostic::error(Code::BadVar, word.span(), format!("there is no variable `{}`", word.text)))
-        }
+        None => Err(no_variable(word)),
         Some(index) => match u32::try_from(index) {
-            Ok(index) if u64::from(index) <= STACK_WORDS => Ok(FetchKind::StackNth(index)),
+            Ok(index) if index <= STACK_WORDS => Ok(FetchKind::StackNth(index)),
             _ => Err(Diagnostic::error(
                 Code::BadStackNum,
                 word.span(),
@@ -289,7 +344,7 @@ fn stack(word: Word<'_>, rest: &str) -> Parsed {
     }
 }
 
-fn register(word: Word<'_>) -> Parsed {
+fn register(word: Word<'_>) -> Simple {
     let name = &word.text[1..];
     Register::named(name).map(FetchKind::Register).ok_or_else(|| {
         let problem =
@@ -302,7 +357,7 @@ fn register(word: Word<'_>) -> Parsed {
     })
 }
 
-fn memory(word: Word<'_>) -> Parsed {
+fn memory(word: Word<'_>) -> Simple {
     let bad = |code, message: String| Err(Diagnostic::error(code, word.span(), message));
     let rest = &word.text[1..];
     if rest.starts_with(|c: char| c.is_ascii_digit()) {
@@ -322,14 +377,15 @@ fn memory(word: Word<'_>) -> Parsed {
         ));
     }
     let (symbol, offset) = rest.split_at(rest.find(['+', '-']).unwrap_or(rest.len()));
-    // Whether there can be such a symbol is asked when the probe is registered: see `ProbeDefinition::registration_problem`.
+    // Whether there can be such a symbol is asked when the probe is registered: see
+    // `ProbeDefinition::registration_problem`.
     Ok(FetchKind::Memory(match number::signed(offset) {
         Some(offset) => MemoryAddress::Symbol { symbol: symbol.to_owned(), offset },
         None => MemoryAddress::Symbol { symbol: rest.to_owned(), offset: 0 },
     }))
 }
 
-fn immediate(word: Word<'_>) -> Parsed {
+fn immediate(word: Word<'_>) -> Simple {
     let value = word.tail(1);
     if let Some(string) = value.text.strip_prefix('"') {
         return match string.strip_suffix('"') {
@@ -355,37 +411,8 @@ fn immediate(word: Word<'_>) -> Parsed {
     })
 }
 
-/// `->member.member->member`, from the first separator on.
-fn members(path: Word<'_>) -> Result<Vec<BtfMember>, Diagnostic> {
-    let mut members = Vec::new();
-    let mut rest = path;
-    while !rest.text.is_empty() {
-        let arrow = rest.text.starts_with("->");
-        if !arrow && rest.text.starts_with('-') {
-            let dash = Span::new(rest.start, rest.start + 1);
-            return Err(Diagnostic::error(Code::BadHyphen, dash, "a single `-` in a member path"));
-        }
-        let tail = rest.tail(if arrow { 2 } else { 1 });
-        let name = tail.head(tail.text.find(['.', '-']).unwrap_or(tail.text.len()));
-        if !is_identifier(name.text) {
-            return Err(Diagnostic::error(
-                Code::NoBtfField,
-                name.span(),
-                format!("`{}` is not the name of a member", name.text),
-            ));
-        }
-        members.push(BtfMember { arrow, name: name.text.to_owned() });
-        rest = tail.tail(name.text.len());
-    }
-    // `$retval.member`: as for a parameter, only pointers can be followed.
-    match members.first() {
-        Some(first) if !first.arrow => Err(Diagnostic::error(
-            Code::NosupDatArg,
-            path.tail(1).span(),
-            "a value that is a structure itself cannot be read",
-        )),
-        _ => Ok(members),
-    }
+fn no_variable(word: Word<'_>) -> Diagnostic {
+    Diagnostic::error(Code::BadVar, word.span(), format!("there is no variable `{}`", word.text))
 }
 
 pub(super) fn bad_argument_number(word: Word<'_>) -> Diagnostic {
@@ -402,14 +429,7 @@ fn bad_fetch(word: Word<'_>) -> Diagnostic {
     } else {
         format!("`{}` is not an expression", word.text)
     };
-    with_dialect_hint(word, Diagnostic::error(Code::BadFetchArg, word.span(), message))
-}
-
-fn with_dialect_hint(word: Word<'_>, problem: Diagnostic) -> Diagnostic {
-    match legacy::modern_spelling(word.text) {
-        Some(hint) => problem.with_hint(hint),
-        None => problem,
-    }
+    Diagnostic::error(Code::BadFetchArg, word.span(), message)
 }
 
 fn unsupported(word: Word<'_>, what: &str) -> Diagnostic {

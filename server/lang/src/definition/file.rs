@@ -1,13 +1,13 @@
 //! Files with many definitions, of any dialect and mixed.
 //!
-//! How a file is cut into definitions is the rule of [`Cutter`]; what stands in a definition is read by
-//! [`parse_any_knowing`]. One that is refused does not touch the others. No I/O.
+//! How a file is cut into definitions is the rule of [`Cutter`]; what stands in a definition is
+//! read by [`parse_any_knowing`]. One that is refused does not touch the others. No I/O.
 
 use super::Span;
 use super::cutter::{CutDefinition, Cutter};
 use super::dialect::{Reading, parse_any_knowing};
 use super::features::Features;
-use super::legacy::Parameters;
+use super::parameters::Parameters;
 
 /// One definition of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub struct Entry {
     pub line: usize,
     /// Where it stands in the file.
     pub span: Span,
-    /// Its text with joined lines as one, as long as in the file: a byte of it is `span.start` bytes further
-    /// on in the file. The spans of the reading are positions in this text.
+    /// Its text with joined lines as one, as long as in the file: a byte of it is `span.start`
+    /// bytes further on in the file. The spans of the reading are positions in this text.
     pub text: String,
     /// What became of it.
     pub reading: Reading,
@@ -44,7 +44,7 @@ mod tests {
 
     use super::super::ast::Definition;
     use super::super::dialect::Dialect;
-    use super::super::legacy::UnknownParameters;
+    use super::super::parameters::UnknownParameters;
     use super::*;
     use crate::samples::{v6_1, v6_12};
 

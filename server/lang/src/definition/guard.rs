@@ -1,33 +1,35 @@
 //! Companion arguments that tell whether a number was really read.
 //!
-//! When a numeric fetch faults, the kernel leaves its slot in the record as it was: stale bytes, without a
-//! sign. Text arguments do have one: their descriptor is preset with a length and the offset of the next free
-//! byte, and what it says later depends on how far the fetch came (kernel/trace/trace_probe_tmpl.h:
-//! store_trace_args; observed on 6.1 to 7.3):
+//! When a numeric fetch faults, the kernel leaves its slot in the record as it was: stale bytes,
+//! without a sign. Text arguments do have one: their descriptor is preset with a length and the
+//! offset of the next free byte, and what it says later depends on how far the fetch came
+//! (kernel/trace/trace_probe_tmpl.h: store_trace_args; observed on 6.1 to 7.3):
 //!
-//! - a fault in an *intermediate* read stops the fetch; the preset stays: a length that is not 0, and no byte
-//!   consumed;
+//! - a fault in an *intermediate* read stops the fetch; the preset stays: a length that is not 0,
+//!   and no byte consumed;
 //! - a fault in the *last* read, that of the string, writes the length 0.
 //!
-//! So each argument that reads memory gets a companion of type `ustring` with the same expression inside one
-//! more dereference: `__kpd_g3=-2147483647(EXPRESSION):ustring` for the fourth argument. Its intermediate
-//! read is the read of the argument. If that faults, the preset stays. If it succeeds, the string is looked
-//! for nearly 2 GiB below the value, which for a kernel pointer or a small number is no user address and
-//! fails at once with the length 0. Should the value be a user address, a string may be found there and bytes
-//! be consumed: that too is not the preset. `__kpd_end` closes the row: bytes consumed are counted up to the
-//! offset of the next descriptor, and the preset length is what is left of the record, which without a text
-//! behind could be 0 as well.
+//! So each argument that reads memory gets a companion of type `ustring` with the same expression
+//! inside one more dereference: `__kpd_g3=-2147483647(EXPRESSION):ustring` for the fourth argument.
+//! Its intermediate read is the read of the argument. If that faults, the preset stays. If it
+//! succeeds, the string is looked for nearly 2 GiB below the value, which for a kernel pointer or a
+//! small number is no user address and fails at once with the length 0. Should the value be a user
+//! address, a string may be found there and bytes be consumed: that too is not the preset.
+//! `__kpd_end` closes the row: bytes consumed are counted up to the offset of the next descriptor,
+//! and the preset length is what is left of the record, which without a text behind could be 0 as
+//! well.
 //!
-//! The intermediate read takes 8 bytes, whatever the type: a smaller value in the last 7 bytes before an
-//! unmapped page is reported as a fault although it was read. Arrays of more than 8 bytes have a second
-//! companion, `__kpd_g3_e`, at their last 8 bytes.
+//! The intermediate read takes 8 bytes, whatever the type: a smaller value in the last 7 bytes
+//! before an unmapped page is reported as a fault although it was read. Arrays of more than 8 bytes
+//! have a second companion, `__kpd_g3_e`, at their last 8 bytes.
 //!
-//! Where no companion fits, and on kernels before the fixes of July 2023, which set the length 0 in both cases, a number is *unproven*: it
-//! can be what was in the ring buffer before. [`unproven`] says which and why, [`warnings`] says so to the writer, and the schema of the
-//! events marks the field for everybody who reads it.
+//! Where no companion fits, and on kernels before the fixes of July 2023, which set the length 0 in
+//! both cases, a number is *unproven*: it can be what was in the ring buffer before. [`unproven`]
+//! says which and why, [`warnings`] says so to the writer, and the schema of the events marks the
+//! field for everybody who reads it.
 //!
-//! Companions stand after all arguments of the user, so that positions in kernel messages stay those of the
-//! user's. This module makes definitions; reading the records is for the decoder.
+//! Companions stand after all arguments of the user, so that positions in kernel messages stay
+//! those of the user's. This module makes definitions; reading the records is for the decoder.
 
 use super::Span;
 use super::argument::ARGS_MAX;
@@ -109,9 +111,9 @@ pub fn end_companion_name(index: usize) -> String {
     format!("{PREFIX}g{index}_e")
 }
 
-/// Adds the companions that fit the limits of the kernel: bytes of an expression, slots of the fetch program,
-/// number of arguments, size of the record, length of the line. `$arg*` counts as one argument: expand it
-/// before.
+/// Adds the companions that fit the limits of the kernel: bytes of an expression, slots of the
+/// fetch program, number of arguments, size of the record, length of the line. `$arg*` counts as
+/// one argument: expand it before.
 pub fn guarded(definition: &ProbeDefinition, features: &Features) -> Guarded {
     let (companions, unproven) = companions(definition, features);
     let mut definition = dangerous::defused(definition.clone());
@@ -119,8 +121,8 @@ pub fn guarded(definition: &ProbeDefinition, features: &Features) -> Guarded {
     Guarded { definition, unproven }
 }
 
-/// The line for the kernel: `canonical`, which a definition was rendered to under the names of a group and an event, without what harms
-/// the kernel, and with its companions.
+/// The line for the kernel: `canonical`, which a definition was rendered to under the names of a
+/// group and an event, without what harms the kernel, and with its companions.
 pub fn guarded_line(
     definition: &ProbeDefinition,
     (group, event): (&str, &str),
@@ -141,7 +143,8 @@ pub fn unproven(definition: &ProbeDefinition, features: &Features) -> Vec<Unprov
     companions(definition, features).1
 }
 
-/// What the writer should know of a definition that the kernel gets with companions, or in another form.
+/// What the writer should know of a definition that the kernel gets with companions, or in another
+/// form.
 pub fn warnings(definition: &ProbeDefinition, features: &Features) -> Vec<Diagnostic> {
     let unproven = unproven(definition, features).into_iter();
     let unproven =
@@ -185,8 +188,8 @@ fn companions(definition: &ProbeDefinition, features: &Features) -> (Vec<Argumen
     (companions, unproven)
 }
 
-/// Whether the value is a number from memory that may not be there: even that of a symbol, which can be in a part of the kernel that was
-/// given back, or an offset into the memory of each CPU.
+/// Whether the value is a number from memory that may not be there: even that of a symbol, which
+/// can be in a part of the kernel that was given back, or an offset into the memory of each CPU.
 pub fn reads_memory(argument: &Argument) -> bool {
     let memory = match &argument.fetch.kind {
         FetchKind::Deref { .. } | FetchKind::Memory(_) => true,

@@ -1,66 +1,54 @@
 //! The words of the first version of the language (2009), where variables had no `$`.
 //!
-//! Owns which words there were and what each is today. The rest of a definition was the same then: head,
-//! place, `NAME=`, `%REG`, `@SYM` and `±OFFS(...)` are read by the parser of today, so that the syntax tree
-//! and its spans are the same for both.
+//! Owns which words there were and what each is today. The rest of a definition was the same then:
+//! head, place, `NAME=`, `%REG`, `@SYM` and `±OFFS(...)` are read by the parser of today, so that
+//! the syntax tree and its spans are the same for both.
 //!
 //! | word | meaning | today |
 //! |---|---|---|
 //! | `sN`, `sa` | Nth entry of the stack, stack address | `$stackN`, `$stack` |
-//! | `aN` at a function | argument N, from 0 | `$arg(N+1)`; in a return probe the value at entry, with a warning |
-//! | `aN` at an offset or an address | what is where argument N would be | the register or the stack entry, with a warning |
+//! | `aN` at a function | argument N, from 0 | `$arg(N+1)` |
+//! | `aN` elsewhere | what is where argument N would be | the register or the stack entry |
 //! | `rv` | return value | `$retval` |
 //! | `ra` | return address | no argument: see below |
 //!
-//! A word without `NAME=` is its own name, as the listings of 2009 show it: `rv` becomes `rv=$retval`.
+//! In a return probe, `aN` is the value at entry. A warning says so, and it says where `aN` is read
+//! elsewhere than at a function.
 //!
-//! Every event of a return probe carries the return address (`__probe_ret_ip`) today, so a plain `ra` adds
-//! nothing to the definition; a warning at the word says which field has it. `NAME=ra` and `+8(ra)` would
-//! need an argument and are refused.
+//! A word without `NAME=` is its own name, as the listings of 2009 show it: `rv` becomes
+//! `rv=$retval`.
 //!
-//! Kernels with BTF take a bare word as the name of a parameter, and functions with a parameter `sa` or `ra`
-//! exist. [`BareWords`] is the rule for that, and [`Parameters`] tells which functions those are.
+//! Every event of a return probe carries the return address (`__probe_ret_ip`) today, so a plain
+//! `ra` adds nothing to the definition; a warning at the word says which field has it. `NAME=ra`
+//! and `+8(ra)` would need an argument and are refused.
+//!
+//! Kernels with BTF take a bare word as the name of a parameter, and functions with a parameter
+//! `sa` or `ra` exist. [`BareWords`] is the rule for that, and [`Parameters`] tells which functions
+//! those are.
+//!
+//! [`rewritten`] makes a line of today of one with such words; the kernel's grammar reads that
+//! line.
 
 use super::Span;
-use super::ast::{Fetch, FetchKind, ProbeDefinition, ProbeKind, Register};
+use super::ast::{Argument, BtfRoot, Fetch, FetchKind, Place, ProbeKind, Register};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
-use super::line::{self, Word};
+use super::features::Features;
+use super::fetch::{STACK_WORDS, bad_argument_number};
+use super::line::Word;
+use super::parameters::Parameters;
+use super::parse::place_of;
+use super::rewrite::Rewritten;
+use super::step::{PartStep, Step};
 
 /// What a bare word such as `a0` means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BareWords {
-    /// What the running kernel makes of it, which may be nothing.
-    Kernel,
-    /// A word of 2009 where the running kernel makes nothing of it, else what the kernel makes of it.
+    /// A word of 2009 where the running kernel makes nothing of it, else what the kernel makes of
+    /// it.
     OldWhereFree,
     /// A word of 2009, whatever the running kernel makes of it.
     Old,
-}
-
-/// What is known of the functions of the running kernel while a definition is read.
-pub trait Parameters {
-    /// Whether that function has a parameter of that name; `None` where that is not known. A function that is known to have no types
-    /// has no parameter.
-    fn has(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool>;
-
-    /// Whether the kernel finds parameters of that function by itself, and so reads a plain `$argN` as the name of one; `None` where that
-    /// is not known.
-    fn found_by_kernel(&self, module: Option<&str>, function: &str) -> Option<bool>;
-}
-
-/// Nothing is known of any function.
-#[derive(Debug, Clone, Copy)]
-pub struct UnknownParameters;
-
-impl Parameters for UnknownParameters {
-    fn has(&self, _module: Option<&str>, _function: &str, _name: &str) -> Option<bool> {
-        None
-    }
-
-    fn found_by_kernel(&self, _module: Option<&str>, _function: &str) -> Option<bool> {
-        None
-    }
 }
 
 /// A word of 2009.
@@ -78,8 +66,8 @@ pub(super) enum OldWord {
     ReturnAddress,
 }
 
-/// Where the first arguments of a function are on x86-64; the others are on the stack, above the return
-/// address.
+/// Where the first arguments of a function are on x86-64; the others are on the stack, above the
+/// return address.
 const ARGUMENT_REGISTERS: [&str; 6] = ["di", "si", "dx", "cx", "r8", "r9"];
 
 impl OldWord {
@@ -119,7 +107,7 @@ pub(super) fn modern_spelling(word: &str) -> Option<String> {
 }
 
 /// Where argument `index` (from 0) would be if a function started here.
-pub(super) fn argument_location(index: u32) -> Option<FetchKind> {
+fn argument_location(index: u32) -> Option<FetchKind> {
     let register = usize::try_from(index).ok().and_then(|index| ARGUMENT_REGISTERS.get(index));
     match register {
         Some(name) => Register::named(name).map(FetchKind::Register),
@@ -129,70 +117,209 @@ pub(super) fn argument_location(index: u32) -> Option<FetchKind> {
 }
 
 /// The problem of an `ra` that is not an argument by itself in a return probe.
-pub(super) fn misplaced_return_address(word: Word<'_>, in_return_probe: bool) -> Diagnostic {
+fn misplaced_return_address(span: Span, in_return_probe: bool) -> Diagnostic {
     if in_return_probe {
         let message = "the return address is a field of the event: it takes no name and cannot be followed";
-        return Diagnostic::error(Code::NoEquivalent, word.span(), message)
+        return Diagnostic::error(Code::NoEquivalent, span, message)
             .with_hint("write `ra` alone, or leave it out: the field is `__probe_ret_ip`");
     }
-    Diagnostic::error(Code::NoEquivalent, word.span(), "`ra` is known only when the function returns")
+    Diagnostic::error(Code::NoEquivalent, span, "`ra` is known only when the function returns")
         .with_hint("at the entry of a function the return address is `$stack0`")
 }
 
-/// What the writer should know about a plain `ra`.
-pub(super) fn return_address_note(word: Word<'_>) -> Diagnostic {
-    let message = "the return address is the field `__probe_ret_ip` of every event: no argument is added";
-    Diagnostic::warning(Code::OldDialect, word.span(), message)
-}
-
-/// The words of 2009 that a definition was read with, and what is not as it was then.
-pub(super) struct OldWords {
-    /// Whether there is one at all.
-    pub(super) any: bool,
-    /// What the writer should know.
-    pub(super) warnings: Vec<Diagnostic>,
-}
-
-/// Looks at a definition after it was read from `text`.
-pub(super) fn old_words(text: &str, definition: &ProbeDefinition) -> OldWords {
-    let mut found = OldWords { any: false, warnings: Vec::new() };
-    for argument in &definition.args {
-        let value = innermost(&argument.fetch);
-        let Some(old) = text.get(value.span.range()).and_then(OldWord::named) else { continue };
-        if matches!(value.kind, FetchKind::Btf { .. }) {
-            continue;
+/// What is said to an error of the kernel's language at a word of 2009, and to such a word that is
+/// the name of a parameter.
+pub(super) fn explain_old_words(text: &str, findings: &mut [Diagnostic]) {
+    for finding in
+        findings.iter_mut().filter(|finding| matches!(finding.code, Code::BadFetchArg | Code::NosupBtfarg))
+    {
+        if let Some(hint) = text.get(finding.span.range()).and_then(modern_spelling) {
+            finding.hint = Some(hint);
         }
-        found.any = true;
-        found.warnings.extend(difference(old, value, definition.kind));
     }
-    // A plain `ra` left no argument behind.
-    let left_out = |span: Span| definition.args.iter().all(|argument| argument.span != span);
-    found.any |= line::words(text).skip(2).any(|word| word.text == "ra" && left_out(word.span()));
-    found
 }
 
-/// What is not as it was in 2009, although the word is read.
-fn difference(old: OldWord, value: &Fetch, kind: ProbeKind) -> Option<Diagnostic> {
-    let OldWord::Argument(index) = old else { return None };
-    let message = match (&value.kind, kind) {
-        (FetchKind::Argument(_), ProbeKind::Return) => {
-            format!("`a{index}` is the value that the argument had when the function was entered")
-        }
-        (FetchKind::Register(_) | FetchKind::StackNth(_), _) => {
-            format!(
-                "`a{index}` is read as `{value}`, which holds the argument only where the function starts"
-            )
-        }
-        _ => return None,
-    };
-    Some(Diagnostic::warning(Code::OldDialect, value.span, message))
-}
-
-/// What all dereferences are around.
-fn innermost(fetch: &Fetch) -> &Fetch {
-    let mut fetch = fetch;
+/// A parameter may really be called `a0` or `rv`; more likely the definition is older than BTF.
+pub(super) fn read_as_parameter(argument: &Argument) -> Option<Diagnostic> {
+    let mut fetch = &argument.fetch;
     while let FetchKind::Deref { inner, .. } = &fetch.kind {
         fetch = inner;
     }
-    fetch
+    match &fetch.kind {
+        FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
+            let hint = modern_spelling(name)?;
+            let message = format!("`{name}` is read as the name of a parameter of the function");
+            Some(Diagnostic::warning(Code::OldDialect, fetch.span, message).with_hint(hint))
+        }
+        _ => None,
+    }
+}
+
+/// A line with words of 2009 as a line of today.
+pub(super) struct OldLine {
+    /// The line.
+    pub(super) rewritten: Rewritten,
+    /// What is not as it was then.
+    pub(super) warnings: Vec<Diagnostic>,
+    /// Words that nothing of today stands for.
+    pub(super) findings: Vec<Diagnostic>,
+}
+
+/// The line of today, if there is a word of 2009 in the words of this one.
+pub(super) fn rewritten(
+    words: &[Word<'_>],
+    features: &Features,
+    bare: BareWords,
+    parameters: &dyn Parameters,
+) -> Option<OldLine> {
+    let [head, place_word, arguments @ ..] = words else { return None };
+    let (kind, place) = place_of(*head, *place_word, features)?;
+    let rewriter = Rewriter { kind, place, features, bare, parameters };
+    let mut line = OldLine { rewritten: Rewritten::default(), warnings: Vec::new(), findings: Vec::new() };
+    for word in [head, place_word] {
+        line.rewritten.begin_word(word.span());
+        line.rewritten.copy(*word);
+    }
+    let mut is_old = false;
+    let mut index = 0;
+    for word in arguments {
+        let (value, is_whole) = innermost(*word);
+        let Some(old) = rewriter.old_word(value) else {
+            line.rewritten.begin_word(word.span());
+            line.rewritten.copy(*word);
+            index += 1;
+            continue;
+        };
+        is_old = true;
+        if old == OldWord::ReturnAddress && rewriter.is_return() && value.text == word.text {
+            let message =
+                "the return address is the field `__probe_ret_ip` of every event: no argument is added";
+            line.warnings.push(Diagnostic::warning(Code::OldDialect, word.span(), message));
+            continue;
+        }
+        rewriter.rewrite(old, *word, value, is_whole, index, &mut line);
+        index += 1;
+    }
+    is_old.then_some(line)
+}
+
+/// Rewrites the words of one line.
+struct Rewriter<'f> {
+    kind: ProbeKind,
+    /// Absent where it cannot be read.
+    place: Option<Place>,
+    features: &'f Features,
+    bare: BareWords,
+    parameters: &'f dyn Parameters,
+}
+
+impl Rewriter<'_> {
+    /// Whether this is a return probe of a function. One at an address is known for none.
+    fn is_return(&self) -> bool {
+        self.kind == ProbeKind::Return && !matches!(self.place, Some(Place::Address { .. }))
+    }
+
+    /// The word of 2009 that `word` is, if it is.
+    fn old_word(&self, word: Word<'_>) -> Option<OldWord> {
+        let old = OldWord::named(word.text)?;
+        let is_old = match self.bare {
+            BareWords::OldWhereFree => !self.is_parameter(word),
+            BareWords::Old => true,
+        };
+        is_old.then_some(old)
+    }
+
+    /// Whether `word` can be the name of a parameter: only where the function is known not to have
+    /// it, or where no kernel takes names, it cannot.
+    fn is_parameter(&self, word: Word<'_>) -> bool {
+        let known = match &self.place {
+            Some(Place::Symbol { module, symbol, .. }) => {
+                self.parameters.has(module.as_deref(), symbol, word.text)
+            }
+            _ => None,
+        };
+        let has_arguments_here = match (&self.place, self.kind) {
+            (Some(Place::Address { .. }), _) => false,
+            (_, ProbeKind::Entry) => true,
+            (_, ProbeKind::Return) => self.features.retprobe_args,
+        };
+        has_arguments_here && known.unwrap_or(self.features.btf_args)
+    }
+
+    /// Adds the word with `value`, which is `old`, as it is written today.
+    fn rewrite(
+        &self,
+        old: OldWord,
+        word: Word<'_>,
+        value: Word<'_>,
+        is_whole: bool,
+        index: usize,
+        line: &mut OldLine,
+    ) {
+        let is_return = self.is_return();
+        let starts_function = matches!(&self.place, Some(Place::Symbol { offset: 0, .. }));
+        let mut warn =
+            |message| line.warnings.push(Diagnostic::warning(Code::OldDialect, value.span(), message));
+        let today = match old {
+            OldWord::Stack => "$stack".to_owned(),
+            OldWord::StackNth => format!("$stack{}", &value.text[1..]),
+            OldWord::Retval => "$retval".to_owned(),
+            OldWord::ReturnAddress => {
+                let step = Step::part(index, value.start, PartStep::Following);
+                line.findings.push(misplaced_return_address(value.span(), is_return).at(step));
+                // Something that is read without a problem.
+                "$stack".to_owned()
+            }
+            OldWord::Argument(number) if starts_function || is_return => {
+                if is_return {
+                    let message = format!(
+                        "`a{number}` is the value that the argument had when the function was entered"
+                    );
+                    warn(message);
+                }
+                format!("$arg{}", u64::from(number) + 1)
+            }
+            OldWord::Argument(number) => {
+                let located = argument_location(number).map(|kind| Fetch { kind, span: value.span() });
+                match located {
+                    Some(located) if number < STACK_WORDS => {
+                        warn(format!(
+                            "`a{number}` is read as `{located}`, which holds the argument only where the function starts"
+                        ));
+                        located.to_string()
+                    }
+                    _ => {
+                        let step = Step::part(index, value.start, PartStep::Following);
+                        line.findings.push(bad_argument_number(value).at(step));
+                        "$stack".to_owned()
+                    }
+                }
+            }
+        };
+        let out = &mut line.rewritten;
+        out.begin_word(word.span());
+        if is_whole {
+            // A word is its own name.
+            out.copy(value);
+            out.put("=", Span::point(value.start));
+        }
+        out.copy(word.head(value.start - word.start));
+        out.replace(value, &today);
+        out.copy(word.tail(value.end() - word.start));
+    }
+}
+
+/// What all dereferences of an argument are around, and whether that is the whole expression of an
+/// argument without a name.
+fn innermost(word: Word<'_>) -> (Word<'_>, bool) {
+    let (is_named, body) = word.split_once('=').map_or((false, word), |(_, body)| (true, body));
+    let expression = body.split_once(':').map_or(body, |(expression, _)| expression);
+    let mut value = expression;
+    while value.text.starts_with(['+', '-'])
+        && let Some((_, inside)) = value.split_once('(')
+        && let Some(close) = inside.text.rfind(')')
+    {
+        value = inside.head(close);
+    }
+    (value, !is_named && value.text.len() == expression.text.len())
 }

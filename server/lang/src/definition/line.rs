@@ -1,7 +1,7 @@
 //! The lexer: from a text to the words of its single definition.
 //!
-//! Follows kernel/trace/trace.c:trace_parse_run_command (lines, comments, length) and lib/argv_split.c
-//! (words). It knows nothing about what a word means.
+//! Follows kernel/trace/trace.c:trace_parse_run_command (lines, comments, length) and
+//! lib/argv_split.c (words). It knows nothing about what a word means.
 
 use super::Span;
 use super::code::Code;
@@ -61,7 +61,8 @@ fn words_of(line: Word<'_>) -> impl Iterator<Item = Word<'_>> {
     })
 }
 
-/// Each line up to its comment. A `#` cuts the line wherever it stands, even inside an immediate string.
+/// Each line up to its comment. A `#` cuts the line wherever it stands, even inside an immediate
+/// string.
 fn lines(text: &str) -> impl Iterator<Item = Word<'_>> {
     let mut start = 0;
     text.split('\n').map(move |line| {
@@ -71,8 +72,8 @@ fn lines(text: &str) -> impl Iterator<Item = Word<'_>> {
     })
 }
 
-/// The words of the only definition in `text`, or why there is not exactly one that could be sent to the
-/// kernel.
+/// The words of the only definition in `text`, or why there is not exactly one that could be sent
+/// to the kernel.
 pub(super) fn single(text: &str) -> Result<Vec<Word<'_>>, Diagnostic> {
     let mut found: Option<Vec<Word<'_>>> = None;
     for line in lines(text) {
@@ -93,17 +94,10 @@ pub(super) fn single(text: &str) -> Result<Vec<Word<'_>>, Diagnostic> {
     })
 }
 
-/// The line of a probe as far as its place, with blanks for the names of the event and for what follows the place, so that positions stay.
-/// The kernel looks for the symbol of the place before it reads those. `None` where there is no such line.
-pub fn place_alone(text: &str) -> Option<String> {
-    let words = single(text).ok()?;
-    let (command, place) = (words.first()?, words.get(1)?);
-    let command = command.split_once(':').map_or(*command, |(command, _)| command);
-    let mut alone = " ".repeat(text.len());
-    for kept in [command, *place] {
-        alone.replace_range(kept.span().range(), kept.text);
-    }
-    command.text.starts_with(['p', 'r']).then_some(alone)
+/// The problem of a line with so many bytes.
+pub(super) fn line_too_long(span: Span, bytes: usize) -> Diagnostic {
+    let message = format!("the line has {bytes} bytes, the kernel takes {LINE_MAX_BYTES}");
+    Diagnostic::error(Code::LineTooLong, span, message)
 }
 
 /// What must hold for a line before its words mean anything.
@@ -111,14 +105,10 @@ fn check_line(text: &str, line: Word<'_>, first: usize) -> Result<(), Diagnostic
     // The comment counts: the kernel measures the line before it cuts it.
     let whole = text[line.start..].split('\n').next().unwrap_or_default();
     if whole.len() > LINE_MAX_BYTES {
-        return Err(Diagnostic::error(
-            Code::LineTooLong,
-            Span::new(first, line.end()),
-            format!("the line has {} bytes, the kernel takes {LINE_MAX_BYTES}", whole.len()),
-        ));
+        return Err(line_too_long(Span::new(first, line.end()), whole.len()));
     }
-    // A NUL ends the kernel's copy of the text, and its `isspace` follows Latin-1, where the byte 0xa0 is a
-    // blank that would cut a UTF-8 character (and the word) in two.
+    // A NUL ends the kernel's copy of the text, and its `isspace` follows Latin-1, where the byte
+    // 0xa0 is a blank that would cut a UTF-8 character (and the word) in two.
     let bad = |c: char| c == '\0' || c.encode_utf8(&mut [0; 4]).as_bytes().contains(&0xa0);
     match line.text.char_indices().find(|(_, c)| bad(*c)) {
         Some((at, c)) => Err(Diagnostic::error(

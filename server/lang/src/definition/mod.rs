@@ -1,33 +1,48 @@
 //! The languages of probes: text to definition and back.
 //!
-//! Owns lexer, parser, syntax tree, canonical text and diagnostics for lines of `kprobe_events` (`p`, `r` and
-//! `-`), and the other dialects that become such lines: the words of 2009 and the function prototypes of 2018.
-//! [`parse_any`] reads them all. Plain functions over text: no I/O, no symbols, no addresses of the running kernel. Whether a place
-//! exists and can be probed is decided elsewhere, with what [`ProbeDefinition::entry_requirement`] says about
-//! the definition.
+//! Owns lexer, parser, syntax tree, canonical text and diagnostics for lines of `kprobe_events`
+//! (`p`, `r` and `-`), and the other dialects that become such lines: the words of 2009 and the
+//! function prototypes of 2018. Plain functions over text: no I/O, no symbols, no addresses of the
+//! running kernel. Whether a place exists and can be probed is decided elsewhere, with what
+//! [`ProbeDefinition::entry_requirement`] says about the definition.
 //!
-//! The parser of the kernel's lines takes what the parser of the running kernel takes, as described by [`Features`], and refuses
-//! the rest with the kernel's code at the kernel's position. Where it differs, it is on purpose:
+//! A text takes this route, once:
+//!
+//! 1. `line` cuts it into words with their positions.
+//! 2. `dialect` says which language it is. Words of 2009 (`legacy`) and prototypes (`prototype`)
+//!    become a line of the kernel's language; `rewrite` knows where each part of it comes from.
+//! 3. The kernel's grammar reads the line: `parse` the head and the place, `argument` and `fetch`
+//!    the arguments, `types` and `program` what fits. It knows no other dialect. It always gives
+//!    what could be read, and everything that is wrong, each with the [`Step`] of the kernel.
+//!
+//! Names of parameters and members stay names here. Who knows the types of the kernel resolves
+//! them, and asks [`exceeded_limits`] whether the result is still a line that the kernel takes.
+//!
+//! The parser of the kernel's lines takes what the parser of the running kernel takes, as described
+//! by [`Features`], and refuses the rest with the kernel's code at the kernel's position. Where it
+//! differs, it is on purpose:
 //!
 //! | text | kernel | here |
 //! |---|---|---|
 //! | `pjunk:x f`, `+0(%di)junk`, `$arg*junk` | ignores the junk | `IGNORED_TEXT` |
-//! | `p:g/enable f`, a group `enable` | accepts; it collides with a control file | `RESERVED_EVENT_NAME`, `RESERVED_GROUP_NAME` |
+//! | `p:g/enable f` | accepts; it collides with a control file | `RESERVED_EVENT_NAME` |
+//! | a group `enable` | the same | `RESERVED_GROUP_NAME` |
 //! | `+0x100000000(%di)` | cuts the offset to 32 bits | `OFFSET_TRUNCATED` |
-//! | 129th argument | 6.1 drops it; 6.12 refuses without a log; later the caret is at the first | `TOO_MANY_ARGS` there |
+//! | 129th argument | 6.1 drops it; 6.12 refuses without a log | `TOO_MANY_ARGS` there |
 //! | more than 3072 fixed bytes | older kernels accept, and lose records uncounted | `EVENT_TOO_BIG` |
 //! | `p :f` (an empty module) | waits forever for that module | `NO_MODULE_NAME` |
 //! | `$arg0` without a name, with BTF | reads before its table of parameters | `BAD_ARG_NUM` |
 //! | `\"` | before the fix, an empty string | `IMMSTR_NO_CLOSE` |
 //! | `$comm:u8` | refused; before 6.5 without a log | `NEED_STRING_TYPE` |
-//! | `:string[N]` on a kernel without the fix; the vsyscall page | writes elsewhere; stops | `DANGEROUS_ARRAY`, `DANGEROUS_MEMORY`: see [`dangerous`] |
+//! | `:string[N]` on a kernel without the fix | writes elsewhere | `DANGEROUS_ARRAY`: see [`dangerous`] |
+//! | the vsyscall page | stops | `DANGEROUS_MEMORY`: see [`dangerous`] |
 //! | an argument called `__kpd_...` | accepts | `RESERVED_ARG_NAME`: see [`guard`] |
 //! | a NUL, or a character with the byte 0xa0 | cuts the line or the word | `BAD_CHARACTER` |
 //!
 //! The kernel's own caret is off in two cases, and the spans here are not: inside `±uOFFS(...)` and
-//! `+-OFFS(...)` it is one byte early for each; and on kernels from 6.5 on, type errors that are found after
-//! the expression (`BAD_BITFIELD`, `BAD_STRING`, `BAD_SYMSTRING`) are late by the length of the outermost
-//! `±OFFS(`.
+//! `+-OFFS(...)` it is one byte early for each; and on kernels from 6.5 on, type errors that are
+//! found after the expression (`BAD_BITFIELD`, `BAD_STRING`, `BAD_SYMSTRING`) are late by the
+//! length of the outermost `±OFFS(`.
 
 mod argument;
 mod ast;
@@ -42,19 +57,20 @@ mod fetch;
 pub mod file;
 pub mod guard;
 mod legacy;
+mod limits;
 mod line;
 mod names;
 mod old_form;
+mod parameters;
 mod parse;
-mod parts;
 mod program;
 pub mod prototype;
 mod render;
 mod requirement;
-mod spans;
+mod rewrite;
+mod step;
 #[cfg(test)]
 pub(crate) mod tests;
-mod translated;
 mod types;
 
 pub use ast::{
@@ -64,13 +80,12 @@ pub use ast::{
 pub use code::Code;
 pub use cutter::{CutDefinition, Cutter};
 pub use diagnostic::{Diagnostic, RefusedBy, Severity};
-pub use dialect::{Dialect, Reading, parse_any, parse_any_knowing, parse_as};
+pub use dialect::{Dialect, Reading, parse, parse_any, parse_any_knowing, parse_as};
 pub use features::Features;
 pub use kprobed_filter::Span;
 pub(crate) use kprobed_filter::number;
-pub use legacy::{Parameters, UnknownParameters, is_word_of_2009};
-pub use line::place_alone;
+pub use legacy::is_word_of_2009;
+pub use limits::exceeded_limits;
 pub use names::ARGUMENT_NAME_MAX_BYTES;
-pub use parse::parse;
-pub use parts::{NumbersAre, ReadPart, Unread, parts_before};
-pub use translated::problems;
+pub use parameters::{Parameters, UnknownParameters};
+pub use step::{ArgumentStep, PartStep, Step, VariableWordStep};

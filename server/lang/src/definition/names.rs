@@ -1,4 +1,5 @@
-//! Names: what is a good one, which the kernel would choose, and how to be independent of its choice.
+//! Names: what is a good one, which the kernel would choose, and how to be independent of its
+//! choice.
 
 use super::Span;
 use super::ast::{Argument, BtfRoot, FetchKind, Name, Place, ProbeDefinition, ProbeKind};
@@ -34,9 +35,9 @@ pub(super) fn is_group_name(text: &str, features: &Features) -> bool {
     if features.group_hyphen { is_identifier(&text.replace('-', "_")) } else { is_identifier(text) }
 }
 
-/// The field name that the running kernel gives the argument at `index`, or `None` if only its BTF can tell
-/// (kernel/trace/trace_probe.c:generate_probe_arg_name and traceprobe_expand_meta_args). `becomes_name`: it puts the names of parameters in
-/// the place of `$argN`.
+/// The field name that the running kernel gives the argument at `index`, or `None` if only its BTF
+/// can tell (kernel/trace/trace_probe.c:generate_probe_arg_name and traceprobe_expand_meta_args).
+/// `becomes_name`: it puts the names of parameters in the place of `$argN`.
 pub(super) fn kernel_argument_name(argument: &Argument, index: usize, becomes_name: bool) -> Option<String> {
     if let Some(name) = &argument.name {
         return Some(name.text.clone());
@@ -67,11 +68,12 @@ fn free_positional(index: usize, taken: &mut Vec<String>) -> String {
 }
 
 impl ProbeDefinition {
-    /// The event name that the kernel chooses if there is none: `p_vfs_read_0`, with what cannot stand in a
-    /// name replaced by `_`, cut to 63 bytes (kernel/trace/trace_kprobe.c:trace_kprobe_create_internal).
+    /// The event name that the kernel chooses if there is none: `p_vfs_read_0`, with what cannot
+    /// stand in a name replaced by `_`, cut to 63 bytes
+    /// (kernel/trace/trace_kprobe.c:trace_kprobe_create_internal).
     ///
-    /// For an address the kernel prints a hashed pointer, another one after each boot. Here it is the address
-    /// itself.
+    /// For an address the kernel prints a hashed pointer, another one after each boot. Here it is
+    /// the address itself.
     pub fn default_event_name(&self) -> String {
         let letter = match self.kind {
             ProbeKind::Entry => 'p',
@@ -89,24 +91,26 @@ impl ProbeDefinition {
         name
     }
 
-    /// The same with an explicit name for every argument, so that the fields are the same on every kernel.
+    /// The same with an explicit name for every argument, so that the fields are the same on every
+    /// kernel.
     ///
-    /// Without a name, a kernel with BTF replaces a plain `$argN` by the parameter: its name *and its type*
-    /// become those of the parameter (`p:x vfs_read $arg1` has a field `file` on 6.12 and `arg1` on 6.1).
-    /// With a name, `x=$arg1` is the raw slot everywhere, shown in hexadecimal. So:
+    /// Without a name, a kernel with BTF replaces a plain `$argN` by the parameter: its name *and
+    /// its type* become those of the parameter (`p:x vfs_read $arg1` has a field `file` on 6.12 and
+    /// `arg1` on 6.1). With a name, `x=$arg1` is the raw slot everywhere, shown in hexadecimal. So:
     ///
-    /// - a bare parameter `NAME` keeps its name; it exists only where BTF does, and if its name is longer than
-    ///   one may write, it stays without: that kernel names it so by itself;
-    /// - everything else, `$argN` and `$retval` included, is named by its position, as the kernel does where it
-    ///   knows no name: `arg1`, with `_` appended while another argument has that name;
-    /// - `$argN` as a text stays without: the parameter can be one, which the kernel puts there by itself; the raw
-    ///   slot, which a name would make it, cannot;
+    /// - a bare parameter `NAME` keeps its name; it exists only where BTF does, and if its name is
+    ///   longer than one may write, it stays without: that kernel names it so by itself;
+    /// - everything else, `$argN` and `$retval` included, is named by its position, as the kernel
+    ///   does where it knows no name: `arg1`, with `_` appended while another argument has that
+    ///   name;
+    /// - `$argN` as a text stays without: the parameter can be one, which the kernel puts there by
+    ///   itself; the raw slot, which a name would make it, cannot;
     /// - `$arg*` stays: how many fields it stands for is not known here.
     ///
     /// So what was a definition is one with names too, unless they make it too long.
     ///
-    /// No type is added. Names and types that the kernel's BTF gives are put in before this, by those who know it: what is left without
-    /// a name then has none.
+    /// No type is added. Names and types that the kernel's BTF gives are put in before this, by
+    /// those who know it: what is left without a name then has none.
     #[must_use]
     pub fn with_explicit_names(mut self) -> Self {
         if self.args.iter().all(|argument| argument.name.is_some()) {
@@ -132,7 +136,8 @@ impl ProbeDefinition {
                 FetchKind::AllArguments => continue,
                 FetchKind::Argument(_) if argument.ty.is_some_and(|ty| ty.base.is_pointed_text()) => continue,
                 _ if argument.is_written_out() => free_positional(index, &mut taken),
-                // The kernel limits the length of names that are written, and not of those that it chooses.
+                // The kernel limits the length of names that are written, and not of those that it
+                // chooses.
                 FetchKind::Btf { root: BtfRoot::Parameter(name), members }
                     if members.is_empty() && name.len() > ARGUMENT_NAME_MAX_BYTES =>
                 {

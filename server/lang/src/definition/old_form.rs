@@ -1,7 +1,9 @@
-//! The text of 2009: a definition in the words of the first version of the language, as far as it has them.
+//! The text of 2009: a definition in the words of the first version of the language, as far as it
+//! has them.
 //!
-//! Reading it in that dialect gives the definition back. What came later (types, groups, user memory, constants, names from BTF) has
-//! no text of 2009. The return address is a field of every return event today and no argument, so `ra` is never written.
+//! Reading it in that dialect gives the definition back. What came later (types, groups, user
+//! memory, constants, names from BTF) has no text of 2009. The return address is a field of every
+//! return event today and no argument, so `ra` is never written.
 
 use super::ast::{Argument, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, ProbeKind};
 

@@ -11,10 +11,11 @@ use super::code::{Code, EINVAL, ENOENT};
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::fetch::{FetchParser, Site};
-use super::legacy::{BareWords, Parameters, UnknownParameters};
 use super::line::{self, Word};
 use super::names::{EVENT_NAME_MAX_BYTES, is_group_name, is_identifier};
 use super::number;
+use super::parameters::Parameters;
+use super::step::Step;
 
 /// Most instances of a return probe (`KRETPROBE_MAXACTIVE_MAX`).
 const MAXACTIVE_MAX: u64 = 4096;
@@ -23,36 +24,48 @@ const EVENT_CONTROL_FILES: [&str; 3] = ["enable", "filter", "format"];
 /// Files of the `events` directory.
 const GROUP_CONTROL_FILES: [&str; 3] = ["enable", "header_event", "header_page"];
 
-/// Reads the only definition in `text` as the kernel that `features` describes would.
-///
-/// What the kernel's parser refuses is refused with its code and its position; the first problem is the one
-/// that the kernel reports, others follow. Whether the place exists and can be probed is for others to say:
-/// see [`ProbeDefinition::entry_requirement`] for what the parser must know about it.
-pub fn parse(text: &str, features: &Features) -> Result<Definition, Vec<Diagnostic>> {
-    parse_with(text, features, BareWords::Kernel, &UnknownParameters)
+/// What was read of a text.
+pub(super) struct Parsed {
+    /// The definition with everything that could be read; absent if not even the place of a probe
+    /// could.
+    pub(super) tree: Option<Definition>,
+    /// What is wrong, in the order of the kernel's steps.
+    pub(super) findings: Vec<Diagnostic>,
 }
 
-/// The same with another meaning of bare words, and with what is known of the function's parameters.
-pub(super) fn parse_with(
+impl From<Diagnostic> for Parsed {
+    fn from(finding: Diagnostic) -> Self {
+        Self { tree: None, findings: vec![finding] }
+    }
+}
+
+/// Reads the words of the only definition in `text` as the kernel that `features` describes would.
+pub(super) fn read(text: &str, features: &Features, parameters: &dyn Parameters) -> Parsed {
+    match line::single(text) {
+        Ok(words) => read_words(text, &words, features, parameters),
+        Err(finding) => finding.into(),
+    }
+}
+
+/// The same where its words are known.
+pub(super) fn read_words(
     text: &str,
+    words: &[Word<'_>],
     features: &Features,
-    bare: BareWords,
     parameters: &dyn Parameters,
-) -> Result<Definition, Vec<Diagnostic>> {
-    let words = line::single(text).map_err(|problem| vec![problem])?;
+) -> Parsed {
     let (Some(first), Some(last)) = (words.first().copied(), words.last().copied()) else {
-        return Err(vec![Diagnostic::error(
-            Code::NoDefinition,
-            Span::point(0),
-            "no definition in this text",
-        )]);
+        return Diagnostic::error(Code::NoDefinition, Span::point(0), "no definition in this text").into();
     };
     let span = Span::new(first.start, last.end());
     match first.text.as_bytes().first() {
-        Some(b'p') => probe(&words, ProbeKind::Entry, span, features, bare, parameters),
-        Some(b'r') => probe(&words, ProbeKind::Return, span, features, bare, parameters),
-        Some(b'-') => delete(text, &words, span).map(Definition::Delete).map_err(|problem| vec![problem]),
-        _ => Err(vec![unknown_command(first)]),
+        Some(b'p') => probe(words, ProbeKind::Entry, span, features, parameters),
+        Some(b'r') => probe(words, ProbeKind::Return, span, features, parameters),
+        Some(b'-') => match delete(text, words, span) {
+            Ok(delete) => Parsed { tree: Some(Definition::Delete(delete)), findings: Vec::new() },
+            Err(finding) => finding.into(),
+        },
+        _ => unknown_command(first).into(),
     }
 }
 
@@ -75,22 +88,21 @@ fn probe(
     kind: ProbeKind,
     span: Span,
     features: &Features,
-    bare: BareWords,
     parameters: &dyn Parameters,
-) -> Result<Definition, Vec<Diagnostic>> {
+) -> Parsed {
     let (Some(head), Some(place_word)) = (words.first().copied(), words.get(1).copied()) else {
-        return Err(vec![Diagnostic::error(Code::NoPlace, Span::point(span.end), "the place is missing")]);
+        return Diagnostic::error(Code::NoPlace, Span::point(span.end), "the place is missing").into();
     };
-    let mut errors = Vec::new();
+    let mut findings = Findings::default();
     let (prefix, names_word) = match head.tail(1).split_once(':') {
         Some((prefix, names)) => (prefix, Some(names)),
         None => (head.tail(1), None),
     };
-    let maxactive = keep(maxactive(prefix, kind, features), &mut errors).flatten();
-    let place = keep(place(place_word, features), &mut errors);
-    let kind = if place_word.text.ends_with("%return") { ProbeKind::Return } else { kind };
+    let maxactive = findings.keep(Step::Maxactive, maxactive(prefix, kind, features)).flatten();
+    let place = findings.keep(Step::Place, place(place_word, features));
+    let kind = kind_at(place_word, kind);
     let (group, event) = match names_word {
-        Some(word) => event_name(word, features, &mut errors),
+        Some(word) => event_name(word, features, &mut findings),
         None => (None, None),
     };
     let site = match (&place, kind) {
@@ -98,31 +110,52 @@ fn probe(
         (_, ProbeKind::Entry) => Site::Entry,
         (_, ProbeKind::Return) => Site::Return,
     };
-    let inside = !matches!(place, Some(Place::Symbol { offset: 0, .. }));
     let function = match &place {
         Some(Place::Symbol { module, symbol, .. }) => Some((module.as_deref(), symbol.as_str())),
         _ => None,
     };
-    let fetch = FetchParser { features, site, bare, parameters, inside, function };
+    let fetch = FetchParser { argument: 0, features, site, parameters, function };
     let arguments = argument::parse_all(words.get(2..).unwrap_or_default(), kind, fetch);
-    errors.extend(arguments.errors);
-    match place {
-        Some(place) if errors.is_empty() => Ok(Definition::Probe(ProbeDefinition {
-            kind,
-            maxactive,
-            group,
-            event,
-            place,
-            args: arguments.args,
-            warnings: arguments.warnings,
-            span,
-        })),
-        _ => Err(errors),
-    }
+    let Findings(mut findings) = findings;
+    findings.extend(arguments.findings);
+    findings.sort_by_key(|finding| finding.step);
+    let args = arguments.args;
+    let warnings = Vec::new();
+    let tree = place.map(|place| {
+        Definition::Probe(ProbeDefinition { kind, maxactive, group, event, place, args, warnings, span })
+    });
+    Parsed { tree, findings }
 }
 
-fn keep<T>(result: Result<T, Diagnostic>, errors: &mut Vec<Diagnostic>) -> Option<T> {
-    result.map_err(|problem| errors.push(problem)).ok()
+/// Kind and place of a probe as far as they can be read, for those who rewrite its arguments;
+/// absent for what is no probe.
+pub(super) fn place_of(
+    head: Word<'_>,
+    place_word: Word<'_>,
+    features: &Features,
+) -> Option<(ProbeKind, Option<Place>)> {
+    let kind = match head.text.as_bytes().first() {
+        Some(b'p') => ProbeKind::Entry,
+        Some(b'r') => ProbeKind::Return,
+        _ => return None,
+    };
+    Some((kind_at(place_word, kind), place(place_word, features).ok()))
+}
+
+fn kind_at(place_word: Word<'_>, kind: ProbeKind) -> ProbeKind {
+    if place_word.text.ends_with("%return") { ProbeKind::Return } else { kind }
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Findings(Vec<Diagnostic>);
+
+impl Findings {
+    /// What was read; what is wrong with it is kept, at the step of the kernel at which it was
+    /// read.
+    fn keep<T>(&mut self, step: Step, result: Result<T, Diagnostic>) -> Option<T> {
+        result.map_err(|problem| self.0.push(problem.at(step))).ok()
+    }
 }
 
 /// What stands between the letter and the colon.
@@ -195,10 +228,12 @@ fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
         let message = "the kernel would wait without end for a module without a name";
         return Err(Diagnostic::error(Code::NoModuleName, word.span(), message));
     }
-    // Kernels that do not look for the symbol while they read find out when they register the probe.
+    // Kernels that do not look for the symbol while they read find out when they register the
+    // probe.
     let errno = if features.retprobe_args { EINVAL } else { ENOENT };
     let bad = |message: String| Diagnostic::error(Code::BadProbeAddr, word.span(), message).with_errno(errno);
-    // `MODULE:` is a place: the kernel looks for a function without a name there, once the module is loaded.
+    // `MODULE:` is a place: the kernel looks for a function without a name there, once the module
+    // is loaded.
     let is_readable =
         module.map_or(readable(name), |module| readable(module) && (name.is_empty() || readable(name)));
     if !is_readable {
@@ -223,26 +258,22 @@ fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
 }
 
 /// `[GRP/][EVENT]`, or with `.` if there is no `/`.
-fn event_name(
-    word: Word<'_>,
-    features: &Features,
-    errors: &mut Vec<Diagnostic>,
-) -> (Option<Name>, Option<Name>) {
+fn event_name(word: Word<'_>, features: &Features, findings: &mut Findings) -> (Option<Name>, Option<Name>) {
     let separator = word.text.find('/').or_else(|| word.text.find('.'));
     let group = separator.map(|at| word.head(at));
     let event = separator.map_or(word, |at| word.tail(at + 1));
-    let group_name = group.and_then(|group| keep(check_group(group, features), errors));
+    let group_name = group.and_then(|group| findings.keep(Step::Group, check_group(group, features)));
     if event.text.is_empty() && group.is_some() && features.anonymous_group {
         return (group_name, None);
     }
-    (group_name, keep(check_event(event), errors))
+    (group_name, findings.keep(Step::Event, check_event(event)))
 }
 
 fn name(word: Word<'_>) -> Name {
     Name { text: word.text.to_owned(), span: word.span() }
 }
 
-fn check_group(word: Word<'_>, features: &Features) -> Result<Name, Diagnostic> {
+pub(super) fn check_group(word: Word<'_>, features: &Features) -> Result<Name, Diagnostic> {
     let problem = |code, message: String| Err(Diagnostic::error(code, word.span(), message));
     if word.text.is_empty() {
         return problem(Code::NoGroupName, "the group is missing before the separator".to_owned());
@@ -259,7 +290,7 @@ fn check_group(word: Word<'_>, features: &Features) -> Result<Name, Diagnostic> 
     Ok(name(word))
 }
 
-fn check_event(word: Word<'_>) -> Result<Name, Diagnostic> {
+pub(super) fn check_event(word: Word<'_>) -> Result<Name, Diagnostic> {
     let problem = |code, message: String| Err(Diagnostic::error(code, word.span(), message));
     if word.text.is_empty() {
         return problem(Code::NoEventName, "the event is missing".to_owned());
@@ -276,7 +307,8 @@ fn check_event(word: Word<'_>) -> Result<Name, Diagnostic> {
     Ok(name(word))
 }
 
-/// `-:[GRP/][EVENT] [PLACE [ARG...]]`. The kernel compares names without judging them, and logs no problem.
+/// `-:[GRP/][EVENT] [PLACE [ARG...]]`. The kernel compares names without judging them, and logs no
+/// problem.
 fn delete(text: &str, words: &[Word<'_>], span: Span) -> Result<DeleteDefinition, Diagnostic> {
     let Some((head, location)) = words.split_first() else {
         return Err(Diagnostic::error(Code::NoDefinition, Span::point(0), "no definition in this text"));

@@ -1,8 +1,8 @@
 //! What the kernel's fetch program for an argument would be, as far as its limits depend on it.
 //!
-//! The kernel compiles each argument into at most 16 instructions, the last of which ends it. This counts
-//! them like kernel/trace/trace_probe.c:parse_probe_arg and finalize_fetch_insn (5.15, 6.12), and refuses
-//! with the same codes what the instructions do not allow.
+//! The kernel compiles each argument into at most 16 instructions, the last of which ends it. This
+//! counts them like kernel/trace/trace_probe.c:parse_probe_arg and finalize_fetch_insn (5.15,
+//! 6.12), and refuses with the same codes what the instructions do not allow.
 
 use super::Span;
 use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, ProbeKind};
@@ -18,8 +18,8 @@ const END_SLOT: usize = 15;
 enum Operation {
     /// A register, a stack entry, an argument at entry or a return value.
     Value,
-    /// A value of which the kernel makes no `symstr`: the stack pointer, or an argument that was saved at
-    /// entry.
+    /// A value of which the kernel makes no `symstr`: the stack pointer, or an argument that was
+    /// saved at entry.
     OtherValue,
     Immediate,
     /// The name of the task or an immediate string.
@@ -101,7 +101,8 @@ pub(super) fn check(argument: &Argument, kind: ProbeKind, features: &Features) -
     let count = argument.ty.and_then(|ty| ty.count);
     let base = argument.base_type();
 
-    // What the kernel puts in the place of these types before it reads the line: dereferences and `string`.
+    // What the kernel puts in the place of these types before it reads the line: dereferences and
+    // `string`.
     let name_derefs = match base {
         BaseType::DentryName => 2,
         BaseType::FileName => 3,
@@ -110,7 +111,8 @@ pub(super) fn check(argument: &Argument, kind: ProbeKind, features: &Features) -
     for _ in 0..name_derefs {
         program.dereference(false, body)?;
     }
-    // A parameter that is a `char *` is followed by the kernel; only BTF can tell, so it is believed here.
+    // A parameter that is a `char *` is followed by the kernel; only BTF can tell, so it is
+    // believed here.
     let by_name = match argument.fetch.kind {
         FetchKind::Btf { .. } => true,
         // Stands for the parameter where the kernel knows its name.

@@ -1,6 +1,7 @@
 //! The canonical text: one line that the kernel reads as the same definition.
 //!
-//! Nothing is longer than what the user may have written: decimal offsets, the shorter base for addresses.
+//! Nothing is longer than what the user may have written: decimal offsets, the shorter base for
+//! addresses.
 
 use std::fmt::{self, Write as _};
 
@@ -102,7 +103,8 @@ impl fmt::Display for Fetch {
                 write!(f, "{sign}{user}{}({inner})", offset.unsigned_abs())
             }
             FetchKind::Immediate(value) => {
-                // The parser never makes a value outside 64 bits; one that is made by hand stays readable.
+                // The parser never makes a value outside 64 bits; one that is made by hand stays
+                // readable.
                 let sign = if *value < 0 { "-" } else { "" };
                 match u64::try_from(value.unsigned_abs()) {
                     Ok(magnitude) => write!(f, "\\{sign}{}", shortest(magnitude)),

@@ -1,53 +1,60 @@
 //! What a definition asks of its place.
 //!
-//! The kernel's parser looks up the symbol to know whether the place is a function entry. This module has no
-//! symbols: it says what would be wrong if it is not one, and leaves the question to those who have.
+//! The kernel's parser looks up the symbol to know whether the place is a function entry. This
+//! module has no symbols: it says what would be wrong if it is not one, and leaves the question to
+//! those who have.
 
 use super::ast::{Argument, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, ProbeKind};
 use super::code::{Code, EINVAL, ENOENT};
 use super::diagnostic::Diagnostic;
 use super::features::Features;
+use super::step::{PartStep, Step, VariableWordStep};
 
 impl ProbeDefinition {
-    /// The problem that this definition has if its place is a symbol but not the entry of a function: a
-    /// return probe, or a parameter in an entry probe. `None` if it can be anywhere.
+    /// The problem that this definition has if its place is a symbol but not the entry of a
+    /// function: a return probe, or a parameter in an entry probe. `None` if it can be anywhere.
     ///
-    /// An offset does not tell: `f+4` is the entry of `f` behind an ENDBR, and `_stext+N` can be the entry of
-    /// another function. The symbol of a module that is not loaded counts as no entry, except for return
-    /// probes, which wait.
+    /// An offset does not tell: `f+4` is the entry of `f` behind an ENDBR, and `_stext+N` can be
+    /// the entry of another function. The symbol of a module that is not loaded counts as no entry,
+    /// except for return probes, which wait.
     pub fn entry_requirement(&self, features: &Features) -> Option<Diagnostic> {
         let Place::Symbol { span, .. } = &self.place else { return None };
         if self.kind == ProbeKind::Return {
             let message = "a return probe must be at the entry of a function";
-            return Some(Diagnostic::error(Code::BadRetprobe, *span, message));
+            return Some(Diagnostic::error(Code::BadRetprobe, *span, message).at(Step::Entry));
         }
-        // Words that are `$argN` and nothing else are looked at before all others (kernels from 6.5 on).
-        let bare = |argument: &&Argument| {
+        // Words that are `$argN` and nothing else are looked at before all others (kernels from 6.5
+        // on).
+        let bare = |argument: &Argument| {
             let by_number = matches!(argument.fetch.kind, FetchKind::Argument(_) | FetchKind::AllArguments);
             features.fprobe && by_number && argument.name.is_none()
         };
-        if let Some(argument) = self.args.iter().find(bare) {
+        if let Some((index, argument)) = self.args.iter().enumerate().find(|(_, argument)| bare(argument)) {
             let message = "function arguments can only be read at the entry of a function";
-            return Some(Diagnostic::error(Code::NofentryArgs, argument.span, message));
+            let step = Step::VariableWord(index, VariableWordStep::Entry);
+            return Some(Diagnostic::error(Code::NofentryArgs, argument.span, message).at(step));
         }
-        self.args.iter().find_map(|argument| {
+        self.args.iter().enumerate().find_map(|(index, argument)| {
             let mut fetch = &argument.fetch;
             while let FetchKind::Deref { inner, .. } = &fetch.kind {
                 fetch = inner;
             }
-            let code = match fetch.kind {
-                FetchKind::Argument(_) if features.retprobe_args => Code::NofentryArgs,
-                FetchKind::AllArguments => Code::NofentryArgs,
-                FetchKind::Argument(_) => Code::BadVar,
-                FetchKind::Btf { .. } => Code::NosupBtfarg,
+            let (code, part) = match fetch.kind {
+                // Kernels with `$argN` in return probes look at the number first.
+                FetchKind::Argument(_) if features.retprobe_args => (Code::NofentryArgs, PartStep::LookUp),
+                FetchKind::AllArguments => (Code::NofentryArgs, PartStep::Possible),
+                FetchKind::Argument(_) => (Code::BadVar, PartStep::Possible),
+                FetchKind::Btf { .. } => (Code::NosupBtfarg, PartStep::Possible),
                 _ => return None,
             };
             let message = "function arguments can only be read at the entry of a function";
-            Some(Diagnostic::error(code, fetch.span, message).with_hint(Code::NofentryArgs.hint()))
+            let problem = Diagnostic::error(code, fetch.span, message).with_hint(Code::NofentryArgs.hint());
+            Some(problem.at(Step::part(index, fetch.span.start, part)))
         })
     }
-    /// What no kernel finds when it registers the probe, as the text shows: a function without a name, or a symbol to read from that cannot
-    /// be one. It takes the definition all the same where it does not come to register it.
+    /// What no kernel finds when it registers the probe, as the text shows: a function without a
+    /// name, or a symbol to read from that cannot be one. It takes the definition all the same
+    /// where it does not come to register it.
     pub fn registration_problem(&self) -> Option<Diagnostic> {
         if self.has_no_function() {
             let message = "the function is missing after the name of the module";

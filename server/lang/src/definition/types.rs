@@ -1,7 +1,7 @@
 //! The type of an argument: text to syntax tree.
 //!
-//! Follows kernel/trace/trace_probe.c:parse_probe_arg_type, find_fetch_type and __parse_bitfield_probe_arg.
-//! Whether the type suits the expression is decided in `program`.
+//! Follows kernel/trace/trace_probe.c:parse_probe_arg_type, find_fetch_type and
+//! __parse_bitfield_probe_arg. Whether the type suits the expression is decided in `program`.
 
 use super::Span;
 use super::ast::{BaseType, Type, Width};
@@ -106,8 +106,8 @@ fn plain(text: &str, features: &Features) -> Option<BaseType> {
     }
 }
 
-/// `bWIDTH@OFFSET/SIZE`. Without a known SIZE it is no type at all; the rest is judged after the expression,
-/// for which any field of that size stands in.
+/// `bWIDTH@OFFSET/SIZE`. Without a known SIZE it is no type at all; the rest is judged after the
+/// expression, for which any field of that size stands in.
 fn bit_field(word: Word<'_>) -> (Option<BaseType>, Option<Diagnostic>) {
     let size =
         word.text.split_once('/').and_then(|(_, size)| number::unsigned(size)).and_then(Width::from_bits);

@@ -1,4 +1,5 @@
-//! Labels of a host, as the downward API of Kubernetes writes them into a file: `key="escaped value"` in each line.
+//! Labels of a host, as the downward API of Kubernetes writes them into a file: `key="escaped
+//! value"` in each line.
 //!
 //! Owns what such a file can have. It reads no file.
 

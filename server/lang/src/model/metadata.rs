@@ -136,7 +136,8 @@ impl Metadata {
     /// Whether a description can be kept.
     ///
     /// # Errors
-    /// [`MetadataError`] for one that is too long, or has control characters other than line feeds and tabs.
+    /// [`MetadataError`] for one that is too long, or has control characters other than line feeds
+    /// and tabs.
     pub fn check_description(description: &str) -> Result<(), MetadataError> {
         check("description", description, MAX_DESCRIPTION, &['\n', '\t'])
     }

@@ -29,7 +29,8 @@ impl ProbeName {
     /// Puts a name together from parts that the definition parser has accepted.
     ///
     /// # Errors
-    /// [`NameError::BadPart`] when a part could leave its directory or cannot be a kernel event name.
+    /// [`NameError::BadPart`] when a part could leave its directory or cannot be a kernel event
+    /// name.
     pub fn new(group: &str, event: &str) -> Result<Self, NameError> {
         if !is_part(group, true) {
             return Err(NameError::BadPart(group.to_owned()));
@@ -51,7 +52,8 @@ impl ProbeName {
     }
 }
 
-/// What `is_good_name` and, for groups since 5.17, `is_good_system_name` in kernel/trace/trace_probe.h accept.
+/// What `is_good_name` and, for groups since 5.17, `is_good_system_name` in
+/// kernel/trace/trace_probe.h accept.
 fn is_part(part: &str, hyphen: bool) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || (hyphen && c == '-');
     part.len() < 64 && part.starts_with(|c: char| good(c) && !c.is_ascii_digit()) && part.chars().all(good)
@@ -86,7 +88,8 @@ impl Glob {
     pub fn matches(&self, text: &str) -> bool {
         let (pattern, text) = (self.0.as_bytes(), text.as_bytes());
         let (mut p, mut t) = (0, 0);
-        // Where to go on when a character does not fit: behind the last star, having it swallow one more.
+        // Where to go on when a character does not fit: behind the last star, having it swallow one
+        // more.
         let mut retry: Option<(usize, usize)> = None;
         while t < text.len() {
             match pattern.get(p) {
@@ -108,7 +111,8 @@ impl Glob {
         pattern.get(p..).is_some_and(|rest| rest.iter().all(|c| *c == b'*'))
     }
 
-    /// Whether `name` matches: its `GROUP/EVENT` form, or its event alone when the pattern has no slash.
+    /// Whether `name` matches: its `GROUP/EVENT` form, or its event alone when the pattern has no
+    /// slash.
     pub fn matches_name(&self, name: &ProbeName) -> bool {
         if self.0.contains('/') { self.matches(&name.to_string()) } else { self.matches(name.event()) }
     }

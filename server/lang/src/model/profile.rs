@@ -7,7 +7,8 @@ use super::{ProbeName, ProbeUid};
 /// Hits and skipped runs as the kernel counts them since the event was defined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
-    /// Times the handler ran, whether or not an event was recorded (`kprobe_profile`, second column).
+    /// Times the handler ran, whether or not an event was recorded (`kprobe_profile`, second
+    /// column).
     pub hits: u64,
     /// Times the kernel skipped the handler (`kprobe_profile`, third column).
     pub nmissed: u64,

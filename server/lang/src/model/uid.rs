@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// Identifies one incarnation of a probe for ever: it is the row id in the database, which SQLite never gives out twice. An attached event
-/// of the host has a uid too: the negative id of its row in a table of its own, so that it is never that of a probe.
+/// Identifies one incarnation of a probe for ever: it is the row id in the database, which SQLite
+/// never gives out twice. An attached event of the host has a uid too: the negative id of its row
+/// in a table of its own, so that it is never that of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProbeUid(pub i64);
 

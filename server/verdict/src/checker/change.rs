@@ -1,7 +1,7 @@
 //! A definition that means something else on this kernel than on the one that it was made for.
 //!
-//! Owns the comparison of a text with a stored meaning, and the line that records on this kernel what the first one did. What is done about a
-//! difference is for the daemon.
+//! Owns the comparison of a text with a stored meaning, and the line that records on this kernel
+//! what the first one did. What is done about a difference is for the daemon.
 
 use std::collections::HashSet;
 
@@ -48,8 +48,8 @@ impl Checker {
         outcome.is_taken().then(|| outcome.meaning())
     }
 
-    /// What a definition means else on this kernel than where it was made. Absent where nothing differs, where it is not taken, and where its
-    /// module is not there.
+    /// What a definition means else on this kernel than where it was made. Absent where nothing
+    /// differs, where it is not taken, and where its module is not there.
     pub fn change_of_meaning(&self, before: &Meaning, text: &str) -> Option<MeaningChange> {
         let mut facts = self.recent_facts();
         let outcome = self.check_with(text, &mut facts).ok()?;
@@ -69,7 +69,8 @@ impl Checker {
         Some(MeaningChange { offered, ..MeaningChange::new(Some(before), &now, differences) })
     }
 
-    /// The line for this kernel: only one that the kernel takes, and that records what the first one did.
+    /// The line for this kernel: only one that the kernel takes, and that records what the first
+    /// one did.
     pub fn offered(
         &self,
         (group, event): (&str, &str),

@@ -7,8 +7,9 @@ mod change;
 mod error;
 mod names;
 mod outcome;
+#[cfg(test)]
+mod tests;
 mod text;
-mod unread;
 
 pub use change::MeaningChange;
 pub use error::CheckError;
@@ -22,13 +23,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use self::text::{Asked, Read};
-use self::unread::first_problem;
-use crate::validate::{self, Refusal, typed};
+use crate::validate::{self, typed};
 use kprobed_host::kernel::{FactsCache, KernelFacts, Livepatches, RecentFacts};
 use kprobed_lang::definition::explain::{Explanation, explain};
 use kprobed_lang::definition::{
     Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition,
-    ProbeKind, Reading, file, guard, parse, parse_any_knowing, place_alone,
+    ProbeKind, Reading, file, guard, parse_any_knowing,
 };
 use kprobed_lang::model::ProbeName;
 
@@ -215,79 +215,58 @@ impl Checker {
         }
         let reading = text.read_with(|| facts.get().ok()).unwrap_or_else(|| self.read_and_keep(text));
         let (dialect, kept) = (reading.dialect, text.pinned(&reading));
-        let written = match (as_probe(&reading, text.as_str()), dialect) {
-            (Ok(written), _) => written,
-            (Err(unread), Dialect::Prototype) => return Err(unread),
-            (Err(unread), _) => return self.refused_before_read(text, dialect, facts, unread),
-        };
-        let facts = facts.get()?;
-        let mut report = validate::check(&written, &facts);
-        // The kernel reads the arguments between its questions about the symbol and those about the place; and whether the place is an entry
-        // only matters once it exists.
-        let is_first = |refusal: &Refusal| validate::is_asked_while_reading(refusal, &written, &facts);
-        let waits = report.absent_module.is_some() || report.refusal.is_some();
-        let misplaced = written.entry_requirement(&self.features).filter(|_| {
-            let refused_first = report.refusal.as_ref().is_some_and(is_first);
-            !report.is_entry && !refused_first && (written.kind == ProbeKind::Entry || !waits)
-        });
-        let (resolved, notes, misplaced) = match typed::resolve(&written, &facts, &self.features) {
-            Ok(resolution) => (Some(resolution.definition), resolution.notes, misplaced),
-            Err(problems) => (None, Vec::new(), misplaced.or_else(|| problems.into_iter().next())),
-        };
-        let refused_while_reading = report.refusal.as_ref().is_some_and(is_first);
-        if misplaced.is_some() && !refused_while_reading {
-            report.refusal = None;
+        let draft = || reading.draft.clone().filter(|_| dialect != Dialect::Prototype);
+        match as_probe(&reading, text.as_str()) {
+            Ok(written) => self.judge(written, Vec::new(), (dialect, kept), facts.get()?),
+            // Facts that cannot be read do not make the text any better.
+            Err(CheckError::Definition { text: refused, diagnostics }) => match (draft(), facts.get()) {
+                (Some(draft), Ok(facts)) => self.judge(draft, diagnostics, (dialect, Arc::clone(text)), facts),
+                _ => Err(CheckError::Definition { text: refused, diagnostics }),
+            },
+            Err(unread) => Err(unread),
         }
-        let definition = resolved.unwrap_or_else(|| written.clone());
-        let mut definition = definition.with_explicit_names();
-        definition.warnings.extend(guard::warnings(&definition, &self.features));
-        Ok(CheckOutcome {
-            definition,
-            written,
-            notes,
-            dialect,
-            text: kept,
-            report,
-            misplaced,
-            unread: Vec::new(),
-            refused_while_reading,
-            facts,
-        })
     }
 
-    /// The verdict on a text that cannot be read behind its place, if the kernel does not come that far.
-    fn refused_before_read(
+    /// Judges what was read of a text: `unread` is what is wrong with the text itself. The verdict
+    /// is what the kernel comes to first.
+    fn judge(
         &self,
-        written: &Arc<DefinitionText>,
-        dialect: Dialect,
-        facts: &mut RecentFacts<'_>,
-        unread: CheckError,
+        written: ProbeDefinition,
+        unread: Vec<Diagnostic>,
+        (dialect, text): (Dialect, Arc<DefinitionText>),
+        facts: Arc<KernelFacts>,
     ) -> Result<CheckOutcome, CheckError> {
-        let text = written.as_str();
-        let CheckError::Definition { diagnostics, .. } = unread else { return Err(unread) };
-        let not_read = |diagnostics| CheckError::of(text, diagnostics);
-        let place = place_alone(text).map(|alone| parse(&alone, &self.features));
-        let Some(Ok(Definition::Probe(definition))) = place else { return Err(not_read(diagnostics)) };
-        // Facts that cannot be read do not make the text any better.
-        let Ok(facts) = facts.get() else { return Err(not_read(diagnostics)) };
-        match validate::check_while_reading(&definition, &facts) {
-            None => {
-                let first = first_problem(text, &definition, &diagnostics, &facts, &self.features);
-                Err(not_read(first.into_iter().chain(diagnostics).collect()))
-            }
-            Some(report) => Ok(CheckOutcome {
-                written: definition.clone(),
-                definition,
-                notes: Vec::new(),
-                dialect,
-                text: Arc::clone(written),
-                report,
-                misplaced: None,
-                unread: diagnostics,
-                refused_while_reading: true,
-                facts,
-            }),
+        let mut report = validate::check(&written, &facts);
+        // What a return probe asks of its place is a rule of the place.
+        let requirement = written.entry_requirement(&self.features);
+        let requirement = requirement.filter(|_| !report.is_entry && written.kind == ProbeKind::Entry);
+        let names = typed::resolve_names(&written, &facts, &self.features);
+        let limits =
+            if names.findings.is_empty() { names.exceeded_limits(&self.features) } else { Vec::new() };
+        let is_resolved = names.findings.is_empty() && limits.is_empty();
+        // Where the kernel comes to several at the same step, the names say more than the text.
+        let found = requirement.into_iter().chain(names.findings).chain(unread.iter().cloned()).chain(limits);
+        let first = found.min_by_key(|finding| finding.step);
+        let place = report.refusal.as_ref().map(|refusal| refusal.step);
+        let misplaced = first.filter(|first| place.is_none_or(|place| first.step < place));
+        if let Some(first) = misplaced.clone().filter(|_| !unread.is_empty()) {
+            let is_of_names = !unread.contains(&first);
+            let first = is_of_names.then_some(first);
+            return Err(CheckError::of(text.as_str(), first.into_iter().chain(unread).collect()));
         }
+        if misplaced.is_some() {
+            report.refusal = None;
+        }
+        // Of a text with mistakes that the kernel does not come to, only the place counts.
+        let written = if unread.is_empty() { written } else { written.place_alone() };
+        let (definition, notes) = if is_resolved && unread.is_empty() {
+            (names.resolution.definition, names.resolution.notes)
+        } else {
+            (written.clone(), Vec::new())
+        };
+        let mut definition = definition.with_explicit_names();
+        definition.warnings.extend(guard::warnings(&definition, &self.features));
+        Ok(CheckOutcome { definition, written, notes, dialect, text, report, misplaced, unread, facts })
     }
 
     fn read(&self, text: &str) -> Reading {
@@ -407,75 +386,5 @@ fn as_probe(reading: &Reading, text: &str) -> Result<ProbeDefinition, CheckError
                 .with_hint("delete with `kprobectl delete`, or apply the line as a whole");
             Err(refused(vec![diagnostic]))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use kprobed_host::kernel::KernelPaths;
-
-    /// A checker of a kernel of which nothing can be read but its features.
-    fn checker() -> Checker {
-        let nowhere = || "/nonexistent".into();
-        let paths =
-            KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
-        Checker::new(Features::from_readme("char, string, symstr, ustring"), Arc::new(FactsCache::new(paths)))
-    }
-
-    #[test]
-    fn every_dialect_is_taken_wherever_a_definition_is() {
-        let preview = |text: &str| {
-            let checker = checker();
-            checker.parse_probe(text).map(|definition| checker.preview(&definition)).unwrap()
-        };
-        assert_eq!(preview("f(int a)").kernel_definition, "p:functions/f f a=$arg1:s32");
-        assert_eq!(preview("f(int a)").name, "functions/f");
-        assert_eq!(preview("p:x f a0").canonical, "p:kprobes/x f a0=$arg1");
-        assert_eq!(preview("p:x f %di").canonical, "p:kprobes/x f arg1=%di");
-        let guarded = preview("p:x f a=+0(%di):u8");
-        assert_eq!(guarded.canonical, "p:kprobes/x f a=+0(%di):u8");
-        let hidden = guarded.kernel_definition.strip_prefix(&guarded.canonical).unwrap();
-        assert!(hidden.starts_with(" __kpd_"), "{guarded:?}");
-        assert!(checker().parse_probe("-:x").is_err());
-        assert!(checker().parse("-:x").is_ok());
-    }
-
-    #[test]
-    fn explaining_needs_no_facts() {
-        let (definition, explanation) = checker().explain("f(char a | char a)").unwrap();
-        assert_eq!(explanation.line, "p:functions/f f a=$arg1:char a_2=$arg1:char");
-        assert_eq!(definition.warnings.len(), 1);
-        assert!(checker().explain("-:x").is_err());
-        assert_eq!(checker().parse_file("f(int a)\n\np f\n").len(), 2);
-    }
-
-    #[test]
-    fn a_kernel_without_kprobe_events_takes_no_probe() {
-        let checker = checker().without_kprobe_events();
-        assert!(matches!(checker.check("p:x f"), Err(CheckError::NoKprobeEvents)));
-        assert!(checker.explain("p:x f").is_ok(), "what it means can still be said");
-    }
-
-    #[test]
-    fn a_text_is_parsed_once_whoever_asks() {
-        let checker = checker();
-        // It asks for the parameters of `f`, and what is not known of them stays so here.
-        let text = Arc::new(DefinitionText::new("p:g/x f a=$arg1"));
-        for _ in 0..3 {
-            assert_eq!(checker.probe(&text).unwrap().args.len(), 1);
-            assert!(matches!(
-                checker.check_text(&text, &mut checker.recent_facts()),
-                Err(CheckError::Facts(_))
-            ));
-            assert!(checker.explain_text(&text).is_ok());
-        }
-        assert_eq!(checker.texts_parsed(), 1);
-        // Words that another kernel could read as parameters are pinned, with the tree that they have.
-        let old = Arc::new(DefinitionText::new("p:x f a0"));
-        let pinned = old.pinned(&checker.reading(&old));
-        assert_ne!(pinned, old);
-        assert_eq!(checker.probe(&pinned).unwrap(), checker.probe(&old).unwrap());
-        assert_eq!(checker.texts_parsed(), 2);
     }
 }

@@ -1,6 +1,7 @@
 //! Names of events that are in use, as far as a verdict depends on them.
 //!
-//! Owns the question. Who keeps the names answers it: the daemon for a kernel that runs. On a kernel that does not run, all names are free.
+//! Owns the question. Who keeps the names answers it: the daemon for a kernel that runs. On a
+//! kernel that does not run, all names are free.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -34,7 +35,8 @@ pub trait NamesInUse: Debug + Send + Sync {
         features: &Features,
     ) -> Option<Taken>;
 
-    /// The probes of this daemon that a `-` line names. The kernel takes every group if none is given, and every event if none is given.
+    /// The probes of this daemon that a `-` line names. The kernel takes every group if none is
+    /// given, and every event if none is given.
     ///
     /// # Errors
     /// What the kernel would say, or why this daemon does not ask it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kprobed_host::kernel::KernelFacts;
-use kprobed_lang::definition::{Diagnostic, Dialect, ProbeDefinition, RefusedBy};
+use kprobed_lang::definition::{Diagnostic, Dialect, ProbeDefinition, RefusedBy, Step};
 
 use super::{DefinitionText, Taken};
 use crate::meaning::{self, Meaning, Subject};
@@ -12,7 +12,8 @@ use crate::validate::{self, Arming, BootDependence, Nearest, Refusal, Report, Su
 /// What a check found out about a well-formed definition.
 #[derive(Clone, Debug)]
 pub struct CheckOutcome {
-    /// The definition, with a name for every argument, and with offsets instead of names of members where these are known.
+    /// The definition, with a name for every argument, and with offsets instead of names of members
+    /// where these are known.
     pub definition: ProbeDefinition,
     /// The same as it was written.
     pub(super) written: ProbeDefinition,
@@ -20,18 +21,17 @@ pub struct CheckOutcome {
     pub(super) notes: Vec<typed::Note>,
     /// The dialect that it was written in.
     pub dialect: Dialect,
-    /// The text to keep: as it was written, with its dialect where another kernel could read another one.
+    /// The text to keep: as it was written, with its dialect where another kernel could read
+    /// another one.
     pub text: Arc<DefinitionText>,
     /// The verdict.
     pub report: Report,
-    /// A problem of the definition that only shows at this place, such as arguments in the middle of a function, or a parameter that the
-    /// function does not have.
+    /// A problem of the definition that only shows at this place, such as arguments in the middle
+    /// of a function, or a parameter that the function does not have.
     pub misplaced: Option<Diagnostic>,
-    /// What is wrong with the text behind the place. Then the definition is that of the place alone, and the report says why the kernel
-    /// would not even read on.
+    /// What is wrong with the text behind the place. Then the definition is that of the place
+    /// alone, and the report says why the kernel would not even read on.
     pub unread: Vec<Diagnostic>,
-    /// Whether the kernel refuses the place while it still reads the definition, before it looks at the name.
-    pub(super) refused_while_reading: bool,
     pub(super) facts: Arc<KernelFacts>,
 }
 
@@ -46,21 +46,27 @@ pub enum Against<'a> {
     Name(&'a Taken),
 }
 
+impl Against<'_> {
+    /// Where the kernel comes to it.
+    fn step(&self) -> Step {
+        match self {
+            Self::Place(refusal) => refusal.step,
+            Self::Text(finding) => finding.step,
+            Self::Name(taken) if taken.problem.by == RefusedBy::Kernel => Step::Name,
+            Self::Name(_) => Step::OwnName,
+        }
+    }
+}
+
 impl CheckOutcome {
-    /// Why the definition is refused, if it is: the first that the kernel finds, or else what only this daemon minds. `taken` is what
-    /// [`Checker::taken`] says of it.
+    /// Why the definition is refused, if it is: the first that the kernel finds, or else what only
+    /// this daemon minds. `taken` is what [`Checker::taken`] says of it.
     pub fn against<'a>(&'a self, taken: Option<&'a Taken>) -> Option<Against<'a>> {
-        let place = || self.report.refusal.as_ref().map(Against::Place);
-        let text = || self.misplaced.as_ref().map(Against::Text);
-        let name = |by| taken.filter(|taken| taken.problem.by == by).map(Against::Name);
-        let objection = || self.report.objection.as_ref().map(Against::Place);
-        place()
-            .filter(|_| self.refused_while_reading)
-            .or_else(text)
-            .or_else(|| name(RefusedBy::Kernel))
-            .or_else(place)
-            .or_else(|| name(RefusedBy::Kprobed))
-            .or_else(objection)
+        let place = |refusal: &'a Option<Refusal>| refusal.as_ref().map(Against::Place);
+        let text = self.misplaced.as_ref().map(Against::Text);
+        let found =
+            [place(&self.report.refusal), text, taken.map(Against::Name), place(&self.report.objection)];
+        found.into_iter().flatten().min_by_key(Against::step)
     }
 
     /// Whether the kernel takes it and this daemon does not mind it, whatever its name.
@@ -73,12 +79,14 @@ impl CheckOutcome {
         validate::nearest(&self.definition, &self.report, &self.facts)
     }
 
-    /// How the probe would be armed in the end, with jumps that the kernel is expected to make of breakpoints. Costs more than the verdict.
+    /// How the probe would be armed in the end, with jumps that the kernel is expected to make of
+    /// breakpoints. Costs more than the verdict.
     pub fn predicted_arming(&self) -> Option<Arming> {
         validate::predicted_arming(&self.definition, &self.report, &self.facts)
     }
 
-    /// How the verdict on the place depends on what boot makes of its code: never for a kernel that runs. Costs more than the verdict.
+    /// How the verdict on the place depends on what boot makes of its code: never for a kernel that
+    /// runs. Costs more than the verdict.
     pub fn boot_dependence(&self) -> Option<BootDependence> {
         validate::boot_dependence(&self.definition, &self.report, &self.facts)
     }
@@ -88,7 +96,8 @@ impl CheckOutcome {
         meaning::capture(&self.subject())
     }
 
-    /// The definition as it would have to be on this kernel to record what `before` says it did: see [`meaning::port`].
+    /// The definition as it would have to be on this kernel to record what `before` says it did:
+    /// see [`meaning::port`].
     pub fn ported(&self, before: &Meaning) -> Option<ProbeDefinition> {
         meaning::port(before, &self.subject())
     }

@@ -39,7 +39,8 @@ pub(super) struct Around<'a> {
 }
 
 impl<'a> Around<'a> {
-    /// Absent where the place leads to no function: its module is not loaded, or the kernel has no such symbol.
+    /// Absent where the place leads to no function: its module is not loaded, or the kernel has no
+    /// such symbol.
     pub(super) fn of(subject: &Subject<'a>) -> Option<Self> {
         let Subject { written, report, facts, .. } = *subject;
         let range = report.code_range.clone().filter(|_| report.absent_module.is_none())?;
@@ -242,7 +243,8 @@ pub(super) struct Behind<'a, 'f> {
 }
 
 impl Behind<'_, '_> {
-    /// What a read of memory finds, and goes on from there. `name` is the path of members that was written for it.
+    /// What a read of memory finds, and goes on from there. `name` is the path of members that was
+    /// written for it.
     fn read(&mut self, read: &chain::MemoryRead, name: Option<&str>) -> Read {
         let ty = self.ty.take();
         let unknown = |why: &str| Read::Unknown { why: why.to_owned() };

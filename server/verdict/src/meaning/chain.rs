@@ -14,7 +14,8 @@ const FIXED_REGISTERS: [&str; 6] = ["ip", "cs", "flags", "ss", "sp", "orig_ax"];
 /// Where a probe is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
-    /// At the entry of a function: parameters are where callers put them, and the stack begins with the return address.
+    /// At the entry of a function: parameters are where callers put them, and the stack begins with
+    /// the return address.
     Entry,
     /// Inside a function.
     Inside,
@@ -104,8 +105,8 @@ impl Chain {
     }
 }
 
-/// A word of the stack at an entry: the return address is the first, then come parameters that have no register
-/// (arch/x86/include/asm/ptrace.h:regs_get_kernel_argument).
+/// A word of the stack at an entry: the return address is the first, then come parameters that have
+/// no register (arch/x86/include/asm/ptrace.h:regs_get_kernel_argument).
 fn stack_word(index: u32) -> Root {
     match index {
         0 => Root::Fixed,

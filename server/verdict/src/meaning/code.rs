@@ -1,4 +1,5 @@
-//! Code without what differs from build to build although it says the same: addresses, and what the kernel patches while it runs.
+//! Code without what differs from build to build although it says the same: addresses, and what the
+//! kernel patches while it runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,8 @@ use kprobed_host::kernel::KernelFacts;
 pub struct Code {
     /// The function.
     pub function: String,
-    /// The place, in bytes from the beginning of the function. Absent when all of the function counts.
+    /// The place, in bytes from the beginning of the function. Absent when all of the function
+    /// counts.
     pub place: Option<u32>,
     /// Instructions that count, NOPs left out.
     pub instructions: u32,
@@ -39,8 +41,8 @@ const MAX_BYTES: u64 = 64 << 10;
 /// Where nothing but an address is known. No symbol is near enough to say more.
 const SOMEWHERE: &str = "ADDRESS";
 
-/// Addresses that the kernel's code and data, and those of its modules, lie at (Documentation/arch/x86/x86_64/mm.rst). Below them are numbers,
-/// above them negative ones.
+/// Addresses that the kernel's code and data, and those of its modules, lie at
+/// (Documentation/arch/x86/x86_64/mm.rst). Below them are numbers, above them negative ones.
 const KERNEL_ADDRESSES: std::ops::Range<u64> = 0xffff_ffff_8000_0000..0xffff_ffff_ff00_0000;
 
 /// The instructions of the function at `start`, without those that do nothing.
@@ -67,8 +69,8 @@ pub(super) fn lines(facts: &KernelFacts, start: u64, size: u64) -> Vec<Line> {
     listing.into_iter().filter_map(line).collect()
 }
 
-/// What an instruction speaks of, by a name that another build has too. Distances in data are not named: the linker puts what has no name of its own
-/// behind any symbol.
+/// What an instruction speaks of, by a name that another build has too. Distances in data are not
+/// named: the linker puts what has no name of its own behind any symbol.
 fn name(facts: &KernelFacts, function: std::ops::Range<u64>, address: u64) -> Option<String> {
     if function.contains(&address) {
         return Some("HERE".to_owned());
@@ -84,7 +86,8 @@ fn name(facts: &KernelFacts, function: std::ops::Range<u64>, address: u64) -> Op
     })
 }
 
-/// A symbol without the number that the compiler has appended to tell it from others of the same name (`__key.12`).
+/// A symbol without the number that the compiler has appended to tell it from others of the same
+/// name (`__key.12`).
 fn stable(name: &str) -> &str {
     match name.rsplit_once('.') {
         Some((stem, number)) if !stem.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => stem,
@@ -101,7 +104,8 @@ fn without_per_cpu_address(text: &str) -> String {
     format!("{before}%gs:{SOMEWHERE}{rest}")
 }
 
-/// The code of a function from its start to the instruction at `place`, which may be in the middle of one: then up to that.
+/// The code of a function from its start to the instruction at `place`, which may be in the middle
+/// of one: then up to that.
 pub(super) fn up_to(lines: &[Line], function: &str, place: u32) -> Code {
     // NOPs are left out: the place may be one.
     let at = lines.partition_point(|line| line.offset < place);
@@ -137,8 +141,8 @@ impl Code {
         key(self) == key(other)
     }
 
-    /// The only place in another build of the function where the instructions around it are the same: as many of them as leave a place, but at
-    /// least two before it and one behind.
+    /// The only place in another build of the function where the instructions around it are the
+    /// same: as many of them as leave a place, but at least two before it and one behind.
     pub(super) fn found_in(&self, lines: &[Line]) -> Option<u32> {
         const LEAST: (usize, usize) = (2, 1);
         let at = self.window.iter().position(|line| Some(line.offset) == self.place)?;

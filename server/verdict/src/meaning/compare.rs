@@ -12,7 +12,8 @@ pub struct Difference {
     pub argument: String,
     /// It in one sentence.
     pub message: String,
-    /// What it was: a prototype, members or instructions, one in a line. Empty where nothing is known.
+    /// What it was: a prototype, members or instructions, one in a line. Empty where nothing is
+    /// known.
     pub before: String,
     /// What it is on the other build.
     pub after: String,
@@ -48,16 +49,19 @@ impl DifferenceKind {
 enum Matters {
     /// Names, types and places.
     All,
-    /// Names and types: the places may be others, for names resolve anew and a ported line has others on purpose.
+    /// Names and types: the places may be others, for names resolve anew and a ported line has
+    /// others on purpose.
     Names,
 }
 
-/// What differs between two meanings of one definition, the clearest first. None: it means the same.
+/// What differs between two meanings of one definition, the clearest first. None: it means the
+/// same.
 pub fn compare(before: &Meaning, now: &Meaning) -> Vec<Difference> {
     differences(before, now, Matters::All)
 }
 
-/// Whether a line for another build records there what the first one did: all members and parameters are the same, wherever they lie.
+/// Whether a line for another build records there what the first one did: all members and
+/// parameters are the same, wherever they lie.
 pub fn means_the_same_elsewhere(before: &Meaning, ported: &Meaning) -> bool {
     differences(before, ported, Matters::Names).is_empty()
 }

@@ -10,13 +10,15 @@ use kprobed_host::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
 /// Structures in structures: no deeper.
 const DEPTH_MAX: usize = 32;
 
-/// Members in the bytes of one read. More than any read of 64 elements of 8 bytes meets in structures that anybody reads so.
+/// Members in the bytes of one read. More than any read of 64 elements of 8 bytes meets in
+/// structures that anybody reads so.
 pub(super) const SLOTS_MAX: usize = 64;
 
 /// A member that holds a value: no structure, but what is in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
-    /// Its path from the structure, such as `f_path.dentry` or `slots[2].id`. Structures without a name are left out.
+    /// Its path from the structure, such as `f_path.dentry` or `slots[2].id`. Structures without a
+    /// name are left out.
     pub path: String,
     /// Distance from the beginning of the structure, in bits.
     pub bit_offset: u64,
@@ -54,8 +56,8 @@ impl Slot {
     }
 }
 
-/// The members in these bits of a structure, in the order of their declaration, or `None` for more than [`SLOTS_MAX`]: several at one place in
-/// a union.
+/// The members in these bits of a structure, in the order of their declaration, or `None` for more
+/// than [`SLOTS_MAX`]: several at one place in a union.
 pub(super) fn slots(
     btf: &Btf,
     composite: Composite<'_>,

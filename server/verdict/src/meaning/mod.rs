@@ -1,24 +1,26 @@
-//! What a definition means on one build of the kernel: which parameter a register holds, which member lies at an offset, which instruction at
-//! a place. On another build the same text can arm and record another quantity: this tells whether it would.
+//! What a definition means on one build of the kernel: which parameter a register holds, which
+//! member lies at an offset, which instruction at a place. On another build the same text can arm
+//! and record another quantity: this tells whether it would.
 //!
-//! Owns the fingerprint of a definition ([`capture()`]), its comparison with that of another build ([`compare()`]), and the line as it would have
-//! to be there ([`port()`]). Plain functions over facts: no I/O, nothing is stored or decided here.
+//! Owns the fingerprint of a definition ([`capture()`]), its comparison with that of another build
+//! ([`compare()`]), and the line as it would have to be there ([`port()`]). Plain functions over
+//! facts: no I/O, nothing is stored or decided here.
 //!
 //! What each part of a definition must have meant:
 //!
 //! | written | meaning |
 //! |---|---|
-//! | `%di` `%si` `%dx` `%cx` `%r8` `%r9`, `$argN`, `$stackN` at an entry | the parameter of the prototype that is passed there: its name and type |
-//! | `+N(...)` of a pointer to a structure | the members in the bytes that are read: path, offset, size, type. Not the rest of the structure |
+//! | `%di` to `%r9`, `$argN`, `$stackN` at an entry | the parameter passed there: its name and type |
+//! | `+N(...)` of a pointer to a structure | the members that are read: path, offset, size, type |
 //! | `+N(...)` of a pointer to a number | that element |
 //! | `$retval`, `%ax` in a return probe | the result: its type |
-//! | a name (`file->f_flags`, `$arg*`) | the name and the type that it has: where it lies does not matter, since names resolve anew |
+//! | a name (`file->f_flags`, `$arg*`) | the name and its type, wherever it lies |
 //! | anything inside a function | the code from the function's start to there |
 //! | registers at the entry of a function without types | the code of the whole function |
 //! | `$comm`, `\IMM`, `@SYM` | itself |
 //!
-//! What nothing tells (memory behind a `void *`, behind `@SYM`, behind a register inside a function) is [`Origin::Unknown`] or [`Read::Unknown`]: it is
-//! the same on the same build only.
+//! What nothing tells (memory behind a `void *`, behind `@SYM`, behind a register inside a
+//! function) is [`Origin::Unknown`] or [`Read::Unknown`]: it is the same on the same build only.
 
 mod capture;
 mod chain;
@@ -38,7 +40,8 @@ pub use port::port;
 
 use serde::{Deserialize, Serialize};
 
-/// The format in which meanings are stored. One of another format is not read: see [`Meaning::from_json`].
+/// The format in which meanings are stored. One of another format is not read: see
+/// [`Meaning::from_json`].
 const VERSION: u32 = 1;
 
 /// What a definition means on one build.
@@ -66,7 +69,8 @@ pub struct Meaning {
 pub struct Build {
     /// `uname -r` of the kernel; the name of a module.
     pub name: String,
-    /// Build id in hexadecimal. Absent where it was linked without one: then no two are known to be the same.
+    /// Build id in hexadecimal. Absent where it was linked without one: then no two are known to be
+    /// the same.
     pub id: Option<String>,
 }
 
@@ -163,7 +167,8 @@ impl Meaning {
         self.complete && other.complete && self.kernel.is(&other.kernel) && same_module
     }
 
-    /// Whether a part of it depends on more than names: on a build of which nothing is known, it may mean anything.
+    /// Whether a part of it depends on more than names: on a build of which nothing is known, it
+    /// may mean anything.
     pub fn is_raw(&self) -> bool {
         let is_raw = |part: &Part| !part.named && (part.origin != Origin::Fixed || !part.reads.is_empty());
         self.code.is_some() || self.parts.iter().any(is_raw)
@@ -177,7 +182,8 @@ impl Meaning {
         serde_json::to_string(self)
     }
 
-    /// Reads what was stored. Absent for another format, and for what is damaged: what the definition meant is unknown then.
+    /// Reads what was stored. Absent for another format, and for what is damaged: what the
+    /// definition meant is unknown then.
     pub fn from_json(text: &str) -> Option<Self> {
         let read: Self = serde_json::from_str(text).ok()?;
         (read.version == VERSION).then_some(read)

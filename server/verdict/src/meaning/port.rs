@@ -8,8 +8,9 @@ use super::{Meaning, Origin, Part, Read};
 use kprobed_host::kernel::btf::{Btf, Kind, TypeId};
 use kprobed_lang::definition::{Argument, Fetch, FetchKind, Place, ProbeDefinition, Register};
 
-/// A definition that records on this build what `before` says the first one did: parameters in the registers that they are in now, members at
-/// their offsets, the place where the same instructions are. Absent where more than one is possible, or none, or where it is not known.
+/// A definition that records on this build what `before` says the first one did: parameters in the
+/// registers that they are in now, members at their offsets, the place where the same instructions
+/// are. Absent where more than one is possible, or none, or where it is not known.
 pub fn port(before: &Meaning, subject: &Subject<'_>) -> Option<ProbeDefinition> {
     let around = Around::of(subject)?;
     let place = place(before, &around, &subject.written.place)?;
@@ -97,7 +98,8 @@ fn in_place(word: u32) -> Option<FetchKind> {
     })
 }
 
-/// The offset at which the same members lie, all of them moved by the same distance, and the type of what was read.
+/// The offset at which the same members lie, all of them moved by the same distance, and the type
+/// of what was read.
 fn offset(btf: &Btf, ty: TypeId, meant: &Read) -> Option<(i32, Option<TypeId>)> {
     let target = pointed(btf, ty).ok()??;
     match meant {

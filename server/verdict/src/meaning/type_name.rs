@@ -5,8 +5,9 @@ use kprobed_host::kernel::btf::{Btf, BtfError, Kind, Modifier, TypeId};
 /// Pointers and arrays around each other: no deeper.
 const DEPTH_MAX: usize = 16;
 
-/// A type without what does not matter: `const` and its like, and names that C gives to other types. `fmode_t` is `u32`, `const struct file *` is
-/// `struct file *`. A structure without a name is called by that of its `typedef`.
+/// A type without what does not matter: `const` and its like, and names that C gives to other
+/// types. `fmode_t` is `u32`, `const struct file *` is `struct file *`. A structure without a name
+/// is called by that of its `typedef`.
 pub(super) fn type_name(btf: &Btf, id: TypeId) -> Result<String, BtfError> {
     let mut declarators = String::new();
     let mut id = id;
@@ -36,7 +37,8 @@ pub(super) fn type_name(btf: &Btf, id: TypeId) -> Result<String, BtfError> {
                 continue;
             }
             Kind::Void => "void".to_owned(),
-            // Signed up to 6.1, unsigned since 6.2 (Makefile: -funsigned-char): a character all the same.
+            // Signed up to 6.1, unsigned since 6.2 (Makefile: -funsigned-char): a character all the
+            // same.
             Kind::Int(int) if int.bytes == 1 && ty.name == "char" => "char".to_owned(),
             Kind::Int(int) => format!("{}{}", if int.signed { 's' } else { 'u' }, u64::from(int.bytes) * 8),
             Kind::Float(bytes) => format!("float{}", u64::from(bytes) * 8),

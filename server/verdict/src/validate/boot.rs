@@ -1,14 +1,15 @@
 //! Whether a verdict on the code of an image depends on what boot makes of that code.
 //!
-//! Only places inside of what boot may rewrite do: whole instructions replace whole instructions there, so that all others keep their
-//! boundaries and their opcodes. Each possibility is judged by the rules that judge the likeliest.
+//! Only places inside of what boot may rewrite do: whole instructions replace whole instructions
+//! there, so that all others keep their boundaries and their opcodes. Each possibility is judged by
+//! the rules that judge the likeliest.
 
 use nix::errno::Errno;
 
 use super::case::Case;
-use super::judge;
 use super::refusal::{Refusal, Rule};
 use super::report::Report;
+use super::rules::judge;
 use kprobed_host::kernel::{BootSite, KernelFacts};
 use kprobed_lang::definition::ProbeDefinition;
 
@@ -23,8 +24,8 @@ pub struct BootDependence {
     pub some_refuse: bool,
 }
 
-/// How the verdict of a report depends on boot. None when it is the same whatever boot does: always so for a kernel that runs, and for a place
-/// that is refused before its code is looked at.
+/// How the verdict of a report depends on boot. None when it is the same whatever boot does: always
+/// so for a kernel that runs, and for a place that is refused before its code is looked at.
 pub fn boot_dependence(
     definition: &ProbeDefinition,
     report: &Report,

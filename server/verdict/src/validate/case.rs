@@ -68,8 +68,8 @@ impl<'a> Case<'a> {
         self
     }
 
-    /// The code from the start of the function to behind the place, as the kernel's checks see it. Read when first asked for; empty
-    /// when it cannot be read.
+    /// The code from the start of the function to behind the place, as the kernel's checks see it.
+    /// Read when first asked for; empty when it cannot be read.
     pub(super) fn code(&self) -> &[u8] {
         self.code.get_or_init(|| {
             let margin = insn::MAX_INSTRUCTION_BYTES as u64;
@@ -104,8 +104,8 @@ impl<'a> Case<'a> {
         self.start.wrapping_add(self.effective_offset(offset))
     }
 
-    /// How a probe at an offset would be armed: an address that is a call site is armed through ftrace
-    /// (kernel/kprobes.c:check_ftrace_location).
+    /// How a probe at an offset would be armed: an address that is a call site is armed through
+    /// ftrace (kernel/kprobes.c:check_ftrace_location).
     pub(super) fn arming(&self, offset: u64) -> Arming {
         let through_ftrace = self.facts.traceable.is_site(self.address_of(offset));
         if through_ftrace { Arming::Ftrace } else { Arming::Breakpoint }

@@ -27,8 +27,8 @@ pub struct JudgedInstruction {
 /// Longer functions are not shown to their end.
 const SHOWN_BYTES: u64 = 128 << 10;
 
-/// All instructions of the function at `start`, judged for a probe of the kind of `definition`, and how many bytes at its end were left out.
-/// None when the code cannot be read.
+/// All instructions of the function at `start`, judged for a probe of the kind of `definition`, and
+/// how many bytes at its end were left out. None when the code cannot be read.
 pub fn disassembly(
     definition: &ProbeDefinition,
     start: u64,

@@ -1,8 +1,9 @@
-//! Functions as places for probes: which there are, which a place means, and how to name each without doubt.
+//! Functions as places for probes: which there are, which a place means, and how to name each
+//! without doubt.
 //!
 //! Never says whether a probe in one would work: that depends on the place in it.
 
-use super::{blacklist, spelling, traceable};
+use super::{rules, spelling};
 use kprobed_host::kernel::{KernelFacts, Symbol};
 use kprobed_lang::definition::Place;
 
@@ -101,7 +102,8 @@ pub fn similar_names<'a>(name: &'a str, facts: &'a KernelFacts) -> Vec<&'a str> 
     spelling::similar(name, facts)
 }
 
-/// Marks the padding in front of a function, which no one means (arch/x86/include/asm/linkage.h, since 6.2).
+/// Marks the padding in front of a function, which no one means (arch/x86/include/asm/linkage.h,
+/// since 6.2).
 const PADDING_PREFIX: &str = "__pfx_";
 
 /// What kallsyms shows as the module of BPF programs, which cannot be asked for by name.
@@ -125,15 +127,15 @@ fn function(symbol: Symbol<'_>, facts: &KernelFacts) -> Function {
         name: symbol.name.to_owned(),
         module: symbol.module.map(str::to_owned),
         size_bytes,
-        traceable: traceable::is_traced(symbol.name, symbol.address, size_bytes, facts),
-        blacklisted: blacklist::is_listed(symbol.name, symbol.address, facts),
+        traceable: rules::is_traced(symbol.name, symbol.address, size_bytes, facts),
+        blacklisted: rules::is_listed(symbol.name, symbol.address, facts),
         same_name: named.len(),
         place: place(symbol, &named, facts),
     }
 }
 
-/// How to name one of the functions of a name: a module's by its module, the kernel's own by its distance from the beginning of the text,
-/// which stays true until the next kernel.
+/// How to name one of the functions of a name: a module's by its module, the kernel's own by its
+/// distance from the beginning of the text, which stays true until the next kernel.
 fn place(symbol: Symbol<'_>, named: &[Symbol<'_>], facts: &KernelFacts) -> Option<String> {
     let alone = named.iter().filter(|other| other.module == symbol.module).count() <= 1;
     match symbol.module {

@@ -1,5 +1,5 @@
-//! Some instructions can be neither executed out of line nor emulated (arch/x86/kernel/kprobes/core.c: can_probe, __copy_instruction,
-//! prepare_emulation).
+//! Some instructions can be neither executed out of line nor emulated
+//! (arch/x86/kernel/kprobes/core.c: can_probe, __copy_instruction, prepare_emulation).
 
 use nix::errno::Errno;
 
@@ -65,8 +65,9 @@ fn masks_exceptions(opcode: &KernelOpcode) -> bool {
 /// (arch/x86/include/asm/pgtable_64_types.h:MODULES_VADDR, MODULES_END).
 const SLOTS: [u64; 2] = [0xffff_ffff_a000_0000, 0xffff_ffff_ff00_0000];
 
-/// Whether a copy at either end of the area could still address `target`. Where in it the copy will be, only the kernel knows; memory of
-/// the kernel and of modules, and per-CPU data, is in reach from everywhere.
+/// Whether a copy at either end of the area could still address `target`. Where in it the copy will
+/// be, only the kernel knows; memory of the kernel and of modules, and per-CPU data, is in reach
+/// from everywhere.
 fn reachable_from_slots(target: u64) -> bool {
     SLOTS.iter().any(|slot| i32::try_from(target.wrapping_sub(*slot).cast_signed()).is_ok())
 }

@@ -1,7 +1,8 @@
 //! Where an offset or an address really leads.
 //!
-//! The kernel takes more than anybody means: it adds an offset without asking whether it still is in the function, and it accepts
-//! addresses that it has no name for, as those of modules to come. Verdicts follow the kernel; objections are what this daemon minds.
+//! The kernel takes more than anybody means: it adds an offset without asking whether it still is
+//! in the function, and it accepts addresses that it has no name for, as those of modules to come.
+//! Verdicts follow the kernel; objections are what this daemon minds.
 
 use nix::errno::Errno;
 
@@ -12,7 +13,8 @@ use super::symbol::Symbols;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::{Place, ProbeDefinition};
 
-/// Symbols that stand for the beginning of the kernel's text: an offset from them is meant to lead into some function.
+/// Symbols that stand for the beginning of the kernel's text: an offset from them is meant to lead
+/// into some function.
 const ANCHORS: [&str; 2] = ["_stext", "_text"];
 
 /// A place in another function than the one that was named.
@@ -36,8 +38,8 @@ fn facts_size(facts: &KernelFacts, address: u64) -> u64 {
     facts.symbols.locate(address).map_or(0, |located| located.size)
 }
 
-/// The verdict on a place that the kernel has no name for (kernel/kprobes.c:_kprobe_addr): ENOENT, which it forgives for addresses
-/// (kernel/trace/trace_kprobe.c:register_trace_kprobe).
+/// The verdict on a place that the kernel has no name for (kernel/kprobes.c:_kprobe_addr): ENOENT,
+/// which it forgives for addresses (kernel/trace/trace_kprobe.c:register_trace_kprobe).
 pub(super) fn check_unnamed(definition: &ProbeDefinition, facts: &KernelFacts) -> Result<(), Refusal> {
     memory_symbols::check_definition(definition, facts)?;
     match &definition.place {

@@ -24,9 +24,10 @@ pub(super) fn check_definition(definition: &ProbeDefinition, facts: &KernelFacts
     })
 }
 
-/// What the kernel does not mind although an argument reads from a symbol that it does not find: with an address for a place it takes this
-/// for a module that is not loaded yet, and accepts the probe (kernel/trace/trace_kprobe.c:register_trace_kprobe). For good: it asks again
-/// when a module is loaded, but only for places in that module (trace_kprobe_module_callback).
+/// What the kernel does not mind although an argument reads from a symbol that it does not find:
+/// with an address for a place it takes this for a module that is not loaded yet, and accepts the
+/// probe (kernel/trace/trace_kprobe.c:register_trace_kprobe). For good: it asks again when a module
+/// is loaded, but only for places in that module (trace_kprobe_module_callback).
 pub(super) fn is_forgiven(refusal: &Refusal, definition: &ProbeDefinition) -> bool {
     let is_of_symbol = matches!(refusal.rule, Rule::UnknownMemorySymbol | Rule::BadMemorySymbol);
     is_of_symbol && refusal.errno == Errno::ENOENT && matches!(definition.place, Place::Address { .. })

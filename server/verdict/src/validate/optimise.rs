@@ -1,11 +1,12 @@
-//! Whether the kernel would make a jump of a breakpoint (arch/x86/kernel/kprobes/opt.c:arch_prepare_optimized_kprobe,
-//! arch_check_optimized_kprobe).
+//! Whether the kernel would make a jump of a breakpoint
+//! (arch/x86/kernel/kprobes/opt.c:arch_prepare_optimized_kprobe, arch_check_optimized_kprobe).
 //!
-//! A prediction, which never changes a verdict: the kernel may lack memory for the copies, and probes that come later may undo it. Lock
-//! prefixes that alternatives replace are not looked at: they matter only where a kernel for several processors found one.
+//! A prediction, which never changes a verdict: the kernel may lack memory for the copies, and
+//! probes that come later may undo it. Lock prefixes that alternatives replace are not looked at:
+//! they matter only where a kernel for several processors found one.
 
 use super::case::Case;
-use super::{instruction, jump_label};
+use super::{instruction, rules};
 use kprobed_host::insn::{self, KernelOpcode};
 use kprobed_host::kernel::KernelFacts;
 
@@ -26,8 +27,9 @@ pub(super) struct Optimiser<'a> {
 }
 
 impl<'a> Optimiser<'a> {
-    /// Looks at the whole function of a case. None when no place of it can get a jump: optimisation is off, the function does not decode to
-    /// its end, an instruction of it may fault, or it may have a jump table.
+    /// Looks at the whole function of a case. None when no place of it can get a jump: optimisation
+    /// is off, the function does not decode to its end, an instruction of it may fault, or it may
+    /// have a jump table.
     pub(super) fn new(case: &Case<'a>) -> Option<Self> {
         let facts = case.facts;
         let start = case.start;
@@ -77,7 +79,8 @@ impl<'a> Optimiser<'a> {
             && !self.facts.armed.any_enabled_in(address + 1..address + covered)
     }
 
-    /// Bytes of the instructions that a jump at `offset` would replace, if all of them can be copied (copy_optimized_instructions).
+    /// Bytes of the instructions that a jump at `offset` would replace, if all of them can be
+    /// copied (copy_optimized_instructions).
     fn copied(&self, offset: u64) -> Option<u64> {
         let mut covered = 0;
         while covered < JUMP_BYTES {
@@ -104,7 +107,7 @@ impl<'a> Optimiser<'a> {
             self.code.get(offset..)
         };
         let labels = self.facts.patch_sites.jump_labels_near(address);
-        labels.iter().any(|label| address - label < jump_label::bytes_of(code_from(*label)))
+        labels.iter().any(|label| address - label < rules::jump_label_bytes(code_from(*label)))
     }
 
     fn opcode(&self, offset: u64) -> Option<KernelOpcode> {

@@ -3,7 +3,7 @@
 use super::case::Case;
 use super::refusal::{Refusal, Rule};
 use super::report::Report;
-use super::{judge, judge_boundary};
+use super::rules::{judge, judge_boundary};
 use kprobed_host::insn;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::ProbeDefinition;
@@ -25,7 +25,8 @@ pub struct Nearest {
     pub after: Option<u32>,
 }
 
-/// Where a probe would work instead. None when the report has no place, and where the reason holds for the whole function.
+/// Where a probe would work instead. None when the report has no place, and where the reason holds
+/// for the whole function.
 pub fn nearest(definition: &ProbeDefinition, report: &Report, facts: &KernelFacts) -> Nearest {
     let of_function = |refusal: &Refusal| refusal.rule == Rule::NotraceFunction;
     let start = report.code_range.as_ref().map(|range| range.start);
@@ -36,7 +37,8 @@ pub fn nearest(definition: &ProbeDefinition, report: &Report, facts: &KernelFact
     }
 }
 
-/// The nearest places that work on either side of an offset. Decodes no further than to the one behind it.
+/// The nearest places that work on either side of an offset. Decodes no further than to the one
+/// behind it.
 fn around(case: &Case<'_>, offset: u64) -> Nearest {
     // A return probe works at the entry or nowhere: no need to ask everywhere.
     let possible = |start: u64| !case.is_return() || case.is_entry(start);

@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use kprobed_lang::definition::{RefusedBy, Span};
+use kprobed_lang::definition::{RefusedBy, Span, Step};
 
 /// A rule. The names are those that clients see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,12 +127,23 @@ pub struct Refusal {
     pub hint: String,
     /// The part of the definition that is at fault.
     pub span: Span,
+    /// Where the kernel comes to it.
+    pub step: Step,
 }
 
 impl Refusal {
     /// EINVAL, the errno of most rules.
     pub(super) fn new(rule: Rule, message: String, span: Span) -> Self {
-        Self { rule, errno: Errno::EINVAL, message, hint: String::new(), span }
+        let step = match rule.refused_by() {
+            RefusedBy::Kernel => Step::REGISTRATION,
+            RefusedBy::Kprobed => Step::OwnPlace,
+        };
+        Self { rule, errno: Errno::EINVAL, message, hint: String::new(), span, step }
+    }
+
+    pub(super) fn at(mut self, step: Step) -> Self {
+        self.step = step;
+        self
     }
 
     pub(super) fn with_errno(mut self, errno: Errno) -> Self {
@@ -154,8 +165,9 @@ impl Refusal {
         self
     }
 
-    /// What the kernel would write to `error_log` (kernel/trace/trace_kprobe.c:__trace_kprobe_create): it has a code of its own for few
-    /// of the rules, and one for all others.
+    /// What the kernel would write to `error_log`
+    /// (kernel/trace/trace_kprobe.c:__trace_kprobe_create): it has a code of its own for few of the
+    /// rules, and one for all others.
     pub fn kernel_code(&self) -> &'static str {
         match (self.rule, self.errno) {
             (Rule::UnknownSymbol | Rule::AmbiguousSymbol | Rule::NotFunctionEntry, _) => self.rule.name(),

@@ -10,9 +10,11 @@ use super::refusal::Refusal;
 pub enum Arming {
     /// Through the function's ftrace call site. Stops when `kernel.ftrace_enabled` is 0.
     Ftrace,
-    /// Through a breakpoint. Whether the kernel would replace it by a jump was not asked, or it would not.
+    /// Through a breakpoint. Whether the kernel would replace it by a jump was not asked, or it
+    /// would not.
     Breakpoint,
-    /// Through a breakpoint that the kernel is expected to replace by a jump soon after. A prediction: see [`super::predicted_arming`].
+    /// Through a breakpoint that the kernel is expected to replace by a jump soon after. A
+    /// prediction: see [`super::predicted_arming`].
     Optimised,
 }
 
@@ -25,7 +27,8 @@ pub struct Report {
     pub objection: Option<Refusal>,
     /// `FUNCTION+0xOFFSET`, when that is known. The function is the one that the place leads to.
     pub location: String,
-    /// Whether the place is the entry of a function, where its arguments still are in their registers.
+    /// Whether the place is the entry of a function, where its arguments still are in their
+    /// registers.
     pub is_entry: bool,
     /// Addresses of the function.
     pub code_range: Option<Range<u64>>,
@@ -33,7 +36,8 @@ pub struct Report {
     pub offset: u64,
     /// How it would be armed; absent when it would not.
     pub arming: Option<Arming>,
-    /// The probe's module is not loaded: the kernel takes the probe and registers it when the module comes. Its name.
+    /// The probe's module is not loaded: the kernel takes the probe and registers it when the
+    /// module comes. Its name.
     pub absent_module: Option<String>,
 }
 

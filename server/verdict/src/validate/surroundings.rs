@@ -29,8 +29,9 @@ pub struct Surroundings {
 /// How many instructions a listing shows on either side of the place.
 const CONTEXT_INSTRUCTIONS: usize = 8;
 
-/// Instructions around the place of a report, each judged by the same rules. The window grows until it holds a working place on either
-/// side, if the function has one. Empty when the report has no place.
+/// Instructions around the place of a report, each judged by the same rules. The window grows until
+/// it holds a working place on either side, if the function has one. Empty when the report has no
+/// place.
 pub fn surroundings(definition: &ProbeDefinition, report: &Report, facts: &KernelFacts) -> Surroundings {
     let Some(places) = Places::of_report(definition, report, facts) else { return Surroundings::default() };
     let nearest = nearest(definition, report, facts);

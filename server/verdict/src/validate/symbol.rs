@@ -1,11 +1,12 @@
-//! A symbol must exist, once (kernel/trace/trace_kprobe.c:validate_probe_symbol, number_of_same_symbols).
+//! A symbol must exist, once (kernel/trace/trace_kprobe.c:validate_probe_symbol,
+//! number_of_same_symbols).
 
 use nix::errno::Errno;
 
 use super::refusal::{Refusal, Rule};
 use super::spelling;
 use kprobed_host::kernel::{KernelFacts, Symbol, SymbolTable};
-use kprobed_lang::definition::{Place, ProbeDefinition};
+use kprobed_lang::definition::{Place, ProbeDefinition, Step};
 
 /// What the place of a definition stands for.
 pub(super) enum Found<'a> {
@@ -64,6 +65,19 @@ fn count(named: &[Symbol<'_>], module: Option<&str>, facts: &KernelFacts) -> usi
     }
 }
 
+/// Where the kernel looks the symbol up. All that count the symbols of a name do so while they
+/// still read the definition, but the first of them do not count those of a module.
+pub(super) fn step(definition: &ProbeDefinition, facts: &KernelFacts) -> Step {
+    let of_module = matches!(definition.place, Place::Symbol { module: Some(_), .. });
+    if facts.behaviour.checks_symbol_first {
+        Step::SymbolFirst
+    } else if facts.behaviour.counts_symbols && !of_module {
+        Step::SymbolThen
+    } else {
+        Step::REGISTRATION
+    }
+}
+
 pub(super) fn check(
     found: &Symbols<'_>,
     definition: &ProbeDefinition,
@@ -72,7 +86,8 @@ pub(super) fn check(
     let behaviour = &facts.behaviour;
     let span = definition.place.span();
     let name = found.name;
-    // Before there was a check for it, an unknown symbol was found out about when it was registered: the same errno.
+    // Before there was a check for it, an unknown symbol was found out about when it was
+    // registered: the same errno.
     let unknown = found.taken.is_none() || found.module.is_none() && found.count == 0;
     if unknown {
         let early = behaviour.checks_symbol_first && found.count == 0;
@@ -97,8 +112,8 @@ pub(super) fn check(
 /// Most places that a hint offers.
 const MAX_CANDIDATES: usize = 4;
 
-/// The same places without ambiguity: a module's by its name, the kernel's own as distances from the beginning of its text, which
-/// stay true until the next kernel.
+/// The same places without ambiguity: a module's by its name, the kernel's own as distances from
+/// the beginning of its text, which stay true until the next kernel.
 fn candidates(found: &Symbols<'_>, facts: &KernelFacts) -> String {
     let place = |symbol: Symbol<'_>| {
         if let Some(module) = symbol.module {

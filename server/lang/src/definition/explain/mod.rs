@@ -1,8 +1,8 @@
-//! A definition in words: what the kernel gets, what is recorded, what an event holds, and what is taken for
-//! granted.
+//! A definition in words: what the kernel gets, what is recorded, what an event holds, and what is
+//! taken for granted.
 //!
-//! Pure presentation of a syntax tree. It decides nothing, and knows nothing of the running kernel but its
-//! [`Features`].
+//! Pure presentation of a syntax tree. It decides nothing, and knows nothing of the running kernel
+//! but its [`Features`].
 
 mod words;
 

@@ -84,7 +84,8 @@ pub enum Atom {
 /// Where a field comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// `NAME`, `NAME+OFFSET`, `NAME[INDEX]` and chains of both: the parameter, or memory reached from it.
+    /// `NAME`, `NAME+OFFSET`, `NAME[INDEX]` and chains of both: the parameter, or memory reached
+    /// from it.
     Parameter {
         /// The name of the field.
         name: Name,

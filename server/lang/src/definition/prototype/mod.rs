@@ -1,10 +1,11 @@
 //! Function prototypes, the language of the function-based events of 2018.
 //!
-//! Owns lexer, parser and syntax tree of prototypes, and what each is as a probe of today. A prototype names
-//! a function and what to record of each of its parameters: `ip_rcv(x64 skb | int skb[32], NULL, string s)`.
+//! Owns lexer, parser and syntax tree of prototypes, and the line of today that each stands for. A
+//! prototype names a function and what to record of each of its parameters: `ip_rcv(x64 skb | int
+//! skb[32], NULL, string s)`.
 //!
-//! What the construct reads, with `s` for the size of the type and `p` for the parameter (argument `$argN`,
-//! counted by commas):
+//! What the construct reads, with `s` for the size of the type and `p` for the parameter (argument
+//! `$argN`, counted by commas):
 //!
 //! | construct | is |
 //! |---|---|
@@ -16,19 +17,17 @@
 //! | `A \| B` | both of the same parameter |
 //! | `NULL` | nothing of this parameter |
 //!
-//! The sources of 2018 disagree about three forms; each is read as people mean it, with a warning that names
-//! a spelling on which all agree (`AMBIGUOUS_PROTOTYPE`). What a probe cannot do is refused
-//! (`NO_EQUIVALENT`): a parameter plus a constant. What is left open is completed (`COMPLETED`): names for
-//! fixed addresses and for fields that share one, arrays of more than 64 elements in several arguments, and
-//! `char[n]` read up to its NUL whatever `n`.
+//! The sources of 2018 disagree about three forms; each is read as people mean it, with a warning
+//! that names a spelling on which all agree (`AMBIGUOUS_PROTOTYPE`). What a probe cannot do is
+//! refused (`NO_EQUIVALENT`): a parameter plus a constant. What is left open is completed
+//! (`COMPLETED`): names for fixed addresses and for fields that share one, arrays of more than 64
+//! elements in several arguments, and `char[n]` read up to its NUL whatever `n`.
 //!
 //! The function becomes the place, the event's name, and its group is `functions`, as it was then.
 
 mod ast;
-mod lexer;
 mod parse;
 mod render;
-mod target;
 #[cfg(test)]
 mod tests;
 mod translate;
@@ -37,14 +36,34 @@ mod walk;
 pub use ast::{Atom, Field, FieldType, FixedAddress, Item, Parameter, Prototype, Source, Step, StepKind};
 pub use parse::parse;
 
-use super::ast::ProbeDefinition;
+use self::translate::Translated;
+use super::ast::{Definition, ProbeDefinition};
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::translated;
+use super::parameters::UnknownParameters;
+use super::parse as kernel;
+use super::parse::Parsed;
 
 /// The probe that the only prototype in `text` stands for on the kernel that `features` describes.
 pub fn definition(text: &str, features: &Features) -> Result<ProbeDefinition, Vec<Diagnostic>> {
-    let definition = translate::translate(&parse(text)?, features)?;
-    let problems = translated::problems(&definition, features);
-    if problems.is_empty() { Ok(definition) } else { Err(problems) }
+    let Parsed { tree, findings } = read(text, features);
+    match tree {
+        Some(Definition::Probe(probe)) if findings.is_empty() => Ok(probe),
+        _ => Err(findings),
+    }
+}
+
+/// The same with what can be read of the line that a prototype stands for.
+pub(super) fn read(text: &str, features: &Features) -> Parsed {
+    let translated = parse(text).and_then(|read| Ok((translate::translate(&read, features)?, read.span)));
+    let (Translated { line, warnings }, span) = match translated {
+        Ok(translated) => translated,
+        Err(findings) => return Parsed { tree: None, findings },
+    };
+    let mut parsed = line.moved_to_text(kernel::read(line.line(), features, &UnknownParameters));
+    if let Some(Definition::Probe(probe)) = &mut parsed.tree {
+        probe.span = span;
+        probe.warnings = warnings;
+    }
+    parsed
 }

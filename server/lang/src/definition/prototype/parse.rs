@@ -1,4 +1,6 @@
-//! From tokens to the syntax tree.
+//! From the text of a prototype to its syntax tree.
+//!
+//! Tokens are runs of letters, digits and `_`, and single other characters.
 //!
 //! ```text
 //! PROTOTYPE := FUNCTION '(' [ PARAMETER { ',' PARAMETER } ] ')'
@@ -8,24 +10,24 @@
 //! TYPE      := ['unsigned'] ATOM [ '[' NUMBER ']' ]
 //! ```
 //!
-//! A problem ends its parameter; reading goes on behind the next comma, so that several are reported at once.
+//! A problem ends its parameter; reading goes on behind the next comma, so that several are
+//! reported at once.
 
 use super::super::Span;
 use super::super::ast::Name;
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
-use super::super::line::Word;
+use super::super::line::{self, Word};
 use super::super::names::is_identifier;
 use super::super::number;
 use super::ast::{Atom, Field, FieldType, FixedAddress, Item, Parameter, Prototype, Source, Step, StepKind};
-use super::lexer;
 
 /// Parameters that a function has in registers.
 const PARAMETERS_MAX: usize = 6;
 
 /// Reads the only prototype in `text`.
 pub fn parse(text: &str) -> Result<Prototype, Vec<Diagnostic>> {
-    let tokens = lexer::tokens(text).map_err(|problem| vec![problem])?;
+    let tokens = tokens(text).map_err(|problem| vec![problem])?;
     let mut parser = Parser { tokens: &tokens, next: 0, used: 0 };
     parser.prototype()
 }
@@ -295,4 +297,24 @@ fn after_item(token: Word<'_>, last: Option<&Item>) -> Diagnostic {
             .with_hint("offsets are not negative here: write -OFFSET($argN) in a `p:` line"),
         _ => unexpected(token, "`+`, `[`, `,`, `|` or `)`"),
     }
+}
+
+/// The tokens of the only prototype in `text`, comments left out. Never empty.
+fn tokens(text: &str) -> Result<Vec<Word<'_>>, Diagnostic> {
+    let mut tokens = Vec::new();
+    for word in line::single(text)? {
+        let mut rest = word;
+        while let Some(first) = rest.text.chars().next() {
+            let run = rest.text.bytes().take_while(|b| is_name_byte(*b)).count();
+            let length = if run > 0 { run } else { first.len_utf8() };
+            tokens.push(rest.head(length));
+            rest = rest.tail(length);
+        }
+    }
+    Ok(tokens)
+}
+
+/// Whether this byte can stand in a name or a number.
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
 }

@@ -1,16 +1,15 @@
-//! From the syntax tree of a prototype to a probe: parameters are counted, fields get names and types.
+//! From the syntax tree of a prototype to a line of today: parameters are counted, fields get names
+//! and types.
 
 use super::super::Span;
 use super::super::argument::ARGS_MAX;
-use super::super::ast::{
-    Argument, BaseType, Fetch, FetchKind, MemoryAddress, Name, Place, ProbeDefinition, ProbeKind, Type, Width,
-};
+use super::super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, Name, Type, Width};
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::super::features::Features;
+use super::super::rewrite::Rewritten;
 use super::ast::{Atom, Field, FieldType, FixedAddress, Item, Prototype, Source};
-use super::target::Target;
-use super::walk::walk;
+use super::walk::{Target, walk};
 
 /// The group of the events of 2018.
 const GROUP: &str = "functions";
@@ -18,11 +17,16 @@ const GROUP: &str = "functions";
 /// Elements of one argument (`MAX_ARRAY_LEN`).
 const ELEMENTS_MAX: u64 = 64;
 
-/// The probe that the prototype stands for.
-pub(super) fn translate(
-    prototype: &Prototype,
-    features: &Features,
-) -> Result<ProbeDefinition, Vec<Diagnostic>> {
+/// The line of today that a prototype stands for.
+pub(super) struct Translated {
+    /// The line.
+    pub(super) line: Rewritten,
+    /// What the writer should know.
+    pub(super) warnings: Vec<Diagnostic>,
+}
+
+/// The line that the prototype stands for.
+pub(super) fn translate(prototype: &Prototype, features: &Features) -> Result<Translated, Vec<Diagnostic>> {
     let fields = || prototype.parameters.iter().flat_map(|parameter| &parameter.items).filter_map(as_field);
     let mut out = Translation {
         features,
@@ -46,17 +50,29 @@ pub(super) fn translate(
     if !errors.is_empty() {
         return Err(errors);
     }
-    let Name { text, span } = &prototype.function;
-    Ok(ProbeDefinition {
-        kind: ProbeKind::Entry,
-        maxactive: None,
-        group: Some(Name { text: GROUP.to_owned(), span: Span::point(span.start) }),
-        event: Some(prototype.function.clone()),
-        place: Place::Symbol { module: None, symbol: text.clone(), offset: 0, span: *span },
-        args: out.args,
-        warnings: out.warnings,
-        span: prototype.span,
-    })
+    Ok(Translated { line: line(&prototype.function, &out.args), warnings: out.warnings })
+}
+
+fn line(function: &Name, args: &[Argument]) -> Rewritten {
+    let Name { text, span } = function;
+    let mut line = Rewritten::of_whole_words();
+    for word in [format!("p:{GROUP}/{text}"), text.clone()] {
+        line.begin_word(*span);
+        line.put(&word, *span);
+    }
+    for argument in args {
+        line.begin_word(argument.span);
+        if let Some(name) = &argument.name {
+            line.put(&name.text, name.span);
+            line.put("=", name.span);
+        }
+        line.put(&argument.fetch.to_string(), argument.fetch.span);
+        if let Some(ty) = &argument.ty {
+            line.put(":", ty.span);
+            line.put(&ty.to_string(), ty.span);
+        }
+    }
+    line
 }
 
 fn as_field(item: &Item) -> Option<&Field> {

@@ -1,16 +1,51 @@
 //! From a parameter to the place in memory that a field is read from.
 //!
-//! Follows the steps behind a name: `+N` counts bytes, `[N]` counts elements and reads, and every bracket that
-//! something follows loads a pointer, whatever the type of the field. What is left at the end is read as the
-//! type of the field says; where the sources of 2018 disagree about that, a warning names a spelling on which
-//! they agree.
+//! Follows the steps behind a name: `+N` counts bytes, `[N]` counts elements and reads, and every
+//! bracket that something follows loads a pointer, whatever the type of the field. What is left at
+//! the end is read as the type of the field says; where the sources of 2018 disagree about that, a
+//! warning names a spelling on which they agree.
 
 use super::super::Span;
-use super::super::ast::{Fetch, FetchKind, Name};
+use super::super::ast::{Fetch, FetchKind, MemoryAddress, Name};
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::ast::{Atom, Field, Source, Step, StepKind};
-use super::target::Target;
+
+/// Where a field, or the first element of an array, is read.
+pub(super) enum Target {
+    /// The parameter itself.
+    Value(FetchKind),
+    /// Memory `offset` bytes behind a pointer.
+    Memory {
+        /// The pointer.
+        pointer: Fetch,
+        /// Added to it.
+        offset: i32,
+    },
+    /// Memory at a fixed address.
+    Fixed(MemoryAddress),
+}
+
+impl Target {
+    /// The fetch of what is `bytes` further on, if there is a number for that.
+    pub(super) fn at(&self, bytes: u64) -> Option<FetchKind> {
+        Some(match self {
+            Self::Value(kind) => kind.clone(),
+            Self::Memory { pointer, offset } => FetchKind::Deref {
+                user: false,
+                offset: offset.checked_add(i32::try_from(bytes).ok()?)?,
+                inner: Box::new(pointer.clone()),
+            },
+            Self::Fixed(MemoryAddress::Address(address)) => {
+                FetchKind::Memory(MemoryAddress::Address(address.checked_add(bytes)?))
+            }
+            Self::Fixed(MemoryAddress::Symbol { symbol, offset }) => {
+                let offset = offset.checked_add(i64::try_from(bytes).ok()?)?;
+                FetchKind::Memory(MemoryAddress::Symbol { symbol: symbol.clone(), offset })
+            }
+        })
+    }
+}
 
 /// Where `field` is read, which starts at `parameter` and goes on with `steps`.
 pub(super) fn walk(

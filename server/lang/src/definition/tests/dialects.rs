@@ -153,7 +153,8 @@ fn a_comment_asks_for_a_dialect() {
     let text = "p f é=a0 #  dialect: 1970 ";
     let problems = parse_any(text, &v6_12()).result.unwrap_err();
     assert_eq!(&text[problems[0].span.range()], "  dialect: 1970");
-    // On kernels without names for parameters, asking for the kernel's language means to be refused.
+    // On kernels without names for parameters, asking for the kernel's language means to be
+    // refused.
     assert!(parse_any("p f a0 # dialect: kernel", &v6_1()).result.is_err());
 }
 

@@ -106,20 +106,23 @@ fn the_writer_is_told_of_values_that_are_unproven() {
 
     let many = format!("p f{}", " +0(%di)".repeat(127));
     let told = warned(&many, &v6_12());
-    // One guard for each of 63 and one at the end are 127 and 64: the first which do not fit are marked.
+    // One guard for each of 63 and one at the end are 127 and 64: the first which do not fit are
+    // marked.
     assert!(!told.is_empty() && told.iter().all(|(code, ..)| *code == Code::Unproven));
     assert!(told[0].2.starts_with("use fewer arguments, or two probes"));
 
     let members = warned("p f file->x:u64[2]", &v6_12());
     assert!(members[0].2.starts_with("read the array by its offset"));
 
-    // Before the fixes of July 2023 a companion says the same whether the number could be read or not.
+    // Before the fixes of July 2023 a companion says the same whether the number could be read or
+    // not.
     let old = Features::from_readme("ustring");
     assert_eq!(guard("p f +0(%di)", &old), ("p:g/e f +0(%di)".to_owned(), vec![0]));
     assert!(warned("p f +0(%di) %si", &old)[0].2.starts_with("kernels from 6.5"));
 }
 
-/// Every number from memory has a companion or is marked; nothing that harms the kernel is in the line.
+/// Every number from memory has a companion or is marked; nothing that harms the kernel is in the
+/// line.
 pub(super) fn check_guards(
     named: &crate::definition::ProbeDefinition,
     guarded: &crate::definition::guard::Guarded,

@@ -95,7 +95,8 @@ fn explicit_names() {
         "p:g/e vfs_read arg1=$arg1 count=count arg3=%si:u8 x=%dx $arg*"
     );
     assert_eq!(named("r vfs_read $retval", &v6_1()), "r:g/e vfs_read arg1=$retval");
-    // The kernel would call the second one after the parameter, so that the first one's name is free to take.
+    // The kernel would call the second one after the parameter, so that the first one's name is
+    // free to take.
     assert_eq!(named("p vfs_read arg2=%di $arg2", &v6_12()), "p:g/e vfs_read arg2=%di arg2_=$arg2");
     // With a name it would be the raw slot, which is no text.
     for text in ["p:g/e f $arg1:string %di", "p:g/e f $arg1:ustring[4] %di"] {

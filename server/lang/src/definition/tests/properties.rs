@@ -54,7 +54,8 @@ fn check_fetch(text: &str, fetch: &Fetch) {
     }
 }
 
-/// In every dialect spans lie in the text, and what becomes of it is a line that the kernel reads the same way.
+/// In every dialect spans lie in the text, and what becomes of it is a line that the kernel reads
+/// the same way.
 fn check_dialects(text: &str, features: &Features) {
     let readings = Dialect::ALL.map(|dialect| parse_as(dialect, text, features));
     for reading in readings.into_iter().chain([parse_any(text, features)]) {
@@ -82,7 +83,8 @@ fn check_dialects(text: &str, features: &Features) {
     }
 }
 
-/// Parses with the features of several kernels; what is accepted must survive rendering, naming and guarding.
+/// Parses with the features of several kernels; what is accepted must survive rendering, naming and
+/// guarding.
 fn check_text(text: &str) {
     for features in [v6_1(), v6_12(), v7_3()] {
         check_dialects(text, &features);
@@ -112,7 +114,8 @@ fn check_text(text: &str) {
                 assert_eq!(parsed.render("g", "e"), named.render("g", "e"));
                 let guarded = guarded(&named, &features);
                 check_guards(&named, &guarded, &features);
-                // What the daemon adds is what the kernel would take from anybody, under another name.
+                // What the daemon adds is what the kernel would take from anybody, under another
+                // name.
                 let line = guarded.definition.render("g", "e").replace("__kpd_", "kpd_");
                 assert_eq!(probe(&line, &features).args.len(), guarded.definition.args.len());
             }

@@ -3,7 +3,8 @@
 use super::{v6_1, v6_12, v7_3};
 use crate::definition::{Code, Features, Severity, Span, parse};
 
-/// Asserts the first problem of a text in which `^` marks the caret, like the kernel's own selftest does.
+/// Asserts the first problem of a text in which `^` marks the caret, like the kernel's own selftest
+/// does.
 fn refuse(marked: &str, name: &str, errno: i32, features: &Features) {
     let caret = marked.find('^').unwrap();
     let text = marked.replacen('^', "", 1);
@@ -19,7 +20,8 @@ const EINVAL: i32 = 22;
 const ENOENT: i32 = 2;
 const E2BIG: i32 = 7;
 
-/// tools/testing/selftests/ftrace/test.d/kprobe/kprobe_syntax_errors.tc, as far as a text alone is wrong.
+/// tools/testing/selftests/ftrace/test.d/kprobe/kprobe_syntax_errors.tc, as far as a text alone is
+/// wrong.
 #[test]
 fn syntax_errors_of_the_kernel_selftest() {
     let long = "1".repeat(65);

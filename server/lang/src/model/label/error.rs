@@ -10,8 +10,8 @@ use super::{MAX_LABELS, Part};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{problem}")]
 pub struct LabelError {
-    /// The label as `KEY=VALUE`, the key alone, or the selector. It ends early where it is longer than anybody wants to see. Empty when the
-    /// problem is about no one place.
+    /// The label as `KEY=VALUE`, the key alone, or the selector. It ends early where it is longer
+    /// than anybody wants to see. Empty when the problem is about no one place.
     pub text: String,
     /// Bytes of `text`, on boundaries of characters. Empty where something is missing.
     pub span: Range<usize>,
@@ -128,7 +128,8 @@ impl LabelError {
     }
 }
 
-/// The beginning of a text. What a client sends may be megabytes, and statuses travel in the headers of responses.
+/// The beginning of a text. What a client sends may be megabytes, and statuses travel in the
+/// headers of responses.
 fn cut(text: &str) -> &str {
     text.get(..text.floor_char_boundary(SHOWN_BYTES)).unwrap_or(text)
 }

@@ -1,6 +1,7 @@
 //! Labels of probes, and selectors over them, as users of kubectl know them.
 //!
-//! Owns what a label can be, how a set of them is changed, and the language of selectors. It never knows which probe has which labels.
+//! Owns what a label can be, how a set of them is changed, and the language of selectors. It never
+//! knows which probe has which labels.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod error;
@@ -18,15 +19,18 @@ use word::check;
 /// Labels that a probe can have at most.
 pub const MAX_LABELS: usize = 32;
 
-/// The labels of a probe: keys of 1 to 63 characters out of letters, digits, `.`, `_`, `/` and `-`, and values of at most 63 of the same.
+/// The labels of a probe: keys of 1 to 63 characters out of letters, digits, `.`, `_`, `/` and `-`,
+/// and values of at most 63 of the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels(BTreeMap<String, String>);
 
 impl Labels {
-    /// Takes labels that anybody may have written. Of several with the same key, the last one counts.
+    /// Takes labels that anybody may have written. Of several with the same key, the last one
+    /// counts.
     ///
     /// # Errors
-    /// [`LabelError`] for the first key or value, in the order of keys, that cannot be one, and when there are more than [`MAX_LABELS`].
+    /// [`LabelError`] for the first key or value, in the order of keys, that cannot be one, and
+    /// when there are more than [`MAX_LABELS`].
     pub fn new(labels: impl IntoIterator<Item = (String, String)>) -> Result<Self, LabelError> {
         let labels: BTreeMap<_, _> = labels.into_iter().collect();
         if labels.len() > MAX_LABELS {

@@ -11,11 +11,13 @@ use super::{LabelError, LabelProblem, Labels, Part};
 /// Longest selector, in bytes: a request must not buy more than a moment of work.
 const MAX_BYTES: usize = 4096;
 
-/// Requirements on labels, with commas between: a probe is selected when it meets all of them, so an empty selector selects every probe.
+/// Requirements on labels, with commas between: a probe is selected when it meets all of them, so
+/// an empty selector selects every probe.
 ///
-/// As in kubectl, `key=value` (or `==`) wants that value and `key!=value` anything else, a missing label included; `key` wants the label and
-/// `!key` its absence; `key in (a,b)` wants one of these values and `key notin (a,b)` none of them. A value may be empty.
-/// [`FromStr`] and [`fmt::Display`] are inverse to each other but for blanks, `==`, and sets of one value.
+/// As in kubectl, `key=value` (or `==`) wants that value and `key!=value` anything else, a missing
+/// label included; `key` wants the label and `!key` its absence; `key in (a,b)` wants one of these
+/// values and `key notin (a,b)` none of them. A value may be empty. [`FromStr`] and
+/// [`fmt::Display`] are inverse to each other but for blanks, `==`, and sets of one value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -148,7 +150,8 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Everything up to what cannot be in a key or a value by mistake: the next blank or character of the language.
+    /// Everything up to what cannot be in a key or a value by mistake: the next blank or character
+    /// of the language.
     fn word(&mut self) -> (Range<usize>, &'a str) {
         self.skip_blanks();
         let rest = self.rest();

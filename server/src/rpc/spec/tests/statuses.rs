@@ -7,7 +7,7 @@ use super::*;
 use crate::control::ControlError;
 use crate::rpc::status::located;
 use kprobed_host::tracefs::{DefineError, KernelMessage, TracefsError};
-use kprobed_lang::definition::Span;
+use kprobed_lang::definition::{Span, Step};
 use kprobed_verdict::validate::{Refusal, Rule};
 
 fn refusal(error: &ControlError, given: &Given) -> RpcError {
@@ -27,6 +27,7 @@ fn a_refused_place_is_the_field_of_the_place() {
         message: "in the middle of an instruction".to_owned(),
         hint: String::new(),
         span: Span::new(start, start + "vfs_read+3".len()),
+        step: Step::REGISTRATION,
     };
     let error = ControlError::Refused {
         text: given.text().to_owned(),

@@ -201,7 +201,8 @@ fn what_is_stored_is_read_again() {
 }
 
 proptest! {
-    /// Whatever is read of a structure, at every offset, means the same as itself, and is never offered as something that it is not.
+    /// Whatever is read of a structure, at every offset, means the same as itself, and is never
+    /// offered as something that it is not.
     #[test]
     fn every_read_is_told(offset in -16_i32..220, count in 1_u8..=64, deeper: bool, register in 0_usize..6) {
         let (old, new) = (old().boot(), new().boot());

@@ -183,7 +183,8 @@ fn old_types() -> BtfWriter {
     })
 }
 
-/// `f_flags` has moved; `accept` takes something else; `moved` takes one more. A union has one more member.
+/// `f_flags` has moved; `accept` takes something else; `moved` takes one more. A union has one more
+/// member.
 fn new_types() -> BtfWriter {
     types(&Layout { flags: 80, position: 64, inode: 40, number: 24, union: true }, |w, int, u64| {
         let sock = w.structure("sock", 16, &[("more", u64, 0, 0), ("s", int, 64, 0)]);
@@ -195,8 +196,8 @@ fn new_types() -> BtfWriter {
     })
 }
 
-/// `push %rbp; mov %rsp,%rbp; mov 0x10(%rdi),%rax; mov 0x18(%rdi),%rdx; call CALLED; test %eax,%eax; pop %rbp; ret`, with `between` before the
-/// reads.
+/// `push %rbp; mov %rsp,%rbp; mov 0x10(%rdi),%rax; mov 0x18(%rdi),%rdx; call CALLED; test
+/// %eax,%eax; pop %rbp; ret`, with `between` before the reads.
 fn calling(between: &[u8], from: usize, to: usize) -> Vec<u8> {
     let mut code = vec![0x55, 0x48, 0x89, 0xe5];
     code.extend(between);

@@ -2,6 +2,6 @@ mod boot;
 mod optimise;
 mod oracle;
 mod rules;
-mod typed;
+pub(crate) mod typed;
 #[path = "../../../../fixtures/world.rs"]
 mod world;

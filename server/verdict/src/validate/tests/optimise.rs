@@ -121,7 +121,8 @@ fn what_holds_for_a_function_holds_everywhere_in_it() {
 
 #[test]
 fn nothing_may_lead_into_a_jump() {
-    // jmp to +5 instead of the shift: +0 is left out because the byte behind a jump counts, +1 and +4 because it leads into them.
+    // jmp to +5 instead of the shift: +0 is left out because the byte behind a jump counts, +1 and
+    // +4 because it leads into them.
     let jump = &[0x55, 0x48, 0x89, 0xe5, 0x53, 0x48, 0x89, 0xfb, 0xeb, 0xfb, 0x90, 0xc3][..];
     assert_eq!(jumps(World { code: jump, ..PLAIN }), [10, 11]);
     // An enabled probe in the middle; one that is disabled does not count.

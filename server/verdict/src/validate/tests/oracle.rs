@@ -1,12 +1,15 @@
-//! What two real kernels answered, compared with our verdicts: every byte offset of some 230 functions of each, as `p`, and the first
-//! twenty as `r`. Equal means the same errno, and the same code in `error_log`.
+//! What two real kernels answered, compared with our verdicts: every byte offset of some 230
+//! functions of each, as `p`, and the first twenty as `r`. Equal means the same errno, and the same
+//! code in `error_log`.
 //!
-//! What this proves, and what not. Code, symbols, lists of functions, blacklist are those of the kernels that answered. Their tables of
-//! jump labels, static calls and BUGs were not stored. `patch-sites-*.tsv` is derived from the answers themselves (see
-//! `derive_patch_sites`): so for those three rules the test only proves that the tables are read as they are laid out, and that the right
-//! bytes of a site are refused with the right errno; that our sites are the kernel's is proven in guests. All other rules are proven
-//! here. A place behind a function belongs to its neighbour, whose code is not stored: such rows are judged as far as the call
-//! sites say what it begins with, or the verdict does not need it, and counted otherwise.
+//! What this proves, and what not. Code, symbols, lists of functions, blacklist are those of the
+//! kernels that answered. Their tables of jump labels, static calls and BUGs were not stored.
+//! `patch-sites-*.tsv` is derived from the answers themselves (see `derive_patch_sites`): so for
+//! those three rules the test only proves that the tables are read as they are laid out, and that
+//! the right bytes of a site are refused with the right errno; that our sites are the kernel's is
+//! proven in guests. All other rules are proven here. A place behind a function belongs to its
+//! neighbour, whose code is not stored: such rows are judged as far as the call sites say what it
+//! begins with, or the verdict does not need it, and counted otherwise.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -79,28 +82,31 @@ fn compare(kernel: &str) -> Tally {
     tally
 }
 
-/// How many bytes from an offset on the kernel refuses with EINVAL, up to five: none of them is the middle of an instruction to it.
+/// How many bytes from an offset on the kernel refuses with EINVAL, up to five: none of them is the
+/// middle of an instruction to it.
 fn reserved(answers: &HashMap<u64, i32>, offset: u64) -> u64 {
     (0..5).take_while(|n| answers.get(&(offset + n)) == Some(&22)).count() as u64
 }
 
-/// What kind of site an instruction is that the kernel refuses within a function that it accepts otherwise, by its code and by how many of
-/// its bytes are refused.
+/// What kind of site an instruction is that the kernel refuses within a function that it accepts
+/// otherwise, by its code and by how many of its bytes are refused.
 fn kind_of_site(code: &[u8], reserved: u64) -> Option<&'static str> {
     match (code, reserved) {
         ([0x0f, 0x0b | 0xb9, ..], 1..) => Some("bug"),
         ([0x66, 0x90, ..] | [0xeb, ..], 2..) | ([0x0f, 0x1f, 0x44, 0, 0, ..] | [0xe9, ..], 5) => {
             Some("jump_label")
         }
-        // A call, or what stands for one that returns at once: a return with padding, or a NOP of another form.
+        // A call, or what stands for one that returns at once: a return with padding, or a NOP of
+        // another form.
         ([0xe8 | 0xc3, ..] | [0x67, 0x48, 0x0f, 0xb9, 0x3a, ..], 5) => Some("static_call"),
         _ => None,
     }
 }
 
-/// Writes `patch-sites-*.tsv` anew: the places that look like a jump label, a static call or a BUG, and that the kernel refuses with
-/// EINVAL where it accepts other places of the same function. A long jump that is a static call counts as a jump label: the same bytes
-/// are refused for the same errno.
+/// Writes `patch-sites-*.tsv` anew: the places that look like a jump label, a static call or a BUG,
+/// and that the kernel refuses with EINVAL where it accepts other places of the same function. A
+/// long jump that is a static call counts as a jump label: the same bytes are refused for the same
+/// errno.
 #[test]
 #[ignore = "writes a fixture"]
 fn derive_patch_sites() {
@@ -128,8 +134,8 @@ fn derive_patch_sites() {
     }
 }
 
-/// Names in their order say what addresses say, on the one kernel of which both are stored. No code is looked at here; on a real host it
-/// helps where names alone leave something open.
+/// Names in their order say what addresses say, on the one kernel of which both are stored. No code
+/// is looked at here; on a real host it helps where names alone leave something open.
 #[test]
 fn names_lead_to_the_call_sites_that_the_kernel_lists() {
     let symbols = SymbolTable::parse(&stored("kallsyms-6.12.txt.gz"));
@@ -152,7 +158,8 @@ fn verdicts_are_those_of_the_kernels() {
         println!("{kernel}: {code_not_stored} not judged, code not stored; {by_rule:?}");
         let shown = different.iter().take(60).cloned().collect::<Vec<_>>().join("\n");
         assert!(different.is_empty(), "{kernel}:\n{shown}");
-        // Rows are only left out where the last two offsets of a function lead into code that is not stored.
+        // Rows are only left out where the last two offsets of a function lead into code that is
+        // not stored.
         assert!(code_not_stored <= 22, "{kernel}: {code_not_stored} rows were not judged");
     }
 }

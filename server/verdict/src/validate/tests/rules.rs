@@ -1,4 +1,5 @@
-//! What the stored answers do not have: unknown symbols, addresses, places between functions, other probes.
+//! What the stored answers do not have: unknown symbols, addresses, places between functions, other
+//! probes.
 
 use std::fs;
 
@@ -47,8 +48,8 @@ struct Kernel {
     _directory: TempDir,
 }
 
-/// A kernel with this README and these registered probes. Its functions are: ENDBR, a call of ftrace, `push %rbp`, a breakpoint, the same
-/// again.
+/// A kernel with this README and these registered probes. Its functions are: ENDBR, a call of
+/// ftrace, `push %rbp`, a breakpoint, the same again.
 fn kernel(readme: &str, probes: &str) -> Kernel {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in [

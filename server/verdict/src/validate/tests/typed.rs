@@ -31,13 +31,14 @@ ffffffffc0000000 t ext4_open\t[ext4]
 ";
 
 /// The README of a kernel that resolves names by itself, and of one that does not.
-const NATIVE: &str =
+pub(crate) const NATIVE: &str =
     "f[:[<group> <argname>[->field kernel return probes support %pd/%pD char, string ustring symstr";
-const OTHER: &str = "char, string ustring symstr";
+pub(crate) const OTHER: &str = "char, string ustring symstr";
 
-struct Kernel {
+pub(crate) struct Kernel {
     facts: KernelFacts,
-    features: Features,
+    pub(crate) features: Features,
+    pub(crate) paths: KernelPaths,
     _directory: TempDir,
 }
 
@@ -109,7 +110,7 @@ fn vmlinux() -> BtfWriter {
     w
 }
 
-fn kernel(readme: &str) -> Kernel {
+pub(crate) fn kernel(readme: &str) -> Kernel {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &[u8]| {
         let path = directory.path().join(name);
@@ -133,7 +134,7 @@ fn kernel(readme: &str) -> Kernel {
     let paths = KernelPaths { procfs: root(), sysfs: root(), debugfs: root(), tracefs: root() };
     let facts = KernelFacts::read(&paths).unwrap();
     let features = Features::from_readme(readme).with_types(true);
-    Kernel { facts, features, _directory: directory }
+    Kernel { facts, features, paths, _directory: directory }
 }
 
 impl Kernel {
@@ -447,7 +448,8 @@ proptest! {
         }
     }
 
-    /// Whatever is written, the answer is a line that means the same when it is read again, or problems that lie in the text.
+    /// Whatever is written, the answer is a line that means the same when it is read again, or
+    /// problems that lie in the text.
     #[test]
     fn any_names_are_survived(
         words in proptest::collection::vec(

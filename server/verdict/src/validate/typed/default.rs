@@ -32,7 +32,8 @@ impl Chosen {
     }
 }
 
-/// The default type of a value; `in_memory` when it is read from memory, where more than a word can be.
+/// The default type of a value; `in_memory` when it is read from memory, where more than a word can
+/// be.
 pub(super) fn of(btf: &Btf, ty: TypeId, in_memory: bool) -> Result<Chosen, BtfError> {
     if let Kind::Array { .. } = btf.resolved(ty)?.kind
         && in_memory
@@ -133,10 +134,12 @@ pub(super) enum Text {
     No,
 }
 
-/// What the kernel takes for text (kernel/trace/trace_probe.c:check_prepare_btf_string_fetch): arrays of and pointers to unsigned numbers of 8
-/// bits, `char` among them since it is unsigned (6.2). It never asks whether a type is a pointer: it takes the size of any other for
-/// the type that is pointed to, and follows numbers and structures of 8 bytes where type 8 is a `char`. Kernels that are not `native` leave
-/// this to the daemon, which takes signed characters too, and no numbers.
+/// What the kernel takes for text (kernel/trace/trace_probe.c:check_prepare_btf_string_fetch):
+/// arrays of and pointers to unsigned numbers of 8 bits, `char` among them since it is unsigned
+/// (6.2). It never asks whether a type is a pointer: it takes the size of any other for the type
+/// that is pointed to, and follows numbers and structures of 8 bytes where type 8 is a `char`.
+/// Kernels that are not `native` leave this to the daemon, which takes signed characters too, and
+/// no numbers.
 pub(super) fn text(btf: &Btf, ty: TypeId, native: bool) -> Result<Text, BtfError> {
     let byte = |id| -> Result<bool, BtfError> {
         let fits = |int: Int| int.bits == 8 && !(native && int.signed);
@@ -156,8 +159,9 @@ pub(super) fn text(btf: &Btf, ty: TypeId, native: bool) -> Result<Text, BtfError
     })
 }
 
-/// The type of a bit-field that begins `bit_offset` bits behind the beginning of its structure, and the byte that it is read from. The integer
-/// that it was declared as holds it whole, unless the structure is packed. `None` if no integer does.
+/// The type of a bit-field that begins `bit_offset` bits behind the beginning of its structure, and
+/// the byte that it is read from. The integer that it was declared as holds it whole, unless the
+/// structure is packed. `None` if no integer does.
 pub(super) fn bit_field(btf: &Btf, ty: TypeId, bit_offset: u64, bits: u8) -> Option<(BaseType, u64)> {
     let declared_bytes = btf.size(ty).ok().flatten();
     let declared = declared_bytes

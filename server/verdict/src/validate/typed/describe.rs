@@ -1,4 +1,5 @@
-//! What a function takes and returns, and what lies behind its parameters: for people who are about to write a definition.
+//! What a function takes and returns, and what lies behind its parameters: for people who are about
+//! to write a definition.
 
 use super::default::{self, Chosen};
 use super::function::{self, Function};
@@ -53,7 +54,8 @@ pub struct MembersDescription {
     pub c_type: String,
     /// Its size.
     pub bytes: u64,
-    /// Its members in the order of their offsets, those of anonymous structures and unions in it too.
+    /// Its members in the order of their offsets, those of anonymous structures and unions in it
+    /// too.
     pub members: Vec<DescribedMember>,
 }
 
@@ -103,7 +105,8 @@ pub fn describe_function(
         .map_err(|error| DescribeError::Function(problems::broken(Span::new(0, name.len()), &error)))
 }
 
-/// Describes the members of what a path of that function leads to: `file`, `file->f_inode`, `$retval`.
+/// Describes the members of what a path of that function leads to: `file`, `file->f_inode`,
+/// `$retval`.
 ///
 /// # Errors
 /// See [`DescribeError`].
@@ -200,7 +203,7 @@ fn members_of(function: &Function, text: &str) -> Result<MembersDescription, Dia
     };
     // Only types matter: any place will do.
     let fetch = Fetch { kind: FetchKind::Argument(1), span: whole };
-    let value = path::follow(btf, fetch, ty, &members, start)?;
+    let value = path::follow(btf, fetch, ty, &members, start, 0)?;
     let found = composite_behind(btf, value.ty).map_err(broken)?;
     let Some((id, pointer)) = found.filter(|(_, pointer)| *pointer || !members.is_empty()) else {
         return Err(problems::no_structure(btf, value.ty, whole));

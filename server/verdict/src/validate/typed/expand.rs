@@ -3,70 +3,85 @@
 
 use super::function::{Function, Unknown};
 use super::problems;
-use kprobed_lang::definition::{Argument, BtfRoot, Code, Diagnostic, Fetch, FetchKind};
+use kprobed_lang::definition::{Argument, BtfRoot, Code, Diagnostic, Fetch, FetchKind, PartStep, Step};
 
 /// Bytes that the kernel has for the expanded words of one definition (`MAX_BTF_ARGS_LEN`).
 const EXPANDED_MAX_BYTES: usize = 128;
 
-/// The arguments with their names, or what the kernel refuses before it looks at any argument. `native`: the kernel does this by itself, so
-/// its limits hold; other kernels know `$argN` as a number, and so it stays one.
-pub(super) fn expand(
-    args: &[Argument],
-    function: Result<&Function, &Unknown>,
+/// The words of one definition become names.
+pub(super) struct Expansion<'f> {
+    function: Result<&'f Function, &'f Unknown>,
+    /// The kernel does this by itself, so its limits hold; other kernels know `$argN` as a number,
+    /// and so it stays one.
     native: bool,
-) -> Result<Vec<Argument>, Diagnostic> {
-    let mut out = Vec::with_capacity(args.len());
-    let mut used_bytes = 0;
-    let mut seen = false;
-    for argument in args {
-        match (&argument.fetch.kind, &argument.name) {
-            (FetchKind::AllArguments, _) => {
-                if std::mem::replace(&mut seen, true) {
-                    return Err(Diagnostic::error(Code::DoubleArgs, argument.span, "a second `$arg*`"));
-                }
-                let function = parameters(argument, function)?;
-                for parameter in &function.parameters {
-                    if parameter.name.is_empty() {
-                        // 6.12 makes an empty word of it, and refuses that.
-                        if native {
-                            let message =
-                                format!("`{}` has a parameter without a name (`...`)", function.name);
-                            return Err(Diagnostic::error(Code::NoArgBody, argument.span, message)
-                                .with_hint("name the parameters that you need"));
-                        }
-                        continue;
-                    }
-                    out.push(named(argument, &parameter.name));
-                    if native {
-                        take(&mut used_bytes, parameter.name.len(), argument)?;
-                    }
-                }
-            }
-            (FetchKind::Argument(number), None) if native => {
-                let Some(function) = function.ok().filter(|function| !function.parameters.is_empty()) else {
-                    out.push(argument.clone());
-                    continue;
-                };
-                let index = usize::try_from(*number).ok().and_then(|number| number.checked_sub(1));
-                let Some(parameter) = index.and_then(|index| function.parameters.get(index)) else {
-                    return Err(problems::no_numbered(argument.span, function, *number));
-                };
-                if parameter.name.is_empty() {
-                    let (code, message) = match argument.ty {
-                        None => (Code::NoArgBody, "this parameter has no name"),
-                        Some(_) => (Code::BadFetchArg, "this parameter has no name"),
-                    };
-                    return Err(Diagnostic::error(code, argument.span, message)
-                        .with_hint(format!("write `NAME=$arg{number}`")));
-                }
-                let type_bytes = argument.span.end.saturating_sub(argument.fetch.span.end);
-                take(&mut used_bytes, parameter.name.len() + type_bytes, argument)?;
-                out.push(Argument { ty: argument.ty, ..named(argument, &parameter.name) });
-            }
-            _ => out.push(argument.clone()),
-        }
+    used_bytes: usize,
+    has_seen_all: bool,
+}
+
+impl<'f> Expansion<'f> {
+    pub(super) fn new(function: Result<&'f Function, &'f Unknown>, native: bool) -> Self {
+        Self { function, native, used_bytes: 0, has_seen_all: false }
     }
-    Ok(out)
+
+    /// What the argument of this index becomes, or why the kernel refuses it.
+    pub(super) fn expand(&mut self, index: usize, argument: &Argument) -> Result<Vec<Argument>, Diagnostic> {
+        let step = if self.native {
+            Step::Expansion(index)
+        } else {
+            Step::part(index, argument.span.start, PartStep::LookUp)
+        };
+        match (&argument.fetch.kind, &argument.name) {
+            (FetchKind::AllArguments, _) => self.all(argument),
+            // 0 is the number of one that could not be read.
+            (FetchKind::Argument(number @ 1..), None) if self.native => {
+                self.numbered(argument, *number).map(|argument| vec![argument])
+            }
+            _ => Ok(vec![argument.clone()]),
+        }
+        .map_err(|problem| problem.at(step))
+    }
+
+    fn all(&mut self, argument: &Argument) -> Result<Vec<Argument>, Diagnostic> {
+        if std::mem::replace(&mut self.has_seen_all, true) {
+            return Err(Diagnostic::error(Code::DoubleArgs, argument.span, "a second `$arg*`"));
+        }
+        let function = parameters(argument, self.function)?;
+        let mut out = Vec::with_capacity(function.parameters.len());
+        for parameter in &function.parameters {
+            if parameter.name.is_empty() {
+                // 6.12 makes an empty word of it, and refuses that.
+                if self.native {
+                    let message = format!("`{}` has a parameter without a name (`...`)", function.name);
+                    return Err(Diagnostic::error(Code::NoArgBody, argument.span, message)
+                        .with_hint("name the parameters that you need"));
+                }
+                continue;
+            }
+            out.push(named(argument, &parameter.name));
+            if self.native {
+                take(&mut self.used_bytes, parameter.name.len(), argument)?;
+            }
+        }
+        Ok(out)
+    }
+
+    fn numbered(&mut self, argument: &Argument, number: u32) -> Result<Argument, Diagnostic> {
+        let Some(function) = self.function.ok().filter(|function| !function.parameters.is_empty()) else {
+            return Ok(argument.clone());
+        };
+        let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+        let Some(parameter) = index.and_then(|index| function.parameters.get(index)) else {
+            return Err(problems::no_numbered(argument.span, function, number));
+        };
+        if parameter.name.is_empty() {
+            let code = if argument.ty.is_none() { Code::NoArgBody } else { Code::BadFetchArg };
+            return Err(Diagnostic::error(code, argument.span, "this parameter has no name")
+                .with_hint(format!("write `NAME=$arg{number}`")));
+        }
+        let type_bytes = argument.span.end.saturating_sub(argument.fetch.span.end);
+        take(&mut self.used_bytes, parameter.name.len() + type_bytes, argument)?;
+        Ok(Argument { ty: argument.ty, ..named(argument, &parameter.name) })
+    }
 }
 
 /// The function, if it has parameters at all.

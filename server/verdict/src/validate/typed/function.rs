@@ -111,8 +111,9 @@ pub(super) fn look_up(name: &str, module: Option<&str>, facts: &KernelFacts) -> 
     found.ok_or_else(|| absent(name, &types))
 }
 
-/// Looks for a function as a kernel does that resolves names by itself: it looks for the name with its module in BTF, where it is without
-/// (6.12: kernel/trace/trace_kprobe.c:trace_kprobe_create_internal).
+/// Looks for a function as a kernel does that resolves names by itself: it looks for the name with
+/// its module in BTF, where it is without (6.12:
+/// kernel/trace/trace_kprobe.c:trace_kprobe_create_internal).
 pub(super) fn look_up_natively(
     name: &str,
     module: Option<&str>,
@@ -141,14 +142,16 @@ fn absent(name: &str, btf: &Btf) -> Unknown {
     Unknown { message, hint }
 }
 
-/// Whether that function has a parameter of that name; `None` where the kernel shows no types at all.
+/// Whether that function has a parameter of that name; `None` where the kernel shows no types at
+/// all.
 pub fn has_parameter(facts: &KernelFacts, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
     facts.types.vmlinux().ok()?;
     let found = look_up(function, module, facts);
     Some(found.is_ok_and(|function| function.parameters.iter().any(|parameter| parameter.name == name)))
 }
 
-/// Whether a kernel that resolves names by itself finds parameters of that function; `None` where it shows no types at all.
+/// Whether a kernel that resolves names by itself finds parameters of that function; `None` where
+/// it shows no types at all.
 pub fn kernel_finds_parameters(facts: &KernelFacts, module: Option<&str>, function: &str) -> Option<bool> {
     facts.types.vmlinux().ok()?;
     let found = look_up_natively(function, module, facts);

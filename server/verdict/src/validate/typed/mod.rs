@@ -1,26 +1,27 @@
-//! Names and types from BTF, as offsets, registers and types that every kernel reads.
+//! ResolvedNames and types from BTF, as offsets, registers and types that every kernel reads.
 //!
-//! [`resolve`] takes a definition as it was written and gives one without words that need BTF: `file->f_inode->i_ino` becomes
-//! `+64(+32($arg1)):u64`. A kernel that resolves names by itself (6.5 and later, where it was built so) gets the resolved line too, so that
-//! nothing is read in another way than it is shown. What such a kernel refuses is refused here with its code, at its position, in its order
-//! (kernel/trace/trace_probe.c of 6.12: traceprobe_expand_meta_args, parse_btf_arg, parse_btf_field); on other kernels whatever can be
-//! resolved is accepted.
+//! [`resolve`] takes a definition as it was written and gives one without words that need BTF:
+//! `file->f_inode->i_ino` becomes `+64(+32($arg1)):u64`. A kernel that resolves names by itself
+//! (6.5 and later, where it was built so) gets the resolved line too, so that nothing is read in
+//! another way than it is shown. What such a kernel refuses is refused here with its code, at its
+//! position, in its order (kernel/trace/trace_probe.c of 6.12: traceprobe_expand_meta_args,
+//! parse_btf_arg, parse_btf_field); on other kernels whatever can be resolved is accepted.
 //!
-//! Where no type is written, the kernel's default is kept for numbers, enumerations and pointers. In some cases a better one is chosen, which
-//! the resolved line shows:
+//! Where no type is written, the kernel's default is kept for numbers, enumerations and pointers.
+//! In some cases a better one is chosen, which the resolved line shows:
 //!
 //! | what | kernel | here |
 //! |---|---|---|
 //! | array of `char` | its first 8 bytes, in hexadecimal | `string` |
-//! | array of numbers, enumerations or pointers | its first 8 bytes, in hexadecimal | an array of that type, of at most 64 |
+//! | array of numbers, enumerations, pointers | its first 8 bytes | an array of that type, at most 64 |
 //! | structure that only wraps one value (`atomic_t`, `kuid_t`) | 8 bytes from there on | that value |
 //! | other structure of 1, 2 or 4 bytes | 8 bytes from there on | so many bytes, in hexadecimal |
 //! | bit-field | shifted in 64 bits, of which only some were read | `bWIDTH@OFFSET/SIZE` |
 //! | enumeration of less than 4 bytes | 4 bytes from there on | its own size |
 //! | parameter behind one that is passed in two registers or in memory | the wrong register | the right one |
 //!
-//! A pointer to `char` stays a number: nobody can tell whether it points to the kernel's memory or to a program's. `:string` and `:ustring` read
-//! what it points to.
+//! A pointer to `char` stays a number: nobody can tell whether it points to the kernel's memory or
+//! to a program's. `:string` and `:ustring` read what it points to.
 
 mod default;
 mod describe;
@@ -37,5 +38,5 @@ pub use describe::{
     describe_function, describe_members,
 };
 pub use function::{has_parameter, kernel_finds_parameters};
-pub use resolve::{Note, Resolution, resolve};
+pub use resolve::{Note, Resolution, ResolvedNames, resolve, resolve_names};
 pub use signature::{PassedParameter, Signature, signature};

@@ -1,9 +1,10 @@
 //! Where the parameters of a function are when it is entered.
 //!
-//! The calling convention of x86-64 (System V psABI 3.2.3), as far as a kernel needs it: it is compiled without floating point. `$argN` counts
-//! registers first (di, si, dx, cx, r8, r9) and then words of the stack above the return address
-//! (arch/x86/include/asm/ptrace.h:regs_get_kernel_argument), so every value has such a number, which is that of the parameter only as long as
-//! each one before it takes exactly one register.
+//! The calling convention of x86-64 (System V psABI 3.2.3), as far as a kernel needs it: it is
+//! compiled without floating point. `$argN` counts registers first (di, si, dx, cx, r8, r9) and
+//! then words of the stack above the return address
+//! (arch/x86/include/asm/ptrace.h:regs_get_kernel_argument), so every value has such a number,
+//! which is that of the parameter only as long as each one before it takes exactly one register.
 
 use kprobed_host::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
 

@@ -1,11 +1,14 @@
 //! `->member.member->member`: from a pointer to what lies behind it.
 //!
-//! Follows kernel/trace/trace_probe.c:parse_btf_field: each `->` is a read of memory, members after a `.` only add to its distance.
+//! Follows kernel/trace/trace_probe.c:parse_btf_field: each `->` is a read of memory, members after
+//! a `.` only add to its distance.
 
 use super::default;
 use super::problems;
 use kprobed_host::kernel::btf::{Btf, Composite, FoundMember, Kind, Type, TypeId};
-use kprobed_lang::definition::{BaseType, BtfMember, Code, Diagnostic, Fetch, FetchKind, Span};
+use kprobed_lang::definition::{
+    BaseType, BtfMember, Code, Diagnostic, Fetch, FetchKind, PartStep, Span, Step,
+};
 
 /// A value whose type is known.
 #[derive(Clone, Debug)]
@@ -38,34 +41,43 @@ pub(super) fn placed(members: &[BtfMember], mut start: usize) -> Vec<(&BtfMember
         .collect()
 }
 
-/// Follows a path from `root` of type `ty`; `start` is where the first separator stands.
+/// Follows a path from `root` of type `ty`, in the argument of this index; `start` is where the
+/// first separator stands.
 pub(super) fn follow(
     btf: &Btf,
     root: Fetch,
     ty: TypeId,
     members: &[BtfMember],
     start: usize,
+    argument: usize,
 ) -> Result<Value, Diagnostic> {
     let span = root.span;
     let mut value = Value { fetch: root, ty, bits: None };
     let mut rest = placed(members, start).into_iter().peekable();
     while let Some((first, at)) = rest.next() {
-        let broken = |error| problems::broken(at, &error);
+        let possible = Step::part(argument, at.start, PartStep::Possible);
+        let broken = |error| problems::broken(at, &error).at(possible);
         let pointer = btf.resolved(value.ty).map_err(broken)?;
         let Kind::Pointer(target) = pointer.kind else {
-            return Err(problems::no_pointer(btf, value.ty, first, at));
+            return Err(problems::no_pointer(btf, value.ty, first, at).at(possible));
         };
         let mut bit_offset = 0;
         let (mut name, mut at) = (first, at);
         let mut owner = target;
         let found = loop {
-            let found = member(btf, owner, &name.name, at)?;
+            let looked_up = Step::part(argument, at.start, PartStep::LookUp);
+            let found = member(btf, owner, &name.name, at).map_err(|problem| problem.at(looked_up))?;
             bit_offset += found.bit_offset;
             let Some((next, next_at)) = rest.next_if(|(next, _)| !next.arrow) else { break found };
             (name, at, owner) = (next, next_at, found.member.ty);
         };
         let offset = i32::try_from(bit_offset / 8).map_err(|_too_large| {
-            Diagnostic::error(Code::BadBtfTid, at, format!("`{}` lies beyond 2 GiB", name.name))
+            let message = format!("`{}` lies beyond 2 GiB", name.name);
+            Diagnostic::error(Code::BadBtfTid, at, message).at(Step::part(
+                argument,
+                at.start,
+                PartStep::LookUp,
+            ))
         })?;
         let inner = Box::new(value.fetch);
         value = Value {

@@ -1,7 +1,7 @@
 //! A whole definition without names.
 
 use super::default::{self, Text};
-use super::expand::expand;
+use super::expand::Expansion;
 use super::function::{self, Function, Unknown};
 use super::passing::Passed;
 use super::path::{self, Value};
@@ -9,8 +9,8 @@ use super::problems;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{BtfError, TypeId};
 use kprobed_lang::definition::{
-    ARGUMENT_NAME_MAX_BYTES, Argument, BtfMember, BtfRoot, Code, Diagnostic, Features, Fetch, FetchKind,
-    Name, Place, ProbeDefinition, Span, Type, problems as kernel_problems,
+    ARGUMENT_NAME_MAX_BYTES, Argument, ArgumentStep, BtfMember, BtfRoot, Code, Diagnostic, Features, Fetch,
+    FetchKind, Name, PartStep, Place, ProbeDefinition, Span, Step, Type, exceeded_limits,
 };
 
 /// A definition as every kernel reads it.
@@ -33,78 +33,147 @@ pub struct Note {
     pub declaration: String,
 }
 
+/// What became of the names of a definition.
+#[derive(Clone, Debug)]
+pub struct ResolvedNames {
+    /// The definition as far as its names could be resolved.
+    pub resolution: Resolution,
+    /// What is wrong with them, each with the step of the kernel.
+    pub findings: Vec<Diagnostic>,
+    /// The index that each argument of the resolved definition had before.
+    origins: Vec<usize>,
+}
+
+impl ResolvedNames {
+    fn unchanged(definition: &ProbeDefinition) -> Self {
+        let resolution = Resolution { definition: definition.clone(), notes: Vec::new() };
+        Self { resolution, findings: Vec::new(), origins: Vec::new() }
+    }
+
+    /// The limits that the kernel has for the line without names. Found in what was resolved only:
+    /// what was written, the parser has judged.
+    pub fn exceeded_limits(&self, features: &Features) -> Vec<Diagnostic> {
+        if self.origins.is_empty() {
+            return Vec::new();
+        }
+        let mut found = exceeded_limits(&self.resolution.definition.clone().with_explicit_names(), features);
+        for problem in &mut found {
+            if let Step::Argument(index, step) = &mut problem.step {
+                *index = self.origins.get(*index).copied().unwrap_or(*index);
+                // The line is made of what was read.
+                *step = (*step).max(ArgumentStep::Fit);
+            }
+        }
+        found
+    }
+}
+
 /// Resolves a definition for the running kernel.
 ///
 /// # Errors
-/// What is wrong with it: first what the kernel would report, if it resolves names by itself.
+/// What is wrong with it, in the order of the kernel's steps.
 pub fn resolve(
     definition: &ProbeDefinition,
     facts: &KernelFacts,
     features: &Features,
 ) -> Result<Resolution, Vec<Diagnostic>> {
-    let unchanged = || Resolution { definition: definition.clone(), notes: Vec::new() };
+    let names = resolve_names(definition, facts, features);
+    let findings = if names.findings.is_empty() { names.exceeded_limits(features) } else { names.findings };
+    if findings.is_empty() { Ok(names.resolution) } else { Err(findings) }
+}
+
+/// Looks up the names of a definition, of which arguments may be read in part only.
+pub fn resolve_names(
+    definition: &ProbeDefinition,
+    facts: &KernelFacts,
+    features: &Features,
+) -> ResolvedNames {
     let native = features.btf_args;
-    let Place::Symbol { module, symbol, .. } = &definition.place else { return Ok(unchanged()) };
+    let Place::Symbol { module, symbol, .. } = &definition.place else {
+        return ResolvedNames::unchanged(definition);
+    };
     if !definition.args.iter().any(|argument| needs_types(argument, native)) {
-        return Ok(unchanged());
+        return ResolvedNames::unchanged(definition);
     }
     // This kernel resolves names by itself, and shows its types to nobody.
     if native && facts.types.vmlinux().is_err() {
-        return Ok(unchanged());
+        return ResolvedNames::unchanged(definition);
     }
     let look_up = if native { function::look_up_natively } else { function::look_up };
     let function = look_up(symbol, module.as_deref(), facts);
-    let first_types = |args: &[Argument]| {
-        args.iter().any(|argument| {
-            argument.name.is_none()
-                && matches!(argument.fetch.kind, FetchKind::Argument(_) | FetchKind::AllArguments)
-        })
+    let is_expanded = |argument: &Argument| {
+        argument.name.is_none()
+            && matches!(argument.fetch.kind, FetchKind::Argument(_) | FetchKind::AllArguments)
     };
-    let args = expand(&definition.args, function.as_ref(), native).map_err(|problem| vec![problem])?;
+    let mut findings = Vec::new();
+    let mut expansion = Expansion::new(function.as_ref(), native);
+    let mut args = Vec::with_capacity(definition.args.len());
+    for (index, argument) in definition.args.iter().enumerate() {
+        match expansion.expand(index, argument) {
+            Ok(expanded) => args.extend(expanded.into_iter().map(|argument| (index, argument))),
+            Err(problem) => findings.push(problem),
+        }
+    }
+    if native && !findings.is_empty() {
+        // No argument is read then.
+        return ResolvedNames { findings, ..ResolvedNames::unchanged(definition) };
+    }
     let mut resolver = Resolver {
         function: function.as_ref(),
         features,
-        loaded: native && function.is_ok() && first_types(&definition.args),
+        loaded: native && function.is_ok() && definition.args.iter().any(is_expanded),
+        argument: 0,
         notes: Vec::new(),
         warnings: Vec::new(),
     };
-    let (mut resolved, mut errors) = (Vec::with_capacity(args.len()), Vec::new());
+    let (mut resolved, mut origins) = (Vec::with_capacity(args.len()), Vec::with_capacity(args.len()));
     let mut taken = Vec::with_capacity(args.len());
-    for (index, argument) in args.iter().enumerate() {
-        // Before it reads the expression, the kernel asks whether the name is free: what `$arg*` stands for may have it.
+    let mut first_note = None;
+    for (index, argument) in &args {
+        // Before it reads the expression, the kernel asks whether the name is free: what `$arg*`
+        // stands for may have it.
         if let Some(name) = own_name(argument) {
             if taken.contains(&name) {
                 let message = format!("there is another argument `{name}`");
-                errors.push(Diagnostic::error(Code::UsedArgName, argument.span, message));
+                let step = if native {
+                    Step::Argument(*index, ArgumentStep::Name)
+                } else {
+                    Step::part(*index, argument.span.start, PartStep::LookUp)
+                };
+                findings.push(Diagnostic::error(Code::UsedArgName, argument.span, message).at(step));
                 continue;
             }
             taken.push(name);
         }
-        match resolver.argument(index, argument) {
-            Ok(argument) => resolved.push(argument),
-            Err(problem) => errors.push(problem),
+        resolver.argument = *index;
+        match resolver.argument(resolved.len(), argument) {
+            Ok(argument) => {
+                if !resolver.notes.is_empty() {
+                    first_note = first_note.or(Some((*index, argument.fetch.span.start)));
+                }
+                resolved.push(argument);
+                origins.push(*index);
+            }
+            Err(problem) => findings.push(problem),
         }
     }
     let Resolver { notes, mut warnings, .. } = resolver;
     if let Ok(function) = &function
         && !function.others.is_empty()
-        && !notes.is_empty()
+        && let Some((index, at)) = first_note
     {
         let problem = problems::ambiguous(definition.place.span(), function, !native);
-        if native { warnings.push(problem) } else { errors.insert(0, problem) }
+        if native {
+            warnings.push(problem);
+        } else {
+            findings.push(problem.at(Step::part(index, at, PartStep::LookUp)));
+        }
     }
-    if !errors.is_empty() {
-        return Err(errors);
-    }
+    findings.sort_by_key(|finding| finding.step);
     let mut definition = ProbeDefinition { args: resolved, ..definition.clone() };
-    // The limits hold for what the kernel gets.
-    let problems = kernel_problems(&definition.clone().with_explicit_names(), features);
-    if !problems.is_empty() {
-        return Err(problems);
-    }
     definition.warnings.extend(warnings);
     definition.warnings.sort_by_key(|warning| warning.span);
-    Ok(Resolution { definition, notes })
+    ResolvedNames { resolution: Resolution { definition, notes }, findings, origins }
 }
 
 /// The name that an argument has, or gets from the parameter that it is.
@@ -138,8 +207,11 @@ fn needs_types(argument: &Argument, native: bool) -> bool {
 struct Resolver<'a> {
     function: Result<&'a Function, &'a Unknown>,
     features: &'a Features,
-    /// The kernel has looked for the function's types before, which changes what it says of a function without parameters.
+    /// The kernel has looked for the function's types before, which changes what it says of a
+    /// function without parameters.
     loaded: bool,
+    /// The index that the argument under way has in the text.
+    argument: usize,
     notes: Vec<Note>,
     warnings: Vec<Diagnostic>,
 }
@@ -154,9 +226,21 @@ struct Resolved {
 
 impl Resolver<'_> {
     fn argument(&mut self, index: usize, argument: &Argument) -> Result<Argument, Diagnostic> {
+        let resolved = self.fetch(&argument.fetch)?;
+        // The expression is read: what is wrong now is that it does not fit.
+        let misfit = Step::Argument(self.argument, ArgumentStep::Fit);
+        self.typed(index, argument, resolved).map_err(|problem| problem.at(misfit))
+    }
+
+    fn typed(
+        &mut self,
+        index: usize,
+        argument: &Argument,
+        resolved: Resolved,
+    ) -> Result<Argument, Diagnostic> {
         let native = self.features.btf_args;
         let written = argument.fetch.to_string();
-        let Resolved { fetch, value, words } = self.fetch(&argument.fetch)?;
+        let Resolved { fetch, value, words } = resolved;
         let mut resolved = Argument { fetch, ..argument.clone() };
         if let FetchKind::Btf { root: BtfRoot::Parameter(name), members } = &argument.fetch.kind
             && argument.name.is_none()
@@ -226,6 +310,11 @@ impl Resolver<'_> {
         Ok(resolved)
     }
 
+    /// The step at which the kernel looks up the function, its parameter or its result.
+    fn looked_up(&self, fetch: &Fetch) -> Step {
+        Step::part(self.argument, fetch.span.start, PartStep::LookUp)
+    }
+
     fn is_too_long(&self, argument: &Argument) -> bool {
         Argument { name: None, ..argument.clone() }.to_string().len() > self.features.expression_max_bytes
     }
@@ -247,7 +336,7 @@ impl Resolver<'_> {
                 Err(unknown) => {
                     let start = fetch.span.start + "$retval".len();
                     let first = path::placed(members, start).first().map_or(fetch.span, |(_, at)| *at);
-                    Err(problems::unknown(first, unknown))
+                    Err(problems::unknown(first, unknown).at(self.looked_up(fetch)))
                 }
             },
             FetchKind::Btf { root: BtfRoot::Parameter(name), members } => {
@@ -265,11 +354,11 @@ impl Resolver<'_> {
     ) -> Result<Resolved, Diagnostic> {
         self.loaded = true;
         if function.result == TypeId::VOID {
-            return Err(problems::no_result(fetch.span, function));
+            return Err(problems::no_result(fetch.span, function).at(self.looked_up(fetch)));
         }
         let root = Fetch { kind: FetchKind::Retval, span: fetch.span };
         let start = fetch.span.start + "$retval".len();
-        let value = path::follow(&function.btf, root, function.result, members, start)?;
+        let value = path::follow(&function.btf, root, function.result, members, start, self.argument)?;
         Ok(Resolved { fetch: value.fetch.clone(), value: Some(value), words: 1 })
     }
 
@@ -279,21 +368,25 @@ impl Resolver<'_> {
         name: &str,
         members: &[BtfMember],
     ) -> Result<Resolved, Diagnostic> {
-        let function = self.function.map_err(|unknown| problems::unknown(fetch.span, unknown))?;
+        let looked_up = self.looked_up(fetch);
+        let unknown = |unknown| problems::unknown(fetch.span, unknown).at(looked_up);
+        let function = self.function.map_err(unknown)?;
         let first_time = !std::mem::replace(&mut self.loaded, true);
         if function.parameters.is_empty() && first_time {
             let message = format!("`{}` has no parameters", function.name);
             return Err(Diagnostic::error(Code::NoBtfEntry, fetch.span, message)
-                .with_hint("write NAME=$argN:TYPE, or a register"));
+                .with_hint("write NAME=$argN:TYPE, or a register")
+                .at(looked_up));
         }
         let Some(parameter) = function.parameters.iter().find(|parameter| parameter.name == name) else {
-            return Err(problems::no_parameter(fetch.span, function, name));
+            return Err(problems::no_parameter(fetch.span, function, name).at(looked_up));
         };
         let Passed::Words { first, count } = parameter.passed else {
-            return Err(problems::not_readable(fetch.span, function, name));
+            return Err(problems::not_readable(fetch.span, function, name).at(looked_up));
         };
         let root = Fetch { kind: FetchKind::Argument(first), span: fetch.span };
-        let value = path::follow(&function.btf, root, parameter.ty, members, fetch.span.start + name.len())?;
+        let start = fetch.span.start + name.len();
+        let value = path::follow(&function.btf, root, parameter.ty, members, start, self.argument)?;
         let words = if members.is_empty() { count } else { 1 };
         Ok(Resolved { fetch: value.fetch.clone(), value: Some(value), words })
     }

@@ -1,4 +1,5 @@
-//! A function as its callers see it: what each register and word of the stack holds when it is entered.
+//! A function as its callers see it: what each register and word of the stack holds when it is
+//! entered.
 
 use std::sync::Arc;
 
@@ -27,12 +28,13 @@ pub struct PassedParameter {
     pub name: String,
     /// Its type.
     pub ty: TypeId,
-    /// N of the first `$argN` that holds it, from 1, and how many of them do. Absent if no probe can read it.
+    /// N of the first `$argN` that holds it, from 1, and how many of them do. Absent if no probe
+    /// can read it.
     pub words: Option<(u32, u32)>,
 }
 
-/// The signature of a function. Absent where the kernel shows no types of it, and where functions of that name have different ones: which of
-/// them is meant is not known then.
+/// The signature of a function. Absent where the kernel shows no types of it, and where functions
+/// of that name have different ones: which of them is meant is not known then.
 pub fn signature(name: &str, module: Option<&str>, facts: &KernelFacts) -> Option<Signature> {
     let function = function::look_up(name, module, facts).ok()?;
     if !function.others.is_empty() {

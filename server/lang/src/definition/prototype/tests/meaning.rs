@@ -14,7 +14,8 @@ fn word_at(address: u64) -> u64 {
     address.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) ^ 0x5bd1_e995
 }
 
-/// Where the prototype reads, by the rules of 2018 as they are recommended; `None` for the parameter itself.
+/// Where the prototype reads, by the rules of 2018 as they are recommended; `None` for the
+/// parameter itself.
 fn meant(ty: FieldType, steps: &[Step], parameter: u64) -> Option<u64> {
     let mut address = parameter;
     let mut brackets = 0;

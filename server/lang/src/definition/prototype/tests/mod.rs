@@ -26,7 +26,8 @@ fn line(text: &str, features: &Features) -> String {
 #[test]
 fn counting_of_parameters() {
     let cases = [
-        // A fixed address leaves the parameter to the next field; `NULL` and a union that uses it do not.
+        // A fixed address leaves the parameter to the next field; `NULL` and a union that uses it
+        // do not.
         ("f(int m=0x10, int a)", "m=@16:s32 a=$arg1:s32"),
         ("f(int m=0x10 | int a, int b)", "m=@16:s32 a=$arg1:s32 b=$arg2:s32"),
         ("f(int a | int m=0x10, int b)", "a=$arg1:s32 m=@16:s32 b=$arg2:s32"),

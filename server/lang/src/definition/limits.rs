@@ -1,0 +1,126 @@
+//! The kernel's limits for a line that the user did not write: one in which offsets stand for
+//! names.
+//!
+//! An expression can become longer than the kernel takes, a name can be a reserved one. Owns the
+//! question for a tree, with the checks that the parser makes of a text, and shows each problem at
+//! what the user wrote. Never reads a text.
+
+use super::Span;
+use super::argument::{ARGS_MAX, ArgumentParser};
+use super::ast::{Argument, Fetch, FetchKind, Place, ProbeDefinition, ProbeKind};
+use super::code::Code;
+use super::dangerous;
+use super::diagnostic::Diagnostic;
+use super::features::Features;
+use super::fetch::{FetchParser, Site};
+use super::line::{LINE_MAX_BYTES, Word, line_too_long};
+use super::names::kernel_argument_name;
+use super::parameters::UnknownParameters;
+use super::parse::{check_event, check_group};
+use super::step::{ArgumentStep, Step};
+
+/// What the kernel would mind about the canonical line of `definition`, each at the part of the
+/// user's text that it comes from, in the order of the kernel's steps.
+pub fn exceeded_limits(definition: &ProbeDefinition, features: &Features) -> Vec<Diagnostic> {
+    let group = definition.group.as_ref().map_or("kprobes", |group| &group.text);
+    let event =
+        definition.event.as_ref().map_or_else(|| definition.default_event_name(), |name| name.text.clone());
+    let line = definition.render(group, &event);
+    let head = line.split(' ').next().unwrap_or_default();
+    let of_event = definition.event.as_ref().or(definition.group.as_ref());
+    let of_event = of_event.map_or(definition.span, |name| name.span);
+    if line.len() > LINE_MAX_BYTES {
+        return vec![shown(line_too_long(of_event, line.len()), of_event, head)];
+    }
+    let whole = |text| Word { start: 0, text };
+    let group = check_group(whole(group), features).err().map(|problem| problem.at(Step::Group));
+    let event = check_event(whole(&event)).err().map(|problem| problem.at(Step::Event));
+    let mut found: Vec<_> =
+        group.into_iter().chain(event).map(|problem| shown(problem, of_event, head)).collect();
+    if definition.args.len() > ARGS_MAX {
+        let message = format!("{} arguments are too many", definition.args.len());
+        let span = definition.args.get(ARGS_MAX).map_or(definition.span, |argument| argument.span);
+        let problem = Diagnostic::error(Code::TooManyArgs, span, message).at(Step::ArgumentCount);
+        found.push(if features.refuses_many_args { problem } else { problem.by_kprobed() });
+    }
+    found.extend(of_arguments(definition, features));
+    found
+}
+
+fn of_arguments(definition: &ProbeDefinition, features: &Features) -> Vec<Diagnostic> {
+    let (site, function) = match (&definition.place, definition.kind) {
+        (Place::Address { .. }, _) => (Site::Address, None),
+        (Place::Symbol { module, symbol, .. }, kind) => {
+            let site = if kind == ProbeKind::Entry { Site::Entry } else { Site::Return };
+            (site, Some((module.as_deref(), symbol.as_str())))
+        }
+    };
+    let parameters = &UnknownParameters;
+    let fetch = FetchParser { argument: 0, features, site, parameters, function };
+    let becomes_names = features.btf_args;
+    let mut found = Vec::new();
+    let mut taken: Vec<String> = Vec::new();
+    let mut fixed_bytes = 0;
+    for (index, argument) in definition.args.iter().take(ARGS_MAX).enumerate() {
+        let fetch = FetchParser { argument: index, ..fetch };
+        let checks = ArgumentParser { fetch, kind: definition.kind, becomes_names };
+        let text = argument.to_string();
+        if let Some((step, problem)) = of_argument(argument, &text, &checks, &taken) {
+            found.push(shown(problem.at(Step::Argument(index, step)), argument.span, &text));
+            continue;
+        }
+        taken.extend(kernel_argument_name(argument, index, becomes_names));
+        let fitted = fixed_bytes <= features.fixed_record_max_bytes;
+        fixed_bytes += argument.fixed_bytes();
+        if fitted && fixed_bytes > features.fixed_record_max_bytes {
+            let limit = features.fixed_record_max_bytes;
+            let message = format!("the record is larger than {limit} bytes from here on");
+            // The kernel's caret for what an argument takes up stands at its expression.
+            let start =
+                if argument.has_equals_sign() { argument.fetch.span.start } else { argument.span.start };
+            let span = Span::new(start, argument.span.end);
+            let problem = Diagnostic::error(Code::EventTooBig, span, message);
+            found.push(shown(problem.at(Step::Argument(index, ArgumentStep::Record)), span, &text));
+        }
+    }
+    found
+}
+
+/// The first problem of an argument that is written like this.
+fn of_argument(
+    argument: &Argument,
+    text: &str,
+    checks: &ArgumentParser<'_>,
+    taken: &[String],
+) -> Option<(ArgumentStep, Diagnostic)> {
+    if argument.fetch.kind == FetchKind::AllArguments {
+        return None;
+    }
+    let features = checks.fetch.features;
+    let body = match checks.name(Word { start: 0, text }, taken) {
+        Ok((_name, body)) => body,
+        Err(problem) => return Some((ArgumentStep::Name, problem)),
+    };
+    if let Err(problem) = checks.check_length(body) {
+        return Some((ArgumentStep::Length, problem));
+    }
+    if features.nesting_max.is_some_and(|max| depth(&argument.fetch) >= max) {
+        let problem = Diagnostic::error(Code::TooManyNested, argument.span, "too many nested dereferences");
+        return Some((ArgumentStep::Fit, problem));
+    }
+    let misfit = checks.misfit(argument, None).map(|problem| (ArgumentStep::Fit, problem));
+    misfit.or_else(|| dangerous::refused(argument, features).map(|problem| (ArgumentStep::Own, problem)))
+}
+
+/// How many dereferences are around the innermost expression.
+fn depth(fetch: &Fetch) -> usize {
+    match &fetch.kind {
+        FetchKind::Deref { inner, .. } => 1 + depth(inner),
+        _ => 0,
+    }
+}
+
+/// The problem at what the user wrote for a word that the kernel gets.
+fn shown(problem: Diagnostic, span: Span, word: &str) -> Diagnostic {
+    Diagnostic { span, message: format!("{} (the kernel gets `{word}`)", problem.message), ..problem }
+}

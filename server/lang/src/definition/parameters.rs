@@ -1,0 +1,28 @@
+//! What is known of the functions of the running kernel while a definition is read.
+//!
+//! Owns the questions. Who knows the types of the kernel answers them.
+
+/// What is known of the functions of the running kernel while a definition is read.
+pub trait Parameters {
+    /// Whether that function has a parameter of that name; `None` where that is not known. A
+    /// function that is known to have no types has no parameter.
+    fn has(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool>;
+
+    /// Whether the kernel finds parameters of that function by itself, and so reads a plain `$argN`
+    /// as the name of one; `None` where that is not known.
+    fn found_by_kernel(&self, module: Option<&str>, function: &str) -> Option<bool>;
+}
+
+/// Nothing is known of any function.
+#[derive(Debug, Clone, Copy)]
+pub struct UnknownParameters;
+
+impl Parameters for UnknownParameters {
+    fn has(&self, _module: Option<&str>, _function: &str, _name: &str) -> Option<bool> {
+        None
+    }
+
+    fn found_by_kernel(&self, _module: Option<&str>, _function: &str) -> Option<bool> {
+        None
+    }
+}

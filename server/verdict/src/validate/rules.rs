@@ -1,0 +1,279 @@
+//! The rules of the kernel about the place of a probe.
+//!
+//! Owns the table of them, in the order in which the kernel applies them when it registers a probe,
+//! and what each says. A rule is asked about one offset of one function. The symbol is looked up
+//! before (`symbol`), and what the kernel takes although nobody means it is judged behind
+//! (`landing`).
+
+use nix::errno::Errno;
+
+use super::case::Case;
+use super::refusal::{Refusal, Rule};
+use super::{instruction, memory_symbols};
+use kprobed_host::insn;
+use kprobed_host::kernel::KernelFacts;
+use kprobed_lang::definition::{Place, Step};
+
+/// Refuses a place, given in bytes from the beginning of the function.
+type Check = fn(&Case<'_>, u64) -> Result<(), Refusal>;
+
+/// What a rule looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LooksAt {
+    /// The address.
+    Address,
+    /// Whether an instruction begins there. Not asked, like the next one, where ftrace or a probe
+    /// that is there replaces it already.
+    Boundary,
+    /// The instruction.
+    Instruction,
+}
+
+/// Every rule with its source, in the order of the kernel:
+/// kernel/trace/trace_kprobe.c:__register_trace_kprobe, kernel/kprobes.c:register_kretprobe,
+/// check_kprobe_address_safe, then arch/x86/kernel/kprobes/core.c:arch_prepare_kprobe.
+const RULES: [(&str, LooksAt, Check); 12] = [
+    ("kernel/trace/trace_kprobe.c:within_notrace_func", LooksAt::Address, traceable),
+    ("kernel/trace/trace_probe.c:traceprobe_update_arg", LooksAt::Address, memory_symbols::check),
+    ("kernel/kprobes.c:kprobe_on_func_entry", LooksAt::Address, entry),
+    ("arch/x86/kernel/kprobes/core.c:kretprobe_blacklist", LooksAt::Address, return_blacklist),
+    ("kernel/kprobes.c:check_kprobe_address_safe", LooksAt::Address, text),
+    ("kernel/kprobes.c:within_kprobe_blacklist", LooksAt::Address, blacklist),
+    ("kernel/jump_label.c:jump_label_text_reserved", LooksAt::Address, jump_label),
+    ("kernel/static_call_inline.c:static_call_text_reserved", LooksAt::Address, static_call),
+    ("lib/bug.c:find_bug", LooksAt::Address, bug),
+    ("kernel/kprobes.c:is_cfi_preamble_symbol", LooksAt::Address, preamble),
+    ("arch/x86/kernel/kprobes/core.c:can_probe", LooksAt::Boundary, boundary),
+    ("arch/x86/kernel/kprobes/core.c:__copy_instruction", LooksAt::Instruction, instruction::check),
+];
+
+/// Applies the rules to one offset of the function.
+pub(super) fn judge(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    judge_unless(case, offset, None)
+}
+
+/// The same for an offset that is known to be the beginning of an instruction.
+pub(super) fn judge_boundary(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    judge_unless(case, offset, Some(LooksAt::Boundary))
+}
+
+fn judge_unless(case: &Case<'_>, offset: u64, known: Option<LooksAt>) -> Result<(), Refusal> {
+    for (index, (_source, looks_at, check)) in RULES.iter().enumerate() {
+        if *looks_at != LooksAt::Address && replaces_nothing(case, offset) {
+            return Ok(());
+        }
+        if Some(*looks_at) != known {
+            check(case, offset).map_err(|refusal| refusal.at(Step::Registration(index)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether no instruction is to be replaced: ftrace, or a probe that is already there, does it.
+/// Otherwise the kernel looks at the instruction
+/// (arch/x86/kernel/kprobes/core.c:arch_prepare_kprobe).
+fn replaces_nothing(case: &Case<'_>, offset: u64) -> bool {
+    let address = case.address_of(offset);
+    case.facts.traceable.is_site(address) || case.facts.armed.is_registered(address)
+}
+
+/// A kprobe event lives in a function that ftrace can trace.
+fn traceable(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
+    if is_traced(case.function, case.start, case.size, case.facts) {
+        return Ok(());
+    }
+    let message =
+        format!("`{}` cannot be traced by ftrace, and probe events only go where ftrace can", case.function);
+    let hint = "probe a function that calls it; `available_filter_functions` lists what can be traced";
+    Err(case.refuse(Rule::NotraceFunction, message).with_hint(hint))
+}
+
+/// Whether ftrace can trace a function of this name at this place.
+pub(super) fn is_traced(function: &str, start: u64, size: u64, facts: &KernelFacts) -> bool {
+    let functions = &facts.traceable;
+    functions.is_empty() || functions.touches(start, size) || base_is_traced(function, facts)
+}
+
+/// A part that the compiler has split off (`foo.cold`) goes with its function.
+fn base_is_traced(function: &str, facts: &KernelFacts) -> bool {
+    let Some(base) = base_address(function, facts) else { return false };
+    // An address without a name is in no function that could be notrace.
+    let Some(located) = facts.symbols.locate(base) else { return true };
+    facts.traceable.touches(located.symbol.address, located.size)
+}
+
+/// The address of the function that a name with a suffix belongs to: the first symbol called what
+/// stands before the first dot, whichever that is (kernel/kprobes.c:kprobe_lookup_name).
+fn base_address(function: &str, facts: &KernelFacts) -> Option<u64> {
+    let (base, _suffix) = function.split_once('.')?;
+    Some(facts.symbols.lookup(base, None)?.address)
+}
+
+/// Return probes sit at a function's entry. The kernel asks this of a symbol while it reads the
+/// definition, with a message of its own.
+pub(super) fn entry_of_symbol(case: &Case<'_>) -> Result<(), Refusal> {
+    at_entry(case, case.offset, Rule::NotFunctionEntry).map_err(|refusal| refusal.at(Step::Entry))
+}
+
+/// The same when the probe is registered: the only time for an address.
+fn entry(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    let rule = match case.definition.place {
+        Place::Address { .. } => Rule::NotEntryAddress,
+        Place::Symbol { .. } => Rule::NotFunctionEntry,
+    };
+    at_entry(case, offset, rule)
+}
+
+fn at_entry(case: &Case<'_>, offset: u64, rule: Rule) -> Result<(), Refusal> {
+    if !case.is_return() || case.is_entry(offset) {
+        return Ok(());
+    }
+    let message =
+        format!("a return probe must be at the entry of a function, not at +{offset} of `{}`", case.function);
+    Err(case.refuse(rule, message).with_hint("leave the offset out"))
+}
+
+/// The only function whose return address is not to be replaced: it changes to another stack before
+/// it returns.
+const SWITCH_TO: &str = "__switch_to";
+
+fn return_blacklist(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    let listed = || case.facts.symbols.lookup(SWITCH_TO, None).map(|symbol| symbol.address);
+    if !case.is_return() || listed() != Some(case.address_of(offset)) {
+        return Ok(());
+    }
+    let message = format!("`{}` returns on another stack, where its return cannot be probed", case.function);
+    Err(case.refuse(Rule::ReturnBlacklisted, message).with_hint("probe its entry"))
+}
+
+/// A probe goes into code of the kernel or of a module (kernel/extable.c:core_kernel_text,
+/// kernel/module/main.c:is_module_text_address).
+fn text(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    let is_text = match case.module {
+        None => case.facts.core_text.contains(&case.address_of(offset)),
+        Some(module) => case.is_code && case.facts.symbols.has_module(module),
+    };
+    if is_text {
+        return Ok(());
+    }
+    let message = format!("`{}` is not code of the running kernel or of a module", case.function);
+    Err(case.refuse(Rule::NotText, message))
+}
+
+/// Code that kprobes itself needs is never probed.
+fn blacklist(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    let message = if case.facts.blacklist.contains(case.address_of(offset)) {
+        format!("`{}` is on the kernel's kprobe blacklist", case.function)
+    } else if base_is_listed(case.function, case.facts) {
+        format!("`{}` is part of a function on the kernel's kprobe blacklist", case.function)
+    } else {
+        return Ok(());
+    };
+    Err(case.refuse(Rule::Blacklisted, message).with_hint("probe a function that calls it"))
+}
+
+/// Whether an address in a function of this name is on the blacklist.
+pub(super) fn is_listed(function: &str, address: u64, facts: &KernelFacts) -> bool {
+    facts.blacklist.contains(address) || base_is_listed(function, facts)
+}
+
+/// A part that the compiler has split off goes with its function.
+fn base_is_listed(function: &str, facts: &KernelFacts) -> bool {
+    base_address(function, facts).is_some_and(|base| facts.blacklist.contains(base))
+}
+
+/// Jump labels are rewritten while the kernel runs.
+fn jump_label(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    let address = case.address_of(offset);
+    let labels = case.facts.patch_sites.jump_labels_near(address);
+    // One that begins before the function is of another one.
+    let code_from = |label: u64| label.checked_sub(case.start).map(|offset| case.code_from(offset));
+    if !labels.iter().any(|label| address - label < jump_label_bytes(code_from(*label))) {
+        return Ok(());
+    }
+    let message = format!("+{offset} of `{}` is a jump label, which the kernel rewrites", case.function);
+    Err(case.refuse(Rule::JumpLabel, message))
+}
+
+/// A short jump or the NOP in its place, or the long forms
+/// (arch/x86/kernel/jump_label.c:arch_jump_entry_size). Without the code at the label, it is taken
+/// for long: its rest is no place for a probe.
+pub(super) fn jump_label_bytes(code: Option<&[u8]>) -> u64 {
+    const SHORT_NOP: [u8; 2] = [0x66, 0x90];
+    const SHORT_JUMP: u8 = 0xeb;
+    const LONG_BYTES: u64 = 5;
+    let Some(code) = code else { return LONG_BYTES };
+    if code.starts_with(&SHORT_NOP) || code.first() == Some(&SHORT_JUMP) { 2 } else { LONG_BYTES }
+}
+
+/// Static calls are rewritten while the kernel runs.
+fn static_call(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    if case.facts.patch_sites.static_call_over(case.address_of(offset)).is_none() {
+        return Ok(());
+    }
+    let message = format!("+{offset} of `{}` is a static call, which the kernel rewrites", case.function);
+    Err(case.refuse(Rule::StaticCall, message))
+}
+
+/// The instruction of a BUG or WARN means something to the trap handler: its first byte is no place
+/// for a probe. The kernel does not ask about the bytes behind it.
+fn bug(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    if !case.facts.patch_sites.is_bug(case.address_of(offset)) {
+        return Ok(());
+    }
+    let message = format!("+{offset} of `{}` is the trap of a BUG or WARN", case.function);
+    Err(case.refuse(Rule::BugTrap, message))
+}
+
+/// What stands in front of a function is not executed (since 6.6 and in the stable trees; before,
+/// such places had no call site and were refused for that).
+fn preamble(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
+    if !(case.function.starts_with("__cfi_") || case.function.starts_with("__pfx_")) {
+        return Ok(());
+    }
+    let message = format!("`{}` is the padding in front of a function", case.function);
+    Err(case.refuse(Rule::Preamble, message).with_hint("probe the function itself"))
+}
+
+/// A probe replaces the beginning of an instruction.
+fn boundary(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    let function = case.function;
+    if case.code().is_empty() {
+        let message = format!("the code of `{function}` cannot be read");
+        return Err(case.refuse(Rule::UnreadableCode, message));
+    }
+    // The kernel decodes up to the place and does not look at what is there yet.
+    let offset = usize::try_from(case.effective_offset(offset)).unwrap_or(usize::MAX);
+    let before = insn::boundaries(case.code()).take_while(|extent| extent.start < offset).last();
+    let message = match before {
+        None if offset == 0 => return Ok(()),
+        Some(extent) if extent.end == offset => return Ok(()),
+        Some(extent) if extent.end > offset => {
+            format!("+{offset} is in the middle of the instruction at +{} of `{function}`", extent.start)
+        }
+        stopped => {
+            let at = stopped.map_or(0, |extent| extent.end);
+            format!("+{offset} lies after bytes that are not an instruction, at +{at} of `{function}`")
+        }
+    };
+    Err(case.refuse(Rule::InstructionBoundary, message).with_errno(Errno::EILSEQ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_names_a_file_of_the_kernel_and_a_function() {
+        for (source, _looks_at, _check) in RULES {
+            let (file, function) = source.split_once(':').unwrap();
+            assert!(
+                file.strip_suffix(".c").is_some()
+                    && function.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
+                "{source}"
+            );
+        }
+        // What needs the code comes after what does not.
+        assert!(RULES.is_sorted_by_key(|(_source, looks_at, _check)| *looks_at != LooksAt::Address));
+    }
+}
