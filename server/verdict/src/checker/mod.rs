@@ -220,7 +220,9 @@ impl Checker {
             Ok(written) => self.judge(written, Vec::new(), (dialect, kept), facts.get()?),
             // Facts that cannot be read do not make the text any better.
             Err(CheckError::Definition { text: refused, diagnostics }) => match (draft(), facts.get()) {
-                (Some(draft), Ok(facts)) => self.judge(draft, diagnostics, (dialect, Arc::clone(text)), facts),
+                (Some(draft), Ok(facts)) => {
+                    self.judge(draft, diagnostics, (dialect, Arc::clone(text)), facts)
+                }
                 _ => Err(CheckError::Definition { text: refused, diagnostics }),
             },
             Err(unread) => Err(unread),

@@ -139,10 +139,7 @@ fn a_text_is_parsed_once_whoever_asks() {
     let text = Arc::new(DefinitionText::new("p:g/x f a=$arg1"));
     for _ in 0..3 {
         assert_eq!(checker.probe(&text).unwrap().args.len(), 1);
-        assert!(matches!(
-            checker.check_text(&text, &mut checker.recent_facts()),
-            Err(CheckError::Facts(_))
-        ));
+        assert!(matches!(checker.check_text(&text, &mut checker.recent_facts()), Err(CheckError::Facts(_))));
         assert!(checker.explain_text(&text).is_ok());
     }
     assert_eq!(checker.texts_parsed(), 1);
