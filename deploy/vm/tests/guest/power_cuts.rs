@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed::store::{Phase, Store};
+use kprobed::store::{Phase, Record, Store};
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{CreateProbeRequest, ProbeState, UpdateProbeRequest};
 use kprobed_vm::disk::Disk;
@@ -137,16 +137,17 @@ fn stored(runtime: &Runtime, image: &Path, directory: &Path) -> Result<Model> {
         // (`finish_removals`).
         let settled = rows?.into_iter().filter(|row| row.phase == Phase::Settled);
         let probes = settled.map(|row| {
+            let Record { name, spec, .. } = row.record;
             let labels: BTreeMap<_, _> =
-                row.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+                spec.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
             let wanted = RequestedProbe {
-                definition: row.definition,
-                enabled: row.enabled,
-                filter: row.filter,
+                definition: spec.definition.to_string(),
+                enabled: spec.enabled,
+                filter: spec.filter,
                 labels,
                 term: Term::None,
             };
-            (row.name.to_string(), wanted)
+            (name.to_string(), wanted)
         });
         Ok(probes.collect())
     })

@@ -184,7 +184,7 @@ async fn every_event_is_read_back_by_probe_and_in_order() {
         expected.extend((0..10).map(|row| ("kprobes/a".to_owned(), first_ns + row)));
         expected.extend((0..5).map(|row| ("kprobes/b".to_owned(), first_ns + 100 + row)));
         if batch == 25 {
-            run.hub.publish_loss(Loss::on(1, kprobed_trace::pipeline::LossCause::Overrun, Some(3), 26_000));
+            run.hub.publish_loss(Loss::on(1, LossCause::Overrun, Some(3), 26_000));
         }
     }
     let status = run.drained(&exporters).await;
