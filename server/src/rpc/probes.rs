@@ -341,7 +341,7 @@ impl ProbeService for ProbeServer {
         let mut response = convert::explanation(explanation, &definition.warnings);
         given.locate(given.text(), &mut response.warnings);
         response.spec = Some(spec::write(&definition));
-        response.definition = given.text().to_owned();
+        given.text().clone_into(&mut response.definition);
         Ok(Response::new(response))
     }
 
