@@ -29,7 +29,8 @@ pub struct Doctor {
 }
 
 impl Doctor {
-    /// Runs all checks. Those about probes only where there can be probes, given all probes with the states that they have now.
+    /// Runs all checks. Those about probes only where there can be probes, given all probes with
+    /// the states that they have now.
     pub fn checks(&self, probes: &[Arc<Probe>]) -> Vec<HostCheck> {
         let mut checks = vec![self.tracefs_check(), self.recording_check()];
         checks.extend([self.clock_check(), self.buffer_check(), self.task_check()]);
@@ -177,7 +178,8 @@ impl Doctor {
     }
 }
 
-/// The kernel rounds a buffer to whole sub-buffers of their data size: written again, a size can become this much larger.
+/// The kernel rounds a buffer to whole sub-buffers of their data size: written again, a size can
+/// become this much larger.
 const ROUNDING_KIB: u64 = 256;
 
 /// Probes that are named in one finding at most.

@@ -1,5 +1,5 @@
-//! Imports point one way inside a crate too: a module uses those below it. Between the crates cargo sees to that. This reads the sources
-//! and looks at every `crate::` path.
+//! Imports point one way inside a crate too: a module uses those below it. Between the crates cargo
+//! sees to that. This reads the sources and looks at every `crate::` path.
 
 use std::fs;
 use std::io;

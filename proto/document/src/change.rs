@@ -25,8 +25,8 @@ pub fn creation(document: &Document) -> v1::CreateProbeRequest {
     }
 }
 
-/// Whether a probe has the definition of a document, as far as that can be seen without reading it: by the text, or by the fields. What is
-/// written in another way can still mean the same.
+/// Whether a probe has the definition of a document, as far as that can be seen without reading it:
+/// by the text, or by the fields. What is written in another way can still mean the same.
 pub fn is_as_described(document: &Document, probe: &v1::Probe) -> bool {
     match &document.definition {
         Definition::Text(text) => *text == probe.definition,
@@ -34,14 +34,16 @@ pub fn is_as_described(document: &Document, probe: &v1::Probe) -> bool {
     }
 }
 
-/// The document of a probe after a change: as `document` says, with the definition as the probe has it unless there is another one.
+/// The document of a probe after a change: as `document` says, with the definition as the probe has
+/// it unless there is another one.
 pub fn described(document: &Document, probe: &v1::Probe, definition: Option<&str>) -> Document {
     let text = definition.unwrap_or(&probe.definition);
     Document { definition: Definition::Text(text.to_owned()), ..document.clone() }
 }
 
-/// The request that makes a probe as its document says; absent when it is so. `definition` is the text of another definition that it is to
-/// have. A lease that lasts as long as the document says is not renewed.
+/// The request that makes a probe as its document says; absent when it is so. `definition` is the
+/// text of another definition that it is to have. A lease that lasts as long as the document says
+/// is not renewed.
 pub fn changed(
     document: &Document,
     probe: &v1::Probe,

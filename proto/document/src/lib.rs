@@ -14,9 +14,10 @@
 //! take_over: false
 //! ```
 //!
-//! Owns the form of such documents, which is a promise to whoever keeps them: reading them with a place for every mistake, writing them,
-//! and what has to change for a probe to be as its document says. A document is whole: what it does not say is as it is for a new probe. It never
-//! judges a definition, and never talks to a daemon: the daemon does the first, and clients the second.
+//! Owns the form of such documents, which is a promise to whoever keeps them: reading them with a
+//! place for every mistake, writing them, and what has to change for a probe to be as its document
+//! says. A document is whole: what it does not say is as it is for a new probe. It never judges a
+//! definition, and never talks to a daemon: the daemon does the first, and clients the second.
 
 mod change;
 mod document;

@@ -34,15 +34,17 @@ pub struct PlacedDocument {
     pub name_place: Place,
     /// Where its definition begins.
     pub definition_place: Place,
-    /// Whether a file of the daemon's directory takes the probe from a client that owns it. It says who is to own the probe and not how the
-    /// probe is to be, so that no probe has it, and clients who apply the document make nothing of it.
+    /// Whether a file of the daemon's directory takes the probe from a client that owns it. It says
+    /// who is to own the probe and not how the probe is to be, so that no probe has it, and clients
+    /// who apply the document make nothing of it.
     pub take_over: bool,
 }
 
 /// Reads the documents of a text: YAML, of which JSON is a part. A text without any has none.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of the text; never empty. One document that is wrong makes the whole text wrong.
+/// Everything that is wrong, in the order of the text; never empty. One document that is wrong
+/// makes the whole text wrong.
 pub fn read(text: &str) -> Result<Vec<PlacedDocument>, Vec<Problem>> {
     let nodes = tree::read(text).map_err(|problem| vec![problem])?;
     let mut reader = Reader { text, problems: Vec::new() };

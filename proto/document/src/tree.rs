@@ -1,7 +1,8 @@
 //! A YAML text as a tree in which everything has its place.
 //!
-//! Owns the subset of YAML that documents are written in: mappings, sequences and scalars. Anchors, aliases and tags are refused: a document
-//! says what it means where it stands, and no text of a kilobyte becomes a gigabyte.
+//! Owns the subset of YAML that documents are written in: mappings, sequences and scalars. Anchors,
+//! aliases and tags are refused: a document says what it means where it stands, and no text of a
+//! kilobyte becomes a gigabyte.
 
 use std::collections::HashMap;
 

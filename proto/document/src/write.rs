@@ -25,7 +25,8 @@ pub fn document_of(probe: &v1::Probe) -> Document {
     }
 }
 
-/// Writes documents, each with `---` before it if there are several. One with characters that YAML has no plain way for is written as JSON.
+/// Writes documents, each with `---` before it if there are several. One with characters that YAML
+/// has no plain way for is written as JSON.
 ///
 /// # Errors
 /// What the library has against a text, which it has not for any that is known.

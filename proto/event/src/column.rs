@@ -164,8 +164,8 @@ fn sign_extend(bits: u64, width: Width) -> i64 {
 
 /// The values of one field in all events of a group, without a copy.
 ///
-/// Values are counted through: event I of an array field of length L has the values `I * L .. (I + 1) * L`. An index behind the
-/// end gives 0, an empty text, or a value of that kind.
+/// Values are counted through: event I of an array field of length L has the values
+/// `I * L .. (I + 1) * L`. An index behind the end gives 0, an empty text, or a value of that kind.
 #[derive(Clone, Copy, Debug)]
 pub struct ColumnView<'a> {
     field: &'a Field,
@@ -193,7 +193,8 @@ impl<'a> ColumnView<'a> {
         self.rows * self.field.values_per_row()
     }
 
-    /// All values as numbers, faults included, which are 0. `None` when values are not of that width: strings never are.
+    /// All values as numbers, faults included, which are 0. `None` when values are not of that
+    /// width: strings never are.
     ///
     /// ```
     /// # fn total(group: &kprobed_event::Group) -> u64 {

@@ -1,7 +1,8 @@
 //! From the messages of a stream to its items.
 //!
-//! Owns what must be remembered between messages: schemas, the latest clock mapping, and where the stream is. Never knows where messages come
-//! from: a connection, a recording, or the daemon itself.
+//! Owns what must be remembered between messages: schemas, the latest clock mapping, and where the
+//! stream is. Never knows where messages come from: a connection, a recording, or the daemon
+//! itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use crate::schema::Schema;
 pub enum StreamItem {
     /// The first item.
     Started(Started),
-    /// The second item, and again where the history goes from one run of the daemon to the next. Earlier schemas are no longer valid.
+    /// The second item, and again where the history goes from one run of the daemon to the next.
+    /// Earlier schemas are no longer valid.
     Epoch(Epoch),
     /// A schema, before the first batch that needs it.
     Schema(Arc<Schema>),
@@ -55,7 +57,8 @@ pub struct Started {
 pub struct Epoch {
     /// Where the stream goes on.
     pub cursor: Cursor,
-    /// Events may be missing before this: the previous run of the daemon did not stop cleanly, or its end is not in the history.
+    /// Events may be missing before this: the previous run of the daemon did not stop cleanly, or
+    /// its end is not in the history.
     pub may_miss: bool,
 }
 

@@ -1,12 +1,13 @@
 //! Bytes of unknown origin as text.
 //!
-//! Owns the escaping of strings that events carry. It loses nothing (every byte can be told from the text), and lets nothing
-//! through that a terminal would obey.
+//! Owns the escaping of strings that events carry. It loses nothing (every byte can be told from
+//! the text), and lets nothing through that a terminal would obey.
 
 use std::fmt::{self, Write as _};
 
-/// Bytes, shown as text. Printable UTF-8 is shown as it is; a backslash doubled; `\n`, `\t` and `\r` so; every other byte
-/// as `\xNN`. The alternate form (`{:#}`) stands in double quotes, with quotes inside escaped.
+/// Bytes, shown as text. Printable UTF-8 is shown as it is; a backslash doubled; `\n`, `\t` and
+/// `\r` so; every other byte as `\xNN`. The alternate form (`{:#}`) stands in double quotes, with
+/// quotes inside escaped.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a [u8]);
 

@@ -84,7 +84,8 @@ impl Group {
         }
     }
 
-    /// All rows with these columns, of this schema, and of what all events have with thread ids, contexts and locations if these are to stay.
+    /// All rows with these columns, of this schema, and of what all events have with thread ids,
+    /// contexts and locations if these are to stay.
     pub(crate) fn with(
         &self,
         schema: Arc<Schema>,
@@ -151,8 +152,8 @@ impl Group {
         self.return_ips.all(self.rows)
     }
 
-    /// Trace-clock time stamp of an event, in nanoseconds. Behind the last row it is that of the beginning of the group, and what
-    /// follows is 0.
+    /// Trace-clock time stamp of an event, in nanoseconds. Behind the last row it is that of the
+    /// beginning of the group, and what follows is 0.
     #[inline]
     pub fn timestamp_ns(&self, row: usize) -> u64 {
         self.base_ns + u64::from(at::<u32>(&self.offsets_ns, row))
@@ -183,7 +184,8 @@ impl Group {
     }
 }
 
-/// Time stamps have to be as many as there are rows, in order, and below the end of what 64 bits hold: then reading one cannot fail.
+/// Time stamps have to be as many as there are rows, in order, and below the end of what 64 bits
+/// hold: then reading one cannot fail.
 fn check_times(schema: &Schema, rows: usize, base_ns: u64, offsets_ns: &[u8]) -> Result<(), MalformedError> {
     if Some(offsets_ns.len()) != rows.checked_mul(u32::WIDTH) {
         return Err(common_column(schema, "offsets_ns", rows, offsets_ns.len()));

@@ -1,7 +1,7 @@
 //! The order of time across CPUs.
 //!
-//! Owns the merge of batches up to a watermark. It holds back a limited number of events and loses none: an event that comes too late for the
-//! order is returned at once, and counted.
+//! Owns the merge of batches up to a watermark. It holds back a limited number of events and loses
+//! none: an event that comes too late for the order is returned at once, and counted.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,7 +14,8 @@ type Head = (u64, u64, usize, usize, usize);
 
 /// Events that wait until no earlier one can come.
 ///
-/// Feed it with the batches and watermarks of a stream that was asked for in `EventOrder::Time`, and take rows out after each watermark:
+/// Feed it with the batches and watermarks of a stream that was asked for in `EventOrder::Time`,
+/// and take rows out after each watermark:
 ///
 /// ```
 /// # use kprobed_event::{StreamItem, TimeOrdered};
@@ -70,7 +71,8 @@ enum Bound {
 }
 
 impl TimeOrdered {
-    /// `limit_events`: how many events may wait at most. When there are more the earliest of them go, whatever the watermark says.
+    /// `limit_events`: how many events may wait at most. When there are more the earliest of them
+    /// go, whatever the watermark says.
     pub fn new(limit_events: usize) -> Self {
         Self {
             slots: Vec::new(),
@@ -122,8 +124,8 @@ impl TimeOrdered {
         };
     }
 
-    /// Nothing that has to be waited for will come: lets go of everything that is here, in the order of time, and begins anew with what is
-    /// pushed next, whose clock may be another one.
+    /// Nothing that has to be waited for will come: lets go of everything that is here, in the
+    /// order of time, and begins anew with what is pushed next, whose clock may be another one.
     pub fn finish(&mut self) {
         self.bound = Bound::Everything(0);
     }

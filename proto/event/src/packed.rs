@@ -1,7 +1,7 @@
 //! Numbers that lie one after the other.
 //!
-//! Owns the little-endian reading of them, and the columns of what all events have, which may hold one value for all rows. Lengths are
-//! checked when a column is made; after that nothing is.
+//! Owns the little-endian reading of them, and the columns of what all events have, which may hold
+//! one value for all rows. Lengths are checked when a column is made; after that nothing is.
 
 use std::iter::RepeatN;
 use std::marker::PhantomData;
@@ -117,7 +117,8 @@ impl<T: Number + Default> Packed<T> {
         (Some(bytes.len()) == rows.checked_mul(T::WIDTH)).then_some(Self::Each(bytes))
     }
 
-    /// The value of a row. `None` when the column is absent; that of the last row stands for all behind it only in a column of one.
+    /// The value of a row. `None` when the column is absent; that of the last row stands for all
+    /// behind it only in a column of one.
     #[inline]
     pub(crate) fn get(&self, row: usize) -> Option<T> {
         match self {

@@ -18,8 +18,8 @@ type Head = (u64, usize, usize);
 
 /// The events of a batch in the order of time; of two at the same time, that of the earlier group is first.
 ///
-/// Events of one probe mostly come in runs, so that the group of the last event is tried first; a batch of one group is merely walked
-/// through.
+/// Events of one probe mostly come in runs, so that the group of the last event is tried first; a
+/// batch of one group is merely walked through.
 #[derive(Clone, Debug)]
 pub struct Rows<'a> {
     batch: &'a Batch,
@@ -117,8 +117,8 @@ impl<'a> Row<'a> {
         wall_ns(self.timestamp_ns, self.batch.wall_offset_ns())
     }
 
-    /// Wall clock minus trace clock when its batch was read, in nanoseconds. Samples of two batches differ: see [`Self::timestamp_ns`] for
-    /// how long something took.
+    /// Wall clock minus trace clock when its batch was read, in nanoseconds. Samples of two batches
+    /// differ: see [`Self::timestamp_ns`] for how long something took.
     pub fn wall_offset_ns(&self) -> i64 {
         self.batch.wall_offset_ns()
     }
@@ -145,7 +145,8 @@ impl<'a> Row<'a> {
         self.batch.tgid(self.tid()?)
     }
 
-    /// Name of the task, where it is known. Names are sampled: an event may be older than an exec that changed the name.
+    /// Name of the task, where it is known. Names are sampled: an event may be older than an exec
+    /// that changed the name.
     #[inline]
     pub fn comm(&self) -> Option<&'a [u8]> {
         self.batch.comm(self.tid()?)

@@ -1,4 +1,5 @@
-//! Some of the events of a batch, and some of their fields: what a daemon does for a subscriber, done by whoever has all of them.
+//! Some of the events of a batch, and some of their fields: what a daemon does for a subscriber,
+//! done by whoever has all of them.
 //!
 //! Owns what is left out. The events that stay have the values that they had.
 

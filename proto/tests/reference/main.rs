@@ -1,6 +1,8 @@
-//! The reference pages in `proto/reference`: made of the comments of the protos, and of what `proto/guide` adds to them.
+//! The reference pages in `proto/reference`: made of the comments of the protos, and of what
+//! `proto/guide` adds to them.
 //!
-//! `KPROBED_RENEW=1 cargo test -p kprobed-proto --test reference` writes them anew; without it, the test says which are not current.
+//! `KPROBED_RENEW=1 cargo test -p kprobed-proto --test reference` writes them anew; without it, the
+//! test says which are not current.
 
 #![expect(
     clippy::unwrap_used,
@@ -106,7 +108,8 @@ fn links_lead_somewhere() {
     assert!(links > 500, "only {links} links");
 }
 
-/// Every reason that the daemon's source has, with its code, has a row; and no row names one that the source does not have.
+/// Every reason that the daemon's source has, with its code, has a row; and no row names one that
+/// the source does not have.
 #[test]
 fn every_reason_is_explained() {
     let errors = Errors::read(&directory("guide/errors.md"));

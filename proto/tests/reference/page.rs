@@ -32,7 +32,8 @@ pub(crate) fn link(schema: &Schema, name: &str) -> Option<String> {
     Some(format!("[{name}]({}#{})", name_of(home), anchor(name)))
 }
 
-/// A comment with links for the names in backquotes that have a page, and the first words of sentences left as they are.
+/// A comment with links for the names in backquotes that have a page, and the first words of
+/// sentences left as they are.
 fn linked(schema: &Schema, text: &str) -> String {
     let mut result = String::new();
     for (index, part) in text.split('`').enumerate() {

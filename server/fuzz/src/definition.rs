@@ -9,8 +9,8 @@ use kprobed_lang::definition::{
 
 use super::kernels::features;
 
-/// Whatever the text and the kernel: spans lie in the text, errors say what to do, and a definition that is read is the same after it
-/// was written out, named and guarded.
+/// Whatever the text and the kernel: spans lie in the text, errors say what to do, and a definition
+/// that is read is the same after it was written out, named and guarded.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for features in features() {

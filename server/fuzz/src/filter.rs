@@ -109,8 +109,9 @@ fn schema(is_return: bool) -> Schema {
     }
 }
 
-/// Errors lie in the text and say what to do; the canonical text means the same; a filter and its opposite never both select an event, and
-/// one of them does when everything can be read; the kernel is asked for no less.
+/// Errors lie in the text and say what to do; the canonical text means the same; a filter and its
+/// opposite never both select an event, and one of them does when everything can be read; the
+/// kernel is asked for no less.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let filter = match Filter::parse(text) {

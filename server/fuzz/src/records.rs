@@ -25,8 +25,9 @@ const FORMATS: [&str; 6] = [
 const COMMIT_AT: usize = 8;
 const DATA_AT: usize = 16;
 
-/// Records lie in the page and end with its data or with an error; both walks find the same ones; a page that ends after one of them gives the
-/// same records up to there; and it makes no difference to the values into how many batches they are decoded, or whether column by column.
+/// Records lie in the page and end with its data or with an error; both walks find the same ones; a
+/// page that ends after one of them gives the same records up to there; and it makes no difference
+/// to the values into how many batches they are decoded, or whether column by column.
 pub fn check(data: &[u8]) {
     let layout = PageLayout::parse(HEADER_PAGE).expect("the layout of the corpus");
     let Ok(page) = Page::parse(data, &layout) else { return };
@@ -116,8 +117,9 @@ fn check_row((columns, row): (&Columns, usize), (others, at): (&Columns, usize))
     }
 }
 
-/// Plans of fixed size take whole pages of records at once, through windows: the rows are those of the records one by one, whatever is behind
-/// them. What was too short is a row too, of which nothing is known but that it is sound.
+/// Plans of fixed size take whole pages of records at once, through windows: the rows are those of
+/// the records one by one, whatever is behind them. What was too short is a row too, of which
+/// nothing is known but that it is sound.
 fn check_gathering(records: &[(Record<'_>, &[u8])]) {
     assert!(plans().iter().any(Plan::is_fixed), "the corpus has such an event");
     for plan in plans() {

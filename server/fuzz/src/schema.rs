@@ -1,4 +1,5 @@
-//! Schemas of events as messages, and batches against them: the daemon reads them from the disk, and the client library from the daemon.
+//! Schemas of events as messages, and batches against them: the daemon reads them from the disk,
+//! and the client library from the daemon.
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use super::format::check_fields;
 
 /// The first two bytes are the length of a schema, which comes next; what is left is a message with a batch.
 ///
-/// Daemon and client take the same schemas and make the same of them. A batch that the client takes has in every row what its schema says, and
-/// the daemon takes it too, and finds the same in it.
+/// Daemon and client take the same schemas and make the same of them. A batch that the client takes
+/// has in every row what its schema says, and the daemon takes it too, and finds the same in it.
 pub fn check(data: &[u8]) {
     let Some((length, rest)) = data.split_first_chunk() else { return };
     let (schema, batch) = rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()));

@@ -10,8 +10,9 @@ use kprobed_trace::spool::{
 };
 use tempfile::TempDir;
 
-/// The good part of a segment is what its records are when they are written again, and the same when nothing follows it; a spool that
-/// finds the segment keeps that part, reports the rest, and gives just those entries.
+/// The good part of a segment is what its records are when they are written again, and the same
+/// when nothing follows it; a spool that finds the segment keeps that part, reports the rest, and
+/// gives just those entries.
 pub fn check(data: &[u8]) {
     if let Ok(expired) = Expired::decode(data) {
         assert_eq!(Expired::decode(&expired.encode()), Ok(expired));
@@ -46,7 +47,8 @@ pub fn check(data: &[u8]) {
 /// A spool that finds these bytes under the right name.
 fn check_reading(data: &[u8], header: &Header, scan: &Scan, entries: &[Entry]) {
     let Some((_directory, spool, cut_bytes)) = opened(data, header.id) else { return };
-    // A segment whose last record is good is believed when the spool is opened; what is wrong inside is found by readers.
+    // A segment whose last record is good is believed when the spool is opened; what is wrong
+    // inside is found by readers.
     assert!(cut_bytes == data.len() as u64 - scan.facts.bytes || cut_bytes == 0);
     let mut reader = spool.reader(Position::Beginning).expect("the files can be read");
     let mut read = Vec::new();
@@ -68,8 +70,9 @@ fn check_reading(data: &[u8], header: &Header, scan: &Scan, entries: &[Entry]) {
     assert_eq!(read, expected);
 }
 
-/// Opens a spool with this one segment: its directory, and how much was cut off. `None` when the segment was set aside or removed: then it is either there under another name, or
-/// too short to hold a record.
+/// Opens a spool with this one segment: its directory, and how much was cut off. `None` when the
+/// segment was set aside or removed: then it is either there under another name, or too short to
+/// hold a record.
 fn opened(data: &[u8], id: SegmentId) -> Option<(TempDir, Spool, u64)> {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join(id.to_string());

@@ -43,7 +43,8 @@ pub(super) struct Account {
     had_filter: bool,
     /// Whether something else recorded beside it at any time.
     shared: bool,
-    /// Whether another program had switched recording off, or changed the size of the buffers: the kernel records nothing while it does.
+    /// Whether another program had switched recording off, or changed the size of the buffers: the
+    /// kernel records nothing while it does.
     silenced: bool,
 }
 
@@ -56,7 +57,8 @@ pub struct Terms {
     pub counts: ProbeCounts,
     /// Hits of which no event was read. Derived.
     pub not_read: u64,
-    /// The part of those that was lost in the buffers or in a pause. Absent when the buffers do not tell whose events they lost.
+    /// The part of those that was lost in the buffers or in a pause. Absent when the buffers do not
+    /// tell whose events they lost.
     pub lost: Option<u64>,
     /// Hits while the daemon paused recording. A part of `lost`.
     pub paused: u64,
@@ -64,8 +66,8 @@ pub struct Terms {
     pub disabled: u64,
     /// Hits that the filter held back; with the daemon's own ones if there was a filter. Absent when it is not known.
     pub filtered: Option<u64>,
-    /// Hits by the daemon's own threads. Absent when they cannot be told from others. If `lost` and `filtered` are there, they are part of
-    /// `filtered` then.
+    /// Hits by the daemon's own threads. Absent when they cannot be told from others. If `lost` and
+    /// `filtered` are there, they are part of `filtered` then.
     pub own: Option<u64>,
     /// Whether something else recorded beside it.
     pub shared: bool,

@@ -1,7 +1,8 @@
 //! Adopting an event that the kernel has: a probe of the daemon is made of it, and the event stays as it is.
 //!
-//! Owns the order in which that is safe. The row is written first, and as settled: a start takes out of the kernel what is not, and the event is
-//! not ours to take out before it is adopted. A daemon that ends behind that finds the row and the event, and does the rest. Nothing is written
+//! Owns the order in which that is safe. The row is written first, and as settled: a start takes
+//! out of the kernel what is not, and the event is not ours to take out before it is adopted. A
+//! daemon that ends behind that finds the row and the event, and does the rest. Nothing is written
 //! but to the daemon's own instance: what others have switched on stays on.
 
 use std::sync::Arc;
@@ -43,8 +44,8 @@ pub struct AdoptRequest {
     pub validate_only: bool,
 }
 
-/// What a file declares whose event the kernel has already. Only an event is adopted that looks as if a daemon had made it whose database was
-/// lost, and that is exactly what is declared.
+/// What a file declares whose event the kernel has already. Only an event is adopted that looks as
+/// if a daemon had made it whose database was lost, and that is exactly what is declared.
 #[derive(Clone, Debug)]
 pub struct Declared {
     /// The definition, in the words of the file.
@@ -204,7 +205,8 @@ impl Controller {
         source.origin.set_labels(probe.spec.labels.clone());
         let schema = Some(Arc::clone(&source.origin.schema));
         if steps.first() == Some(&Step::Disable) {
-            // What it has recorded before is read while it is of no probe, so that the account begins with what is hit from now on.
+            // What it has recorded before is read while it is of no probe, so that the account
+            // begins with what is hit from now on.
             steps.remove(0);
             self.parts.instance.set_enabled(&own.name, false)?;
             self.readers.drain();

@@ -1,7 +1,8 @@
 //! Whether the daemon can take over an event that it did not define.
 //!
-//! Owns what stands against it. An event is adopted as it is, and defined anew by the daemon when it is lost, or the host was booted: so it has
-//! to be one that the daemon would define itself. Never writes anything.
+//! Owns what stands against it. An event is adopted as it is, and defined anew by the daemon when
+//! it is lost, or the host was booted: so it has to be one that the daemon would define itself.
+//! Never writes anything.
 
 use std::sync::Arc;
 
@@ -40,8 +41,8 @@ pub(super) fn has_guards(listing: &str) -> bool {
     listing.split(' ').any(|word| word.starts_with(guard::PREFIX))
 }
 
-/// A line of the kernel as its writer may have written it: without the arguments that this daemon adds. Values hold no blanks: the kernel cuts
-/// a definition at each of them.
+/// A line of the kernel as its writer may have written it: without the arguments that this daemon
+/// adds. Values hold no blanks: the kernel cuts a definition at each of them.
 fn without_guards(listing: &str) -> String {
     let words: Vec<_> = listing.split(' ').filter(|word| !word.starts_with(guard::PREFIX)).collect();
     words.join(" ")

@@ -1,7 +1,9 @@
-//! The one way in which probes are changed: judge, write down what is intended, carry it out, write down what it came to, answer.
+//! The one way in which probes are changed: judge, write down what is intended, carry it out, write
+//! down what it came to, answer.
 //!
-//! Owns that order, for one change and for many. Whether a change can be made is judged in [`super::create`], [`super::update`] and
-//! [`super::remove`], which write nothing; the kernel is written to by [`super::execute`], and for deletions by [`super::remove`].
+//! Owns that order, for one change and for many. Whether a change can be made is judged in
+//! [`super::create`], [`super::update`] and [`super::remove`], which write nothing; the kernel is
+//! written to by [`super::execute`], and for deletions by [`super::remove`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -78,7 +80,8 @@ impl<'a> Grounds<'a> {
 }
 
 impl Controller {
-    /// Carries out changes at the cost of one: one transaction before and one after, and each list of the kernel read once.
+    /// Carries out changes at the cost of one: one transaction before and one after, and each list
+    /// of the kernel read once.
     pub(super) async fn apply(&mut self, changes: Vec<Change>, unit: Unit) -> Applied {
         let checked: Vec<_> = changes.iter().map(Change::validate_only).collect();
         let judged = self.judge(changes).await;
@@ -266,7 +269,8 @@ impl Controller {
         }
     }
 
-    /// Switches recording on and sets the clock, if another program has changed them. If that cannot be mended, the states say so.
+    /// Switches recording on and sets the clock, if another program has changed them. If that
+    /// cannot be mended, the states say so.
     pub(super) fn record_again(&self) {
         self.restore_clock();
         if !self.parts.instance.is_recording().unwrap_or(true)

@@ -1,6 +1,7 @@
 //! Recording events of the host that are not ours, and leaving them alone again.
 //!
-//! Everything happens in the daemon's own instance. The definition of the event, and what other instances do with it, are not touched.
+//! Everything happens in the daemon's own instance. The definition of the event, and what other
+//! instances do with it, are not touched.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -41,8 +42,8 @@ impl Controller {
         Ok(Sourced { event: Some(event), plan: Vec::new() })
     }
 
-    /// What would be done to attach an event. A filter is judged as far as that disturbs nothing: on an event that is recorded, the kernel sees
-    /// it when it is attached.
+    /// What would be done to attach an event. A filter is judged as far as that disturbs nothing:
+    /// on an event that is recorded, the kernel sees it when it is attached.
     async fn plan_attach(&self, name: &ProbeName, filter: &str) -> Result<Vec<PlannedStep>, ControlError> {
         recordable(&self.parts, name)?;
         refuse_harm(self.tracefs(), name, filter)?;
@@ -55,8 +56,10 @@ impl Controller {
         Ok(planned.map(|step| PlannedStep::for_event(instance.name(), name, step)).collect())
     }
 
-    /// Has the kernel judge a filter in the daemon's instance, where the event is off and has the filter `before`: at the top it can be in use.
-    /// Meanwhile the event counts as one that is being attached: a daemon that ends in between leaves the filter there, and the next one clears it.
+    /// Has the kernel judge a filter in the daemon's instance, where the event is off and has the
+    /// filter `before`: at the top it can be in use. Meanwhile the event counts as one that is
+    /// being attached: a daemon that ends in between leaves the filter there, and the next one
+    /// clears it.
     pub(super) async fn try_first_filter(
         &self,
         name: &ProbeName,
@@ -205,7 +208,8 @@ impl Controller {
     }
 }
 
-/// Goes through all attached events of the database: what was acknowledged is recorded again, what was not or was on its way out goes.
+/// Goes through all attached events of the database: what was acknowledged is recorded again, what
+/// was not or was on its way out goes.
 pub(super) async fn bring_back(
     parts: &ControllerParts,
     sources: &SourceTable,
@@ -275,7 +279,8 @@ fn record(
     Ok(source)
 }
 
-/// What our instance has of an event. One that is on goes off first: it was left by an earlier run of the daemon, or has lost its filter.
+/// What our instance has of an event. One that is on goes off first: it was left by an earlier run
+/// of the daemon, or has lost its filter.
 fn seen(instance: &Instance, name: &ProbeName) -> Result<Seen, TracefsError> {
     let is_on = instance.is_enabled(name)?;
     let switch = if is_on { Switch::On } else { Switch::Off };
@@ -299,7 +304,8 @@ fn clear_filter(instance: &Instance, name: &ProbeName) {
     }
 }
 
-/// Which fields of somebody else's probe are not read from memory, as its definition in the kernel says. Absent for other events.
+/// Which fields of somebody else's probe are not read from memory, as its definition in the kernel
+/// says. Absent for other events.
 fn options_of_foreign_probe(
     parts: &ControllerParts,
     name: &ProbeName,
@@ -310,7 +316,8 @@ fn options_of_foreign_probe(
     Ok(definition.map(|definition| PlanOptions { named: HashSet::new(), ..plan_options(&definition) }))
 }
 
-/// Whether our instance has an event that is not one of our probes: one can have taken the name of an event that was waiting.
+/// Whether our instance has an event that is not one of our probes: one can have taken the name of
+/// an event that was waiting.
 fn is_there(parts: &ControllerParts, name: &ProbeName) -> bool {
     parts.registry.get(name).is_none() && parts.instance.has_event(name)
 }

@@ -45,7 +45,8 @@ pub(super) struct Attachment {
 }
 
 impl Attachment {
-    /// Looks whether it still records what was asked. An event can go while it is attached: its module is unloaded, or its owner removes it.
+    /// Looks whether it still records what was asked. An event can go while it is attached: its
+    /// module is unloaded, or its owner removes it.
     pub(super) fn state(&self, name: &ProbeName, observer: &Observer, instance: &Instance) -> AttachedState {
         let source = match &self.source {
             Ok(source) => source,

@@ -338,8 +338,8 @@ impl ControlHandle {
         self.ask(Command::HitProfiles).await
     }
 
-    /// Stores the current hit counts, so that what is read of the past reaches until now. Whether it could is for the log and the checks of
-    /// the host: the past can be read in any case.
+    /// Stores the current hit counts, so that what is read of the past reaches until now. Whether
+    /// it could is for the log and the checks of the host: the past can be read in any case.
     ///
     /// # Errors
     /// [`ControlError::Stopping`].
@@ -395,8 +395,8 @@ impl ControlHandle {
         self.ask(|reply| Command::Adopt(request, reply)).await
     }
 
-    /// Looks at all probes now, and repairs those that can be and are due; with `force` also those that were repaired too often or too lately, and
-    /// with `validate_only` none.
+    /// Looks at all probes now, and repairs those that can be and are due; with `force` also those
+    /// that were repaired too often or too lately, and with `validate_only` none.
     ///
     /// # Errors
     /// [`ControlError::Stopping`].

@@ -121,11 +121,12 @@ pub(super) struct LiveProbe {
 }
 
 impl Controller {
-    /// Brings kernel and database together and starts reading. What an earlier run of the daemon has left recording goes on: nothing of it is
-    /// lost, and it is read before the ledger begins.
+    /// Brings kernel and database together and starts reading. What an earlier run of the daemon
+    /// has left recording goes on: nothing of it is lost, and it is read before the ledger begins.
     ///
     /// # Errors
-    /// [`ControlError`] when the database or tracefs cannot be used at all; a single probe that cannot be brought back is only marked.
+    /// [`ControlError`] when the database or tracefs cannot be used at all; a single probe that
+    /// cannot be brought back is only marked.
     pub async fn start(parts: ControllerParts) -> Result<Self, ControllerStartError> {
         let sources = Arc::<SourceTable>::default();
         // Before any probe is removed: those that were counted could not be.
@@ -171,8 +172,8 @@ impl Controller {
             resized: Resized::default(),
         };
         controller.finish_removals(&unfinished).await;
-        // Those that ended while no daemon ran, and those that end at another time of day since the clock was set meanwhile; and what was held
-        // before, and could not be removed just now.
+        // Those that ended while no daemon ran, and those that end at another time of day since the
+        // clock was set meanwhile; and what was held before, and could not be removed just now.
         controller.parts.holds.look_again();
         controller.attend_leases(Wake::ClockSet).await;
         controller.begin_ledger()?;

@@ -72,9 +72,10 @@ pub(super) fn creation(record: Record, outcome: CheckOutcome) -> (Job, Intent) {
 }
 
 impl Switches {
-    /// Refuses to enable what would not fire. A probe that is armed through ftrace never fires while ftrace is switched off, and none does while
-    /// kprobes are. One that is enabled then stays dead when kprobes are switched on again (kernel/kprobes.c: enable_kprobe clears its mark only
-    /// while they are on, and arm_all_kprobes passes by what is marked).
+    /// Refuses to enable what would not fire. A probe that is armed through ftrace never fires
+    /// while ftrace is switched off, and none does while kprobes are. One that is enabled then
+    /// stays dead when kprobes are switched on again (kernel/kprobes.c: enable_kprobe clears its
+    /// mark only while they are on, and arm_all_kprobes passes by what is marked).
     pub(super) fn require_firing(&self, arming: Option<Arming>) -> Result<(), ControlError> {
         if !self.kprobes {
             return Err(ControlError::KprobesDisabled);

@@ -1,6 +1,7 @@
 //! What became of the files that declare probes, for whoever asks.
 //!
-//! Owns the last result, which [`crate::declared`] leaves here, and the rule that a probe belongs to its file until somebody takes it over.
+//! Owns the last result, which [`crate::declared`] leaves here, and the rule that a probe belongs
+//! to its file until somebody takes it over.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,7 +1,8 @@
 //! Carrying steps out, for one probe or a thousand.
 //!
-//! Owns how the steps of many probes are taken together, phase by phase ([`Phase`]). Each list of the host is read once for all of them, and right
-//! before each write the event's id is. What fails for one probe is taken back for that one. Never decides what is done, and knows neither the
+//! Owns how the steps of many probes are taken together, phase by phase ([`Phase`]). Each list of
+//! the host is read once for all of them, and right before each write the event's id is. What fails
+//! for one probe is taken back for that one. Never decides what is done, and knows neither the
 //! database nor the readers.
 
 use std::collections::HashMap;
@@ -20,8 +21,9 @@ use kprobed_trace::filter::{Filter, FilterError, Functions};
 use kprobed_trace::pipeline::SourceTable;
 use kprobed_verdict::validate::Report;
 
-/// Probes that are switched between two readings of the hit counts. What hits a probe between its reading and its switching is taken for
-/// what it is not, if something else keeps the probe armed. A reading costs as much as some switches.
+/// Probes that are switched between two readings of the hit counts. What hits a probe between its
+/// reading and its switching is taken for what it is not, if something else keeps the probe armed.
+/// A reading costs as much as some switches.
 const SWITCHED_AT_ONCE: usize = 256;
 
 /// What is written to, and what is known of it.
@@ -35,7 +37,8 @@ pub(super) struct Executor<'a> {
 }
 
 impl Executor<'_> {
-    /// Carries out the steps of these jobs. Those of a job that fails are taken back; how each ended is in its `outcome`.
+    /// Carries out the steps of these jobs. Those of a job that fails are taken back; how each
+    /// ended is in its `outcome`.
     pub(super) fn carry_out(&self, jobs: &mut [Job]) {
         self.recognise(jobs);
         for phase in Phase::ALL {
@@ -154,7 +157,8 @@ impl Executor<'_> {
         if jobs.is_empty() {
             return;
         }
-        // Their ids were looked at right before: what has come under a name since is listed in another way, or does the same.
+        // Their ids were looked at right before: what has come under a name since is listed in
+        // another way, or does the same.
         let mut jobs = jobs.into_iter();
         self.require_listed(&mut jobs);
     }
@@ -231,8 +235,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Has the kernel judge a filter where it does no harm. When it refuses, we look for what is wrong too, so that there is a place and
-    /// advice where the kernel has none.
+    /// Has the kernel judge a filter where it does no harm. When it refuses, we look for what is
+    /// wrong too, so that there is a place and advice where the kernel has none.
     pub(super) fn judge_filter(
         &self,
         event: &OwnEvent,
@@ -254,7 +258,8 @@ impl Executor<'_> {
     }
 }
 
-/// Ends the jobs whose probe the kernel has not registered, though it took the definition. Each list is of all probes that are registered.
+/// Ends the jobs whose probe the kernel has not registered, though it took the definition. Each
+/// list is of all probes that are registered.
 fn prove(jobs: &mut [&mut Job], before: &[RegisteredProbe], after: &[RegisteredProbe]) {
     let (before, after) = (Registered::of(before), Registered::of(after));
     let mut expected: HashMap<_, usize> = HashMap::new();

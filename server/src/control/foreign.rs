@@ -1,7 +1,7 @@
 //! The events of `kprobe_events` that no probe of this daemon stands for.
 //!
-//! Owns whose an event is, and what can be known of one that is not ours. Looks only: foreign events are never written to, unless they are
-//! adopted (see [`super::adopt`]).
+//! Owns whose an event is, and what can be known of one that is not ours. Looks only: foreign
+//! events are never written to, unless they are adopted (see [`super::adopt`]).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
@@ -52,8 +52,8 @@ pub struct ForeignEvent {
 type ByName = BTreeMap<String, Vec<String>>;
 
 impl Foreign {
-    /// Events in the order of their names, up to `most` that `selected` takes. Those up to and with `after` are left out. `attached` are those
-    /// that are recorded though they are foreign.
+    /// Events in the order of their names, up to `most` that `selected` takes. Those up to and with
+    /// `after` are left out. `attached` are those that are recorded though they are foreign.
     ///
     /// # Errors
     /// [`ControlError::Tracefs`].

@@ -1,8 +1,9 @@
 //! Larger ring buffers, when the rate asks for them.
 //!
-//! The kernel does not record while it changes the size of a buffer, and what is hit meanwhile is counted nowhere. So the size is changed by
-//! going over to another instance, as for a deletion, without a loss unless they overflow too soon for that. Buffers never become smaller again:
-//! that a rate was seen once is reason enough to expect it.
+//! The kernel does not record while it changes the size of a buffer, and what is hit meanwhile is
+//! counted nowhere. So the size is changed by going over to another instance, as for a deletion,
+//! without a loss unless they overflow too soon for that. Buffers never become smaller again: that
+//! a rate was seen once is reason enough to expect it.
 
 use std::collections::HashSet;
 use std::iter::successors;
@@ -78,8 +79,9 @@ impl Controller {
 pub(super) struct Resized(Option<(PathBuf, u64)>);
 
 impl Resized {
-    /// Takes the size that the buffers of the instance at `root` have now. Answers whether it has changed since the last time, which only
-    /// another program does: the daemon makes another instance.
+    /// Takes the size that the buffers of the instance at `root` have now. Answers whether it has
+    /// changed since the last time, which only another program does: the daemon makes another
+    /// instance.
     pub(super) fn set(&mut self, root: &Path, now_kib: u64) -> bool {
         let is_changed = self.0.as_ref().is_some_and(|(of, kib)| of == root && *kib != now_kib);
         self.0 = Some((root.to_owned(), now_kib));
@@ -87,7 +89,8 @@ impl Resized {
     }
 }
 
-/// The size to go to: doubled as often as it takes, up to `most_kib`. Absent when it is large enough, or as large as it may be.
+/// The size to go to: doubled as often as it takes, up to `most_kib`. Absent when it is large
+/// enough, or as large as it may be.
 fn larger(now_kib: u64, wanted_kib: u64, most_kib: u64) -> Option<u64> {
     let doubled = successors(Some(now_kib.max(1)), |kib| kib.checked_mul(2)).find(|kib| *kib >= wanted_kib);
     let kib = doubled.unwrap_or(u64::MAX).min(most_kib);

@@ -1,7 +1,7 @@
 //! The guard over meaning: whether a definition records on this build of kernel and module what it was made for.
 //!
-//! Owns when that is compared, what is decided on a difference, and what is said. What a definition means is for [`kprobed_verdict::meaning`]; arming and
-//! taking out are not done here.
+//! Owns when that is compared, what is decided on a difference, and what is said. What a definition
+//! means is for [`kprobed_verdict::meaning`]; arming and taking out are not done here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -113,7 +113,8 @@ impl Guarded {
     }
 }
 
-/// Whether a probe may be armed on the running kernel, as far as its meaning is concerned. What else there is against it is not asked.
+/// Whether a probe may be armed on the running kernel, as far as its meaning is concerned. What
+/// else there is against it is not asked.
 pub(super) fn look(checker: &Checker, probe: &Probe, facts: &mut RecentFacts<'_>) -> Looked {
     // What keeps facts or definition from being read keeps it from being armed too, and is said then.
     let clear = || Looked::Clear(Guarded { change: None, ..probe.guarded.clone() });

@@ -1,10 +1,11 @@
 //! Modules come and go while the daemon runs, and come back as other builds: probes in them are compared again.
 //!
-//! The kernel itself arms a probe when its module is loaded (kernel/trace/trace_kprobe.c:trace_kprobe_module_callback), before anybody can compare
-//! builds. So on the kernel that a probe was made for, it waits in the kernel and loses nothing of the module's start; another build of the
-//! module is noticed with the look that its loading causes (see [`super::triggers`]), and the probe is taken out then: what it has recorded
-//! until then is recorded. On another kernel it is not in the kernel before its module is there
-//! and was compared.
+//! The kernel itself arms a probe when its module is loaded
+//! (kernel/trace/trace_kprobe.c:trace_kprobe_module_callback), before anybody can compare builds.
+//! So on the kernel that a probe was made for, it waits in the kernel and loses nothing of the
+//! module's start; another build of the module is noticed with the look that its loading causes
+//! (see [`super::triggers`]), and the probe is taken out then: what it has recorded until then is
+//! recorded. On another kernel it is not in the kernel before its module is there and was compared.
 
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ impl Controller {
         self.parts.registry.has_of_modules()
     }
 
-    /// Compares probes again whose module is loaded as another build than before: arms those that were held back for it, and takes out those that
-    /// record something else now.
+    /// Compares probes again whose module is loaded as another build than before: arms those that
+    /// were held back for it, and takes out those that record something else now.
     pub(super) async fn watch_modules(&mut self) {
         let mut probes = self.parts.registry.of_modules();
         if probes.is_empty() {

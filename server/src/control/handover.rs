@@ -1,9 +1,10 @@
 //! Switching to a fresh instance, so that a probe can be deleted while others record, or the buffers become larger.
 //!
-//! The kernel empties the buffers of every instance in which a kprobe event that is removed was ever enabled (kernel/trace/trace_events.c:
-//! probe_remove_event_call, EVENT_FILE_FL_WAS_ENABLED), and of no other. So everything that records is enabled in a second instance, in which
-//! what is to be deleted never was, the readers change over without losing or doubling an event, and the first instance is removed. What is
-//! deleted then empties nothing.
+//! The kernel empties the buffers of every instance in which a kprobe event that is removed was
+//! ever enabled (kernel/trace/trace_events.c: probe_remove_event_call, EVENT_FILE_FL_WAS_ENABLED),
+//! and of no other. So everything that records is enabled in a second instance, in which what is to
+//! be deleted never was, the readers change over without losing or doubling an event, and the first
+//! instance is removed. What is deleted then empties nothing.
 
 use std::collections::HashSet;
 use std::thread;
@@ -129,8 +130,8 @@ impl Controller {
         Ok(recorded)
     }
 
-    /// Switches to the other instance, made with those options, with everything of `recorded`. What was enabled only in the old one is not in
-    /// the new one.
+    /// Switches to the other instance, made with those options, with everything of `recorded`. What
+    /// was enabled only in the old one is not in the new one.
     pub(super) fn hand_over(
         &mut self,
         options: &InstanceOptions,
@@ -213,8 +214,8 @@ impl Controller {
         let overrun = self.parts.instance.overrun()?;
         next.set_recording(true)?;
         let start_ns = trace_clock_ns();
-        // Every handler that ran when the window began has ended before it does, and every one that ran when it ended has ended
-        // before it is looked at.
+        // Every handler that ran when the window began has ended before it does, and every one that
+        // ran when it ended has ended before it is looked at.
         settling.wait(next)?;
         let window = start_ns..=trace_clock_ns();
         if next.overrun()? > 0 {
@@ -241,8 +242,9 @@ impl Controller {
 enum Way {
     /// It goes on recording while it is looked at. Under overload the kernel overwrites it meanwhile.
     Running,
-    /// It stops once both have recorded for long enough, so that what it has of that time is not overwritten before it is read. When the
-    /// buffer is too small for that time, what was hit since it stopped is lost, and counted.
+    /// It stops once both have recorded for long enough, so that what it has of that time is not
+    /// overwritten before it is read. When the buffer is too small for that time, what was hit
+    /// since it stopped is lost, and counted.
     Stopped,
     /// It stops before the next one begins. What is hit between them is lost, and counted.
     Paused,
@@ -264,8 +266,8 @@ fn prepare(next: &Instance, procfs: &std::path::Path, recorded: &[Recorded]) -> 
     Ok(())
 }
 
-/// Keeps the daemon from recording itself. A thread that is started meanwhile is excluded as the child of one that is, unless its parent was
-/// not yet: then it is found the next time.
+/// Keeps the daemon from recording itself. A thread that is started meanwhile is excluded as the
+/// child of one that is, unless its parent was not yet: then it is found the next time.
 fn exclude_ourselves(instance: &Instance, procfs: &std::path::Path) -> Result<(), HandOverError> {
     let mut excluded = Vec::new();
     loop {
@@ -278,7 +280,8 @@ fn exclude_ourselves(instance: &Instance, procfs: &std::path::Path) -> Result<()
     }
 }
 
-/// Removes an instance that is not read any more. One that cannot be removed, since somebody has it open, at least records nothing.
+/// Removes an instance that is not read any more. One that cannot be removed, since somebody has it
+/// open, at least records nothing.
 fn remove(instance: &Instance, recorded: &[Recorded]) {
     for left in (0..REMOVALS).rev() {
         match instance.clone().remove() {

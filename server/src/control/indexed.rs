@@ -1,7 +1,8 @@
 //! Probes, found by each thing that requests know of them.
 //!
-//! Owns the indexes, which are changed together with the probes: what a request does grows with the probes that it is about, and not with all
-//! that are stored. Knows neither the kernel nor who asks.
+//! Owns the indexes, which are changed together with the probes: what a request does grows with the
+//! probes that it is about, and not with all that are stored. Knows neither the kernel nor who
+//! asks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

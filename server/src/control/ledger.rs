@@ -1,6 +1,7 @@
 //! The ledger: where the hits of every probe went.
 //!
-//! Owns when its terms are read, so that they belong together, and what the accounts of probes are told. The sums are in `account`.
+//! Owns when its terms are read, so that they belong together, and what the accounts of probes are
+//! told. The sums are in `account`.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use kprobed_event::PauseReason;
 use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{BufferCounts, ProbeCounts, SubscriberCounts};
 
-/// How often the baseline waits for a moment in which nothing is recorded while the buffers are read, before it makes one.
+/// How often the baseline waits for a moment in which nothing is recorded while the buffers are
+/// read, before it makes one.
 const QUIET_TRIALS: u32 = 16;
 
 /// How long the ledger is read again if something was recorded while it was read.
@@ -128,9 +130,11 @@ impl Controller {
         Ok(())
     }
 
-    /// The kernel's counts and what was read, at a moment at which everything that was recorded is read. It comes by itself if nothing is
-    /// recorded while the buffers are read to their end: what was read before and after the kernel's counts is the same then. For probes that
-    /// record all the time it must be made: they are switched off, so that the kernel does not count their hits either, and put into `held`.
+    /// The kernel's counts and what was read, at a moment at which everything that was recorded is
+    /// read. It comes by itself if nothing is recorded while the buffers are read to their end:
+    /// what was read before and after the kernel's counts is the same then. For probes that record
+    /// all the time it must be made: they are switched off, so that the kernel does not count their
+    /// hits either, and put into `held`.
     fn moment_when_all_is_read(&self, held: &mut Held) -> Result<(KernelHits, Read), ControlError> {
         let mut trials = 0_u32;
         let mut hits_before = self.kernel_hits()?;
@@ -189,7 +193,8 @@ impl Controller {
     }
 
     pub(super) fn ledger(&mut self) -> Result<Ledger, ControlError> {
-        // Every pause of the daemon ends within the command that needs it: what does not record now was changed by another program.
+        // Every pause of the daemon ends within the command that needs it: what does not record now
+        // was changed by another program.
         let problems = self.problems();
         for problem in &problems {
             if let Some(live) = self.live.get_mut(&problem.uid) {

@@ -1,11 +1,14 @@
 //! What a livepatch does to a probe in the function that it redirects.
 //!
-//! Owns which probes the kernel then ignores, and what is said of those and of the others. Never reads: that is [`Livepatches`]'.
+//! Owns which probes the kernel then ignores, and what is said of those and of the others. Never
+//! reads: that is [`Livepatches`]'.
 //!
-//! A livepatch is a handler at the function's ftrace call site that leads to another function (kernel/livepatch/patch.c:klp_ftrace_handler). All
-//! handlers at that site are called, in any order, and that of kprobes puts back the address to go on at (arch/x86/kernel/kprobes/ftrace.c:
-//! kprobe_ftrace_handler), so that a probe at the entry fires with each call, and so does a return probe, when the new function returns. What is
-//! behind the call site is not run any more (Documentation/livepatch/livepatch.rst, "Limitations"): a breakpoint there is never reached. The
+//! A livepatch is a handler at the function's ftrace call site that leads to another function
+//! (kernel/livepatch/patch.c:klp_ftrace_handler). All handlers at that site are called, in any
+//! order, and that of kprobes puts back the address to go on at (arch/x86/kernel/kprobes/ftrace.c:
+//! kprobe_ftrace_handler), so that a probe at the entry fires with each call, and so does a return
+//! probe, when the new function returns. What is behind the call site is not run any more
+//! (Documentation/livepatch/livepatch.rst, "Limitations"): a breakpoint there is never reached. The
 //! guest test `livepatch` counts this on 6.1 and 6.12.
 
 use super::probe::{Probe, Trouble};

@@ -1,7 +1,8 @@
-//! The single writer: everything that changes the kernel or the database goes through one thread, one command after the other.
+//! The single writer: everything that changes the kernel or the database goes through one thread,
+//! one command after the other.
 //!
-//! Owns the order of things: intent to the database, then the kernel, then the outcome to the database, then the answer. What the
-//! database does not know of, it never removes from the kernel.
+//! Owns the order of things: intent to the database, then the kernel, then the outcome to the
+//! database, then the answer. What the database does not know of, it never removes from the kernel.
 
 mod accept;
 mod account;

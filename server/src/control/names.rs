@@ -1,7 +1,8 @@
 //! Names of probes: which are free, and what the kernel says to one that is taken.
 //!
-//! Owns the comparison of a definition with the event that has its name, as kernel/trace/trace_kprobe.c does it (register_trace_kprobe,
-//! append_trace_kprobe): behind the reading of the definition, and before the questions about its place. Never writes anything.
+//! Owns the comparison of a definition with the event that has its name, as
+//! kernel/trace/trace_kprobe.c does it (register_trace_kprobe, append_trace_kprobe): behind the
+//! reading of the definition, and before the questions about its place. Never writes anything.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -173,7 +174,8 @@ impl Subject<'_> {
         self.problem(Code::WouldAppend, "the kernel would add this place to it")
     }
 
-    /// Whether place and expressions are the same as well. The kernel knows no symbol of an address, and takes all of them for one.
+    /// Whether place and expressions are the same as well. The kernel knows no symbol of an
+    /// address, and takes all of them for one.
     fn is_same(&self, other: &ProbeDefinition) -> bool {
         let same_place = match (&self.definition.place, &other.place) {
             (Place::Address { .. }, Place::Address { .. }) => true,
@@ -202,8 +204,9 @@ impl Subject<'_> {
     }
 }
 
-/// The first argument in which two events differ (kernel/trace/trace_probe.c:trace_probe_compare_arg_type): with another number of
-/// arguments, the first that only one of them has.
+/// The first argument in which two events differ
+/// (kernel/trace/trace_probe.c:trace_probe_compare_arg_type): with another number of arguments, the
+/// first that only one of them has.
 fn first_difference(args: &[Argument], others: &[Argument]) -> Option<usize> {
     if args.len() != others.len() {
         return Some(args.len().min(others.len()));

@@ -1,7 +1,7 @@
 //! What the kernel has of the probes, read at one time, and the state that follows from it.
 //!
-//! A state that a client sees is never a memory: others can switch, filter and remove our events at any time. Deciding is a plain function over
-//! what was read; [`super::Observer`] reads.
+//! A state that a client sees is never a memory: others can switch, filter and remove our events at
+//! any time. Deciding is a plain function over what was read; [`super::Observer`] reads.
 
 use std::collections::HashMap;
 
@@ -91,7 +91,8 @@ impl Observed {
         }
     }
 
-    /// The probe with its state, and with what its writer should know of the livepatch that has redirected its function: for as long as it does.
+    /// The probe with its state, and with what its writer should know of the livepatch that has
+    /// redirected its function: for as long as it does.
     pub fn shown(&self, probe: &Probe) -> Probe {
         let state = self.state(probe);
         let is_said = matches!(state, ProbeState::ShadowedByLivepatch(_));
@@ -332,7 +333,8 @@ mod tests {
     }
 
     proptest! {
-        /// "armed" is said if and only if everything is as it must be for the probe to record what was asked; and what is not as asked has a reason.
+        /// "armed" is said if and only if everything is as it must be for the probe to record what
+        /// was asked; and what is not as asked has a reason.
         #[test]
         fn armed_is_armed(
             enabled: bool,

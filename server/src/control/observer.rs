@@ -25,8 +25,9 @@ pub struct Observer {
     pub procfs: PathBuf,
     /// Usually `/sys`.
     pub sysfs: PathBuf,
-    /// The kernel lists a place so only of what was switched on while kprobes were off (kernel/kprobes.c: enable_kprobe), and of what is off:
-    /// no others can be unarmed than those that it listed so since kprobes were last switched.
+    /// The kernel lists a place so only of what was switched on while kprobes were off
+    /// (kernel/kprobes.c: enable_kprobe), and of what is off: no others can be unarmed than those
+    /// that it listed so since kprobes were last switched.
     unarmed: Arc<CachedReading<Unarmed>>,
 }
 
@@ -54,7 +55,8 @@ impl Observer {
         self.unarmed.forget();
     }
 
-    /// Looks at these probes. What the control thread is just changing can look like a change of somebody else: see [`super::ProbeStates`].
+    /// Looks at these probes. What the control thread is just changing can look like a change of
+    /// somebody else: see [`super::ProbeStates`].
     pub fn observe(&self, probes: &[Arc<Probe>]) -> Observed {
         self.instance.look(|instance| self.read(instance, probes)).unwrap_or_else(|error| {
             let unknown = ObservedEvent::Unknown(error.to_string());
@@ -188,8 +190,9 @@ impl Unarmed {
         Self(disabled.filter(|place| !armed.contains(place)).collect())
     }
 
-    /// Whether the kprobe of that probe is one of them. The list says no more than the place: where several share one, and some are armed, it is
-    /// taken for armed. On a function that begins with ENDBR the kernel moves the entry behind it (arch/x86/kernel/kprobes/core.c:
+    /// Whether the kprobe of that probe is one of them. The list says no more than the place: where
+    /// several share one, and some are armed, it is taken for armed. On a function that begins with
+    /// ENDBR the kernel moves the entry behind it (arch/x86/kernel/kprobes/core.c:
     /// arch_adjust_kprobe_addr).
     fn has(&self, probe: &Probe) -> bool {
         const ENDBR_BYTES: u64 = 4;

@@ -1,7 +1,8 @@
 //! Writes to events of ours: each right behind a look at whether the event is ours.
 //!
-//! The kernel has no write that asks for the identity of an event, except for deletion. Between the look and the write somebody else can take
-//! the name; all that is written here belongs to our instance only, and switching on is looked at again, and undone, afterwards.
+//! The kernel has no write that asks for the identity of an event, except for deletion. Between the
+//! look and the write somebody else can take the name; all that is written here belongs to our
+//! instance only, and switching on is looked at again, and undone, afterwards.
 
 use super::ControlError;
 use super::observed::{ObservedEvent, lost};
@@ -19,7 +20,8 @@ pub(super) fn missing(presence: Presence, name: &ProbeName) -> ControlError {
     ControlError::NotInKernel { name: name.clone(), reason: lost.reason, hint: lost.hint }
 }
 
-/// Switches our event on or off in our instance. Returns what is there under its name: if that is not ours, nothing was changed.
+/// Switches our event on or off in our instance. Returns what is there under its name: if that is
+/// not ours, nothing was changed.
 pub(super) fn switch(
     tracefs: &Tracefs,
     instance: &Instance,
@@ -41,8 +43,8 @@ pub(super) fn switch(
     Ok(presence)
 }
 
-/// Sets the filter of our event in our instance; empty removes it. Returns what is there under its name: if that is not ours, nothing was
-/// changed.
+/// Sets the filter of our event in our instance; empty removes it. Returns what is there under its
+/// name: if that is not ours, nothing was changed.
 pub(super) fn set_filter(
     tracefs: &Tracefs,
     instance: &Instance,

@@ -48,8 +48,9 @@ impl Controller {
         self.tell_pause(pause.reason, pause.begun, Some(paused));
     }
 
-    /// Tells everybody that nothing was recorded since `begun`. How many events there would have been is not known: filters would have held
-    /// back some, and how often attached events happen is counted nowhere.
+    /// Tells everybody that nothing was recorded since `begun`. How many events there would have
+    /// been is not known: filters would have held back some, and how often attached events happen
+    /// is counted nowhere.
     pub(super) fn tell_pause(&self, reason: PauseReason, begun: Instant, hits: Option<u64>) {
         let took = begun.elapsed();
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);

@@ -1,7 +1,8 @@
 //! Plans: everything that is done to the kernel for some changes, in order, as values that print.
 //!
-//! Owns the order of the steps of several changes, and what becomes of the daemon's instance between them. Plain functions: [`super::apply`]
-//! makes the plan of a request from the same values that it carries out, and [`super::controller`] carries out the one of a shut-down.
+//! Owns the order of the steps of several changes, and what becomes of the daemon's instance
+//! between them. Plain functions: [`super::apply`] makes the plan of a request from the same values
+//! that it carries out, and [`super::controller`] carries out the one of a shut-down.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -119,7 +120,8 @@ pub(super) struct KernelPlan {
 }
 
 impl KernelPlan {
-    /// Nothing yet. `instance` is the daemon's present one, and `other` the one that can take its place, with buffers of that size.
+    /// Nothing yet. `instance` is the daemon's present one, and `other` the one that can take its
+    /// place, with buffers of that size.
     pub(super) fn new(instance: &str, other: &str, buffer_kib: u64) -> Self {
         let (instance, other) = (instance.to_owned(), other.to_owned());
         let (changed, deleted) = (BTreeMap::new(), HashSet::new());
@@ -211,7 +213,8 @@ impl KernelPlan {
     }
 }
 
-/// Everything is taken out of the kernel that the daemon has put into it. With the instance gone, no deletion empties a buffer.
+/// Everything is taken out of the kernel that the daemon has put into it. With the instance gone,
+/// no deletion empties a buffer.
 pub(super) fn shut_down<'a>(
     instance: &str,
     own: impl Iterator<Item = &'a ProbeName> + Clone,

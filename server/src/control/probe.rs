@@ -129,7 +129,8 @@ pub struct Probe {
     pub record: Record,
     /// Entry or return.
     pub kind: ProbeKind,
-    /// In the registry, what became of the last change; to clients, what the kernel has: see [`super::Observed::shown`].
+    /// In the registry, what became of the last change; to clients, what the kernel has: see
+    /// [`super::Observed::shown`].
     pub state: ProbeState,
     /// Since when it has this state. Absent before that was noted.
     pub state_time: Option<SystemTime>,

@@ -1,8 +1,9 @@
 //! At start: bringing together what the database wants and what the kernel has.
 //!
-//! What clients saw acknowledged is put back; what was never acknowledged is taken out; what a client wanted gone goes. An event in the
-//! kernel is ours only if the kernel lists it word for word as it did when we made it: everything else belongs to somebody else and stays
-//! (see [`kprobed_host::tracefs::OwnEvent`]).
+//! What clients saw acknowledged is put back; what was never acknowledged is taken out; what a
+//! client wanted gone goes. An event in the kernel is ours only if the kernel lists it word for
+//! word as it did when we made it: everything else belongs to somebody else and stays (see
+//! [`kprobed_host::tracefs::OwnEvent`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -92,7 +93,8 @@ pub(super) async fn reconcile(
     Ok((live, unfinished))
 }
 
-/// Leaves the probes that can be armed, as far as their meaning is concerned: the others are held back. With what is known of that meaning.
+/// Leaves the probes that can be armed, as far as their meaning is concerned: the others are held
+/// back. With what is known of that meaning.
 async fn hold_back(
     parts: &ControllerParts,
     sources: &SourceTable,
@@ -130,7 +132,8 @@ async fn hold_back(
 }
 
 impl Controller {
-    /// Removes what was on its way out, or never acknowledged, when the daemon ended. What cannot be removed stays as it was.
+    /// Removes what was on its way out, or never acknowledged, when the daemon ended. What cannot
+    /// be removed stays as it was.
     pub(super) async fn finish_removals(&mut self, unfinished: &[Unfinished]) {
         let probes: Vec<_> = unfinished.iter().map(|unfinished| Arc::clone(&unfinished.probe)).collect();
         let outcomes = self.take_all_out_of_kernel(&probes);
@@ -180,8 +183,8 @@ fn still_recorded(parts: &ControllerParts, sources: &SourceTable, record: &Recor
     }
 }
 
-/// Lets probes record as their rows say: those that the kernel has still, and those that are defined anew. One that cannot be brought back is
-/// not in the kernel then.
+/// Lets probes record as their rows say: those that the kernel has still, and those that are
+/// defined anew. One that cannot be brought back is not in the kernel then.
 async fn bring_back(
     parts: &ControllerParts,
     observer: &Observer,
@@ -253,7 +256,8 @@ fn job(
         return Err(ControlError::ExistsForeign { name: record.name.clone() });
     }
     let enabled = if spec.enabled && !observed.switches.kprobes {
-        // One that is switched on now would stay dead when kprobes are switched on again. It is off instead, and its state says why.
+        // One that is switched on now would stay dead when kprobes are switched on again. It is off
+        // instead, and its state says why.
         tracing::warn!(probe = %record.name, "left a probe switched off: kprobes are switched off on this host");
         None
     } else {
@@ -281,7 +285,8 @@ fn job(
     Ok(Job::adopt(Probe { schema, ..probe }, source, steps))
 }
 
-/// Writes down how the kernel lists the probes that were defined anew, where that is not what it was before. When that fails, they end.
+/// Writes down how the kernel lists the probes that were defined anew, where that is not what it
+/// was before. When that fails, they end.
 async fn store_redefined(parts: &ControllerParts, jobs: &mut [Job], rows: &[StoredProbe]) {
     let mut redefined = Vec::new();
     let mut changed = Vec::new();

@@ -1,4 +1,5 @@
-//! Recorded answers in place of the control thread: what stands between it and a client can be measured without a kernel.
+//! Recorded answers in place of the control thread: what stands between it and a client can be
+//! measured without a kernel.
 //!
 //! Owns which command gets which answer. Never changes anything.
 

@@ -56,7 +56,8 @@ impl Registry {
         self.probes().of_modules().next().is_some()
     }
 
-    /// Probes in the order of their names, up to `most` that `selected` takes. Those up to and with `after` are left out.
+    /// Probes in the order of their names, up to `most` that `selected` takes. Those up to and with
+    /// `after` are left out.
     pub fn page(
         &self,
         after: Option<&ProbeName>,
@@ -130,7 +131,8 @@ impl Registry {
         }
     }
 
-    /// A probe as it was seen in the kernel, with the time since when it is so. What was seen before the probe was last changed is not noted.
+    /// A probe as it was seen in the kernel, with the time since when it is so. What was seen
+    /// before the probe was last changed is not noted.
     pub(super) fn seen(&self, shown: Probe) -> Arc<Probe> {
         // Until it is noted: then it cannot be removed in between, and noted after that.
         let probes = self.probes();

@@ -19,7 +19,8 @@ use kprobed_event::PauseReason;
 use kprobed_host::tracefs::{Deleted, Presence, TracefsError};
 use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
 
-/// So many removals take longer than the change to another instance, when each of them empties the buffers of the present one.
+/// So many removals take longer than the change to another instance, when each of them empties the
+/// buffers of the present one.
 const WORTH_AN_INSTANCE: usize = 8;
 
 /// What is done so that deletions empty no buffer that matters.
@@ -29,7 +30,8 @@ pub(super) enum Room {
     Free,
     /// Nothing else records. What was recorded is read before, and nothing is meanwhile.
     Pause,
-    /// Another instance takes over, in which what is deleted was never enabled. Each deletion takes a fraction of the time, too.
+    /// Another instance takes over, in which what is deleted was never enabled. Each deletion takes
+    /// a fraction of the time, too.
     HandOver {
         /// What goes on being recorded.
         recorded: Vec<Recorded>,
@@ -112,8 +114,8 @@ impl Controller {
         outcomes
     }
 
-    /// Takes probes out of the kernel that could not be stored. Answers whether each is out; otherwise the database still says that it is to
-    /// go, and the next start removes it.
+    /// Takes probes out of the kernel that could not be stored. Answers whether each is out;
+    /// otherwise the database still says that it is to go, and the next start removes it.
     pub(super) fn take_back(&mut self, probes: &[Arc<Probe>]) -> Vec<bool> {
         if probes.is_empty() {
             return Vec::new();
@@ -153,9 +155,10 @@ impl Controller {
         }
     }
 
-    /// Switches probes off and removes them from the kernel. Their removal empties the buffers of our instance when one of them was ever enabled
-    /// there. So when others record, that is left for another instance first. What cannot be removed is as before. Returns what was found under
-    /// the name of each: only what was ours is gone.
+    /// Switches probes off and removes them from the kernel. Their removal empties the buffers of
+    /// our instance when one of them was ever enabled there. So when others record, that is left
+    /// for another instance first. What cannot be removed is as before. Returns what was found
+    /// under the name of each: only what was ours is gone.
     pub(super) fn take_all_out_of_kernel(
         &mut self,
         probes: &[Arc<Probe>],
@@ -215,7 +218,8 @@ impl Controller {
         probes.iter().map(switch_off).collect()
     }
 
-    /// Whether the removal of a probe empties the buffers of our instance. Of one that was there before this daemon that is not known.
+    /// Whether the removal of a probe empties the buffers of our instance. Of one that was there
+    /// before this daemon that is not known.
     pub(super) fn is_wiping(&self, probe: &Probe) -> bool {
         probe.own.is_some() && self.live.get(&probe.uid).is_none_or(|live| live.ever_enabled)
     }
@@ -228,7 +232,8 @@ impl Controller {
         })
     }
 
-    /// Has the removal of `doomed` empty nothing that matters. Where there can be no other instance, recording is paused.
+    /// Has the removal of `doomed` empty nothing that matters. Where there can be no other
+    /// instance, recording is paused.
     fn make_room(&mut self, wiping: &ProbeName, doomed: &HashSet<ProbeUid>) -> Option<Pause> {
         let anything = match Room::beside(self.recorded_beside(doomed), doomed.len()) {
             Room::Free => return None,
@@ -250,8 +255,8 @@ impl Controller {
         Some(pause)
     }
 
-    /// Tells the readers when the removal has emptied the buffers. It has not when the probe was never enabled in our instance, which is not
-    /// known of one that was there before this daemon.
+    /// Tells the readers when the removal has emptied the buffers. It has not when the probe was
+    /// never enabled in our instance, which is not known of one that was there before this daemon.
     fn tell_reset(&self) {
         match self.parts.instance.is_reset() {
             Ok(false) => {}

@@ -1,11 +1,14 @@
 //! Repairing while the daemon runs: what others have done to our events is undone, as often as makes sense.
 //!
-//! Owns how often a probe is repaired, and when that ends, if a program keeps changing it. What a repair
-//! is, is judged as for a request to enable the probe; what cannot be repaired is said in the probe's state. Foreign events are never touched.
+//! Owns how often a probe is repaired, and when that ends, if a program keeps changing it. What a
+//! repair is, is judged as for a request to enable the probe; what cannot be repaired is said in
+//! the probe's state. Foreign events are never touched.
 //!
-//! A look costs six reads for each probe (three files, each read to its end) and about a dozen for the lists. In an emulated guest (one CPU
-//! without hardware help, unoptimised build) it took 3.4 ms of CPU with 10 probes, 29 ms with 100 and 272 ms with 1000 on 6.1, and 3.2, 18 and
-//! 210 ms on 6.12: every 30 s, that is 0.7 to 0.9 % of such a CPU for 1000 probes. The guest test `costs` prints these figures.
+//! A look costs six reads for each probe (three files, each read to its end) and about a dozen for
+//! the lists. In an emulated guest (one CPU without hardware help, unoptimised build) it took 3.4
+//! ms of CPU with 10 probes, 29 ms with 100 and 272 ms with 1000 on 6.1, and 3.2, 18 and 210 ms on
+//! 6.12: every 30 s, that is 0.7 to 0.9 % of such a CPU for 1000 probes. The guest test `costs`
+//! prints these figures.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -143,8 +146,8 @@ impl Controller {
     /// Looks at all probes after a while, or since something has changed.
     pub(super) async fn repair(&mut self) {
         self.triggers.take();
-        // A module that has come is the notice for both. What that costs is not followed by a rest ten times as long: the facts of the
-        // kernel are read anew, for whoever asks next as well.
+        // A module that has come is the notice for both. What that costs is not followed by a rest
+        // ten times as long: the facts of the kernel are read anew, for whoever asks next as well.
         self.watch_modules().await;
         let begun = Instant::now();
         self.look().await;
@@ -211,8 +214,9 @@ impl Controller {
         Reconciliation { probes: probes.collect(), plan: self.plan_work(&work) }
     }
 
-    /// Looks at all probes, and repairs those that can be and are due. Reads each list of the kernel once, and three short files of each probe.
-    /// Answers what was found, and what was done about it.
+    /// Looks at all probes, and repairs those that can be and are due. Reads each list of the
+    /// kernel once, and three short files of each probe. Answers what was found, and what was done
+    /// about it.
     async fn look(&mut self) -> (Vec<Arc<Probe>>, Vec<LookOutcome>) {
         let (now, probes) = (Instant::now(), self.parts.registry.all());
         // This is the look that finds what nobody was told of.
@@ -286,8 +290,9 @@ impl Controller {
         }
     }
 
-    /// Sets the clock of the daemon's instance again, if another program has changed it. What was recorded by the other one is read before the
-    /// kernel empties the buffers, with the times that it has.
+    /// Sets the clock of the daemon's instance again, if another program has changed it. What was
+    /// recorded by the other one is read before the kernel empties the buffers, with the times that
+    /// it has.
     pub(super) fn restore_clock(&self) {
         let instance = &self.parts.instance;
         if instance.clock().is_ok_and(|clock| clock == TRACE_CLOCK) {
@@ -308,7 +313,8 @@ impl Controller {
         }
     }
 
-    /// When the probes are looked at next: after the configured time, or somewhat later, so that many hosts do not do it at once.
+    /// When the probes are looked at next: after the configured time, or somewhat later, so that
+    /// many hosts do not do it at once.
     pub(super) fn next_repair(&self) -> Option<Instant> {
         let interval = self.parts.repair_interval.filter(|_| !self.live.is_empty())?;
         let random = RandomState::new().build_hasher().finish();

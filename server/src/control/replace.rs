@@ -1,7 +1,8 @@
 //! Whether a probe can be given another definition, and how.
 //!
-//! The kernel cannot change the fields of an event: the one there was is deleted, and another one is defined under its name. Either both happen,
-//! or the probe is what it was: see [`super::together`].
+//! The kernel cannot change the fields of an event: the one there was is deleted, and another one
+//! is defined under its name. Either both happen, or the probe is what it was: see
+//! [`super::together`].
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -37,7 +37,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// To be called before the probes are brought back: which of them the kernel has had all the time cannot be seen afterwards.
+    /// To be called before the probes are brought back: which of them the kernel has had all the
+    /// time cannot be seen afterwards.
     pub(super) async fn begin(tracefs: &Tracefs, store: &Store) -> Result<Self, StoreError> {
         let since = (SystemTime::now(), Instant::now());
         let listed = tracefs.hit_profile().unwrap_or_else(|error| {
@@ -78,21 +79,23 @@ impl Sampler {
     }
 }
 
-/// When the host was booted, by the clock that counts while it sleeps: nothing was counted before, whatever clocks that were set say.
+/// When the host was booted, by the clock that counts while it sleeps: nothing was counted before,
+/// whatever clocks that were set say.
 fn boot_time(now: SystemTime) -> SystemTime {
     let up = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
     now.checked_sub(up).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// How long it is until the next sample: they are taken at multiples of the interval since 1970, so that none is cut by the end of a minute.
+/// How long it is until the next sample: they are taken at multiples of the interval since 1970, so
+/// that none is cut by the end of a minute.
 pub(super) fn until_next(interval: Duration, now: SystemTime) -> Duration {
     let passed = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let into = passed.as_nanos() % interval.as_nanos().max(1);
     interval.saturating_sub(Duration::from_nanos(u64::try_from(into).unwrap_or_default())) + BEHIND
 }
 
-/// Since when the counters are watched, of which the last look was at `last`: since then, unless the clock was set or the host was asleep.
-/// What counts is how long the daemon has run since.
+/// Since when the counters are watched, of which the last look was at `last`: since then, unless
+/// the clock was set or the host was asleep. What counts is how long the daemon has run since.
 fn watched_since(last: SystemTime, now: SystemTime, run: Duration) -> SystemTime {
     let since = now.checked_sub(run).unwrap_or(SystemTime::UNIX_EPOCH);
     let apart = since.duration_since(last).unwrap_or_else(|error| error.duration());
@@ -100,8 +103,8 @@ fn watched_since(last: SystemTime, now: SystemTime, run: Duration) -> SystemTime
 }
 
 impl Controller {
-    /// Stores the hit counts that have changed since the last sample, and rolls up what is old. `at_once`: that nothing has changed is stored
-    /// too.
+    /// Stores the hit counts that have changed since the last sample, and rolls up what is old.
+    /// `at_once`: that nothing has changed is stored too.
     pub(super) async fn sample(&mut self, at_once: bool) {
         let profiles = match self.hit_profiles() {
             Ok(profiles) => profiles,

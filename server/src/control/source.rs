@@ -35,8 +35,8 @@ pub(super) fn event_source(
     Ok((format.id, Arc::new(EventSource::new(schema_id, uid, name.clone(), plan))))
 }
 
-/// What the format of a probe does not say: which fields cannot fault, since they are not read from memory, and which addresses the daemon
-/// names because the kernel cannot do it safely.
+/// What the format of a probe does not say: which fields cannot fault, since they are not read from
+/// memory, and which addresses the daemon names because the kernel cannot do it safely.
 pub(super) fn plan_options(definition: &ProbeDefinition) -> PlanOptions {
     let names = |wanted: &dyn Fn(&Argument) -> bool| {
         definition.args.iter().filter(|argument| wanted(argument)).filter_map(field_name).collect()

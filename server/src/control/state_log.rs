@@ -1,8 +1,9 @@
 //! What became of probes, as it is noticed: for those who watch, and for the history of states.
 //!
-//! Owns since when each probe has its state, the latest changes in their order, and what is still to be stored of them. A state comes from
-//! whoever has looked at the kernel; nothing is looked at here. What is noted is what a client would see, so that a probe that a neighbour has
-//! changed changes here when somebody looks, and not before.
+//! Owns since when each probe has its state, the latest changes in their order, and what is still
+//! to be stored of them. A state comes from whoever has looked at the kernel; nothing is looked at
+//! here. What is noted is what a client would see, so that a probe that a neighbour has changed
+//! changes here when somebody looks, and not before.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -131,7 +132,8 @@ impl StateLog {
         (probes, WatchPosition { run: notes.run, sequence: notes.next })
     }
 
-    /// The changes behind a position, and the position behind them. Absent when some of them are not kept any more, or are of another run.
+    /// The changes behind a position, and the position behind them. Absent when some of them are
+    /// not kept any more, or are of another run.
     pub fn since(&self, position: WatchPosition) -> Option<(Vec<ProbeChange>, WatchPosition)> {
         let notes = self.notes();
         let oldest = notes.next - u64::try_from(notes.latest.len()).unwrap_or(notes.next);

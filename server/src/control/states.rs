@@ -17,8 +17,9 @@ pub struct ProbeStates {
 }
 
 impl ProbeStates {
-    /// These probes with their states. What looks as if somebody else had changed it is looked at again by the control thread: it may be what that
-    /// is just doing. Probes that it has deleted meanwhile are left out.
+    /// These probes with their states. What looks as if somebody else had changed it is looked at
+    /// again by the control thread: it may be what that is just doing. Probes that it has deleted
+    /// meanwhile are left out.
     ///
     /// # Errors
     /// [`ControlError::Stopping`].

@@ -1,7 +1,7 @@
 //! Steps: everything that is done to the kernel for an event, as values.
 //!
-//! Owns which steps bring an event from what the kernel has to what is wanted, and in which order. Plain functions: carrying steps out is
-//! [`super::execute`], and printing them is [`super::plan`].
+//! Owns which steps bring an event from what the kernel has to what is wanted, and in which order.
+//! Plain functions: carrying steps out is [`super::execute`], and printing them is [`super::plan`].
 
 use super::observed::Switch;
 use crate::store::ProbeSpec;
@@ -29,7 +29,8 @@ pub enum Step {
     Delete,
 }
 
-/// The order in which the steps of many events are taken: all that go off, then all definitions, filters, and all that go on.
+/// The order in which the steps of many events are taken: all that go off, then all definitions,
+/// filters, and all that go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Disable,
@@ -96,8 +97,8 @@ pub(super) fn define(line: &str, aim: Aim<'_>) -> Vec<Step> {
     steps
 }
 
-/// The steps that bring an event to what is wanted. The filter goes first when it is switched on, and last when it is switched off: nothing is
-/// recorded that neither state would have let through.
+/// The steps that bring an event to what is wanted. The filter goes first when it is switched on,
+/// and last when it is switched off: nothing is recorded that neither state would have let through.
 pub(super) fn change(seen: &Seen, aim: Aim<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     let rearm = aim.enabled == Some(true) && seen.unarmed;

@@ -1,6 +1,7 @@
 //! Where kprobed is stricter than the kernel: all of its own rules, each with an example.
 //!
-//! Owns the list that the documentation shows. The rules themselves are applied where definitions are read, judged and named.
+//! Owns the list that the documentation shows. The rules themselves are applied where definitions
+//! are read, judged and named.
 
 /// A rule of kprobed's own.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,10 @@
 //! Changes that are made together: all of a group, or none.
 //!
-//! Owns their order: what is replaced goes first, what is only deleted goes last, when nothing else can fail any more. When one fails, those of
-//! its group that were made are taken back: the database says again what it said before, and the kernel is brought to that as if another
-//! program had changed it. After a crash the next start does the same ([`crate::store::Undo::Reversal`]), until all of a group are settled in
-//! one transaction.
+//! Owns their order: what is replaced goes first, what is only deleted goes last, when nothing else
+//! can fail any more. When one fails, those of its group that were made are taken back: the
+//! database says again what it said before, and the kernel is brought to that as if another program
+//! had changed it. After a crash the next start does the same ([`crate::store::Undo::Reversal`]),
+//! until all of a group are settled in one transaction.
 
 use std::collections::HashMap;
 use std::sync::Arc;

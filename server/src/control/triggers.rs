@@ -1,20 +1,24 @@
-//! When the probes are looked at besides the period: soon after another program has written to what they depend on, and when modules come and go;
-//! and now and then while a livepatch takes over.
+//! When the probes are looked at besides the period: soon after another program has written to what
+//! they depend on, and when modules come and go; and now and then while a livepatch takes over.
 //!
-//! Owns which notices count, and how soon a look follows. The daemon's own writes are no reason: what they have caused is dropped behind each
-//! change, and with it what a neighbour did at the same moment, which the period finds. Only the period finds as well the
-//! switch and the filter of a single event: they would take two watches for each probe, of inodes that since 6.6 the kernel makes and forgets as
-//! they are used (fs/tracefs/event_inode.c).
+//! Owns which notices count, and how soon a look follows. The daemon's own writes are no reason:
+//! what they have caused is dropped behind each change, and with it what a neighbour did at the
+//! same moment, which the period finds. Only the period finds as well the switch and the filter of
+//! a single event: they would take two watches for each probe, of inodes that since 6.6 the kernel
+//! makes and forgets as they are used (fs/tracefs/event_inode.c).
 //!
-//! A livepatch is switched on while its module is loaded (klp_enable_patch, which that calls first), so that the notice of the module is one of the
-//! livepatch too; it is switched off by a write to its file `enabled`. How long it then takes until all tasks have been switched depends on
-//! what these do, and the kernel tells nobody when it is through: the daemon looks again after 1 s, and after pauses that double up to 8 s. The
-//! guest test `livepatch` prints how soon each change is noticed: in an emulated guest (one CPU
-//! without hardware help), a livepatch is noticed 0.1 to 0.4 s after its module, 1.3 to 1.7 s after it is through, and 0.02 to 4 s after the write
+//! A livepatch is switched on while its module is loaded (klp_enable_patch, which that calls
+//! first), so that the notice of the module is one of the livepatch too; it is switched off by a
+//! write to its file `enabled`. How long it then takes until all tasks have been switched depends
+//! on what these do, and the kernel tells nobody when it is through: the daemon looks again after 1
+//! s, and after pauses that double up to 8 s. The guest test `livepatch` prints how soon each
+//! change is noticed: in an emulated guest (one CPU without hardware help), a livepatch is noticed
+//! 0.1 to 0.4 s after its module, 1.3 to 1.7 s after it is through, and 0.02 to 4 s after the write
 //! that switches it off, with the time that the kernel takes for that.
 //!
-//! Costs nothing while nothing happens: the control thread sleeps until the kernel wakes it. A neighbour who writes without a pause does not
-//! keep it busy either: between two looks it rests ten times as long as the last one took.
+//! Costs nothing while nothing happens: the control thread sleeps until the kernel wakes it. A
+//! neighbour who writes without a pause does not keep it busy either: between two looks it rests
+//! ten times as long as the last one took.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,8 +34,8 @@ const CALM: Duration = Duration::from_millis(100);
 /// A look is followed by a rest that is so many times as long.
 const REST: u32 = 10;
 
-/// The first pause before the daemon looks whether a livepatch is through: the kernel itself tries once a second (kernel/livepatch/transition.c:
-/// klp_try_complete_transition).
+/// The first pause before the daemon looks whether a livepatch is through: the kernel itself tries
+/// once a second (kernel/livepatch/transition.c: klp_try_complete_transition).
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The longest of these pauses.

@@ -69,8 +69,9 @@ impl Controller {
         Ok(Judged::Work(Box::new(Work { intent, request: request.request, before, job })))
     }
 
-    /// Whether a probe can be changed like that, and what is to be done in the kernel. Judged by what the kernel has now, and not by what was
-    /// done before: to enable a probe that somebody else has switched off, filtered or removed is to repair it.
+    /// Whether a probe can be changed like that, and what is to be done in the kernel. Judged by
+    /// what the kernel has now, and not by what was done before: to enable a probe that somebody
+    /// else has switched off, filtered or removed is to repair it.
     pub(super) fn judge_change(
         &self,
         probe: &Arc<Probe>,

@@ -1,7 +1,8 @@
 //! A watch of probes: all of them, and then what becomes of them.
 //!
-//! Owns which changes a watch is about, and what it gives out when some were missed. What waits for whoever watches is a position among the changes that
-//! the daemon keeps for all of them, and so costs the same however far behind it is.
+//! Owns which changes a watch is about, and what it gives out when some were missed. What waits for
+//! whoever watches is a position among the changes that the daemon keeps for all of them, and so
+//! costs the same however far behind it is.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;

@@ -1,7 +1,8 @@
 //! The file with the labels of the host.
 //!
-//! Owns when it is read: whoever asks for the labels looks whether it has changed. A file that cannot be read, or is not one of labels, leaves them as
-//! they were, and a check of the host says why.
+//! Owns when it is read: whoever asks for the labels looks whether it has changed. A file that
+//! cannot be read, or is not one of labels, leaves them as they were, and a check of the host says
+//! why.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

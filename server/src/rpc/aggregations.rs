@@ -164,7 +164,8 @@ impl AggregationService for AggregationServer {
             Some(Source::Name(name)) => (self.find(&name).await?, None),
             Some(Source::Spec(spec)) => {
                 let server = Self { control: self.control.clone() };
-                // A client that goes away while it is made cancels this call, not that task, which then lets go of it at once.
+                // A client that goes away while it is made cancels this call, not that task, which
+                // then lets go of it at once.
                 let made = Handle::current().spawn(async move {
                     let made = server.create(String::new(), Some(spec), None, true).await?;
                     let bound = Bound {

@@ -13,7 +13,8 @@ use super::{labels, metadata, status};
 use crate::control::{AcceptRequest, Change, CreateRequest, RemoveRequest, Removed, UpdateRequest};
 use crate::messages;
 
-/// Changes in one request: each holds up those of other requests for some milliseconds, and its answer is up to some kilobytes long.
+/// Changes in one request: each holds up those of other requests for some milliseconds, and its
+/// answer is up to some kilobytes long.
 pub(super) const MOST: usize = 1000;
 
 /// To make a probe that was given like that.

@@ -1,8 +1,9 @@
 //! Many checks in one stream.
 //!
-//! Owns the way from pieces of text to messages of verdicts. It is pulled: the next piece is read when the verdicts before it are on their
-//! way, so that a client that does not read is not read from either, and what waits is one piece and one message. The checks themselves
-//! run on a blocking thread, one message at a time, and no thread is held while a client takes its time.
+//! Owns the way from pieces of text to messages of verdicts. It is pulled: the next piece is read
+//! when the verdicts before it are on their way, so that a client that does not read is not read
+//! from either, and what waits is one piece and one message. The checks themselves run on a
+//! blocking thread, one message at a time, and no thread is held while a client takes its time.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Column streams without a copy.
 //!
-//! Owns how messages that are serialised already become a response: tonic would copy each of them into a buffer of its own, for each of its
-//! subscribers; here the connection is given the bytes that all of them share. Everything else of the service is tonic's.
+//! Owns how messages that are serialised already become a response: tonic would copy each of them
+//! into a buffer of its own, for each of its subscribers; here the connection is given the bytes
+//! that all of them share. Everything else of the service is tonic's.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -99,7 +100,8 @@ impl ServerStreamingService<StreamEventsRequest> for StartStream {
     }
 }
 
-/// The body of a response: length-prefixed messages, and the status behind them (the gRPC over HTTP2 protocol, "Responses").
+/// The body of a response: length-prefixed messages, and the status behind them (the gRPC over
+/// HTTP2 protocol, "Responses").
 struct Frames<S> {
     stream: S,
     /// What goes behind the header that was sent.

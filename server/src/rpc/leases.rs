@@ -13,7 +13,8 @@ use tonic::{Request, Response, Status};
 use super::status;
 use crate::control::{Hold, Holds};
 
-/// The connection of a call, as a number that no other one has. The front end puts it into the extensions of each request.
+/// The connection of a call, as a number that no other one has. The front end puts it into the
+/// extensions of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionId(pub u64);
 

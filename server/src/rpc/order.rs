@@ -14,8 +14,8 @@ pub(super) struct Late {
 }
 
 impl Late {
-    /// Events are delivered. Of an entry that begins before the watermark all events count, since their times are not looked at one by one
-    /// here: an upper bound.
+    /// Events are delivered. Of an entry that begins before the watermark all events count, since
+    /// their times are not looked at one by one here: an upper bound.
     pub(super) const fn delivered(&mut self, delivery: &Delivery) {
         if delivery.span.first_ns < self.watermark_ns {
             self.events += delivery.events;
@@ -55,7 +55,8 @@ impl Sorter {
         }
     }
 
-    /// Gives out all rows from before the watermark, in order, and where in the log everything before was given out, if that has changed.
+    /// Gives out all rows from before the watermark, in order, and where in the log everything
+    /// before was given out, if that has changed.
     pub(super) fn release(&mut self, watermark_ns: u64) -> (Vec<v1::EventRow>, Option<u64>) {
         let later = self.rows.split_off(&(watermark_ns, 0));
         let released = std::mem::replace(&mut self.rows, later);

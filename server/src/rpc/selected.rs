@@ -1,7 +1,7 @@
 //! Sources of events that a subscription selects now, and what of its request none of them has.
 //!
-//! Owns the judgement of filters and field names against their fields. While nothing is selected everything may be right: subscriptions
-//! are of probes of the future too.
+//! Owns the judgement of filters and field names against their fields. While nothing is selected
+//! everything may be right: subscriptions are of probes of the future too.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -52,7 +52,8 @@ async fn attached(control: &ControlHandle, view: &View) -> Result<Vec<Selected>,
     Ok(selected.filter_map(of).collect())
 }
 
-/// Refuses a filter that no selected source can have, and a name that is a field of none of them. `text` is the filter as the client wrote it.
+/// Refuses a filter that no selected source can have, and a name that is a field of none of them.
+/// `text` is the filter as the client wrote it.
 pub(super) async fn judge(
     registry: &Registry,
     control: &ControlHandle,
@@ -83,7 +84,8 @@ pub(super) async fn judge(
     judge(&sources)
 }
 
-/// Why no source can have a filter. That it is wrong for one of them says nothing about the others: fields have other types there.
+/// Why no source can have a filter. That it is wrong for one of them says nothing about the others:
+/// fields have other types there.
 fn filter_of(
     sources: &[Selected],
     bind: impl Fn(&Selected) -> Result<(), FilterError>,

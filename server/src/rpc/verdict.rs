@@ -20,7 +20,8 @@ use kprobed_verdict::validate::{Nearest, ShownInstruction};
 pub(crate) enum Detail {
     /// The verdict, and where a probe would work instead if its place is refused.
     Brief,
-    /// With the definition as fields, the instructions around the place, and the nearest places that work even for a probe that is accepted.
+    /// With the definition as fields, the instructions around the place, and the nearest places
+    /// that work even for a probe that is accepted.
     Listing,
 }
 

@@ -55,7 +55,8 @@ impl Store {
         self.database.read(read).await
     }
 
-    /// Writes down the intent to attach an event, before the kernel is touched. A row of that name that was left unfinished goes.
+    /// Writes down the intent to attach an event, before the kernel is touched. A row of that name
+    /// that was left unfinished goes.
     ///
     /// # Errors
     /// [`StoreError::Database`], also when it is attached.
@@ -85,8 +86,8 @@ impl Store {
         self.database.write(write).await
     }
 
-    /// The kernel records the event with this filter: from here on that survives everything. What it was `before`, if it was attached, is
-    /// its filter.
+    /// The kernel records the event with this filter: from here on that survives everything. What
+    /// it was `before`, if it was attached, is its filter.
     ///
     /// # Errors
     /// [`StoreError::Database`].

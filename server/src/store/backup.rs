@@ -1,7 +1,7 @@
 //! A copy of the database before it is brought up to date.
 //!
-//! Owns that there is one, whole and on the disk, before a migration changes anything, and that only the last two are kept. Never reads them:
-//! putting one back is for an operator.
+//! Owns that there is one, whole and on the disk, before a migration changes anything, and that
+//! only the last two are kept. Never reads them: putting one back is for an operator.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -1,4 +1,5 @@
-//! Changes of probes, one or many in a transaction: what is intended, before the kernel is touched, and what it came to.
+//! Changes of probes, one or many in a transaction: what is intended, before the kernel is touched,
+//! and what it came to.
 //!
 //! A transaction for all costs the disk one sync, however many they are.
 
@@ -11,16 +12,17 @@ use kprobed_lang::model::ProbeUid;
 /// What is to be done about a probe.
 #[derive(Clone, Debug)]
 pub enum Intent {
-    /// To make it. Its row is `pending` until that is settled; one of that name that was left unfinished goes: the kernel has nothing of it, or
-    /// the name would not be free.
+    /// To make it. Its row is `pending` until that is settled; one of that name that was left
+    /// unfinished goes: the kernel has nothing of it, or the name would not be free.
     Create {
         /// The probe.
         record: Box<Record>,
         /// What its definition means: see [`Store::meanings`].
         meaning: Option<String>,
     },
-    /// To take over an event that the kernel has. Its row is settled at once, since a start takes out of the kernel what is not: from here on the
-    /// event is ours, and what is still to be done to it is done by the next start.
+    /// To take over an event that the kernel has. Its row is settled at once, since a start takes
+    /// out of the kernel what is not: from here on the event is ours, and what is still to be done
+    /// to it is done by the next start.
     Adopt {
         /// The probe.
         record: Box<Record>,
@@ -88,7 +90,8 @@ pub enum Settled {
         /// How the kernel lists it.
         listing: String,
     },
-    /// It was changed or deleted with others, all of which are settled in the same transaction: no crash takes that back any more.
+    /// It was changed or deleted with others, all of which are settled in the same transaction: no
+    /// crash takes that back any more.
     Whole {
         /// The probe.
         uid: ProbeUid,
@@ -98,8 +101,9 @@ pub enum Settled {
 }
 
 impl Store {
-    /// Writes down what is to be done, each with the request that asks for it. What becomes of a creation is remembered for its request when it
-    /// is settled; of all others now. Returns the uid of each probe, in their order.
+    /// Writes down what is to be done, each with the request that asks for it. What becomes of a
+    /// creation is remembered for its request when it is settled; of all others now. Returns the
+    /// uid of each probe, in their order.
     ///
     /// # Errors
     /// [`StoreError::Database`], also when there is a probe of the name of a new one. Then nothing is written.

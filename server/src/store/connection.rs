@@ -1,13 +1,15 @@
 //! The one connection to the database, and the only place that runs transactions.
 //!
-//! Owns what makes an acknowledged change durable and a refused one void. Acknowledged: `COMMIT` has returned, in WAL mode with
-//! `synchronous = FULL`, so the log was synced (and with the first sync, SQLite syncs the directory in which it made the log). Refused:
-//! the transaction is rolled back, and the connection proves that none is open before anything else is done with it.
+//! Owns what makes an acknowledged change durable and a refused one void. Acknowledged: `COMMIT`
+//! has returned, in WAL mode with `synchronous = FULL`, so the log was synced (and with the first
+//! sync, SQLite syncs the directory in which it made the log). Refused: the transaction is rolled
+//! back, and the connection proves that none is open before anything else is done with it.
 //!
-//! Transactions are plain statements here. sqlx's own keep a count of how deep they are, and SQLite does not: when the disk fails it rolls
-//! back by itself (`SQLITE_FULL`, `SQLITE_IOERR`), sqlx's `ROLLBACK` then fails, and its next `begin` becomes a `SAVEPOINT`. A `RELEASE`
-//! of that which fails leaves SQLite in a transaction (`OP_Savepoint` in vdbe.c clears `autoCommit`), into which everything is
-//! written from then on, and which is never committed.
+//! Transactions are plain statements here. sqlx's own keep a count of how deep they are, and SQLite
+//! does not: when the disk fails it rolls back by itself (`SQLITE_FULL`, `SQLITE_IOERR`), sqlx's
+//! `ROLLBACK` then fails, and its next `begin` becomes a `SAVEPOINT`. A `RELEASE` of that which
+//! fails leaves SQLite in a transaction (`OP_Savepoint` in vdbe.c clears `autoCommit`), into which
+//! everything is written from then on, and which is never committed.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -108,7 +110,8 @@ impl Database {
         })
     }
 
-    /// Runs a transaction, after what is owed. When this returns `Ok` it is on the disk; otherwise nothing of it is in the database.
+    /// Runs a transaction, after what is owed. When this returns `Ok` it is on the disk; otherwise
+    /// nothing of it is in the database.
     pub(super) async fn write<T>(
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
@@ -264,8 +267,9 @@ impl Link {
         }
     }
 
-    /// Has a crash not bring back what a failed commit wrote. All of it may be in the log, only not synced; it would be read by the
-    /// next start. A commit that goes over it ends that: its checksums continue those of the last good one.
+    /// Has a crash not bring back what a failed commit wrote. All of it may be in the log, only not
+    /// synced; it would be read by the next start. A commit that goes over it ends that: its
+    /// checksums continue those of the last good one.
     async fn void(&mut self, options: &SqliteConnectOptions) -> Result<(), StoreError> {
         let connection = self.ready(options).await?;
         let voided = async {

@@ -218,8 +218,8 @@ impl Fault {
     }
 }
 
-/// Whether a commit that failed so may have written everything. Otherwise what was written lacks its end, and is never read: the mark of
-/// a commit is in the last frame (walFrames in wal.c).
+/// Whether a commit that failed so may have written everything. Otherwise what was written lacks
+/// its end, and is never read: the mark of a commit is in the last frame (walFrames in wal.c).
 pub(super) fn may_be_written(error: &sqlx::Error) -> bool {
     code_of(error).is_none_or(|extended| {
         extended != code::IOERR_WRITE

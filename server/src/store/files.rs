@@ -27,8 +27,8 @@ const SUFFIXES: [&str; 4] = ["", WAL, "-shm", "-journal"];
 /// What else may be in a directory that is the daemon's own.
 const NEIGHBOURS: [&str; 3] = ["kprobed.lock", "spool", "lost+found"];
 
-/// Makes the directory and an empty database where there is none, and closes them to everybody but the daemon. Answers where the database
-/// is.
+/// Makes the directory and an empty database where there is none, and closes them to everybody but
+/// the daemon. Answers where the database is.
 ///
 /// # Errors
 /// [`StoreError::Directory`].

@@ -1,10 +1,11 @@
 //! Whether the database is whole, when the daemon starts.
 //!
-//! Owns telling damage from a disk that fails and from a later version: what cannot be read now is not damaged, and what a later version has
-//! written is not judged at all.
+//! Owns telling damage from a disk that fails and from a later version: what cannot be read now is
+//! not damaged, and what a later version has written is not judged at all.
 //!
-//! It asks for `PRAGMA quick_check`, which reads every page and looks whether they fit together. `integrity_check` compares the indices with
-//! their tables too, and takes a quarter longer (figures: [`super::hits`]); no index here decides what is in the kernel.
+//! It asks for `PRAGMA quick_check`, which reads every page and looks whether they fit together.
+//! `integrity_check` compares the indices with their tables too, and takes a quarter longer
+//! (figures: [`super::hits`]); no index here decides what is in the kernel.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -17,7 +18,8 @@ use super::{DatabaseError, Fault, MIGRATIONS, StoreError, files};
 /// Findings that are asked for. One is enough; more help whoever looks at the file.
 const CHECK: &str = "PRAGMA quick_check(5)";
 
-/// What SQLite finds when it cannot read a page (`checkTreePage` and `checkList` in btree.c), with the result code behind it or without.
+/// What SQLite finds when it cannot read a page (`checkTreePage` and `checkList` in btree.c), with
+/// the result code behind it or without.
 const UNREAD_WITH_CODE: &str = "unable to get the page. error code=";
 const UNREAD: &str = "failed to get page ";
 

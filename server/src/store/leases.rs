@@ -1,7 +1,7 @@
 //! How leases are counted.
 //!
-//! The lease itself is in the row of its probe, with its end by the wall clock. What is here makes that end exact within a boot; without it
-//! the wall clock counts alone.
+//! The lease itself is in the row of its probe, with its end by the wall clock. What is here makes
+//! that end exact within a boot; without it the wall clock counts alone.
 
 use std::collections::HashMap;
 use std::time::SystemTime;

@@ -1,7 +1,7 @@
 //! The database: what must outlive the daemon.
 //!
-//! Owns all SQL. Its methods are atomic steps of the domain (`settle a new probe and its request`), not statement runners. Never
-//! knows what the kernel has.
+//! Owns all SQL. Its methods are atomic steps of the domain (`settle a new probe and its request`),
+//! not statement runners. Never knows what the kernel has.
 
 mod attachments;
 mod backup;
@@ -65,8 +65,9 @@ pub struct Opened {
 }
 
 impl Store {
-    /// Opens or makes the database `kprobed.db` in `directory`, for the daemon alone, checks it, and brings it up to date; before that, a copy
-    /// of it is made. A damaged one is set aside, and the daemon begins with an empty one. `now` is in the names of these files.
+    /// Opens or makes the database `kprobed.db` in `directory`, for the daemon alone, checks it,
+    /// and brings it up to date; before that, a copy of it is made. A damaged one is set aside, and
+    /// the daemon begins with an empty one. `now` is in the names of these files.
     ///
     /// # Errors
     /// [`StoreError::Newer`] for a database of a later version; otherwise whatever keeps it from being opened.
@@ -80,8 +81,9 @@ impl Store {
         let aside = set_aside::set_aside(directory, &path, &damage, now)?;
         let path = files::prepare(directory)?;
         let store = Self::open_file(path.clone(), options(&path), now).await?;
-        // What else an operator has written down about probes has its place here: it is put into this database before the kernel is looked
-        // at. Until then, what the lost one knew is in the kernel only, where it stays: see `control::reconcile`.
+        // What else an operator has written down about probes has its place here: it is put into
+        // this database before the kernel is looked at. Until then, what the lost one knew is in
+        // the kernel only, where it stays: see `control::reconcile`.
         store.never_repeat_uids(now).await?;
         Ok(Opened { store, set_aside: Some(aside) })
     }
@@ -93,8 +95,9 @@ impl Store {
         now: SystemTime,
     ) -> Result<Self, StoreError> {
         let opening = |source| error::opening(&path, source);
-        // A connection of its own, which changes nothing and is closed when this goes on: the files may be renamed then, and one that is
-        // closed later would delete the log of another database.
+        // A connection of its own, which changes nothing and is closed when this goes on: the files
+        // may be renamed then, and one that is closed later would delete the log of another
+        // database.
         let mut connection = plain.connect().await.map_err(opening)?;
         let prepared = match integrity::check(&mut connection, &path).await {
             Ok(()) => backup::before_migration(&mut connection, &path, now).await,
@@ -112,7 +115,8 @@ impl Store {
         Ok(Self { database: Arc::new(Database::new(path, options, connection)) })
     }
 
-    /// Puts something right: now, or with the next change that can be stored. Nothing can be done about it when that fails.
+    /// Puts something right: now, or with the next change that can be stored. Nothing can be done
+    /// about it when that fails.
     pub async fn undo(&self, undo: Undo) {
         self.undo_all(vec![undo]).await;
     }

@@ -142,7 +142,8 @@ impl StoredProbe {
 }
 
 impl Store {
-    /// All probes, by name. Changes that are made all or not at all, and were interrupted by a crash, are not in what is answered.
+    /// All probes, by name. Changes that are made all or not at all, and were interrupted by a
+    /// crash, are not in what is answered.
     ///
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Corrupt`].

@@ -1,7 +1,8 @@
 //! A database that is damaged.
 //!
-//! Owns moving it out of the way: it is renamed, with what belongs to it, and never overwritten or deleted. That it is there is what an
-//! operator has to be shown, until it is removed or moved elsewhere.
+//! Owns moving it out of the way: it is renamed, with what belongs to it, and never overwritten or
+//! deleted. That it is there is what an operator has to be shown, until it is removed or moved
+//! elsewhere.
 
 use std::fs;
 use std::io;
@@ -56,8 +57,9 @@ pub fn set_aside_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 impl Store {
-    /// Has new probes and attached events get uids that those of a lost database did not have: the history of events knows them by it. A uid
-    /// for each second since 1970 is more than were ever given out.
+    /// Has new probes and attached events get uids that those of a lost database did not have: the
+    /// history of events knows them by it. A uid for each second since 1970 is more than were ever
+    /// given out.
     pub(super) async fn never_repeat_uids(&self, now: SystemTime) -> Result<(), StoreError> {
         let seconds = to_ns(now) / 1_000_000_000;
         let write = async |transaction: &mut SqliteConnection| {

@@ -6,8 +6,9 @@ use super::probes::{ProbeSpec, Record};
 use super::{StoreError, labels, meanings, metadata, requests, reversal};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
-/// What has to be put right. It is owed until it is done: every transaction begins with what is owed. A daemon that ends before finds a
-/// row that is not settled, and puts it right when it starts.
+/// What has to be put right. It is owed until it is done: every transaction begins with what is
+/// owed. A daemon that ends before finds a row that is not settled, and puts it right when it
+/// starts.
 #[derive(Clone, Debug)]
 pub enum Undo {
     /// A probe was not made after all, or its deletion is complete.
@@ -27,8 +28,8 @@ pub enum Undo {
         /// The id of the request.
         request: Option<String>,
     },
-    /// A crash came while a probe was changed, or deleted, with others: it is what it was. The requests about it were not carried out, as far as
-    /// anybody knows.
+    /// A crash came while a probe was changed, or deleted, with others: it is what it was. The
+    /// requests about it were not carried out, as far as anybody knows.
     Reversal {
         /// What it was.
         before: Box<Record>,

@@ -1,8 +1,10 @@
 //! Events as objects for programs, one a line.
 //!
-//! Owns the names in them, which are a promise. A value that could not be read is `null`, and its field is listed in `faults`; fields of
-//! which nothing tells whether their memory could be read are listed in `unproven`; bytes that are not UTF-8 are `{"hex": "…"}`. An integer
-//! beyond 2^53 is a text of its decimal digits: many readers of JSON take every number for a double, which would change it.
+//! Owns the names in them, which are a promise. A value that could not be read is `null`, and its
+//! field is listed in `faults`; fields of which nothing tells whether their memory could be read
+//! are listed in `unproven`; bytes that are not UTF-8 are `{"hex": "…"}`. An integer beyond 2^53 is
+//! a text of its decimal digits: many readers of JSON take every number for a double, which would
+//! change it.
 
 use super::Origin;
 use super::digits::{hex_digit, push_decimal, push_padded, push_signed};
@@ -119,8 +121,8 @@ impl JsonLines {
         buffer.extend_from_slice(b"]}\n");
     }
 
-    /// Appends the object of a gap, and the end of its line. `cpu` is `null` for any, `count` for an unknown number, `before` if nothing has
-    /// followed yet.
+    /// Appends the object of a gap, and the end of its line. `cpu` is `null` for any, `count` for
+    /// an unknown number, `before` if nothing has followed yet.
     pub fn push_loss(&mut self, buffer: &mut Vec<u8>, loss: &Loss) {
         buffer.extend_from_slice(br#"{"type":"loss","#);
         buffer.extend_from_slice(&self.host);
@@ -152,8 +154,8 @@ impl JsonLines {
         buffer.extend_from_slice(b"}\n");
     }
 
-    /// Appends the object of another run of the daemon, and the end of its line. With `may_miss`, events may be missing before it of which
-    /// nobody knows.
+    /// Appends the object of another run of the daemon, and the end of its line. With `may_miss`,
+    /// events may be missing before it of which nobody knows.
     pub fn push_epoch(&self, buffer: &mut Vec<u8>, cursor: &Cursor, may_miss: bool) {
         buffer.extend_from_slice(br#"{"type":"epoch","#);
         buffer.extend_from_slice(&self.host);
@@ -239,8 +241,9 @@ fn push_second(buffer: &mut Vec<u8>, second: u64) {
     buffer.push(b'.');
 }
 
-/// Year, month and day of a number of days since 1970. Years are counted from March here, so that the leap day is the last of its year, and
-/// in eras of 400 years, which all have the same number of days.
+/// Year, month and day of a number of days since 1970. Years are counted from March here, so that
+/// the leap day is the last of its year, and in eras of 400 years, which all have the same number
+/// of days.
 fn date(days: u64) -> (u64, u64, u64) {
     // From 0000-03-01.
     let days = days + 719_468;

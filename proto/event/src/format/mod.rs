@@ -1,7 +1,8 @@
 //! Events as bytes: lines for people, and objects for programs.
 //!
-//! Owns the layout of both. It is written for millions of events a second: everything goes straight into one buffer, by hand, with no
-//! formatting machinery and no allocation for each event. It never writes to a file, and knows no time zone.
+//! Owns the layout of both. It is written for millions of events a second: everything goes straight
+//! into one buffer, by hand, with no formatting machinery and no allocation for each event. It
+//! never writes to a file, and knows no time zone.
 
 mod digits;
 mod json;

@@ -78,8 +78,9 @@ impl TextLines {
         self.push_rest(buffer, row);
     }
 
-    /// Appends the line of an event of one of several hosts, whose names are filled up to this number of characters. Times are those of the
-    /// clock that all hosts are compared with, but for the trace clock.
+    /// Appends the line of an event of one of several hosts, whose names are filled up to this
+    /// number of characters. Times are those of the clock that all hosts are compared with, but for
+    /// the trace clock.
     pub fn push_merged(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>, origin: Origin<'_>, width: usize) {
         push_escaped(buffer, origin.host.as_bytes());
         let missing = width.saturating_sub(origin.host.chars().count());

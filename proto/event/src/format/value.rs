@@ -1,6 +1,7 @@
 //! Texts and values, as people read them.
 //!
-//! Owns nothing but speed: what it writes is what `Display` of [`Value`] and [`Escaped`] says, and tests hold it to that.
+//! Owns nothing but speed: what it writes is what `Display` of [`Value`] and [`Escaped`] says, and
+//! tests hold it to that.
 
 use std::io::Write as _;
 

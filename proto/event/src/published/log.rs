@@ -1,7 +1,8 @@
 //! From published messages back to the log of a host.
 //!
-//! Owns what makes the log exact again: a part counts when its end has come and all that it lists is there, and each place of the log counts
-//! once. What lies in no part that is whole is a [`Loss`].
+//! Owns what makes the log exact again: a part counts when its end has come and all that it lists
+//! is there, and each place of the log counts once. What lies in no part that is whole is a
+//! [`Loss`].
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -75,8 +76,9 @@ pub struct HostLog {
 }
 
 impl HostLog {
-    /// Takes a message. Answers what the part has that it ends: of events, those of probes that are wanted. A sign of life is to be given when
-    /// everything was, up to the message that it is after.
+    /// Takes a message. Answers what the part has that it ends: of events, those of probes that are
+    /// wanted. A sign of life is to be given when everything was, up to the message that it is
+    /// after.
     ///
     /// # Errors
     /// See [`LogError`]. The part is left out then.

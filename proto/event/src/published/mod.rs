@@ -1,14 +1,20 @@
 //! The log of a host as messages with subjects, such as a stream of NATS JetStream holds them.
 //!
-//! Owns the names ([`Subjects`], the headers) and the form of a payload ([`frames`], [`read_frames`]): messages of `StreamEvents`, each behind its
-//! length, with everything in it that a [`Decoder`](crate::Decoder) needs. The daemon writes it and clients read it. It knows no connection.
+//! Owns the names ([`Subjects`], the headers) and the form of a payload ([`frames`],
+//! [`read_frames`]): messages of `StreamEvents`, each behind its length, with everything in it that
+//! a [`Decoder`](crate::Decoder) needs. The daemon writes it and clients read it. It knows no
+//! connection.
 //!
-//! A part of the log is published as one message for each probe and some 256 KiB of its events, one for its gaps if there are any, and
-//! behind them, when all of those are stored, one that ends the part: it lists the ids of the others ([`PARTS`]) and has the account. A reader
-//! that takes only parts that are whole, and each place of the log once, sees every event exactly once, whatever was published again.
+//! A part of the log is published as one message for each probe and some 256 KiB of its events, one
+//! for its gaps if there are any, and behind them, when all of those are stored, one that ends the
+//! part: it lists the ids of the others ([`PARTS`]) and has the account. A reader that takes only
+//! parts that are whole, and each place of the log once, sees every event exactly once, whatever
+//! was published again.
 //!
-//! What is no event has subjects of its own. States of probes are in another stream, which keeps one message of each subject: whoever comes late finds
-//! all probes as they are. A sign of life is in none: it is for those who read at that moment, and a host that nothing happens to stores nothing.
+//! What is no event has subjects of its own. States of probes are in another stream, which keeps
+//! one message of each subject: whoever comes late finds all probes as they are. A sign of life is
+//! in none: it is for those who read at that moment, and a host that nothing happens to stores
+//! nothing.
 //!
 //! ```text
 //! PREFIX.HOST.GROUP.EVENT           events of a probe: its schema, and batches in the order of the log
@@ -186,7 +192,8 @@ impl Subjects {
 }
 
 impl Subjects {
-    /// A message as it was received, with its host. `value` is that of a header. Absent: something else has published it.
+    /// A message as it was received, with its host. `value` is that of a header. Absent: something
+    /// else has published it.
     pub fn received(
         &self,
         subject: &str,

@@ -1,9 +1,10 @@
 //! Aggregations: histograms, latencies and call stacks that the kernel counts itself.
 //!
-//! Owns what an aggregation is, what triggers it takes, and its life. Everything happens in a tracing instance of its own, which is made
-//! with the first aggregation and removed with the last one: triggers that use time stamps change the clock and the records of their
-//! instance, and the deletion of a probe empties the buffers of each instance that had it armed. Nothing of it is durable: the kernel's
-//! tables die with the instance.
+//! Owns what an aggregation is, what triggers it takes, and its life. Everything happens in a
+//! tracing instance of its own, which is made with the first aggregation and removed with the last
+//! one: triggers that use time stamps change the clock and the records of their instance, and the
+//! deletion of a probe empties the buffers of each instance that had it armed. Nothing of it is
+//! durable: the kernel's tables die with the instance.
 
 mod command;
 mod delta;

@@ -72,8 +72,8 @@ pub enum SumValue {
     Signed(i64),
 }
 
-/// Rows that mean the same are one: the kernel tells apart threads of the same name, addresses in the same function, and stacks that differ
-/// in how the probe was reached.
+/// Rows that mean the same are one: the kernel tells apart threads of the same name, addresses in
+/// the same function, and stacks that differ in how the probe was reached.
 pub(super) fn rows(plan: &TriggerPlan, tables: &[HistTable]) -> Vec<Row> {
     let mut merged = BTreeMap::<Vec<KeyValue>, (u64, Vec<u64>)>::new();
     for (table, planned) in tables.iter().zip(&plan.tables) {
@@ -98,7 +98,8 @@ pub(super) fn rows(plan: &TriggerPlan, tables: &[HistTable]) -> Vec<Row> {
     merged.into_iter().map(row).collect()
 }
 
-/// The keys of a row in the order in which they were asked for. `beyond` is the key that the table of what is beyond powers of two leaves out.
+/// The keys of a row in the order in which they were asked for. `beyond` is the key that the table
+/// of what is beyond powers of two leaves out.
 fn keys(plan: &TriggerPlan, row: &HistRow, beyond: Option<usize>) -> Vec<KeyValue> {
     let mut values = row.keys.iter();
     let mut printed: Vec<_> = vec![None; plan.meanings.len()];
@@ -149,7 +150,8 @@ impl Meaning {
     }
 }
 
-/// First and last number whose next power of two is that one. The kernel takes 0 for 1 (kernel/trace/trace_events_hist.c:hist_field_log2).
+/// First and last number whose next power of two is that one. The kernel takes 0 for 1
+/// (kernel/trace/trace_events_hist.c:hist_field_log2).
 fn log2(exponent: u8) -> (u64, u64) {
     let power = |exponent: u8| 1_u64.checked_shl(exponent.into()).unwrap_or(u64::MAX);
     match exponent.checked_sub(1) {
@@ -158,7 +160,8 @@ fn log2(exponent: u8) -> (u64, u64) {
     }
 }
 
-/// Functions through which a probe is reached (arch/x86/kernel/kprobes, kernel/kprobes.c, kernel/trace/rethook.c), measured on 6.1 and 6.12.
+/// Functions through which a probe is reached (arch/x86/kernel/kprobes, kernel/kprobes.c,
+/// kernel/trace/rethook.c), measured on 6.1 and 6.12.
 const PROBING: &[&str] = &[
     "aggr_pre_handler",
     "opt_pre_handler",
@@ -182,7 +185,8 @@ const PROBING: &[&str] = &[
     "arch_ftrace_ops_list_func",
 ];
 
-/// A stack without the frames of the probing itself. Trampolines have no symbol. A stack of nothing else stays as it is.
+/// A stack without the frames of the probing itself. Trampolines have no symbol. A stack of nothing
+/// else stays as it is.
 fn without_probing(frames: &[String]) -> Vec<String> {
     let probing = |frame: &&String| {
         let function = frame.split('+').next().unwrap_or_default();

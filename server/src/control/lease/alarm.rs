@@ -1,7 +1,8 @@
 //! Alarms that the kernel keeps: at a time since boot, and when the clock of the day is set.
 //!
-//! Owns two timer descriptors. Nothing wakes up while neither is set, and nothing is polled: the runtime's own timers count CLOCK_MONOTONIC,
-//! which stands still while the host sleeps. Never decides what is done then.
+//! Owns two timer descriptors. Nothing wakes up while neither is set, and nothing is polled: the
+//! runtime's own timers count CLOCK_MONOTONIC, which stands still while the host sleeps. Never
+//! decides what is done then.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, RawFd};
@@ -11,8 +12,8 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use tokio::io::unix::AsyncFd;
 
-/// When an alarm is set that is only to be cancelled: 9 * 10^9 seconds after 1970, near the end of what the kernel's clocks can count
-/// (`KTIME_MAX`, the year 2262).
+/// When an alarm is set that is only to be cancelled: 9 * 10^9 seconds after 1970, near the end of
+/// what the kernel's clocks can count (`KTIME_MAX`, the year 2262).
 const NEVER_S: i64 = 9_000_000_000;
 
 /// A timer descriptor as the runtime takes it.
@@ -45,7 +46,8 @@ async fn expired(timer: &AsyncFd<Timer>) -> io::Result<()> {
     }
 }
 
-/// Rings at a time since boot, counted by CLOCK_BOOTTIME: what is due while the host sleeps rings when it wakes up (fs/timerfd.c).
+/// Rings at a time since boot, counted by CLOCK_BOOTTIME: what is due while the host sleeps rings
+/// when it wakes up (fs/timerfd.c).
 #[derive(Debug)]
 pub(in crate::control) struct BootAlarm(AsyncFd<Timer>);
 
@@ -83,8 +85,9 @@ impl BootAlarm {
     }
 }
 
-/// Tells that the wall clock was set, by whatever program: not when it is only made to run faster or slower (`TFD_TIMER_CANCEL_ON_SET`,
-/// fs/timerfd.c: `timerfd_clock_was_set`, since 3.0). The end of a sleep of the host tells it as well.
+/// Tells that the wall clock was set, by whatever program: not when it is only made to run faster
+/// or slower (`TFD_TIMER_CANCEL_ON_SET`, fs/timerfd.c: `timerfd_clock_was_set`, since 3.0). The end
+/// of a sleep of the host tells it as well.
 #[derive(Debug)]
 pub(in crate::control) struct ClockAlarm(AsyncFd<Timer>);
 

@@ -1,9 +1,10 @@
 //! When a lease ends.
 //!
-//! Owns the arithmetic between the clocks. Within a boot a lease is counted by CLOCK_BOOTTIME, which goes on while the host sleeps and which no
-//! program can set. Over a reboot only the wall clock goes on; it is believed once, at the first start after that, unless it
-//! shows a time before the lease was given: then nothing has set it yet (a host without a battery begins in 1970). Until it is set, a lease
-//! lasts as long as it was given for, from the boot.
+//! Owns the arithmetic between the clocks. Within a boot a lease is counted by CLOCK_BOOTTIME,
+//! which goes on while the host sleeps and which no program can set. Over a reboot only the wall
+//! clock goes on; it is believed once, at the first start after that, unless it shows a time before
+//! the lease was given: then nothing has set it yet (a host without a battery begins in 1970).
+//! Until it is set, a lease lasts as long as it was given for, from the boot.
 
 use std::time::{Duration, SystemTime};
 

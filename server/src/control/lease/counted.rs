@@ -1,6 +1,7 @@
 //! Which leases there are, and when each of them ends.
 //!
-//! Owns the list, and what of it is to be written down. Plain bookkeeping: reads no clock, and knows neither the kernel nor the database.
+//! Owns the list, and what of it is to be written down. Plain bookkeeping: reads no clock, and
+//! knows neither the kernel nor the database.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -46,7 +47,8 @@ impl Counting {
         Self { keep, written, counted: HashMap::new(), stuck: HashMap::new() }
     }
 
-    /// Takes note of the lease of a row at the start. `is_left`: the kernel has its event, so that it has not ended yet in any case.
+    /// Takes note of the lease of a row at the start. `is_left`: the kernel has its event, so that
+    /// it has not ended yet in any case.
     pub(super) fn read(
         &mut self,
         uid: ProbeUid,

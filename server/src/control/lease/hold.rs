@@ -1,7 +1,8 @@
 //! Holds: probes that are there for as long as a client is connected.
 //!
-//! Owns which holds there are, and which have ended: one ends when the stream that has it is dropped, for whatever reason. Holds are in memory
-//! only: what one held before a crash goes with the next start. Never touches a probe; the control thread is woken up for that.
+//! Owns which holds there are, and which have ended: one ends when the stream that has it is
+//! dropped, for whatever reason. Holds are in memory only: what one held before a crash goes with
+//! the next start. Never touches a probe; the control thread is woken up for that.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Holds of one connection. Streams cost more than what is kept here of them, and HTTP/2 bounds those; this keeps the list short.
+/// Holds of one connection. Streams cost more than what is kept here of them, and HTTP/2 bounds
+/// those; this keeps the list short.
 const PER_CONNECTION: usize = 64;
 
 /// Bytes of chance in a key: nobody finds one that has not been given to him.

@@ -1,9 +1,11 @@
 //! Leases: how long a probe is to be there.
 //!
-//! Owns when a lease ends and what happens then. The probe is taken out of the kernel, whatever the disk says: what a client asked to
-//! be temporary must not go on costing the host because a disk is full, and nothing needs to be written for it, since the end of the lease is in
-//! the database from the beginning. It stays listed for some time so that whoever misses it sees why; then its row goes. A probe that
-//! is held by a connection is deleted. Nothing wakes up without leases: see [`alarm`]. How the clocks are counted is in [`clock`].
+//! Owns when a lease ends and what happens then. The probe is taken out of the kernel, whatever the
+//! disk says: what a client asked to be temporary must not go on costing the host because a disk is
+//! full, and nothing needs to be written for it, since the end of the lease is in the database from
+//! the beginning. It stays listed for some time so that whoever misses it sees why; then its row
+//! goes. A probe that is held by a connection is deleted. Nothing wakes up without leases: see
+//! [`alarm`]. How the clocks are counted is in [`clock`].
 
 mod alarm;
 mod clock;
@@ -28,7 +30,8 @@ use crate::store::{Record, Undo};
 use kprobed_host::tracefs::Presence;
 use kprobed_lang::model::{Lease, LeaseTerm, MetadataChange};
 
-/// Probes that are taken out between two commands of clients: as with deletions, a busy instance is left once for all of them.
+/// Probes that are taken out between two commands of clients: as with deletions, a busy instance is
+/// left once for all of them.
 const AT_ONCE: usize = 256;
 
 /// After so long it is tried again to take a probe out that another program uses.
@@ -246,7 +249,8 @@ impl Controller {
         self.parts.store.undo_all(gone).await;
     }
 
-    /// Takes probes out of the kernel after their time, with what is counted on them. What they have recorded is read before.
+    /// Takes probes out of the kernel after their time, with what is counted on them. What they
+    /// have recorded is read before.
     async fn take_out_of_use(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, ControlError>> {
         if probes.is_empty() {
             return Vec::new();
@@ -290,7 +294,8 @@ impl Controller {
         }
     }
 
-    /// How an expired probe is changed: a lease that begins now brings it back. What is only in the row can be changed as always.
+    /// How an expired probe is changed: a lease that begins now brings it back. What is only in the
+    /// row can be changed as always.
     pub(super) fn judge_expired(
         &self,
         probe: &Probe,

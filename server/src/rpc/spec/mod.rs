@@ -1,8 +1,9 @@
 //! Definitions as a request gives them: as text, or as fields.
 //!
-//! Owns the way from fields to the text that they stand for, so that both are judged in the same way, and the way back from a place in
-//! that text to the field. Never decides what a good definition is: that is for the parser. What it refuses by itself is a message that
-//! says nothing, and a value that would not be itself any more within a line.
+//! Owns the way from fields to the text that they stand for, so that both are judged in the same
+//! way, and the way back from a place in that text to the field. Never decides what a good
+//! definition is: that is for the parser. What it refuses by itself is a message that says nothing,
+//! and a value that would not be itself any more within a line.
 
 mod fields;
 mod read;
@@ -81,7 +82,8 @@ impl Given {
         }
     }
 
-    /// The line that fields stand for. If the parser takes it, it means what the fields say; if not, it is for others to report why.
+    /// The line that fields stand for. If the parser takes it, it means what the fields say; if
+    /// not, it is for others to report why.
     fn written(spec: &v1::ProbeSpec, checker: &Checker) -> Result<Self, Unwritable> {
         let definition = read::read(spec)?;
         let text = DefinitionText::new(definition.render_as_named());
@@ -118,8 +120,8 @@ impl Given {
         if self.fields.is_some() { ROOT } else { "definition" }
     }
 
-    /// The path of the field that stands at `span` in `text`, which is this one or what the kernel made of it. Empty where the client sent
-    /// text.
+    /// The path of the field that stands at `span` in `text`, which is this one or what the kernel
+    /// made of it. Empty where the client sent text.
     pub(super) fn field_at(&self, text: &str, span: Span) -> String {
         match &self.fields {
             None => String::new(),

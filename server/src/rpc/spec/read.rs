@@ -14,8 +14,8 @@ use kprobed_lang::definition::{
 /// Nodes that have no place in a text yet.
 const NOWHERE: Span = Span { start: 0, end: 0 };
 
-/// Dereferences in each other, beyond what any kernel takes: the longest expression that one takes has 255 bytes, and each dereference
-/// needs four.
+/// Dereferences in each other, beyond what any kernel takes: the longest expression that one takes
+/// has 255 bytes, and each dereference needs four.
 const DEPTH_MAX: usize = 64;
 
 type Read<T> = Result<T, Unwritable>;
@@ -65,8 +65,8 @@ pub(super) fn read(spec: &v1::ProbeSpec) -> Read<ProbeDefinition> {
     })
 }
 
-/// Refuses what would end a word of the line, or the part of the word that the text is: the kernel's blanks and comments, and `breaks`.
-/// The parser judges the rest.
+/// Refuses what would end a word of the line, or the part of the word that the text is: the
+/// kernel's blanks and comments, and `breaks`. The parser judges the rest.
 fn within_a_word(text: &str, breaks: &[char], field: &str) -> Read<()> {
     let bad = |c: char| c == ' ' || c == '#' || c.is_ascii_control() || breaks.contains(&c);
     match text.chars().find(|c| bad(*c)) {

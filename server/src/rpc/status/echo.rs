@@ -1,8 +1,9 @@
 //! Limits on what a status repeats of its request.
 //!
-//! A status travels in the trailers of a call, and gRPC clients accept few bytes there: a stock client that gets more reports
-//! `metadata size exceeds limit` and nothing else. Owns cutting texts around the place that matters, with the number of bytes that
-//! were left out, and moving carets with them. Never leaves out the code, the reason, or the first finding.
+//! A status travels in the trailers of a call, and gRPC clients accept few bytes there: a stock
+//! client that gets more reports `metadata size exceeds limit` and nothing else. Owns cutting texts
+//! around the place that matters, with the number of bytes that were left out, and moving carets
+//! with them. Never leaves out the code, the reason, or the first finding.
 
 use kprobed_proto::v1;
 use prost::Message as _;
@@ -165,7 +166,8 @@ struct Excerpt {
 }
 
 impl Excerpt {
-    /// At most some `limit` bytes of a text, apart from the marks, with as much of the span as fits and what is around it.
+    /// At most some `limit` bytes of a text, apart from the marks, with as much of the span as fits
+    /// and what is around it.
     fn around(text: &str, span: std::ops::Range<usize>, limit: usize) -> Self {
         if text.len() <= limit {
             return Self { text: text.to_owned(), from: 0, to: text.len(), mark: 0 };

@@ -1,27 +1,33 @@
 //! Hits over time.
 //!
-//! Owns the memory of how often probes were hit: samples for hours, counts by the minute for weeks, counts by the hour for a year. Never
-//! reads a clock, and knows nothing of the kernel: times and counters are given to it.
+//! Owns the memory of how often probes were hit: samples for hours, counts by the minute for weeks,
+//! counts by the hour for a year. Never reads a clock, and knows nothing of the kernel: times and
+//! counters are given to it.
 //!
-//! A *series* is one probe in one boot. Its samples are the counters of the kernel that had changed, and what happened since the sample
-//! before: a counter that goes back was begun anew, at zero. What happened is cut by time ([`spread`]) into minutes and hours, so that sums
-//! stay exact and rates are right wherever an interval begins. "Not hit" takes no room: it is what is left of the time that was watched,
-//! which is kept once for all probes ([`watch`]), and cut to the life of the series. So a rate is one of the seconds that were watched.
+//! A *series* is one probe in one boot. Its samples are the counters of the kernel that had
+//! changed, and what happened since the sample before: a counter that goes back was begun anew, at
+//! zero. What happened is cut by time ([`spread`]) into minutes and hours, so that sums stay exact
+//! and rates are right wherever an interval begins. "Not hit" takes no room: it is what is left of
+//! the time that was watched, which is kept once for all probes ([`watch`]), and cut to the life of
+//! the series. So a rate is one of the seconds that were watched.
 //!
-//! All times are whole seconds since 1970. The control thread takes its samples at whole multiples of its interval, so that with one of a
-//! minute no sample is cut in two.
+//! All times are whole seconds since 1970. The control thread takes its samples at whole multiples
+//! of its interval, so that with one of a minute no sample is cut in two.
 //!
 //! How it is stored, and why:
 //!
 //! - A sample is one row with all counters, LEB128-packed ([`packed`]): one insert for a thousand probes.
-//! - Minutes are a row for each hour and series, hours a row for each day and series: a mask of the slots in which something happened, and
-//!   their counts. A row of the table for each minute would take 14 bytes besides its count of one or two.
-//! - Keys begin with the time. So rolling up appends, pages are full, and what goes is a range; a probe's row of an hour is one look-up.
-//!   With the series first, every roll-up would write a page for each probe.
+//! - Minutes are a row for each hour and series, hours a row for each day and series: a mask of the
+//!   slots in which something happened, and their counts. A row of the table for each minute would
+//!   take 14 bytes besides its count of one or two.
+//! - Keys begin with the time. So rolling up appends, pages are full, and what goes is a range; a
+//!   probe's row of an hour is one look-up. With the series first, every roll-up would write a page
+//!   for each probe.
 //!
-//! How large and how long, with the defaults and a sample a minute (`simulation.rs`, through these methods, built as tests are (`opt-level = 1`),
-//! on a machine with other work to do, without waiting for the disk). A quarter of the probes is hit thousands of times a minute, a quarter some
-//! times, the rest now and then:
+//! How large and how long, with the defaults and a sample a minute (`simulation.rs`, through these
+//! methods, built as tests are (`opt-level = 1`), on a machine with other work to do, without
+//! waiting for the disk). A quarter of the probes is hit thousands of times a minute, a quarter
+//! some times, the rest now and then:
 //!
 //! | | 1000 probes, 365 days | 100 probes, 365 days |
 //! |---|---|---|

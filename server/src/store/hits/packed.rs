@@ -1,6 +1,7 @@
 //! Counts as bytes: what is in the blobs of the tables.
 //!
-//! Numbers are LEB128: seven bits in a byte, the lowest first, the top bit set on all but the last. Knows nothing of times.
+//! Numbers are LEB128: seven bits in a byte, the lowest first, the top bit set on all but the last.
+//! Knows nothing of times.
 
 use crate::store::StoreError;
 use kprobed_lang::model::Hits;

@@ -1,7 +1,7 @@
 //! Hits over time, by intervals of any length.
 //!
-//! Owns reading the three tables as one: each time is in one of them only, so that what is read is added up. The resolution is that of the
-//! coarsest table that has something in the range.
+//! Owns reading the three tables as one: each time is in one of them only, so that what is read is
+//! added up. The resolution is that of the coarsest table that has something in the range.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -95,7 +95,8 @@ struct Found {
 }
 
 impl Found {
-    /// Adds to an interval. All that a series has happened in its intervals: only a clock that was set can make it seem otherwise.
+    /// Adds to an interval. All that a series has happened in its intervals: only a clock that was
+    /// set can make it seem otherwise.
     fn add(&mut self, interval: i64, hits: Hits) {
         let nearest = interval.clamp(self.intervals.start, self.intervals.end - 1) - self.intervals.start;
         if let Some(sum) = usize::try_from(nearest).ok().and_then(|index| self.hits.get_mut(index)) {

@@ -1,8 +1,9 @@
 //! From the counters of the kernel to samples.
 //!
-//! Owns what is known of the counters between two samples, [`Counters`]: it lives in memory, is begun from the database, and moves on only
-//! when a sample is stored. So a sample that could not be stored is part of the next one, and one that the disk may have kept all the same
-//! is replaced by it, for that has its number.
+//! Owns what is known of the counters between two samples, [`Counters`]: it lives in memory, is
+//! begun from the database, and moves on only when a sample is stored. So a sample that could not
+//! be stored is part of the next one, and one that the disk may have kept all the same is replaced
+//! by it, for that has its number.
 
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
@@ -195,7 +196,8 @@ fn happened(before: Hits, now: Hits) -> Hits {
 }
 
 impl Store {
-    /// What is known of the counters of this boot. Those of the probes for which `is_counting` is false were begun anew, at zero.
+    /// What is known of the counters of this boot. Those of the probes for which `is_counting` is
+    /// false were begun anew, at zero.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -322,8 +324,8 @@ async fn next(connection: &mut SqliteConnection, greatest: &'static str) -> Resu
     Ok(greatest.unwrap_or(0).saturating_add(1))
 }
 
-/// The series of a boot with their counters: those of the last sample that has them, for samples that are kept, or those that were kept of
-/// the others.
+/// The series of a boot with their counters: those of the last sample that has them, for samples
+/// that are kept, or those that were kept of the others.
 async fn read_series(
     connection: &mut SqliteConnection,
     boot: i64,

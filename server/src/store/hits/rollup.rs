@@ -1,8 +1,9 @@
 //! From samples to minutes, from minutes to hours, and out.
 //!
-//! Owns how old each of them gets. What leaves a table enters the next one in the same transaction, added to what is there: a step that a
-//! crash interrupts has not happened, and a step that is repeated finds nothing to do. A step is about so many rows at most that it takes
-//! some milliseconds, whatever has piled up; its caller says how many steps it has time for.
+//! Owns how old each of them gets. What leaves a table enters the next one in the same transaction,
+//! added to what is there: a step that a crash interrupts has not happened, and a step that is
+//! repeated finds nothing to do. A step is about so many rows at most that it takes some
+//! milliseconds, whatever has piled up; its caller says how many steps it has time for.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
@@ -67,8 +68,9 @@ const HOUR_TABLE: Table = Table {
 };
 
 impl Store {
-    /// Does the next step of what is due, and answers whether there was one. Samples go by the hour and minutes by the day, so that a block
-    /// is written once: each gets up to a sixth older than it is to be, minutes a day at most.
+    /// Does the next step of what is due, and answers whether there was one. Samples go by the hour
+    /// and minutes by the day, so that a block is written once: each gets up to a sixth older than
+    /// it is to be, minutes a day at most.
     ///
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Corrupt`]. Then nothing has changed.
@@ -103,8 +105,8 @@ impl Store {
         Ok(false)
     }
 
-    /// Forgets probes and boots of which no counts are left, as far as a step goes. To be called now and then: that they are there costs
-    /// little.
+    /// Forgets probes and boots of which no counts are left, as far as a step goes. To be called
+    /// now and then: that they are there costs little.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -1,8 +1,9 @@
 //! A year of the real store: how large it gets, and how long it takes.
 //!
-//! `cargo test -p kprobed --lib a_year_of_a_thousand_probes -- --ignored --nocapture` prints the figures of [`super`]. With
-//! `KPROBED_SIMULATION=DIRECTORY` it goes on there where it was, for `KPROBED_SIMULATION_DAYS`; with `KPROBED_SIMULATION_PROBES=N` there are N probes,
-//! and with `KPROBED_SIMULATION_LOAD=full` all of them are busy.
+//! `cargo test -p kprobed --lib a_year_of_a_thousand_probes -- --ignored --nocapture` prints the
+//! figures of [`super`]. With `KPROBED_SIMULATION=DIRECTORY` it goes on there where it was, for
+//! `KPROBED_SIMULATION_DAYS`; with `KPROBED_SIMULATION_PROBES=N` there are N probes, and with
+//! `KPROBED_SIMULATION_LOAD=full` all of them are busy.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -23,8 +24,8 @@ const KEEP: HitRetention = HitRetention {
 /// How often probes are hit.
 #[derive(Clone, Copy, Debug)]
 enum Load {
-    /// A quarter thousands of times a minute, a quarter some times in most minutes, a quarter now and then in one of twenty, and a quarter about
-    /// once a day.
+    /// A quarter thousands of times a minute, a quarter some times in most minutes, a quarter now
+    /// and then in one of twenty, and a quarter about once a day.
     Mixed,
     /// All of them thousands of times in every minute.
     Full,
@@ -81,7 +82,8 @@ impl Simulation {
         Self { directory: directory.to_owned(), probes, load, store }
     }
 
-    /// Goes on for some days, a sample a minute, as the control thread does it. Answers when it is then, and all that was hit in these days.
+    /// Goes on for some days, a sample a minute, as the control thread does it. Answers when it is
+    /// then, and all that was hit in these days.
     async fn run(&self, days: i64, times: &mut Times) -> (i64, u64) {
         let mut counters = self.store.counters("boot", "6.12.0-simulated", |_| true).await.unwrap();
         let mut now = counters.watched_until().map_or(BEGIN, second);

@@ -1,14 +1,17 @@
 //! What happened between two samples, cut into intervals.
 //!
-//! Owns the one rule for it, which rolling up and reading share: hits are spread evenly over the time between the two samples, and rounded so
-//! that nothing is lost and nothing is added. All times are whole seconds since 1970.
+//! Owns the one rule for it, which rolling up and reading share: hits are spread evenly over the
+//! time between the two samples, and rounded so that nothing is lost and nothing is added. All
+//! times are whole seconds since 1970.
 
 use std::ops::Range;
 
 use kprobed_lang::model::Hits;
 
-/// Hands out what happened after second `since` began and before second `time` did, by intervals of `width` seconds that are numbered from
-/// 1970. Intervals outside of `wanted` get nothing, and so do those in which nothing happened. A time without a length belongs to the
+/// Hands out what happened after second `since` began and before second `time` did, by intervals of
+/// `width` seconds that are numbered from
+/// 1970. Intervals outside of `wanted` get nothing, and so do those in which nothing happened. A
+///       time without a length belongs to the
 /// interval that it lies in.
 pub(super) fn spread(
     happened: Hits,

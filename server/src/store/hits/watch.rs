@@ -1,7 +1,7 @@
 //! When the counters of the kernel were watched.
 //!
-//! Owns the difference between "not hit" and "not known". Times are whole seconds since 1970; a time from `start` to `end` has `end - start`
-//! seconds.
+//! Owns the difference between "not hit" and "not known". Times are whole seconds since 1970; a
+//! time from `start` to `end` has `end - start` seconds.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -51,8 +51,8 @@ fn joined(mut spans: Vec<Range<i64>>) -> Vec<Range<i64>> {
     joined
 }
 
-/// Adds the seconds of these times to intervals of `width` seconds, the first of which has the number `first` since 1970. Seconds of other
-/// intervals are left out.
+/// Adds the seconds of these times to intervals of `width` seconds, the first of which has the
+/// number `first` since 1970. Seconds of other intervals are left out.
 pub(super) fn cover(spans: &[Range<i64>], width: i64, first: i64, covered: &mut [i64]) {
     for span in spans {
         let from = span.start.div_euclid(width).max(first);

@@ -1,6 +1,7 @@
 //! Every step of the store, on a disk that fails at its n-th call, for every n.
 //!
-//! What was acknowledged is there after the daemon was killed and after a power cut; what was refused is not; the next change works.
+//! What was acknowledged is there after the daemon was killed and after a power cut; what was
+//! refused is not; the next change works.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

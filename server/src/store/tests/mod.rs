@@ -158,7 +158,8 @@ async fn an_adopted_event_is_settled_from_the_beginning() {
     let other = key("other", "adopt kprobes/a");
     assert!(store.begin(&[(intent, Some(other.clone())).into()]).await.is_err());
     assert_eq!((store.probes().await.unwrap().len(), store.carried_out(&other).await.unwrap()), (1, None));
-    // It was not adopted after all: known by its uid, or by its name where the disk has not said whether it has the row.
+    // It was not adopted after all: known by its uid, or by its name where the disk has not said
+    // whether it has the row.
     store.undo_all(vec![Undo::Adoption("kprobes/a".parse().unwrap(), Some("r".to_owned()))]).await;
     assert!(store.probes().await.unwrap().is_empty());
     assert_eq!(store.carried_out(&request).await.unwrap(), None);

@@ -1,6 +1,7 @@
 //! SQLite on disks in memory: the file system (`sqlite3_vfs`) through which it reaches a [`Disk`].
 //!
-//! Names are `/NUMBER/FILE`. As on Linux, the name of a file that SQLite makes for itself reaches the disk with its first sync.
+//! Names are `/NUMBER/FILE`. As on Linux, the name of a file that SQLite makes for itself reaches
+//! the disk with its first sync.
 #![expect(unsafe_code, reason = "SQLite is written in C, and is to run as it is")]
 
 use std::collections::HashMap;
@@ -128,7 +129,8 @@ fn register() {
     assert_eq!(registered, sqlite::SQLITE_OK);
 }
 
-/// SQLite sleeps for up to ten seconds in all when a lock is refused that nobody holds for long. Nobody is there to wait for.
+/// SQLite sleeps for up to ten seconds in all when a lock is refused that nobody holds for long.
+/// Nobody is there to wait for.
 unsafe extern "C" fn sleep(_: *mut sqlite3_vfs, microseconds: c_int) -> c_int {
     microseconds
 }

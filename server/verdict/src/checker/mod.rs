@@ -1,7 +1,7 @@
 //! From the text of a definition to a verdict, without a write to the kernel.
 //!
-//! Owns the order in which parser, types and rules are asked, and the line that a definition becomes. Never changes anything, and keeps no
-//! names: [`NamesInUse`] answers for those.
+//! Owns the order in which parser, types and rules are asked, and the line that a definition
+//! becomes. Never changes anything, and keeps no names: [`NamesInUse`] answers for those.
 
 mod change;
 mod error;
@@ -295,8 +295,8 @@ impl Checker {
         KernelLine { text, canonical, group, event }
     }
 
-    /// The line for the kernel with the name as it is written; otherwise with the one that the kernel would choose, or the first that begins
-    /// with it and is neither taken nor claimed.
+    /// The line for the kernel with the name as it is written; otherwise with the one that the
+    /// kernel would choose, or the first that begins with it and is neither taken nor claimed.
     pub fn new_line(&self, definition: &ProbeDefinition, claimed: &HashSet<ProbeName>) -> KernelLine {
         let event = match (&definition.event, &self.names) {
             (Some(event), _) => event.text.clone(),

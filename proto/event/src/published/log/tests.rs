@@ -119,8 +119,8 @@ fn a_payload_that_is_none_says_which() {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
-    /// A daemon that goes on from the last end in the stream after each failure, whatever is left over of what it had begun, and a server that
-    /// drops ids that it knows.
+    /// A daemon that goes on from the last end in the stream after each failure, whatever is left
+    /// over of what it had begun, and a server that drops ids that it knows.
     #[test]
     fn every_event_is_seen_once(rounds in proptest::collection::vec((1..6_u64, 1..4_u64, 0..5_usize, any::<bool>()), 1..30)) {
         let mut stream: Vec<Received> = Vec::new();
