@@ -176,13 +176,17 @@ class Column:
                 raise fail(f"offsets that do not lie in order within {len(column.data)} bytes of data")
             self._data = column.data
         else:
-            if len(column.values) != count * field.width:
+            values = column.values
+            if rows > 1 and len(values) == field.values_per_row * field.width:
+                # The values of one row, which all rows have.
+                values *= rows
+            if len(values) != count * field.width:
                 raise fail(f"{len(column.values)} bytes of values")
             if column.offsets or column.data:
                 extra = len(column.offsets) + len(column.data)
                 raise fail(f"{extra} bytes of texts and their offsets, and the field has numbers")
             letters = _SIGNED if field.kind is FieldKind.SIGNED else _UNSIGNED
-            self._numbers = numbers(column.values, letters[field.width])
+            self._numbers = numbers(values, letters[field.width])
             self._data = b""
 
     def __len__(self) -> int:
