@@ -286,6 +286,7 @@ mod tests {
             for line in body.lines().skip(2).map(str::trim) {
                 if line.starts_with("//") {
                     comment.push_str(line);
+                    comment.push(' ');
                 } else {
                     fields += 1;
                     assert!(!comment.is_empty(), "`{line}` of {message} is not documented");
