@@ -170,7 +170,7 @@ impl Error {
     }
 
     /// Whether the same request may succeed later.
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Disconnected(_) | Self::Timeout(_) | Self::Connect { .. } | Self::CertificateRefused(_) => {
                 true

@@ -24,7 +24,7 @@ impl Tasks {
     }
 
     /// The same on another runtime.
-    pub fn spawn_on(
+    pub(crate) fn spawn_on(
         &self,
         runtime: &Handle,
         name: &'static str,

@@ -31,12 +31,12 @@ impl HostSize {
     }
 
     /// The largest `tracing.buffer_kib`.
-    pub const fn most_buffer_kib(self) -> u64 {
+    pub(crate) const fn most_buffer_kib(self) -> u64 {
         self.memory_kib / START_SHARE / self.cpus
     }
 
     /// Largest size that the buffer of one CPU may grow to, in KiB.
-    pub const fn most_grown_kib(self) -> u64 {
+    pub(crate) const fn most_grown_kib(self) -> u64 {
         self.memory_kib / GROWTH_SHARE / self.cpus
     }
 }

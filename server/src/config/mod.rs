@@ -150,7 +150,7 @@ impl Default for Listen {
 
 impl Listen {
     /// How long a connection may be without a call.
-    pub fn idle_timeout(&self) -> Duration {
+    pub(crate) fn idle_timeout(&self) -> Duration {
         Duration::from_secs(self.idle_timeout_s)
     }
 }
@@ -198,12 +198,12 @@ impl Default for State {
 
 impl State {
     /// Time between two samples.
-    pub fn sample_interval(&self) -> Duration {
+    pub(crate) fn sample_interval(&self) -> Duration {
         Duration::from_secs(self.sample_interval_s)
     }
 
     /// How long hits are kept.
-    pub fn hit_retention(&self) -> HitRetention {
+    pub(crate) fn hit_retention(&self) -> HitRetention {
         HitRetention {
             samples: Duration::from_hours(self.sample_retention_hours),
             minutes: Duration::from_hours(24 * self.minute_retention_days),
@@ -249,7 +249,7 @@ impl Default for Leases {
 
 impl Leases {
     /// How long a probe stays listed after its lease has ended.
-    pub fn keep_listed(&self) -> Duration {
+    pub(crate) fn keep_listed(&self) -> Duration {
         Duration::from_secs(self.keep_listed_s)
     }
 }

@@ -76,7 +76,7 @@ impl Registry {
     }
 
     /// The probe of that incarnation.
-    pub fn by_uid(&self, uid: ProbeUid) -> Option<Arc<Probe>> {
+    pub(crate) fn by_uid(&self, uid: ProbeUid) -> Option<Arc<Probe>> {
         self.probes().by_uid(uid).cloned()
     }
 

@@ -177,7 +177,7 @@ impl StateLog {
     }
 
     /// The changes of states of a probe that are not stored yet, oldest first.
-    pub fn unsaved_of(&self, uid: ProbeUid) -> Vec<StateRecord> {
+    pub(crate) fn unsaved_of(&self, uid: ProbeUid) -> Vec<StateRecord> {
         self.notes().unsaved.iter().filter(|change| change.uid == uid).cloned().collect()
     }
 }

@@ -26,7 +26,7 @@ pub enum Example {
 use Example::{Line, Words};
 
 /// All rules.
-pub const STRICTER: &[Stricter] = &[
+pub(crate) const STRICTER: &[Stricter] = &[
     rule("IGNORED_TEXT", Line("pjunk:g/e vfs_read"), "ignores the text that it does not expect"),
     rule("OFFSET_TRUNCATED", Line("p:g/e vfs_read +0x100000000(%di):u8"), "cuts the offset to 32 bits"),
     rule(

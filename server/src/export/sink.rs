@@ -23,7 +23,7 @@ impl SinkError {
 
     /// Sets the shortest wait that the receiver asked for.
     #[must_use]
-    pub fn not_before(self, wait: Option<Duration>) -> Self {
+    pub(crate) fn not_before(self, wait: Option<Duration>) -> Self {
         Self { wait, ..self }
     }
 

@@ -60,7 +60,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`], also when it is attached.
-    pub async fn begin_attach(
+    pub(crate) async fn begin_attach(
         &self,
         name: &ProbeName,
         filter: &str,
@@ -91,7 +91,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub async fn settle_attach(
+    pub(crate) async fn settle_attach(
         &self,
         uid: ProbeUid,
         filter: &str,
@@ -110,7 +110,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub async fn begin_detach(&self, uid: ProbeUid, filter: &str) -> Result<(), StoreError> {
+    pub(crate) async fn begin_detach(&self, uid: ProbeUid, filter: &str) -> Result<(), StoreError> {
         let undo = Undo::Detachment(uid, filter.to_owned());
         let write = async |transaction: &mut SqliteConnection| {
             sqlx::query("UPDATE attachment SET phase = 'removing' WHERE id = ?")

@@ -10,7 +10,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`]; [`StoreError::Corrupt`] for a row that is no place.
-    pub async fn exporter_place(&self, name: &str) -> Result<Option<Cursor>, StoreError> {
+    pub(crate) async fn exporter_place(&self, name: &str) -> Result<Option<Cursor>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
             let query = sqlx::query("SELECT boot_id, epoch, sequence FROM exporter WHERE name = ?");
             let Some(row) = query.bind(name).fetch_optional(connection).await? else { return Ok(None) };
@@ -30,7 +30,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.
-    pub async fn set_exporter_place(&self, name: &str, place: Cursor) -> Result<(), StoreError> {
+    pub(crate) async fn set_exporter_place(&self, name: &str, place: Cursor) -> Result<(), StoreError> {
         let write = async |transaction: &mut SqliteConnection| {
             sqlx::query(
                 "INSERT INTO exporter (name, boot_id, epoch, sequence) VALUES (?, ?, ?, ?) ON CONFLICT (name) \

@@ -38,7 +38,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub async fn lease_clocks(&self) -> Result<HashMap<ProbeUid, LeaseClock>, StoreError> {
+    pub(crate) async fn lease_clocks(&self) -> Result<HashMap<ProbeUid, LeaseClock>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
             let query = sqlx::query(
                 "SELECT probe_uid, boot_id, end_boot_ns, ended_ns FROM lease_clock \
@@ -62,7 +62,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.
-    pub async fn count_leases(&self, leases: &[CountedLease]) -> Result<(), StoreError> {
+    pub(crate) async fn count_leases(&self, leases: &[CountedLease]) -> Result<(), StoreError> {
         let write = async |transaction: &mut SqliteConnection| {
             for CountedLease { uid, clock, expire_time } in leases {
                 sqlx::query(

@@ -45,7 +45,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`], also when there is no such probe. Then nothing is written.
-    pub async fn set_meanings(&self, meanings: &[(ProbeUid, String)]) -> Result<(), StoreError> {
+    pub(crate) async fn set_meanings(&self, meanings: &[(ProbeUid, String)]) -> Result<(), StoreError> {
         let write = async |transaction: &mut SqliteConnection| {
             for (uid, meaning) in meanings {
                 write(transaction, *uid, meaning).await?;

@@ -122,7 +122,7 @@ impl Store {
     }
 
     /// The same for several things, in one transaction.
-    pub async fn undo_all(&self, undo: Vec<Undo>) {
+    pub(crate) async fn undo_all(&self, undo: Vec<Undo>) {
         if !undo.is_empty() {
             self.database.undo(undo).await;
         }

@@ -69,7 +69,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::RequestReused`] when the id was used for something else, [`StoreError::Database`].
-    pub async fn carried_out(&self, request: &RequestKey) -> Result<Option<ProbeUid>, StoreError> {
+    pub(crate) async fn carried_out(&self, request: &RequestKey) -> Result<Option<ProbeUid>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
             let row = sqlx::query("SELECT fingerprint, probe_uid FROM request WHERE id = ?")
                 .bind(&request.id)

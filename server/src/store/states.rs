@@ -14,7 +14,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.
-    pub async fn add_states(&self, states: &[StateRecord]) -> Result<(), StoreError> {
+    pub(crate) async fn add_states(&self, states: &[StateRecord]) -> Result<(), StoreError> {
         let write = async |transaction: &mut SqliteConnection| {
             for state in states {
                 add(transaction, state).await?;

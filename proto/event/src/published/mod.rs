@@ -272,7 +272,7 @@ pub fn frames(messages: &[StreamEventsResponse]) -> Vec<u8> {
 ///
 /// # Errors
 /// See [`FrameError`].
-pub fn read_frames(mut payload: bytes::Bytes) -> Result<Vec<StreamEventsResponse>, FrameError> {
+pub(crate) fn read_frames(mut payload: bytes::Bytes) -> Result<Vec<StreamEventsResponse>, FrameError> {
     let mut messages = Vec::new();
     while !payload.is_empty() {
         messages.push(StreamEventsResponse::decode_length_delimited(&mut payload)?);

@@ -34,7 +34,7 @@ impl Behaviour {
     /// dissolved it; then the README of the release after it speaks. What `can_probe` does shows
     /// nowhere. It changed in the release that gave return probes the arguments of the entry (6.9),
     /// which the README says.
-    pub fn detect(symbols: &SymbolTable, readme: &str) -> Self {
+    pub(crate) fn detect(symbols: &SymbolTable, readme: &str) -> Self {
         let has = |name| symbols.lookup(name, None).is_some();
         let entry_args_in_return_probes = readme.contains("kernel return probes support");
         let checks_symbol_first = has("validate_probe_symbol") || entry_args_in_return_probes;

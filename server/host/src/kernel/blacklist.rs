@@ -37,7 +37,7 @@ impl Blacklist {
 
     /// What the kernel makes at boot of the addresses of functions that it was built with
     /// (kernel/kprobes.c:populate_kprobe_blacklist): each stands for the whole symbol.
-    pub fn of_functions(functions: impl Iterator<Item = u64>, symbols: &SymbolTable) -> Self {
+    pub(crate) fn of_functions(functions: impl Iterator<Item = u64>, symbols: &SymbolTable) -> Self {
         let whole = functions.filter_map(|start| {
             let located = symbols.locate(start)?;
             Some(start..start.saturating_add(located.size))

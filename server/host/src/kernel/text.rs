@@ -183,7 +183,7 @@ const BLOCK_BYTES: u64 = 64 << 10;
 
 impl OrderedReader<'_> {
     /// The bytes at `address`, if they can be read.
-    pub fn array_at<const N: usize>(&mut self, address: u64) -> Option<[u8; N]> {
+    pub(crate) fn array_at<const N: usize>(&mut self, address: u64) -> Option<[u8; N]> {
         if let Some(bytes) = self.held(address) {
             return Some(bytes);
         }

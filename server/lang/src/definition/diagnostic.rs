@@ -86,7 +86,7 @@ impl Diagnostic {
 
     /// Says that only this daemon minds, where that depends on more than the code.
     #[must_use]
-    pub fn by_kprobed(mut self) -> Self {
+    pub(crate) fn by_kprobed(mut self) -> Self {
         self.by = RefusedBy::Kprobed;
         self
     }

@@ -102,12 +102,12 @@ impl Reason {
 }
 
 /// The name of the companion of the argument at `index`.
-pub fn companion_name(index: usize) -> String {
+pub(crate) fn companion_name(index: usize) -> String {
     format!("{PREFIX}g{index}")
 }
 
 /// The name of the companion for the end of an array at `index`.
-pub fn end_companion_name(index: usize) -> String {
+pub(crate) fn end_companion_name(index: usize) -> String {
     format!("{PREFIX}g{index}_e")
 }
 

@@ -182,14 +182,14 @@ impl Selecting<'_> {
 
 impl JsonLines {
     /// The settings that select its events.
-    pub fn selecting(&self) -> Selecting<'_> {
+    pub(crate) fn selecting(&self) -> Selecting<'_> {
         Selecting { probes: &self.probes, labels: &self.labels, filter: &self.filter }
     }
 }
 
 impl Prometheus {
     /// The settings that select its probes.
-    pub fn selecting(&self) -> Selecting<'_> {
+    pub(crate) fn selecting(&self) -> Selecting<'_> {
         Selecting { probes: &self.probes, labels: &self.labels, filter: "" }
     }
 }

@@ -114,17 +114,17 @@ impl Nats {
     }
 
     /// Name of the stream of states, which keeps one message of each subject.
-    pub fn state_stream(&self) -> String {
+    pub(crate) fn state_stream(&self) -> String {
         format!("{}_STATE", self.stream)
     }
 
     /// Whether states or hit counts are published.
-    pub const fn publishes_states_or_hits(&self) -> bool {
+    pub(crate) const fn publishes_states_or_hits(&self) -> bool {
         self.states || self.profile_interval_s > 0
     }
 
     /// Interval between two readings of hit counts. Absent: never.
-    pub fn profile_interval(&self) -> Option<Duration> {
+    pub(crate) fn profile_interval(&self) -> Option<Duration> {
         (self.profile_interval_s > 0).then(|| Duration::from_secs(self.profile_interval_s))
     }
 
@@ -139,12 +139,12 @@ impl Nats {
     }
 
     /// Largest message, in bytes.
-    pub fn max_message_bytes(&self) -> usize {
+    pub(crate) fn max_message_bytes(&self) -> usize {
         usize::try_from(self.max_message_kib.saturating_mul(1 << 10)).unwrap_or(usize::MAX)
     }
 
     /// The files with secrets that are set, by the names of their settings.
-    pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
         let files = [
             ("credentials_file", &self.credentials_file),
             ("token_file", &self.token_file),
@@ -154,7 +154,7 @@ impl Nats {
     }
 
     /// The settings that select its events.
-    pub fn selecting(&self) -> Selecting<'_> {
+    pub(crate) fn selecting(&self) -> Selecting<'_> {
         Selecting { probes: &self.probes, labels: &self.labels, filter: &self.filter }
     }
 }

@@ -54,7 +54,7 @@ pub struct Secret(String);
 
 impl Secret {
     /// The text itself.
-    pub fn reveal(&self) -> &str {
+    pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 }
@@ -79,22 +79,22 @@ impl Otlp {
     }
 
     /// Whether events are read at all.
-    pub const fn has_events(&self) -> bool {
+    pub(crate) const fn has_events(&self) -> bool {
         self.logs || self.traces
     }
 
     /// How often figures are sent. Absent: never.
-    pub fn metrics_interval(&self) -> Option<Duration> {
+    pub(crate) fn metrics_interval(&self) -> Option<Duration> {
         (self.metrics_interval_s > 0).then(|| Duration::from_secs(self.metrics_interval_s))
     }
 
     /// Largest request, in bytes.
-    pub fn max_request_bytes(&self) -> usize {
+    pub(crate) fn max_request_bytes(&self) -> usize {
         usize::try_from(self.max_request_kib.saturating_mul(1 << 10)).unwrap_or(usize::MAX)
     }
 
     /// The settings that select its probes and events.
-    pub fn selecting(&self) -> Selecting<'_> {
+    pub(crate) fn selecting(&self) -> Selecting<'_> {
         Selecting { probes: &self.probes, labels: &self.labels, filter: &self.filter }
     }
 }

@@ -59,7 +59,7 @@ impl JsonLinesSink {
     }
 
     /// Interval at which its cursor is stored, if not the default one.
-    pub fn save_interval(settings: &JsonLines) -> Option<Duration> {
+    pub(crate) fn save_interval(settings: &JsonLines) -> Option<Duration> {
         settings.path.starts_with('/').then(|| settings.sync_interval()).flatten()
     }
 }

@@ -79,7 +79,7 @@ pub struct RatePoint {
 
 impl RatePoint {
     /// Hits per second, if any second was watched.
-    pub fn hits_per_s(&self) -> Option<f64> {
+    pub(crate) fn hits_per_s(&self) -> Option<f64> {
         (self.covered_s > 0).then(|| self.hits.hits as f64 / self.covered_s as f64)
     }
 }

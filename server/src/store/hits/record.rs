@@ -118,7 +118,7 @@ struct Begun {
 
 impl Counters {
     /// Until when the counters were watched in this boot, with nothing in between.
-    pub fn watched_until(&self) -> Option<SystemTime> {
+    pub(crate) fn watched_until(&self) -> Option<SystemTime> {
         self.span.map(|span| as_second(span.end_s))
     }
 
@@ -258,7 +258,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`]. Then `counters` are as before: the next look contains what this one had.
-    pub async fn add_tick(
+    pub(crate) async fn add_tick(
         &self,
         counters: &mut Counters,
         tick: &Tick,

@@ -110,7 +110,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub async fn forget_old(&self, now: SystemTime, keep: &HitRetention) -> Result<(), StoreError> {
+    pub(crate) async fn forget_old(&self, now: SystemTime, keep: &HitRetention) -> Result<(), StoreError> {
         let longest = keep.hours.max(keep.minutes).max(keep.samples);
         let oldest = second(now.checked_sub(longest).unwrap_or(SystemTime::UNIX_EPOCH)).saturating_sub(DAY);
         let forget = [

@@ -209,7 +209,7 @@ impl Columns {
 
     /// The rows with these indices, which are ascending. Those behind the end are left out.
     #[must_use]
-    pub fn take_rows(&self, rows: &[u32]) -> Self {
+    pub(crate) fn take_rows(&self, rows: &[u32]) -> Self {
         let rows = rows.get(..rows.partition_point(|row| (*row as usize) < self.len())).unwrap_or_default();
         let fields = self.fields.iter().map(|column| column.take_rows(rows)).collect();
         Self {
@@ -226,7 +226,7 @@ impl Columns {
 
     /// Makes texts of all addresses whose names are wanted: `append_name` appends the name of an
     /// address.
-    pub fn name_addresses(&mut self, mut append_name: impl FnMut(u64, &mut Vec<u8>)) {
+    pub(crate) fn name_addresses(&mut self, mut append_name: impl FnMut(u64, &mut Vec<u8>)) {
         for column in &mut self.fields {
             column.name_addresses(&mut append_name);
         }

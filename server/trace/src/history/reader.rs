@@ -103,7 +103,7 @@ impl HistoryReader {
     ///
     /// # Errors
     /// See [`SpoolReader::next`].
-    pub fn next_items(&mut self) -> Result<HistoryItems, SpoolError> {
+    pub(crate) fn next_items(&mut self) -> Result<HistoryItems, SpoolError> {
         let mut read = HistoryItems::default();
         let items = &mut read.items;
         let mut bytes = 0;
@@ -134,7 +134,7 @@ impl HistoryReader {
     }
 
     /// Goes on up to a place.
-    pub fn extend_to(&mut self, limit: Limit) {
+    pub(crate) fn extend_to(&mut self, limit: Limit) {
         self.reader.extend_to(limit);
     }
 
@@ -145,7 +145,7 @@ impl HistoryReader {
 
     /// What is missing between what was given and the present, which begins at `sequence`, if
     /// anything is.
-    pub fn missing_before(&self, sequence: u64) -> Option<Loss> {
+    pub(crate) fn missing_before(&self, sequence: u64) -> Option<Loss> {
         let events = sequence.checked_sub(self.cursor().sequence).filter(|events| *events > 0)?;
         self.subscription.count_loss(0);
         Some(Loss::anywhere(LossCause::NotStored, Some(events)))

@@ -122,7 +122,7 @@ impl AddressNames {
     }
 
     /// Takes the latest symbol table. Names are found anew when it is another one.
-    pub fn refresh(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         let facts = self.cache.last();
         let same = match (&self.facts, &facts) {
             (Some(old), Some(new)) => Arc::ptr_eq(old, new),
@@ -137,7 +137,7 @@ impl AddressNames {
 
     /// Appends the name of an address as the kernel's `sprint_symbol` writes it
     /// (kernel/kallsyms.c): the address itself if it has none.
-    pub fn append_name(&mut self, address: u64, text: &mut Vec<u8>) {
+    pub(crate) fn append_name(&mut self, address: u64, text: &mut Vec<u8>) {
         match self.name(address) {
             Some(name) => text.extend_from_slice(name.as_bytes()),
             None => write!(text, "{address:#x}").unwrap_or_default(),

@@ -60,12 +60,12 @@ impl Since {
     }
 
     /// Whether something is from before, by the time of day that was measured with it.
-    pub const fn is_after(self, at_ns: u64, wall_offset_ns: i64) -> bool {
+    pub(crate) const fn is_after(self, at_ns: u64, wall_offset_ns: i64) -> bool {
         at_ns.saturating_add_signed(wall_offset_ns) < self.wall_ns
     }
 
     /// Another run begins, whose time stamps can be of another boot.
-    pub const fn forget_time_stamp(&mut self) {
+    pub(crate) const fn forget_time_stamp(&mut self) {
         self.found_ns = None;
     }
 }
@@ -125,18 +125,18 @@ impl Subscription {
     }
 
     /// How many events of an entry the subscriber wants, sampling and its limit on the rate aside.
-    pub fn wanted_of(&self, replay: &Replay, draft: &Draft<'_>) -> u64 {
+    pub(crate) fn wanted_of(&self, replay: &Replay, draft: &Draft<'_>) -> u64 {
         let selected = replay.selector.choose(&self.subscriber.view, self.hub.binder(), draft);
         selected.events
     }
 
     /// Counts events of the history that are delivered.
-    pub fn count_replayed(&self, events: u64) {
+    pub(crate) fn count_replayed(&self, events: u64) {
         self.count(|counts| counts.replayed += events);
     }
 
     /// Counts the news of a loss in the history, and the events that have expired with it.
-    pub fn count_loss(&self, expired: u64) {
+    pub(crate) fn count_loss(&self, expired: u64) {
         self.count(|counts| {
             counts.expired += expired;
             counts.loss_records += 1;

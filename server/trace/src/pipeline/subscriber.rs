@@ -247,7 +247,7 @@ impl Subscription {
     }
 
     /// Begins to receive, at the same moment at which `other` gets the mark.
-    pub fn attach_with_mark(&self, other: &Self, mark: u64) -> u64 {
+    pub(crate) fn attach_with_mark(&self, other: &Self, mark: u64) -> u64 {
         self.hub.attach_with_mark(&self.subscriber, &other.subscriber, mark)
     }
 

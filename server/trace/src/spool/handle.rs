@@ -130,7 +130,7 @@ impl Spool {
     ///
     /// # Errors
     /// [`SpoolError::Io`] when a segment cannot be read.
-    pub fn reader_of_last(
+    pub(crate) fn reader_of_last(
         &self,
         wanted: u64,
         mut count: impl FnMut(&Entry) -> u64,

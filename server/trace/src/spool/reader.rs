@@ -82,7 +82,7 @@ impl SpoolReader {
     }
 
     /// Goes on up to a place that was looked at later than the last one.
-    pub fn extend_to(&mut self, limit: Limit) -> Cursor {
+    pub(crate) fn extend_to(&mut self, limit: Limit) -> Cursor {
         self.limit = limit;
         if let Some((id, walk)) = &mut self.walk {
             let limit = match self.limit.segment {

@@ -179,12 +179,6 @@ impl SpoolWriter {
         keys.iter().map(bytes).sum()
     }
 
-    /// Forgets a schema that nothing will name any more.
-    pub fn forget_schema(&mut self, key: u32) {
-        self.schemas.remove(&key);
-        self.in_segment.remove(&key);
-    }
-
     /// Writes what is in memory to the file. It may not reach the disk until [`SpoolWriter::sync`].
     ///
     /// # Errors

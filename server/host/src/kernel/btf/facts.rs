@@ -75,7 +75,7 @@ impl KernelTypes {
 
     /// The types of the same kernel with other modules. The types of the kernel itself are kept.
     #[must_use]
-    pub fn without_modules(&self) -> Self {
+    pub(crate) fn without_modules(&self) -> Self {
         Self {
             directory: self.directory.clone(),
             vmlinux: Arc::clone(&self.vmlinux),

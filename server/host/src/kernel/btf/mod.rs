@@ -77,13 +77,13 @@ impl Btf {
     }
 
     /// One more than the highest id.
-    pub fn end_type(&self) -> Result<u32, BtfError> {
+    pub(crate) fn end_type(&self) -> Result<u32, BtfError> {
         let own = u32::try_from(self.offsets.len()).ok();
         own.and_then(|own| self.first_type.checked_add(own)).ok_or(BtfError::TooLarge)
     }
 
     /// One more than the highest offset of a name.
-    pub fn end_name(&self) -> Result<u32, BtfError> {
+    pub(crate) fn end_name(&self) -> Result<u32, BtfError> {
         let own = u32::try_from(self.strings.len()).ok();
         own.and_then(|own| self.first_name.checked_add(own)).ok_or(BtfError::TooLarge)
     }
@@ -157,7 +157,8 @@ impl Btf {
     }
 
     /// Bytes that are held for this file.
-    pub fn held_bytes(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.capacity() + 4 * (self.offsets.capacity() + self.functions.capacity())
     }
 }

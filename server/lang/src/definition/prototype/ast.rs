@@ -178,7 +178,7 @@ impl Atom {
 
 impl Field {
     /// Whether it is reached from the parameter, so that the parameter is used up.
-    pub const fn uses_parameter(&self) -> bool {
+    pub(crate) const fn uses_parameter(&self) -> bool {
         matches!(self.source, Source::Parameter { .. })
     }
 }
