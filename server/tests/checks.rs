@@ -1,4 +1,4 @@
-//! A stream of checks, through gRPC, on a stored kernel.
+//! Test of CheckProbe streams through gRPC, on a stored kernel.
 
 #![expect(clippy::disallowed_methods, reason = "tasks of a test end with it")]
 

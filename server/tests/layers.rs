@@ -1,5 +1,6 @@
-//! Imports point one way inside a crate too: a module uses those below it. Between the crates cargo
-//! sees to that. This reads the sources and looks at every `crate::` path.
+//! Test of layers: imports inside a crate point one way, so that a module uses only those below it.
+//!
+//! Cargo checks this between crates. The test reads the sources and checks every `crate::` path.
 
 use std::fs;
 use std::io;

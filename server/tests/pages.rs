@@ -1,7 +1,7 @@
-//! What the pages cite: files, functions, tests and guest themes that are there, and all threads,
-//! locks, states and crates.
+//! Test of citations in documents: files, functions, tests and guest themes exist, and all threads,
+//! locks, states and crates are listed.
 //!
-//! A citation stands in backquotes: `server/src/lib.rs` or `server/src/control/` is a path from the
+//! A citation is in backquotes: `server/src/lib.rs` or `server/src/control/` is a path from the
 //! root, `server/src/shutdown.rs: Tasks::spawn` an item of that file, and `guest: survival` or
 //! `guest: survival::labels_survive_the_death_of_the_daemon` a theme of the guest tests or one of
 //! its tests. Links to files are relative to their page.

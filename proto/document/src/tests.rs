@@ -1,4 +1,5 @@
-//! Documents and texts are inverse, mistakes have their places, and applied twice nothing changes.
+//! Tests of documents: documents and texts are inverse, mistakes have their places, and applying a
+//! document twice changes nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,6 +1,8 @@
-//! In which context an event happened.
+//! Execution context of an event: interrupts, preemption and migration.
 //!
-//! Owns the meaning of the kernel's `common_flags` and `common_preempt_count` (include/linux/trace_events.h).
+//! Owns the meaning of the kernel's `common_flags` and `common_preempt_count`
+//! (include/linux/trace_events.h). Never guesses: a context that the kernel recorded as garbage is
+//! absent.
 
 use std::fmt;
 
@@ -11,7 +13,8 @@ const SOFTIRQ: u8 = 0x10;
 const NMI: u8 = 0x40;
 const BH_OFF: u8 = 0x80;
 
-/// A breakpoint raises no preempt count, and the recorder still takes one off: the borrow leaves this.
+/// A breakpoint raises no preempt count, and the kernel's recorder still subtracts one: the borrow
+/// leaves this value.
 const BORROWED: u8 = 0xff;
 
 /// Execution context of an event. `Display` writes it as the kernel's trace does, `d.h1.` for example.

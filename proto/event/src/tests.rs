@@ -1,4 +1,4 @@
-//! Batches, good and bad.
+//! Tests of batches, well-formed and malformed.
 
 use std::fmt::Write as _;
 

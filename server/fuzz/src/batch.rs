@@ -1,4 +1,4 @@
-//! Batches of events as messages, which are read again from the disk.
+//! Property: stored batch messages, read again from disk.
 
 use kprobed_trace::decode::Columns;
 use kprobed_trace::wire::{read_batch, read_group};

@@ -1,4 +1,4 @@
-//! Types of the kernel and of modules.
+//! Property: parser of BTF, the types of the kernel and of modules.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! One definition, in any dialect.
+//! Property: parser of one probe definition, in any dialect.
 
 use kprobed_lang::definition::explain::explain;
 use kprobed_lang::definition::guard::guarded;

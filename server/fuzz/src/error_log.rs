@@ -1,4 +1,4 @@
-//! `error_log`.
+//! Property: parser of tracefs `error_log`.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Filters of subscriptions.
+//! Property: parser and evaluator of subscription filters.
 #![expect(clippy::cast_possible_truncation, reason = "any bits will do")]
 
 use std::ops::Range;

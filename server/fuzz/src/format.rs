@@ -1,4 +1,4 @@
-//! `format` files, and the plans that are made of them.
+//! Property: parser of `format` files, and the decoding plans made from them.
 
 use kprobed_host::tracefs::format::Format;
 use kprobed_trace::decode::{Columns, Plan, PlanOptions};

@@ -1,4 +1,4 @@
-//! `hist` files.
+//! Property: parser of `hist` files.
 
 use kprobed_host::tracefs::hist::{HistKey, HistTable, HistTrigger, HistValue, HistVariable, KeyForm};
 

@@ -1,4 +1,4 @@
-//! `/proc/kallsyms`.
+//! Property: parser of `/proc/kallsyms`.
 
 use kprobed_host::kernel::{Symbol, SymbolTable};
 

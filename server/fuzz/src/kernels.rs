@@ -1,4 +1,4 @@
-//! Kernels whose languages differ.
+//! Kernels with different definition languages, for other properties.
 
 use kprobed_lang::definition::Features;
 

@@ -1,4 +1,4 @@
-//! Function prototypes.
+//! Property: parser of function prototypes.
 
 use kprobed_lang::definition::prototype;
 

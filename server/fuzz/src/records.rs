@@ -1,4 +1,4 @@
-//! Sub-buffers of the ring, and the events in them.
+//! Property: parser of ring-buffer pages, and the decoder of their records.
 
 use std::sync::OnceLock;
 

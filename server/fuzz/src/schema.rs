@@ -1,5 +1,5 @@
-//! Schemas of events as messages, and batches against them: the daemon reads them from the disk,
-//! and the client library from the daemon.
+//! Property: schema messages, and batches that refer to them: the daemon reads them from disk, and
+//! the client library from the daemon.
 
 use std::sync::Arc;
 

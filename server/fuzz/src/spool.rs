@@ -1,4 +1,4 @@
-//! Segments of the spool, and its list of what has expired.
+//! Property: spool segments, and the list of expired events.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `available_filter_functions`, with and without addresses.
+//! Property: parser of `available_filter_functions`, with and without addresses.
 
 use kprobed_host::kernel::{SymbolTable, TraceableFunctions};
 

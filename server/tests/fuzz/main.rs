@@ -1,6 +1,6 @@
-//! The fuzz targets on a stable compiler: the corpus, and mutations of it that are the same each time.
+//! Fuzz test on a stable compiler: the corpus, and mutations of it that are the same in every run.
 //!
-//! What must hold is in `server/fuzz/src`, which is compiled into this test.
+//! The properties are in `server/fuzz/src`, which is compiled into this test.
 #![expect(
     clippy::expect_used,
     clippy::print_stderr,

@@ -1,5 +1,5 @@
-//! How long it takes to make columns of pages, against what cannot be saved: copying the pages
-//! once, and walking over their records.
+//! Benchmark of decoding pages into columns, against the unavoidable cost: copying the pages once,
+//! and walking over their records.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 

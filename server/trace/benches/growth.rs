@@ -1,9 +1,8 @@
-//! How the cost of an event grows: with the subscribers, with the number of distinct events, and
-//! with the CPUs.
+//! Benchmark of the cost of an event as subscribers, distinct events, and CPUs grow in number.
 //!
 //! No kernel is needed: CPUs are pipes from which the daemon's own readers read pages of 4 KiB, as
 //! they do from `trace_pipe_raw`. The time is that of the threads that read, decode, select and
-//! encode; what subscribers do with their messages is not in it.
+//! encode, without the subscribers' own work.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 

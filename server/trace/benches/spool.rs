@@ -1,4 +1,4 @@
-//! What it costs to put events into the spool, and to read them again.
+//! Benchmark of appending events to the spool, and of reading them.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 

@@ -258,7 +258,7 @@ fn time_begins_when_every_host_is_known() {
     assert_eq!(account(&objects, "hung")["outcome"], "timed_out");
 }
 
-/// A place that nobody listens at, one that answers nothing, and one that closes every connection.
+/// A socket without a listener, one that never answers, and one that closes every connection.
 fn odd_hosts(directory: &Path) -> [(&'static str, String); 3] {
     let at = |name: &str| directory.join(name);
     drop(UnixListener::bind(at("dead")).unwrap());
@@ -328,7 +328,7 @@ fn a_host_that_dies_is_released_and_goes_on_at_its_place_when_it_is_back() {
         observer.until_number(1);
         dying.kill();
         observer.until_state("dying", "lost");
-        // Its history has what happens meanwhile; nobody sees it yet.
+        // These events are in its history, and the observer does not see them yet.
         dying.record([2, 3]);
         let_time_pass();
         staying.record([4]);

@@ -1,4 +1,6 @@
-//! Numbers as digits.
+//! Digits of numbers: decimal and hexadecimal, appended to a buffer.
+//!
+//! Owns nothing but speed: it writes what `std::fmt` would write, and never allocates for a number.
 
 /// Digits of 64 bits in decimal, at most.
 const LONGEST: usize = 20;
@@ -56,7 +58,7 @@ pub(super) fn push_padded<const N: usize>(buffer: &mut Vec<u8>, mut value: u64) 
     buffer.extend_from_slice(&digits);
 }
 
-/// Appends nanoseconds as seconds with six digits behind the point.
+/// Appends nanoseconds as seconds with six digits after the point.
 #[inline]
 pub(super) fn push_seconds(buffer: &mut Vec<u8>, ns: u64) {
     push_decimal(buffer, ns / 1_000_000_000);

@@ -1,4 +1,4 @@
-//! Pages that are written here the way the kernel writes them, and pages that are not.
+//! Tests of the ring-buffer ABI: pages written as the kernel writes them, and malformed pages.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

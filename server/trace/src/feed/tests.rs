@@ -1,5 +1,5 @@
-//! Streams from the history into the present: every event once, in order, and what is not there is
-//! told.
+//! Tests of the event feed: every event once, in order, from the history into live events, and a
+//! report of every missing one.
 
 use std::path::Path;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Run {
         Feed::open(&self.log, self.hub.subscribe(view), start).await
     }
 
-    /// What there is up to now, in short.
+    /// All items up to now, in short form.
     async fn all(&self, view: View, place: HistoryStart) -> Vec<String> {
         let start = FeedStart { place: Some(place), until_now: true };
         let mut feed = Feed::open(&self.log, self.hub.subscribe(view), start).await.unwrap();
@@ -117,7 +117,7 @@ async fn what_was_is_read_again() {
     let since = HistoryStart::SinceWall;
     let told = run.all(View::default(), since(2004)).await;
     assert_eq!(told[1..], ["4+2 of cpu1", "Overrun Some(5)", "10+2 of cpu1", "caught up at 12"]);
-    // The loss was told just now, in this year.
+    // The loss was reported just now, in this year.
     assert_eq!(run.all(View::default(), since(3002)).await[1..], ["Overrun Some(5)", "caught up at 12"]);
     let ledger = run.log.history.as_ref().unwrap().counts();
     assert_eq!((ledger.read, ledger.stored, ledger.not_stored), (12, 12, 0));
@@ -133,7 +133,8 @@ async fn labels_of_the_past_are_those_of_then() {
     let (a, b) = (source("a", 1), source("b", 2));
     publish(&run.hub, &a, 0, 4, 1000);
     publish(&run.hub, &b, 0, 3, 1500);
-    // What was published is stored when this is told; then the labels cannot be those of later.
+    // When this returns, the events published so far are stored, so that their labels cannot be
+    // those set below.
     assert_eq!(run.all(labelled("!team"), HistoryStart::Oldest).await.len(), 4);
     a.origin.set_labels(Labels::new([("team".to_owned(), "net".to_owned())]).unwrap());
     run.hub.selections_changed();

@@ -1,4 +1,5 @@
-//! Queues and fan-out: what is told, in which order, and that every term of the ledger adds up.
+//! Tests of queues and fan-out: the items of a subscriber, their order, and the sum of every ledger
+//! term.
 
 mod terms;
 

@@ -61,7 +61,7 @@ fn ledger(messages: &[Received]) -> Received {
     }
 }
 
-/// The events, by place, and how many are told as missing.
+/// The events, by position, and how many are reported as missing.
 fn read(log: &mut HostLog, messages: impl IntoIterator<Item = Received>) -> (Vec<u64>, u64) {
     let (mut seen, mut lost) = (Vec::new(), 0);
     for message in messages {

@@ -1,4 +1,5 @@
-//! A model of how the kernel stores arguments, and the proof that what it meant is what is decoded.
+//! Model of how the kernel stores arguments, and the test that decoding gives the values that it
+//! stored.
 //!
 //! The model follows kernel/trace/trace_probe_tmpl.h as of 6.6 (store_trace_args,
 //! process_fetch_insn_bottom) on memory of which the test decides what can be read. The record

@@ -1,4 +1,4 @@
-//! Records written by hand, as kernels leave them when something could not be read.
+//! Tests of decoding with hand-written records, as kernels leave them after a failed read.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What filters select.
+//! Tests of the events that filters select.
 
 use super::*;
 use crate::decode::{Plan, PlanOptions};

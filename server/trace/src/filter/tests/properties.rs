@@ -1,5 +1,5 @@
-//! Properties: text and tree are inverse, no text panics, and what is selected follows the laws of
-//! logic.
+//! Property tests of filters: text and tree are inverse, no text panics, and selection follows the
+//! laws of logic.
 
 use proptest::prelude::*;
 

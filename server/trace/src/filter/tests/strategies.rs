@@ -1,4 +1,4 @@
-//! Filters and events for properties, and what a filter means by the book.
+//! Strategies for property tests: filters, events, and a second evaluator.
 
 use proptest::collection::vec;
 use proptest::option;

@@ -1,5 +1,5 @@
-//! From one instance to the next: what was held comes out once, in the order of time, with the
-//! losses that matter.
+//! Tests of the hand-over: held events are published once, in the order of time, with the losses
+//! that matter.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Every counter of a subscriber counts.
+//! Tests of ledger terms: every counter of a subscriber counts.
 
 use super::*;
 

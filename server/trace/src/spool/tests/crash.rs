@@ -1,4 +1,5 @@
-//! Runs of the daemon, one after the other, that end in order or are cut off at any byte.
+//! Tests of crashes: runs of the daemon, one after the other, that end in order or are cut off at
+//! any byte.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

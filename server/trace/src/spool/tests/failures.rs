@@ -1,4 +1,4 @@
-//! Disks that are full, files that are gone or broken, callers that make mistakes.
+//! Tests of failures: full disks, missing or broken files, and mistakes of callers.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! The bytes on the disk: any of them, and each cut.
+//! Tests of the format on disk: any bytes, and a cut at every byte.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

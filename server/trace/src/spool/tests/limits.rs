@@ -1,4 +1,4 @@
-//! What goes when there is too much, or when it is too old.
+//! Tests of limits: removal of segments by size and by age.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant;

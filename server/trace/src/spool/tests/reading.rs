@@ -1,4 +1,4 @@
-//! Reading from all kinds of places, also while more is put in.
+//! Tests of readers: from every kind of position, also while entries are appended.
 
 use std::thread;
 

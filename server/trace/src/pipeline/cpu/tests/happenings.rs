@@ -1,4 +1,4 @@
-//! What happens, as records and as what has to be told of it.
+//! Happenings for tests: records, with the rows and losses that must follow from them.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ const FIXED: u16 = 301;
 const TEXT: u16 = 302;
 /// Where the text begins in a record.
 const TEXT_AT: usize = 28;
-/// Somebody else's.
+/// An event that no probe of the daemon defined.
 const FOREIGN: u16 = 999;
 
-/// Something that happens, over and over.
+/// A happening that is repeated.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     what: What,
@@ -150,8 +150,8 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec((what, times).prop_map(|(what, times)| Step { what, times }), 0..40)
 }
 
-/// What happens, and what has to be told of it. At the end stands an event, since what was lost is
-/// told with the next one.
+/// Happenings, with the rows and losses that a subscriber must receive. The last one is an event,
+/// since a loss is reported before the next event.
 pub(super) fn of(start_ns: u64, steps: &[Step]) -> (Vec<Happening>, Told) {
     let mut story = Story {
         now_ns: start_ns,

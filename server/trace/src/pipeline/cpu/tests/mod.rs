@@ -1,7 +1,8 @@
-//! What is read does not depend on how it lies on pages and when the reader comes by.
+//! Tests of reading and decoding: the result depends neither on how the kernel lays events out on
+//! pages, nor on when the reader reads them.
 //!
-//! The same happenings are laid out by a model of the kernel's writer in several ways, and read by
-//! [`Cpu`] from a file. Each has to give the rows, the losses and the counts that follow from the
+//! A model of the kernel's writer lays the same happenings out in several ways, and [`Cpu`] reads
+//! them from a file. Each layout must give the rows, the losses and the counts that follow from the
 //! happenings themselves.
 
 mod happenings;
@@ -112,7 +113,7 @@ impl World {
         subscription
     }
 
-    /// What a subscriber was told.
+    /// The rows and losses that a subscriber received.
     fn told(&self, subscription: &Subscription) -> Told {
         let mut told = Told::default();
         while let Some(Ok(item)) = subscription.next().now_or_never() {
@@ -138,11 +139,11 @@ impl World {
     }
 }
 
-/// How the reader comes by.
+/// How the reader reads.
 #[derive(Clone, Copy, Debug)]
 struct TurnOf {
     depth: Depth,
-    /// Whether somebody has a command for the reader.
+    /// Whether a command waits for the reader.
     is_waited_for: bool,
 }
 

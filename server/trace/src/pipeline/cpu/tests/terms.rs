@@ -1,4 +1,5 @@
-//! Every counter of a buffer and of a probe counts, in the code that runs in the daemon.
+//! Tests of ledger terms: every counter of a buffer and of a probe counts, in the code that runs in
+//! the daemon.
 
 use super::writer::Happening;
 use super::*;
@@ -28,7 +29,7 @@ fn every_term_of_a_buffer_and_of_a_probe_counts() {
     let target = world.target();
     for text in [
         "overrun: 9\ncommit overrun: 2\ndropped events: 3\nread events: 3\n",
-        // Somebody else empties the buffer, and more is lost after that.
+        // Another program empties the buffer, and more events are lost after that.
         "overrun: 0\ncommit overrun: 5\ndropped events: 0\nread events: 1\n",
     ] {
         std::fs::write(&stats, text).unwrap();
@@ -58,7 +59,7 @@ fn every_term_of_a_buffer_and_of_a_probe_counts() {
     let ProbeCounts { read, read_span, undecodable } = world.probes[&FIXED].counts();
     assert_eq!((read, undecodable, read_span), (2, 1, span(10, 30)));
 
-    // Whoever listens is told of each.
+    // The subscriber gets a report of each loss.
     let mut told = Vec::new();
     while let Some(Ok(item)) = subscription.next().now_or_never() {
         if let Item::Loss(loss) = item {

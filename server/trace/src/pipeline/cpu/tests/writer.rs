@@ -1,4 +1,5 @@
-//! Pages as the kernel fills them and hands them out (kernel/trace/ring_buffer.c).
+//! Model of the kernel's ring buffer writer: pages as it fills and returns them
+//! (kernel/trace/ring_buffer.c).
 
 /// What happens on one CPU, in the order of time.
 #[derive(Clone, Debug)]
@@ -7,16 +8,16 @@ pub(super) enum Happening {
     Event { after_ns: u64, payload: Vec<u8> },
     /// An event is recorded and taken back.
     Discarded { after_ns: u32, words: usize },
-    /// So many events are overwritten that nobody has read.
+    /// The kernel overwrites this number of unread events.
     Overwritten { events: u64 },
 }
 
-/// What must make no difference to what is read.
+/// Layout of pages, on which the result must not depend.
 #[derive(Clone, Debug)]
 pub(super) struct Manner {
     /// Size of a sub-buffer.
     pub(super) sub_buffer_bytes: usize,
-    /// After how many events the reader comes by and takes what is there, over and over. Empty:
+    /// After how many events the reader reads a page that is not full, repeated in a cycle. Empty:
     /// never before a page is full.
     pub(super) reads: Vec<usize>,
     /// Whether long times are written as absolute ones.
