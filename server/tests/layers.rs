@@ -6,7 +6,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The modules of a crate, from the bottom to the top; one may use those of its own line and of lines above.
+/// The modules of a crate, from the bottom to the top; one may use those of its own line and of
+/// lines above.
 struct Crate {
     sources: &'static str,
     layers: &'static [&'static [&'static str]],
@@ -75,7 +76,8 @@ fn check(root: &Path, layers: &[&[&str]]) -> usize {
         }
         let own = layer(module).unwrap_or_else(|| panic!("`{module}` has no layer: put it into the list"));
         let text = fs::read_to_string(&path).unwrap();
-        // What the documentation links to, and what tests are made with, is not an import of the product.
+        // What the documentation links to, and what tests are made with, is not an import of the
+        // product.
         let product = text.split("mod tests {").next().unwrap();
         if inner
             .components()

@@ -49,7 +49,8 @@ impl Batch {
         Ok(Self { cpu, sequence, log_events, rows, groups, tasks, symbols, wall_offset_ns })
     }
 
-    /// Reads one batch outside of a stream, with the schemas that it refers to: for recordings and tests.
+    /// Reads one batch outside of a stream, with the schemas that it refers to: for recordings and
+    /// tests.
     ///
     /// # Errors
     /// [`MalformedError`] as for a stream.

@@ -1,7 +1,8 @@
 //! Column: the values of one field in many events.
 //!
 //! Owns the reading of packed values. Lengths and offsets are checked when a column is made; after
-//! that an index below the number of values always finds one. Never copies a value.
+//! that an index below the number of values always finds one. Never reads outside of the bytes of a
+//! column.
 
 use bytes::Bytes;
 
@@ -178,7 +179,7 @@ impl<'a> ColumnView<'a> {
         Self { field, column, rows }
     }
 
-    /// What the values are.
+    /// The field of the values.
     pub fn field(&self) -> &'a Field {
         self.field
     }
@@ -225,13 +226,15 @@ impl<'a> ColumnView<'a> {
         self.column.is_fault(index)
     }
 
-    /// A value as an unsigned integer: the bits of any scalar, zero-extended. 0 for strings and faults.
+    /// A value as an unsigned integer: the bits of any scalar, zero-extended. 0 for strings and
+    /// faults.
     #[inline]
     pub fn unsigned(&self, index: usize) -> u64 {
         self.field.kind.width().map_or(0, |width| self.column.bits(width, index))
     }
 
-    /// A value as a signed integer: the bits of any scalar, sign-extended. 0 for strings and faults.
+    /// A value as a signed integer: the bits of any scalar, sign-extended. 0 for strings and
+    /// faults.
     #[inline]
     pub fn signed(&self, index: usize) -> i64 {
         self.field.kind.width().map_or(0, |width| sign_extend(self.column.bits(width, index), width))

@@ -17,7 +17,8 @@ const BH_OFF: u8 = 0x80;
 /// leaves this value.
 const BORROWED: u8 = 0xff;
 
-/// Execution context of an event. `Display` writes it as the kernel's trace does, `d.h1.` for example.
+/// Execution context of an event. `Display` writes it as the kernel's trace does, `d.h1.` for
+/// example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     flags: u8,
@@ -25,7 +26,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// `None` when the kernel recorded garbage, as it does for probes that are hit through a breakpoint.
+    /// `None` when the kernel recorded garbage, as it does for probes that are hit through a
+    /// breakpoint.
     pub(crate) fn new(flags: u8, preempt_count: u8) -> Option<Self> {
         (preempt_count != BORROWED).then_some(Self { flags, preempt_count })
     }

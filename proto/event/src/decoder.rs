@@ -45,7 +45,8 @@ pub struct Started {
     pub kernel_release: String,
     /// Name of the trace clock.
     pub clock: String,
-    /// How long the daemon waits for events of other CPUs before it declares a watermark, in nanoseconds.
+    /// How long the daemon waits for events of other CPUs before it declares a watermark, in
+    /// nanoseconds.
     pub watermark_slack_ns: u64,
     /// Wall clock minus trace clock, in nanoseconds. Absent: the daemon did not say.
     pub wall_offset_ns: Option<i64>,

@@ -145,7 +145,8 @@ impl Group {
         self.tids.all(self.rows)
     }
 
-    /// Addresses of the probe in all events, or of the probed function for a return probe. `None` for tracepoints too.
+    /// Addresses of the probe in all events, or of the probed function for a return probe. `None`
+    /// for tracepoints too.
     pub fn ips(&self) -> Option<PackedNumbers<'_, u64>> {
         self.ips.all(self.rows)
     }
@@ -174,7 +175,8 @@ impl Group {
         Context::new(self.flags.get(row)?, self.preempt_counts.get(row)?)
     }
 
-    /// Address of the probe, or of the probed function for a return probe. `None` for tracepoints too.
+    /// Address of the probe, or of the probed function for a return probe. `None` for tracepoints
+    /// too.
     #[inline]
     pub fn ip(&self, row: usize) -> Option<u64> {
         self.ips.get(row)

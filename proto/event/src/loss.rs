@@ -18,7 +18,8 @@ pub struct Loss {
     /// How many are missing. `None`: an unknown number; the ledger has the sum. 0: an earlier gap
     /// of the CPU has counted them.
     pub count: Option<u64>,
-    /// Trace-clock time of the first event after the gap, in nanoseconds. `None`: there is none yet.
+    /// Trace-clock time of the first event after the gap, in nanoseconds. `None`: there is none
+    /// yet.
     pub before_ns: Option<u64>,
     /// The same as wall-clock time, in nanoseconds since 1970.
     pub before_wall_ns: Option<u64>,

@@ -1,6 +1,7 @@
 //! Errors of malformed messages in an event stream.
 //!
-//! Owns their text. Never recovers: the decoder skips the message.
+//! Owns their text. Never recovers: the decoder keeps its state, and the caller can read the next
+//! message.
 
 use thiserror::Error;
 

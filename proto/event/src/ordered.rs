@@ -223,7 +223,8 @@ mod tests {
     use super::*;
     use crate::api;
 
-    /// A batch of one CPU, whose groups have events at these times. The number of the event is its thread id.
+    /// A batch of one CPU, whose groups have events at these times. The number of the event is its
+    /// thread id.
     fn batch(cpu: u32, groups: &[Vec<(u64, i32)>]) -> Batch {
         let schema = api::EventSchema { schema_id: 1, probe: "a/b".to_owned(), ..Default::default() };
         let groups = groups.iter().map(|events| {

@@ -8,7 +8,8 @@ use std::marker::PhantomData;
 
 use bytes::Bytes;
 
-/// A number of a fixed width. The bits of a field are read as they are: `u64` and `i64` fit the same columns.
+/// A number of a fixed width. The bits of a field are read as they are: `u64` and `i64` fit the
+/// same columns.
 pub trait Number: sealed::Sealed + Copy {
     /// Size in bytes.
     const WIDTH: usize;

@@ -2,7 +2,8 @@
 
 use kprobed_host::tracefs::hist::{HistKey, HistTable, HistTrigger, HistValue, HistVariable, KeyForm};
 
-/// Triggers of the forms that keys can have. Each reads the first table of the corpus that has such keys.
+/// Triggers of the forms that keys can have. Each reads the first table of the corpus that has such
+/// keys.
 fn triggers() -> Vec<HistTrigger> {
     let key = |field: &str, form| HistKey { field: field.to_owned(), form };
     [

@@ -2,8 +2,8 @@
 //! the history on disk.
 //!
 //! ```text
-//! kprobed_host::ring (pages, records) -> decode (columns) -> pipeline (log, selection, queues), wire (messages)
-//!     -> feed <- history <- spool
+//! kprobed_host::ring (pages, records) -> decode (columns)
+//!     -> pipeline (log, selection, queues), wire (messages) -> feed <- history <- spool
 //! ```
 //!
 //! Owns decoding, numbering, fan-out, the queues of subscribers, and the log. Never changes what is

@@ -15,7 +15,7 @@
 //! life is in no stream: it is for the readers at that moment, so that an idle host stores nothing.
 //!
 //! ```text
-//! PREFIX.HOST.GROUP.EVENT           events of a probe: its schema, and batches in the order of the log
+//! PREFIX.HOST.GROUP.EVENT           events of a probe: its schema, then batches in log order
 //! PREFIX.HOST.loss                  gaps, each after a `Progress` with its log position
 //! PREFIX.HOST.ledger                the end of a part: `Started`, `Epoch` if another run of the
 //!                                   daemon begins, `Watermark`, `Progress`
@@ -233,7 +233,8 @@ fn probe(group: &str, event: &str) -> Option<String> {
     Some(format!("{}/{}", token(group)?, token(event)?))
 }
 
-/// Appends a name as one word of a subject. Bytes that have a meaning in subjects become `%XX`, and no name at all `%`.
+/// Appends a name as one word of a subject. Bytes that have a meaning in subjects become `%XX`, and
+/// no name at all `%`.
 fn push_token(subject: &mut String, name: &str) {
     if name.is_empty() {
         subject.push('%');

@@ -14,7 +14,7 @@ fn layout() -> PageLayout {
     PageLayout::parse(HEADER_PAGE).unwrap()
 }
 
-/// What a writer can leave on a page.
+/// Bytes that a writer can leave on a page.
 #[derive(Clone, Debug)]
 enum Written {
     Event { delta: u32, words: usize, long: bool },

@@ -37,7 +37,7 @@ pub struct Columns {
     pub fields: Vec<Column>,
 }
 
-/// The values of one field. The values of a row's array stand next to each other.
+/// The values of one field. The values of a row's array are adjacent.
 #[derive(Clone, Debug)]
 pub struct Column {
     /// Kind of the stored values: a symbol name is a string.

@@ -2,7 +2,7 @@
 //!
 //! Owns the execution of a plan. It checks all bounds: the offsets in the plan come from the
 //! kernel's `format` file, the bytes from the kernel's memory, and they may not fit each other.
-//! Never leaves half a row behind.
+//! Never appends half a row.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::columns::{Column, Columns};

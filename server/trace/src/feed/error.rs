@@ -1,4 +1,6 @@
 //! Errors of an event feed: why it cannot begin, or ends early.
+//!
+//! Owns their text. Never decides whether a client resumes.
 
 use thiserror::Error;
 

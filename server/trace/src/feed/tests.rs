@@ -108,7 +108,7 @@ async fn what_was_is_read_again() {
     // Thread ids count from 0 in each batch.
     let told = run.all(filtered("pid >= 3"), HistoryStart::Oldest).await;
     assert_eq!(told[1..], ["0+1 of cpu0", "4+3 of cpu1", "Overrun Some(5)", "caught up at 12"]);
-    // The last ones exactly, be they selected or all.
+    // Exactly the last events, of the selected ones or of all.
     let told = run.all(View::default(), HistoryStart::Last(5)).await;
     assert_eq!(told[1..], ["4+3 of cpu1", "Overrun Some(5)", "10+2 of cpu1", "caught up at 12"]);
     let told = run.all(filtered("pid >= 3"), HistoryStart::Last(2)).await;
@@ -165,7 +165,7 @@ async fn another_run_goes_on_where_the_last_one_ended() {
     // Nothing was stored in this run yet.
     let told = second.all(View::default(), end).await;
     assert_eq!(told, ["epoch earlier at 6", "epoch this at 0", "caught up at 0"]);
-    // The number of the schema is given out anew.
+    // The second run uses the schema number again.
     publish(&second.hub, &source("b", 1), 0, 3, 500);
     let told = second.all(filtered("probe == \"kprobes/b\" || pid == 1"), cursor).await;
     let expected = ["epoch earlier at 4", "4+1 of cpu0", "epoch this at 0", "0+3 of cpu0", "caught up at 3"];
@@ -173,7 +173,7 @@ async fn another_run_goes_on_where_the_last_one_ended() {
     second.stop().await;
 }
 
-/// The present is joined while events come: each of them is delivered once, in order.
+/// The feed joins live events while more are published: each is delivered once, in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn there_is_no_seam_between_the_history_and_the_present() {
     const BATCHES: u64 = 3000;

@@ -1,4 +1,4 @@
-//! Harmful kernel filters, which the kernel accepts and which crash the host.
+//! Harmful kernel filters: accepted by the kernel, they crash the host or select nothing.
 //!
 //! Owns the rule for them: a comparison of a field whose size is not that of a number. For these
 //! the kernel finds no comparison function

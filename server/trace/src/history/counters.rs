@@ -1,7 +1,7 @@
 //! Ledger terms of the history: events stored, in memory, not stored, and expired.
 //!
-//! Owns what the recorder counts. The spool's own statistics are those of `spool`. Never repairs a
-//! count: a sum that does not close shows.
+//! Owns the recorder's counters, and how they and the spool's statistics form the terms. Never
+//! reads the spool itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,6 @@
 //! Errors of reading the history.
+//!
+//! Owns their text. The errors of its files are those of the spool.
 
 use thiserror::Error;
 

@@ -6,7 +6,8 @@
 //! or connections.
 //!
 //! ```text
-//! hub --own subscription--> recorder --entries--> spool --> HistoryReader --selection of a subscriber--> deliveries
+//! hub --own subscription--> recorder --entries--> spool
+//! spool --entries--> HistoryReader --selection of a subscriber--> deliveries
 //! ```
 
 mod counters;

@@ -1,7 +1,7 @@
 //! Ledger counters of the pipeline: events read, lost and undecodable, per CPU and per probe.
 //!
-//! Owns atomic counters that one thread adds to and any thread reads. Never decides what counts as
-//! which term.
+//! Owns the counters' atomics, which any thread may read. Never decides which event counts in which
+//! term.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

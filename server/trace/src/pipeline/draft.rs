@@ -27,7 +27,7 @@ pub struct Draft<'a> {
     pub cpu: u32,
     /// The events, by probe. None of the groups is empty.
     pub groups: &'a [Group],
-    /// What is known of the tasks that occur, by thread id.
+    /// Names and processes of the tasks that occur, by thread id.
     pub tasks: &'a [Task],
     /// Names of the kernel addresses that occur, if they have one.
     pub symbols: &'a [Symbol],
@@ -62,7 +62,7 @@ pub struct ColumnBatch {
     pub cpu: u32,
     /// The events, by probe.
     pub groups: Vec<Group>,
-    /// What is known of the tasks that occur, by thread id.
+    /// Names and processes of the tasks that occur, by thread id.
     pub tasks: Vec<Task>,
     /// Names of the kernel addresses that occur, if they have one.
     pub symbols: Vec<Symbol>,

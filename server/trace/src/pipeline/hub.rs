@@ -27,7 +27,7 @@ pub struct SubscriberCounts {
     pub id: u64,
     /// When it subscribed.
     pub start: SystemTime,
-    /// What happens when its queue is full.
+    /// Overflow policy of its queue.
     pub overflow: Overflow,
     /// The ledger terms.
     pub counts: QueueCounts,

@@ -2,8 +2,8 @@
 //!
 //! Owns the reader threads, the batches they make, the numbering of the log, what each subscriber
 //! selects, their queues, and the counters of the ledger. Never waits for a subscriber: a reader
-//! that is late leaves events in the kernel's buffer, which counts what it then overwrites, and a
-//! full queue applies the policy that its subscriber chose, and counts what it drops.
+//! that is late leaves events in the kernel's buffer, which counts what it then loses, and a full
+//! queue applies the policy that its subscriber chose, and counts what it drops.
 //!
 //! ```text
 //! ring --page--> decoding --columns--> hub --message--> sequencer --> queue of each subscriber

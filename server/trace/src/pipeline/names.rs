@@ -48,7 +48,7 @@ impl TaskNames {
         Self { tracefs, procfs, names: HashMap::new(), saved_read: None }
     }
 
-    /// What is known of a task, if anything is.
+    /// The name and process of a task, if they are known.
     pub fn task(&mut self, tid: i32) -> Option<Task> {
         if tid == 0 {
             return Some(Task { tid, comm: Arc::from(&b"<idle>"[..]), tgid: 0 });

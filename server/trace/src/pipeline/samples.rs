@@ -1,4 +1,6 @@
 //! Sample events without a kernel, for tests of this crate and of those that depend on it.
+//!
+//! Owns their form. The daemon itself never uses them.
 
 #![expect(clippy::unwrap_used, reason = "what tests make fits")]
 

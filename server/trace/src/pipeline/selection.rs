@@ -43,7 +43,7 @@ impl Binder {
     /// Binds a filter to the events of one source.
     ///
     /// # Errors
-    /// Why it cannot be used for it.
+    /// [`FilterError`] if the filter does not fit the events.
     pub fn bind(&self, filter: &Filter, origin: &Origin) -> Result<BoundFilter, FilterError> {
         self.bind_to(filter, &origin.name.to_string(), &origin.schema)
     }
@@ -51,7 +51,7 @@ impl Binder {
     /// As [`bind`](Self::bind), for a probe given by name and fields.
     ///
     /// # Errors
-    /// Why it cannot be used for it.
+    /// [`FilterError`] if the filter does not fit the events.
     pub fn bind_to(&self, filter: &Filter, probe: &str, schema: &Schema) -> Result<BoundFilter, FilterError> {
         let facts = self.facts.as_ref().and_then(|cache| cache.last());
         let functions = facts.as_ref().map(|facts| &facts.symbols as &dyn Functions);

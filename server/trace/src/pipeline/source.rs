@@ -1,4 +1,4 @@
-//! Event sources: the probe behind each event id, and the plan that decodes its records.
+//! Event sources: the probe of each event id, and the plan that decodes its records.
 //!
 //! Owns the table that maps event ids to sources, and the labels of each source. Never defines or
 //! enables an event: the control thread does.

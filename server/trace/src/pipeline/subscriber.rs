@@ -216,7 +216,7 @@ impl Subscription {
         self.subscriber.id
     }
 
-    /// What it asked for.
+    /// The view that it asked for.
     pub fn view(&self) -> &View {
         &self.subscriber.view
     }

@@ -19,7 +19,7 @@ pub struct View {
     /// Filter of their events; absent for all. Of a probe that it cannot be bound to, no event is
     /// delivered.
     pub filter: Option<Filter>,
-    /// One in so many of the events that passed everything else; 0 and 1 for all.
+    /// Sampling: one in this many of the events that pass the filter; 0 and 1 for all.
     pub sample_one_in: u64,
     /// Fields of the events that are sent.
     pub projection: Projection,

@@ -21,7 +21,7 @@ pub enum EntryKind {
 /// One entry: some facts, and a payload that the spool does not interpret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it holds.
+    /// The kind.
     pub kind: EntryKind,
     /// Number of its first event in the run of the daemon; of the next event if it has none.
     pub sequence: u64,

@@ -50,7 +50,7 @@ pub(super) fn cursor(state: &State, cursor: Cursor) -> Result<Start, SpoolError>
         let (from, to) = (Some(sequence), None);
         items.push(SpoolItem::Missing(Missing { epoch, from, to, cause: MissingCause::Expired }));
     }
-    // Entries without events may stand at the very end of a segment.
+    // A segment may end with entries without events.
     let is_behind = |facts: &&SegmentFacts| {
         let id = facts.header.id;
         id.epoch > epoch || (id.epoch == epoch && facts.next_sequence >= sequence)

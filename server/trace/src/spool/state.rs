@@ -22,7 +22,7 @@ pub(super) struct Shared {
     state: Mutex<State>,
 }
 
-/// State behind the lock.
+/// State that the lock protects.
 #[derive(Debug)]
 pub(super) struct State {
     /// The boot and the run of the daemon, and the number of events that were appended or given up.

@@ -1,8 +1,8 @@
 //! Protobuf writer: the few pieces of the wire format that a batch needs.
 //!
 //! A nested message begins with a length of fixed width, which is filled in when the message is
-//! complete: a varint may have more bytes than it needs, so that nothing has to be measured before
-//! it is written.
+//! complete: a varint may have more bytes than it needs, so that the writer need not measure a
+//! message before it writes it. Owns the encoding of fields, and never their meaning.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::{BufMut as _, BytesMut};

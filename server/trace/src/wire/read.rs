@@ -11,8 +11,8 @@ use prost::Message as _;
 
 use crate::decode::{ColumnParts, Columns, ColumnsParts, FieldKind, FieldSchema, Schema};
 
-/// Memory that one column may take of a message in which one row stands for all. No reader makes a
-/// batch that is nearly as large, but a stored message can claim any number of rows.
+/// Memory that one column may take in a message that has the values of all rows as one row. No
+/// reader makes a batch that is nearly as large, but a stored message can claim any number of rows.
 const GROUP_BYTES_MAX: usize = 64 << 20;
 
 /// Why bytes are not a batch.

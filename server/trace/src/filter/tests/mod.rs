@@ -111,7 +111,7 @@ impl FilterEvent for Event {
     }
 }
 
-/// Two functions, `one` and `two`, one behind the other.
+/// Two adjacent functions, `one` and `two`.
 struct TwoFunctions;
 
 impl Functions for TwoFunctions {

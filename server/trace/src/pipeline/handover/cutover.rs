@@ -145,9 +145,9 @@ mod tests {
         times: (u64, u64),
     }
 
-    /// What one task does: for each hit a pause before it, how long it takes, whether it moves to
-    /// another CPU between its copies, and the hits of interrupts between its copies: each a pause
-    /// and how long it takes.
+    /// Hits of one task: for each the pause before it, its duration, whether the task moves to
+    /// another CPU between its copies, and the hits of interrupts between its copies, each with
+    /// pause and duration.
     type Script = Vec<(u64, u64, bool, Vec<(u64, u64)>)>;
 
     fn script() -> impl Strategy<Value = Script> {

@@ -34,7 +34,7 @@ enum What {
         seed: u64,
         text: Option<Vec<u8>>,
     },
-    /// Bytes that make no event: a foreign one, or one of ours that is too short.
+    /// Bytes that are not an event of a probe: a foreign event, or a record that is too short.
     Senseless {
         after_ns: u64,
         id: u16,
@@ -60,7 +60,7 @@ pub(super) struct Row {
     pub(super) values: Vec<String>,
 }
 
-/// What a subscriber hears.
+/// Rows and losses that a subscriber receives.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     /// By event id.
@@ -101,7 +101,7 @@ impl Told {
     }
 }
 
-/// Names and formats of our events.
+/// Names and formats of the probes' events.
 pub(super) fn formats() -> [(&'static str, String); 2] {
     let line = |declaration: &str, offset: usize, size: usize, signed: u8| {
         format!("\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n")
@@ -173,9 +173,9 @@ struct Story {
     now_ns: u64,
     happenings: Vec<Happening>,
     told: Told,
-    /// Since the last event of ours.
+    /// Undecodable records since the last event of a probe.
     senseless: u64,
-    /// Since the last record.
+    /// Overwritten events since the last record.
     overwritten: u64,
 }
 

@@ -5,7 +5,7 @@ use super::writer::Happening;
 use super::*;
 use crate::pipeline::{BufferCounts, ProbeCounts, Span};
 
-/// Of `happenings::formats`: fields of 24 bytes behind a head of 16.
+/// Event of `happenings::formats`: 24 bytes of fields after a head of 16.
 const FIXED: u16 = 301;
 
 fn event(bytes: usize) -> Happening {
@@ -19,7 +19,7 @@ fn event(bytes: usize) -> Happening {
 fn every_term_of_a_buffer_and_of_a_probe_counts() {
     let world = World::new(9);
     let subscription = world.subscribe();
-    // One that is whole, one that is too short, and one behind a gap.
+    // A complete event, one that is too short, and one after a gap.
     let happenings = [event(40), event(4), Happening::Overwritten { events: 9 }, event(40)];
     let manner = Manner { sub_buffer_bytes: 4096, reads: vec![1], is_absolute: false, is_padded: false };
     let turns = [TurnOf { depth: Depth::Pages, is_waited_for: false }];
