@@ -1,4 +1,5 @@
-//! Benchmark of reading events in a client: from the bytes of a message to column sums, and to rows.
+//! Benchmark of reading events in a client: from the bytes of a message to column sums, and to
+//! rows.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a benchmark")]
 

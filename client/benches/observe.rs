@@ -1,7 +1,8 @@
-//! Benchmark of the output of `kprobectl observe`: from the bytes of a message to the bytes of its lines, on one core.
+//! Benchmark of the output of `kprobectl observe`: from the bytes of a message to the bytes of its
+//! lines, on one core.
 //!
-//! For comparison it writes the same lines with the formatting of the standard library, and the same
-//! objects with `serde_json`.
+//! For comparison it writes the same lines with the formatting of the standard library, and the
+//! same objects with `serde_json`.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a benchmark")]
 

@@ -1,11 +1,11 @@
-//! Events as JSON Lines on standard output, from the place where the program ended the last time.
+//! Events as JSON Lines on standard output, resumed at the cursor of the previous run.
 //!
 //! ```sh
 //! cargo run -p kprobed-client --example pipeline -- events.cursor | your-program
 //! cargo run -p kprobed-client --example pipeline -- events.cursor --until-now > events.jsonl
 //! ```
 //!
-//! The file has the cursor: the place in the log of the daemon behind everything that was written.
+//! The file has the cursor: the position in the daemon's log after everything that was written.
 //! Without a file, the oldest event of the history is the first one. The cursor is saved after the
 //! lines are written, so that a kill repeats events and never leaves one out. Gaps are lines of the
 //! type `loss`; the last line is the account of the stream. `KPROBED_SERVER` says where the daemon

@@ -126,7 +126,7 @@ impl Client {
     }
 }
 
-/// A duration as the API has it. Longer ones than it can say do not occur.
+/// A duration as a message of the API. Durations that it cannot hold do not occur.
 fn to_proto_duration(duration: Duration) -> prost_types::Duration {
     prost_types::Duration::try_from(duration).unwrap_or_default()
 }

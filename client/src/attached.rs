@@ -40,7 +40,8 @@ impl Client {
         response.event.ok_or(Error::Incomplete("event"))
     }
 
-    /// Checks whether an event is attached, and changes nothing. Returns what would be done to detach it.
+    /// Checks whether an event is attached, and changes nothing. Returns what would be done to
+    /// detach it.
     pub async fn plan_detach(&self, name: &str) -> Result<Vec<PlannedStep>, Error> {
         Ok(self.send_detach(name, true).await?.plan)
     }

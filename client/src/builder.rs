@@ -162,7 +162,8 @@ impl FetchArg {
         Source::Memory(FetchMemory { place: Some(fetch_memory::Place::Symbol(symbol)) }).into()
     }
 
-    /// Kernel memory at this value, plus an offset in bytes. A type that was set is that of the new value.
+    /// Kernel memory at this value, plus an offset in bytes. A type that was set is that of the new
+    /// value.
     ///
     /// ```
     /// use kprobed_client::api::fetch::Source;
@@ -181,7 +182,8 @@ impl FetchArg {
         self.dereferenced(false, offset)
     }
 
-    /// User memory at this value, plus an offset in bytes. A type that was set is that of the new value.
+    /// User memory at this value, plus an offset in bytes. A type that was set is that of the new
+    /// value.
     #[must_use]
     pub fn at_user(self, offset: i32) -> Self {
         self.dereferenced(true, offset)

@@ -24,7 +24,8 @@ impl CheckStream {
     /// The next verdict; `None` when the text has ended and all of it was judged.
     ///
     /// # Errors
-    /// When the daemon cannot judge any more, or is gone. All verdicts that were given before it stay good.
+    /// When the daemon cannot judge any more, or is gone. All verdicts that were given before it
+    /// stay good.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.

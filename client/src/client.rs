@@ -1,7 +1,7 @@
 //! Client of the daemon: one method for each call of the API.
 //!
-//! Owns the deadline of requests and the walk through pages. Its only state is the channel: clones are
-//! cheap and share it.
+//! Owns the deadline of requests and the walk through pages. Its only state is the channel: clones
+//! are cheap and share it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -253,10 +253,12 @@ impl Client {
         Ok(response.exporters)
     }
 
-    /// Opens a stream of events. [`ResumingStream`](crate::event::ResumingStream) is one that survives the connection.
+    /// Opens a stream of events. [`ResumingStream`](crate::event::ResumingStream) is one that
+    /// survives the connection.
     ///
     /// # Errors
-    /// [`Error::Rpc`] when the daemon refuses the request; what is wrong with a filter is in its diagnostics.
+    /// [`Error::Rpc`] when the daemon refuses the request; what is wrong with a filter is in its
+    /// diagnostics.
     pub async fn stream_events(&self, request: StreamRequest) -> Result<EventStream, Error> {
         let request = StreamEventsRequest::from(request);
         let streaming =
@@ -299,7 +301,8 @@ impl Client {
         EventServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
-    /// Sends a request that has one answer. The daemon gets the deadline too, and stops work after it.
+    /// Sends a request that has one answer. The daemon gets the deadline too, and stops work after
+    /// it.
     pub(crate) async fn call<Q, A>(
         &self,
         message: Q,

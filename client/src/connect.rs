@@ -41,7 +41,8 @@ impl Default for ConnectOptions {
 /// Certificates and keys for mutual TLS, in PEM.
 #[derive(Clone, Debug, Default)]
 pub struct TlsOptions {
-    /// Certificates of the authorities that may sign the daemon's certificate. No others are trusted.
+    /// Certificates of the authorities that may sign the daemon's certificate. No others are
+    /// trusted.
     pub ca_pem: Vec<u8>,
     /// Certificate of this client.
     pub identity: Option<Identity>,
@@ -115,7 +116,8 @@ impl ConnectError {
         let mut next = source.source();
         while let Some(error) = next {
             if let Some(io) = error.downcast_ref::<std::io::Error>() {
-                // TLS reports what it does not like as `InvalidData` or as a socket that closed, inside an I/O error.
+                // TLS reports what it does not like as `InvalidData` or as a socket that closed,
+                // inside an I/O error.
                 if io.raw_os_error().is_some() {
                     return Self::Io { kind: io.kind(), message: io.to_string(), source };
                 }

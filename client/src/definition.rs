@@ -2,7 +2,8 @@
 
 use crate::api::{CheckProbeRequest, CreateProbeRequest, ExplainProbeRequest, ProbeSpec};
 
-/// A definition to send: text in any dialect, or fields. Calls that need one take whatever can become one.
+/// A definition to send: text in any dialect, or fields. Calls that need one take whatever can
+/// become one.
 ///
 /// ```
 /// use kprobed_client::Definition;

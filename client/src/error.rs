@@ -1,7 +1,7 @@
 //! Errors of the client library, and their hints.
 //!
-//! Owns how a gRPC status is read. What to do about an error is data ([`Error::hints`]), apart from its
-//! text. It never prints.
+//! Owns how a gRPC status is read. What to do about an error is data ([`Error::hints`]), apart from
+//! its text. It never prints.
 
 use std::error::Error as _;
 use std::io;
@@ -82,7 +82,8 @@ pub enum ConnectError {
     Transport(#[source] tonic::transport::Error),
 }
 
-/// The text of the innermost cause: the layers above say no more than `transport error` or `http2 error`.
+/// The text of the innermost cause: the layers above say no more than `transport error` or `http2
+/// error`.
 fn deepest(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
@@ -247,7 +248,8 @@ impl From<FailedRequest> for Error {
 }
 
 impl RpcError {
-    /// Reads a status and its details. Details that cannot be read are left out: the code and the message still count.
+    /// Reads a status and its details. Details that cannot be read are left out: the code and the
+    /// message still count.
     fn from_status(status: &Status) -> Self {
         let mut error = Self {
             code: status.code(),
@@ -282,7 +284,8 @@ impl RpcError {
     }
 }
 
-/// The message, or the code and the sender if it has none: proxies and crashed servers send bare codes.
+/// The message, or the code and the sender if it has none: proxies and crashed servers send bare
+/// codes.
 fn message_of(status: &Status) -> String {
     if !status.message().is_empty() {
         return status.message().to_owned();

@@ -11,14 +11,16 @@ use crate::error::Error;
 /// Hits by intervals.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HitRates {
-    /// Length of the intervals in seconds: that of the request, or the next longer one that the daemon has.
+    /// Length of the intervals in seconds: that of the request, or the next longer one that the
+    /// daemon has.
     pub step_seconds: u32,
     /// One for each probe in each boot.
     pub series: Vec<HitSeries>,
 }
 
 impl Client {
-    /// Reads the current hit counts of all probes whose names match a glob. An empty glob matches all.
+    /// Reads the current hit counts of all probes whose names match a glob. An empty glob matches
+    /// all.
     pub async fn hit_profiles(&self, name_glob: &str) -> Result<Vec<HitProfile>, Error> {
         let request = GetHitProfilesRequest { name_glob: name_glob.to_owned(), ..Default::default() };
         self.select_hit_profiles(request).await
@@ -34,8 +36,8 @@ impl Client {
         Ok(response.profiles)
     }
 
-    /// Reads all hit counts of the past that a request selects, page by page, oldest first. Page size and token of the
-    /// request are not used.
+    /// Reads all hit counts of the past that a request selects, page by page, oldest first. Page
+    /// size and token of the request are not used.
     pub async fn hit_profile_samples(
         &self,
         mut request: ListHitProfileSamplesRequest,
@@ -61,7 +63,8 @@ impl Client {
         self.call(request, async |request| self.probes().list_hit_profile_samples(request).await).await
     }
 
-    /// Reads all hits of the past that a request selects, page by page. The token of the request is not used.
+    /// Reads all hits of the past that a request selects, page by page. The token of the request is
+    /// not used.
     pub async fn hit_rates(&self, mut request: ListHitRatesRequest) -> Result<HitRates, Error> {
         let mut rates = HitRates::default();
         request.page_token.clear();

@@ -65,7 +65,8 @@ impl Hold {
         Lease { holder: self.key.clone(), ..Lease::default() }
     }
 
-    /// How long the probes can outlive this program if the network fails, so that the daemon does not see its end.
+    /// How long the probes can outlive this program if the network fails, so that the daemon does
+    /// not see its end.
     pub fn vanished_after(&self) -> Duration {
         self.vanished_after
     }

@@ -1,7 +1,7 @@
 //! Watch of probes that reconnects.
 //!
-//! Owns where a watch continues. If changes were missed meanwhile, the daemon reports a restart and sends
-//! all of its probes.
+//! Owns where a watch continues. If changes were missed meanwhile, the daemon reports a restart and
+//! sends all of its probes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A stream of checks, through gRPC, on a stored kernel.
+//! Test of CheckProbe streams through gRPC, on a stored kernel.
 
 #![expect(clippy::disallowed_methods, reason = "tasks of a test end with it")]
 
@@ -70,7 +70,7 @@ async fn connect(socket: &Path) -> Client {
     Client::connect(Target::Unix(socket.to_owned()), ConnectOptions::default()).await.unwrap()
 }
 
-/// The verdicts on a text that is sent in pieces of so many bytes.
+/// The verdicts on a text that is sent in pieces of this many bytes.
 #[cfg(test)]
 async fn check_all(
     client: &Client,
@@ -87,15 +87,15 @@ async fn check_all(
     checked
 }
 
-/// What a stream says without being asked for listings.
+/// Answer of a stream without listings.
 fn brief(answer: CheckProbeResponse) -> CheckProbeResponse {
-    // What is known of other places matters where this one is refused, not what is to be read there.
+    // If this place is refused, other places matter, and not what a probe would read there.
     let elsewhere = answer.verdict() == Verdict::Refused && answer.rule != "NOFENTRY_ARGS";
     CheckProbeResponse {
         nearest_before: answer.nearest_before.filter(|_| elsewhere),
         nearest_after: answer.nearest_after.filter(|_| elsewhere),
         listing: Vec::new(),
-        // Told apart only where there is time for it.
+        // The checker distinguishes these only if there is time for it.
         arming: if answer.arming() == Arming::Optimised { Arming::Breakpoint.into() } else { answer.arming },
         spec: None,
         definition: String::new(),
@@ -155,7 +155,7 @@ async fn who_does_not_read_is_not_read_from() {
     });
     let silent = daemon.client().await;
     let mut stream = silent.check_probes(ReceiverStream::new(endless), false).await.unwrap();
-    // However slow this machine is, there is a time from which on nothing is taken any more.
+    // However slow this machine is, the daemon takes no more input from some time on.
     let mut waiting = 0;
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -1,11 +1,13 @@
-//! Imports point one way inside a crate too: a module uses those below it. Between the crates cargo
-//! sees to that. This reads the sources and looks at every `crate::` path.
+//! Test of layers: imports inside a crate point one way, so that a module uses only those below it.
+//!
+//! Cargo checks this between crates. The test reads the sources and checks every `crate::` path.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The modules of a crate, from the bottom to the top; one may use those of its own line and of lines above.
+/// The modules of a crate, from the bottom to the top; one may use those of its own line and of
+/// lines above.
 struct Crate {
     sources: &'static str,
     layers: &'static [&'static [&'static str]],
@@ -74,7 +76,8 @@ fn check(root: &Path, layers: &[&[&str]]) -> usize {
         }
         let own = layer(module).unwrap_or_else(|| panic!("`{module}` has no layer: put it into the list"));
         let text = fs::read_to_string(&path).unwrap();
-        // What the documentation links to, and what tests are made with, is not an import of the product.
+        // What the documentation links to, and what tests are made with, is not an import of the
+        // product.
         let product = text.split("mod tests {").next().unwrap();
         if inner
             .components()

@@ -1,7 +1,7 @@
-//! What the pages cite: files, functions, tests and guest themes that are there, and all threads,
-//! locks, states and crates.
+//! Test of citations in documents: files, functions, tests and guest themes exist, and all threads,
+//! locks, states and crates are listed.
 //!
-//! A citation stands in backquotes: `server/src/lib.rs` or `server/src/control/` is a path from the
+//! A citation is in backquotes: `server/src/lib.rs` or `server/src/control/` is a path from the
 //! root, `server/src/shutdown.rs: Tasks::spawn` an item of that file, and `guest: survival` or
 //! `guest: survival::labels_survive_the_death_of_the_daemon` a theme of the guest tests or one of
 //! its tests. Links to files are relative to their page.
@@ -70,7 +70,7 @@ fn links(page: &str) -> Vec<(usize, &str)> {
         .collect()
 }
 
-/// Whether a source defines this, as a whole word behind a keyword. Of `Type::name`, both.
+/// Whether a source defines this, as a whole word after a keyword. Of `Type::name`, both.
 fn defines(source: &str, item: &str) -> bool {
     let keywords =
         ["fn ", "struct ", "enum ", "trait ", "const ", "static ", "mod ", "type ", "macro_rules! ", "impl "];
@@ -115,7 +115,7 @@ fn problem(text: &str, main: &str) -> Option<String> {
     if !is_path || !path.contains('/') || !TOP.contains(&top) {
         return None;
     }
-    // `NAME` and `NNNN` stand for what the reader makes: its directory is there.
+    // `NAME` and `NNNN` are placeholders for files that the reader makes: their directory exists.
     let is_pattern = path.contains("NAME") || path.contains("NNNN");
     let place = root().join(path);
     if is_pattern {
@@ -189,7 +189,7 @@ fn wrong_citations_are_found() {
     assert_eq!(links("[a](b.md) and [c](../d.md#e)"), [(1, "b.md"), (1, "../d.md#e")]);
 }
 
-/// The word behind a text, in each place of a source.
+/// The word after a text, at each occurrence in a source.
 fn words_behind<'a>(source: &'a str, text: &str, end: char) -> Vec<&'a str> {
     source.split(text).skip(1).filter_map(|rest| rest.split(end).next()).collect()
 }

@@ -15,7 +15,8 @@ pub(crate) const EVENTS: usize = 1_260;
 /// Names and numbers of the tasks.
 const TASKS: usize = 8;
 
-/// An encoded message of `EVENTS` events of one CPU with four arguments of 64 bits each, and the schemas it refers to.
+/// An encoded message of `EVENTS` events of one CPU with four arguments of 64 bits each, and the
+/// schemas it refers to.
 ///
 /// The arguments are what `vfs_read` has: two pointers, a size, and a position. Probes take turns
 /// event by event, which is the hardest for whoever merges them.
@@ -52,7 +53,8 @@ impl Sample {
         Self { schemas: (0..probes).map(schema).collect(), message: message.encode_to_vec().into() }
     }
 
-    /// From bytes to a checked batch, as the stream does it; the schemas are read too, which a stream does only once.
+    /// From bytes to a checked batch, as the stream does it; the schemas are read too, which a
+    /// stream does only once.
     pub(crate) fn decode(&self) -> Batch {
         let message = StreamEventsResponse::decode(self.message.clone()).unwrap().message;
         let Some(Message::Batch(batch)) = message else { panic!("no batch") };

@@ -1,8 +1,8 @@
 //! Event streams of a daemon.
 //!
-//! Owns the request ([`StreamRequest`]), the stream of one connection ([`EventStream`]), and the one that
-//! reconnects ([`ResumingStream`]). Events and how to read them are the crate `kprobed-event`, which is
-//! re-exported here.
+//! Owns the request ([`StreamRequest`]), the stream of one connection ([`EventStream`]), and the
+//! one that reconnects ([`ResumingStream`]). Events and how to read them are the crate
+//! `kprobed-event`, which is re-exported here.
 
 mod request;
 mod resume;

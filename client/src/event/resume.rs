@@ -1,7 +1,7 @@
 //! Event stream that reconnects and resumes.
 //!
-//! Owns when to reconnect, from which cursor, and when to stop. Missed events come from the daemon's
-//! history, or the daemon reports them as a loss. No event comes twice.
+//! Owns when to reconnect, from which cursor, and when to stop. Missed events come from the
+//! daemon's history, or the daemon reports them as a loss. No event comes twice.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -34,7 +34,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// How long to wait after this many attempts in a row without a message. `random` is any number.
+    /// How long to wait after this many attempts in a row without a message. `random` is any
+    /// number.
     fn delay(&self, failures: u32, random: u64) -> Duration {
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
         let full = self.initial.saturating_mul(2_u32.saturating_pow(doublings)).min(self.longest);
@@ -115,7 +116,8 @@ impl ResumingStream {
         })
     }
 
-    /// The next item; `None` when a request that has an end ([`StreamRequest::until_now`]) came to it.
+    /// The next item; `None` when a request that has an end ([`StreamRequest::until_now`]) came to
+    /// it.
     ///
     /// # Errors
     /// [`Error::Malformed`] if a message does not fit the API; the stream can be read on after

@@ -7,7 +7,8 @@ use std::fmt;
 /// Outcome of one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// The daemon gave the answer that was asked for. A verdict such as "refused" of a check is an answer.
+    /// The daemon gave the answer that was asked for. A verdict such as "refused" of a check is an
+    /// answer.
     Answered,
     /// The daemon refused the request by its rules.
     Refused,
@@ -43,7 +44,8 @@ impl Outcome {
     }
 }
 
-/// The account of a run: every host that was asked for is in exactly one class, or still waited for.
+/// The account of a run: every host that was asked for is in exactly one class, or still waited
+/// for.
 ///
 /// targeted = answered + refused + failed + timed out + unreachable + not tried, once the run is
 /// over ([`HostLedger::closes`]).

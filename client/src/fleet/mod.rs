@@ -1,7 +1,7 @@
 //! Fan-out of a request to many hosts.
 //!
-//! Owns the run ([`Run`]), the account of each host's outcome ([`HostLedger`]) and the notation of host
-//! names ([`names`]). It never chooses hosts, and it never prints.
+//! Owns the run ([`Run`]), the account of each host's outcome ([`HostLedger`]) and the notation of
+//! host names ([`names`]). It never chooses hosts, and it never prints.
 //!
 //! ```no_run
 //! use kprobed_client::fleet::{FanOut, Host, Run};

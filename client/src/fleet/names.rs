@@ -124,7 +124,8 @@ fn is_padded(digits: &str) -> bool {
     digits.len() > 1 && digits.starts_with('0')
 }
 
-/// The short form of a list: names that differ in one number are put together. Each name once, sorted.
+/// The short form of a list: names that differ in one number are put together. Each name once,
+/// sorted.
 ///
 /// Names fold at the last number before the first dot, as in `web[001-480].example.org`; addresses
 /// fold at their last part.
@@ -170,7 +171,8 @@ fn cut(name: &str) -> Option<(&str, &str, &str)> {
     (end - start <= MAX_DIGITS).then(|| (&name[..start], &name[start..end], &name[end..]))
 }
 
-/// The short form of numbers. Those of as many digits as a padded one belong to it: `099,100` is `099-100`.
+/// The short form of numbers. Those of as many digits as a padded one belong to it: `099,100` is
+/// `099-100`.
 fn fold_numbers(digits: &BTreeSet<&str>) -> String {
     let padded: BTreeSet<usize> =
         digits.iter().filter(|digits| is_padded(digits)).map(|digits| digits.len()).collect();

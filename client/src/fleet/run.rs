@@ -1,7 +1,7 @@
 //! Run of one request over many hosts.
 //!
-//! Owns the order of hosts, how many are asked at once, and the deadline of each. No host waits for a
-//! dead or slow one, unless such hosts use up `parallel`.
+//! Owns the order of hosts, how many are asked at once, and the deadline of each. No host waits for
+//! a dead or slow one, unless such hosts use up `parallel`.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -49,7 +49,8 @@ pub struct FanOut {
     pub parallel: NonZeroUsize,
     /// How long one host may take, from the connection to its answer.
     pub deadline: Duration,
-    /// Whether no further host is tried after the first that did not answer. Those that are being asked are waited for.
+    /// Whether no further host is tried after the first that did not answer. Those that are being
+    /// asked are waited for.
     pub fail_fast: bool,
 }
 

@@ -1,6 +1,7 @@
 //! Feed of one host into the merge.
 //!
-//! Owns the connection: reconnects, clock measurements, and that it reads no more than the merge permits.
+//! Owns the connection: reconnects, clock measurements, and that it reads no more than the merge
+//! permits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub(super) enum Signal {
     GivenUp { reason: String, outcome: Outcome },
 }
 
-/// One host, and what it needs.
+/// One host, and the parts that its feed needs.
 pub(super) struct Feed {
     pub(super) index: usize,
     pub(super) host: Host,

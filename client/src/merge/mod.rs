@@ -1,14 +1,14 @@
 //! Merge of the events of many hosts in one order of time.
 //!
-//! Owns the clocks ([`ClockOffset`]: the offset of each host, with its error bound), the order, and the
-//! states of hosts that others wait for ([`HostState`]). The order is exact up to the error bounds of the
-//! clocks: an event is delivered when every host has reported that no earlier one follows. There is no
-//! fixed delay. Two events of different hosts that are closer together than the error bounds may have
-//! happened in the other order; two of one host never have.
+//! Owns the clocks ([`ClockOffset`]: the offset of each host, with its error bound), the order, and
+//! the states of hosts that others wait for ([`HostState`]). The order is exact up to the error
+//! bounds of the clocks: an event is delivered when every host has reported that no earlier one
+//! follows. There is no fixed delay. Two events of different hosts that are closer together than
+//! the error bounds may have happened in the other order; two of one host never have.
 //!
-//! No host waits longer than [`MergeOptions::max_wait`] for one that is silent. What that host sends
-//! later, and what is older than delivered events, is marked ([`MergedEvent::late`]) and counted; nothing
-//! is left out.
+//! No host waits longer than [`MergeOptions::max_wait`] for one that is silent. What that host
+//! sends later, and what is older than delivered events, is marked ([`MergedEvent::late`]) and
+//! counted; nothing is left out.
 //!
 //! ```no_run
 //! use kprobed_client::event::StreamRequest;

@@ -1,7 +1,7 @@
 //! Order of events over all hosts.
 //!
-//! Owns the choice of the next event. It depends only on what hosts sent and which of them were released,
-//! never on connections or on the time of arrival.
+//! Owns the choice of the next event. It depends only on what hosts sent and which of them were
+//! released, never on connections or on the time of arrival.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,8 @@
 //! Roster of a merge: all hosts, and which of them the others wait for.
 //!
-//! Owns what a message of a host means for its account and for the others, how long it is waited for, and
-//! how much is read ahead: a host whose events wait for others is not read beyond its part.
+//! Owns what a message of a host means for its account and for the others, how long it is waited
+//! for, and how much is read ahead: a host whose events wait for others is not read beyond its
+//! part.
 
 use std::collections::VecDeque;
 use std::time::Duration;

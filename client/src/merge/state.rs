@@ -56,7 +56,7 @@ pub struct StateChange<'a> {
     pub reason: String,
     /// Its clock, when it is live or back.
     pub clock: Option<ClockOffset>,
-    /// How long it was late or lost, when it is back.
+    /// How long it was late or lost, once it has returned.
     pub away: Option<Duration>,
 }
 

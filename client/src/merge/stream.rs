@@ -41,7 +41,8 @@ enum Step {
 }
 
 impl MergedStream {
-    /// Begins with all hosts. Order and heartbeat of the request are set here. Names of hosts are distinct.
+    /// Begins with all hosts. Order and heartbeat of the request are set here. Names of hosts are
+    /// distinct.
     ///
     /// # Panics
     /// Outside of a runtime.

@@ -1,9 +1,10 @@
 //! Map from the trace clock of one boot of a host to the local clock.
 //!
-//! Owns the step at a new measurement: the new offset applies from then on, and the local time of a host
-//! never decreases.
+//! Owns the step at a new measurement: the new offset applies from then on, and the local time of a
+//! host never decreases.
 
-/// Offsets that are remembered: events that were read before the last comparisons may still wait for other hosts.
+/// Offsets that are remembered: events that were read before the last comparisons may still wait
+/// for other hosts.
 const REMEMBERED: usize = 32;
 
 /// Times in nanoseconds.

@@ -1,6 +1,7 @@
 //! Filters on events from NATS.
 //!
-//! The language is [`kprobed_filter`]'s, as in the daemon; fields that only the daemon knows are refused.
+//! The language is [`kprobed_filter`]'s, as in the daemon; fields that only the daemon knows are
+//! refused.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::event::{self, Row, Schema, Value};
 /// What events do not have once they were published.
 const ONLY_THERE: [&str; 3] = ["common_type", "common_flags", "common_preempt_count"];
 
-/// Why a text cannot filter what was published.
+/// Why a text cannot filter published events.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NatsFilterError {
@@ -28,7 +29,8 @@ pub enum NatsFilterError {
     Functions,
 }
 
-/// A filter on what was published, in the language of the kernel's filters as `StreamRequest::filter` takes it.
+/// A filter on what was published, in the language of the kernel's filters as
+/// `StreamRequest::filter` takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatsFilter(Filter);
 
@@ -85,7 +87,7 @@ impl Filtering {
 
     fn bind(&self, schema: &Schema) -> BoundFilter {
         let binding = Binding { probe: schema.probe(), host: &self.host, functions: None };
-        // As in the daemon: what cannot be said of a probe does not hold for its events.
+        // As in the daemon, a filter that cannot be bound to a probe matches none of its events.
         self.filter.bind(&fields(schema), &binding).unwrap_or(BoundFilter::Never)
     }
 }

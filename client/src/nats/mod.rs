@@ -1,12 +1,12 @@
 //! Events of many hosts from NATS JetStream, to which their daemons publish (`[export.nats]`).
 //!
-//! Owns the connection ([`NatsSource`]), one for all hosts, and the stream of one host ([`NatsStream`]),
-//! which has the items of a connection to its daemon: the same events with the same values, gaps and
-//! losses. Messages that were published twice are left out, and what the stream lacks is reported as a
-//! loss. [`NatsSource::watch`] gives the states of the probes of all hosts, and
-//! [`NatsSource::profiles`] their hit counts.
-//! [`MergedStream::from_nats`](crate::merge::MergedStream::from_nats) merges several hosts in one order
-//! of time.
+//! Owns the connection ([`NatsSource`]), one for all hosts, and the stream of one host
+//! ([`NatsStream`]), which has the items of a connection to its daemon: the same events with the
+//! same values, gaps and losses. Messages that were published twice are left out, and what the
+//! stream lacks is reported as a loss. [`NatsSource::watch`] gives the states of the probes of all
+//! hosts, and [`NatsSource::profiles`] their hit counts.
+//! [`MergedStream::from_nats`](crate::merge::MergedStream::from_nats) merges several hosts in one
+//! order of time.
 //!
 //! ```no_run
 //! use kprobed_client::event::StreamItem;

@@ -36,7 +36,8 @@ pub struct NatsOptions {
     pub subject_prefix: String,
     /// Credentials, if the server needs them.
     pub credentials: Option<NatsCredentials>,
-    /// Authority that signed the server's certificate, a PEM file. Absent: those that the system trusts.
+    /// Authority that signed the server's certificate, a PEM file. Absent: those that the system
+    /// trusts.
     pub ca: Option<PathBuf>,
     /// Certificate and private key of this client, PEM files.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -109,7 +110,7 @@ impl NatsSource {
         let subjects = Subjects::new(&subject_prefix).map_err(|error| {
             NatsError::Options(format!("subjects cannot begin with `{subject_prefix}`: {error}"))
         })?;
-        // Others see what a command is given, and messages are kept in logs.
+        // Other users see the arguments of a command, and messages are kept in logs.
         if url.contains('@') {
             let why = "the address cannot have a user, a password or a token: name a file that has them";
             return Err(NatsError::Options(why.to_owned()));
@@ -188,7 +189,7 @@ fn authenticate(options: ConnectOptions, credentials: &NatsCredentials) -> Resul
     let text = std::fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
     let text = text.trim_end();
     match credentials {
-        // The library's words for what is wrong may have a part of the file in them.
+        // The library's error text may contain a part of the file.
         NatsCredentials::File(_) => {
             options.credentials(text).map_err(|_error| wrong("it has no JWT and seed of a user"))
         }

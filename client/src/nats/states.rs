@@ -1,7 +1,7 @@
 //! States of the probes of many hosts, from the stream of states of NATS.
 //!
-//! The stream keeps one message for each probe, and one for each host with the names of its probes; this
-//! module owns the changes that follow from them.
+//! The stream keeps one message for each probe, and one for each host with the names of its probes;
+//! this module owns the changes that follow from them.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
@@ -39,7 +39,7 @@ impl NatsWatchRequest {
         self
     }
 
-    /// Only probes that this holds for. One that it does not hold for any more comes as deleted.
+    /// Only probes that match this. A probe that no longer matches is reported as deleted.
     #[must_use]
     pub fn probes(mut self, wanted: impl Fn(&Probe) -> bool + Send + Sync + 'static) -> Self {
         self.probes = Some(Arc::new(wanted));
@@ -181,7 +181,7 @@ impl NatsWatch {
         Ok(())
     }
 
-    /// Everything that was there has been read.
+    /// All messages that existed at the start have been read.
     fn sync(&mut self) {
         self.synced = true;
         for (host, probes) in &self.known {

@@ -16,13 +16,14 @@ use super::filter::{Filtering, NatsFilter};
 use super::source::{NatsError, NatsSource};
 use crate::event::{Batch, Cursor, Projection, StreamItem};
 
-/// How much earlier than a time the first message is: the messages of a part are published before its end.
+/// How much earlier than a time the first message is: the messages of a part are published before
+/// its end.
 const BEFORE: Duration = Duration::from_mins(1);
 
 /// Where to begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NatsStart {
-    /// With what is published from now on: the first part that ends after the call.
+    /// With the first part that ends after the call.
     #[default]
     Now,
     /// With the oldest event of the stream.
@@ -330,7 +331,7 @@ async fn heard(alive: &mut Option<Subscriber>) -> Option<async_nats::Message> {
     }
 }
 
-/// The messages of a host from a place on.
+/// The messages of a host from a position on.
 async fn consume(
     source: &NatsSource,
     host: &str,

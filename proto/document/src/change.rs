@@ -1,11 +1,14 @@
-//! What has to be asked for so that a probe is as its document says.
+//! Requests that make a probe match its document.
+//!
+//! Owns the comparison of a probe with its document. Never sends a request: clients and the daemon
+//! do.
 
 use kprobed_proto::v1;
 
 use crate::document::{Definition, Document, Lease};
 use crate::write::document_of;
 
-/// The request that makes the probe of a document.
+/// The request that creates the probe of a document.
 pub fn creation(document: &Document) -> v1::CreateProbeRequest {
     let (definition, spec) = match &document.definition {
         Definition::Text(text) => (text.clone(), None),
@@ -25,8 +28,8 @@ pub fn creation(document: &Document) -> v1::CreateProbeRequest {
     }
 }
 
-/// Whether a probe has the definition of a document, as far as that can be seen without reading it:
-/// by the text, or by the fields. What is written in another way can still mean the same.
+/// Whether a probe has the definition of a document, judged by its text or its fields without
+/// parsing it. A definition that is written in another way can still mean the same.
 pub fn is_as_described(document: &Document, probe: &v1::Probe) -> bool {
     match &document.definition {
         Definition::Text(text) => *text == probe.definition,
@@ -34,16 +37,15 @@ pub fn is_as_described(document: &Document, probe: &v1::Probe) -> bool {
     }
 }
 
-/// The document of a probe after a change: as `document` says, with the definition as the probe has
-/// it unless there is another one.
+/// The document of a probe after a change: `document` with the present definition of the probe, or
+/// with `definition` if there is one.
 pub fn described(document: &Document, probe: &v1::Probe, definition: Option<&str>) -> Document {
     let text = definition.unwrap_or(&probe.definition);
     Document { definition: Definition::Text(text.to_owned()), ..document.clone() }
 }
 
-/// The request that makes a probe as its document says; absent when it is so. `definition` is the
-/// text of another definition that it is to have. A lease that lasts as long as the document says
-/// is not renewed.
+/// The request that makes a probe match its document; absent if it does already. `definition` is
+/// the text of its new definition. A lease that lasts as long as the document says is not renewed.
 pub fn changed(
     document: &Document,
     probe: &v1::Probe,

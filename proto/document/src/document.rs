@@ -1,30 +1,33 @@
-//! What a document says.
+//! Document model: one declared probe and its properties.
+//!
+//! Owns the names of choices, and their messages in the API. Never reads or writes text: `read` and
+//! `write` do.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kprobed_proto::v1;
 
-/// A probe that there should be.
+/// A declared probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// `GROUP/EVENT`, the name that its definition gives it too.
+    /// `GROUP/EVENT`, which its definition must name too.
     pub name: String,
-    /// What it records, and where.
+    /// Its definition.
     pub definition: Definition,
     /// Whether it records.
     pub enabled: bool,
     /// Filter in the kernel's language; empty for none.
     pub filter: String,
-    /// What it is found by.
+    /// Labels, by which clients select it.
     pub labels: BTreeMap<String, String>,
-    /// Who is to be asked; empty for nobody.
+    /// The person or team to ask about the probe; empty for none.
     pub owner: String,
-    /// What it is for.
+    /// Its purpose, in words.
     pub description: String,
-    /// How long it is to be there. Absent: without end.
+    /// How long the probe is to exist. Absent: without end.
     pub lease: Option<Lease>,
-    /// What is done with it when the kernel is another build.
+    /// What the daemon does with it on another build of the kernel.
     pub on_kernel_change: KernelChange,
 }
 
@@ -37,22 +40,23 @@ pub enum Definition {
     Fields(Box<v1::ProbeSpec>),
 }
 
-/// How long a probe is to be there.
+/// Lease: how long a probe is to exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// For so long from when it is asked for.
+    /// For this long from the request on.
     Lasting(Duration),
-    /// As long as this hold of a connection lasts.
+    /// As long as this hold of a connection exists.
     Held(String),
 }
 
-/// What is done with a probe when the kernel is another build, on which it might record something else.
+/// What the daemon does with a probe on another build of the kernel, on which it might record
+/// something else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelChange {
-    /// It is held back until somebody has looked at it.
+    /// The daemon holds it back until a user accepts it.
     #[default]
     Hold,
-    /// It is armed all the same.
+    /// The daemon arms it all the same.
     ArmAnyway,
 }
 
@@ -60,7 +64,7 @@ impl KernelChange {
     /// Every choice.
     pub(crate) const ALL: [Self; 2] = [Self::Hold, Self::ArmAnyway];
 
-    /// As documents have it.
+    /// Its name in documents.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Hold => "hold",
@@ -84,7 +88,7 @@ impl KernelChange {
 }
 
 impl Lease {
-    /// Absent for a message that asks for none.
+    /// The lease of a message. Absent if the message has none.
     pub(crate) fn of_message(message: &v1::Lease) -> Option<Self> {
         match &message.duration {
             Some(duration) => Duration::try_from(*duration).ok().map(Self::Lasting),

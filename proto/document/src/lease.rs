@@ -1,4 +1,6 @@
-//! How long a lease lasts, as documents have it: `90s`, `2h`, `1d 12h`.
+//! Notation of lease durations in documents: `90s`, `2h`, `1d 12h`.
+//!
+//! Owns its units. Never limits a duration, except to the largest that the API can hold.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,7 +16,7 @@ const UNITS: [(&str, u128); 7] = [
     ("ns", 1),
 ];
 
-/// Reads a duration. Absent for what is none.
+/// Reads a duration. Absent if the text is not a duration.
 pub(crate) fn read(text: &str) -> Option<Duration> {
     let mut total: u128 = 0;
     let mut rest = text.trim();
@@ -32,7 +34,7 @@ pub(crate) fn read(text: &str) -> Option<Duration> {
     }
     let second = 1_000_000_000;
     let nanoseconds = u32::try_from(total % second).ok()?;
-    // What the API can say.
+    // The API holds seconds as 64 bits with sign.
     let seconds = i64::try_from(total / second).ok()?;
     Some(Duration::new(seconds.unsigned_abs(), nanoseconds))
 }

@@ -1,4 +1,4 @@
-//! Probes as documents: what a file, or a directory of files, says that there should be.
+//! Probe documents: YAML or JSON files that declare which probes a daemon should have.
 //!
 //! ```yaml
 //! probe: kprobes/open
@@ -14,10 +14,11 @@
 //! take_over: false
 //! ```
 //!
-//! Owns the form of such documents, which is a promise to whoever keeps them: reading them with a
-//! place for every mistake, writing them, and what has to change for a probe to be as its document
-//! says. A document is whole: what it does not say is as it is for a new probe. It never judges a
-//! definition, and never talks to a daemon: the daemon does the first, and clients the second.
+//! Owns the form of such documents, which is a promise to those who keep such files: reading them
+//! with a place for every mistake, writing them, and the requests that make a probe match its
+//! document. A document is complete: a key that it lacks has the value that a new probe has. It
+//! never judges a definition, and never talks to a daemon: the daemon does the first, and clients
+//! the second.
 
 mod change;
 mod document;

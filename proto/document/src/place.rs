@@ -1,4 +1,6 @@
-//! Places in a text, and what is wrong there.
+//! Places in a text, and problems there, with carets below the line.
+//!
+//! Owns the form in which a mistake is shown. Never judges a text.
 
 use std::fmt::{self, Write as _};
 
@@ -13,27 +15,28 @@ pub struct Place {
     pub length: usize,
 }
 
-/// What is wrong with a text.
+/// A problem of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
+    /// Its place.
     pub place: Place,
     /// The line that it is in, without control characters.
     pub line: String,
-    /// What is wrong, and why.
+    /// What is wrong and why.
     pub message: String,
-    /// What to write instead; empty where the message says all.
+    /// What to write instead; empty if the message is enough.
     pub hint: String,
 }
 
-/// Longest piece of a line that is shown, in characters: a terminal is not flooded by a file that is no document.
+/// Longest piece of a line that is shown, in characters: so that a file that is not a document
+/// cannot flood a terminal.
 const SHOWN: usize = 160;
 
 impl Problem {
     /// A problem at a place of `text`.
     pub(crate) fn new(text: &str, place: Place, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let line = text.lines().nth(place.line.saturating_sub(1)).unwrap_or_default();
-        // One character for one: what is escaped would move what stands behind.
+        // One character replaces one: an escape sequence would shift the characters that follow.
         let line = line.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
         Self { place, line, message: message.into(), hint: hint.into() }
     }
@@ -65,9 +68,9 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Of these words the one that was most likely meant.
+/// The one of these words that the author most likely meant.
 pub(crate) fn meant<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    /// Below this the words have nothing to do with each other.
+    /// Below this similarity, words are unrelated.
     const ALIKE: f64 = 0.8;
     let likeness = |other: &str| strsim::jaro_winkler(&word.to_lowercase(), &other.to_lowercase());
     let best = words.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;

@@ -1,6 +1,7 @@
-//! From a text to documents.
+//! Reader of probe documents from YAML or JSON text.
 //!
-//! Owns what a document can have in it. It reads on behind a mistake, so that all mistakes of a file are said at once.
+//! Owns the keys of a document. It reads on after a mistake, so that it reports all mistakes of a
+//! file at once. Never judges a definition: the daemon does.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +11,7 @@ use crate::lease;
 use crate::place::{Place, Problem, meant};
 use crate::tree::{self, Node, Value};
 
-/// Everything that a document can have, in the order in which it is written.
+/// All keys of a document, in the order in which they are written.
 const KEYS: [&str; 11] = [
     "probe",
     "definition",
@@ -25,26 +26,27 @@ const KEYS: [&str; 11] = [
     "take_over",
 ];
 
-/// A document and where it stands.
+/// A document with its places in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacedDocument {
-    /// What it says.
+    /// The document.
     pub document: Document,
-    /// Where its name is.
+    /// Place of its name.
     pub name_place: Place,
-    /// Where its definition begins.
+    /// Place at which its definition begins.
     pub definition_place: Place,
-    /// Whether a file of the daemon's directory takes the probe from a client that owns it. It says
-    /// who is to own the probe and not how the probe is to be, so that no probe has it, and clients
-    /// who apply the document make nothing of it.
+    /// Whether a file of the daemon's directory takes the probe from a client that owns it. It
+    /// concerns the owner of the probe and is not a property of the probe, so that no probe has it,
+    /// and clients that apply the document ignore it.
     pub take_over: bool,
 }
 
-/// Reads the documents of a text: YAML, of which JSON is a part. A text without any has none.
+/// Reads the documents of a text: YAML, of which JSON is a subset. A text without a document gives
+/// an empty list.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of the text; never empty. One document that is wrong
-/// makes the whole text wrong.
+/// All problems, in the order of the text; never empty. One wrong document makes the whole text an
+/// error.
 pub fn read(text: &str) -> Result<Vec<PlacedDocument>, Vec<Problem>> {
     let nodes = tree::read(text).map_err(|problem| vec![problem])?;
     let mut reader = Reader { text, problems: Vec::new() };
@@ -74,7 +76,7 @@ impl Reader<'_> {
         self.problems.push(Problem::new(self.text, place, message, hint));
     }
 
-    /// Absent for one that is wrong.
+    /// Reads one document. Absent if it has a problem.
     fn document(&mut self, node: &Node) -> Option<PlacedDocument> {
         let Value::Mapping(entries) = &node.value else {
             let hint = match &node.value {
@@ -183,7 +185,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A text as it stands there, with or without quotes.
+    /// A text, with or without quotes.
     fn text(&mut self, word: &str, node: &Node) -> Option<String> {
         if let Value::Scalar { text, .. } = &node.value
             && !node.is_null()
@@ -198,7 +200,7 @@ impl Reader<'_> {
         None
     }
 
-    /// The same without the end of the line that a block (`|`, `>`) has.
+    /// As [`Self::text`], without the newline at the end of a block (`|`, `>`).
     fn line(&mut self, word: &str, node: &Node) -> Option<String> {
         self.text(word, node).map(|text| text.trim_end_matches('\n').to_owned())
     }
@@ -308,7 +310,7 @@ impl Reader<'_> {
     }
 }
 
-/// What was found so far.
+/// Documents and problems found so far.
 #[derive(Default)]
 struct Found {
     name: Option<(String, Place)>,
@@ -316,7 +318,7 @@ struct Found {
     rest: Rest,
 }
 
-/// What a document need not have.
+/// Optional keys of a document.
 #[derive(Default)]
 struct Rest {
     enabled: Option<bool>,
@@ -329,7 +331,7 @@ struct Rest {
     take_over: Option<bool>,
 }
 
-/// Whether this begins like a line of `kprobe_events`, or like a prototype.
+/// Whether the text begins like a line of `kprobe_events`, or like a prototype.
 fn is_line(text: &str) -> bool {
     text.starts_with(['p', 'r', '-']) && text.contains([':', ' ']) || text.contains('(')
 }

@@ -1,4 +1,5 @@
-//! Documents and texts are inverse, mistakes have their places, and applied twice nothing changes.
+//! Tests of documents: documents and texts are inverse, mistakes have their places, and applying a
+//! document twice changes nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +41,7 @@ fn open() -> Document {
     }
 }
 
-/// A probe that is as its document says.
+/// A probe that matches its document.
 fn probe(document: &Document) -> v1::Probe {
     let made = creation(document);
     v1::Probe {
@@ -58,7 +59,7 @@ fn probe(document: &Document) -> v1::Probe {
     }
 }
 
-/// What a daemon would make of a probe by a request.
+/// The probe after a request.
 fn updated(mut probe: v1::Probe, request: v1::UpdateProbeRequest) -> v1::Probe {
     assert_eq!(request.etag, probe.etag);
     let policy = request.on_kernel_change();

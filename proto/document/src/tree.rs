@@ -1,8 +1,8 @@
-//! A YAML text as a tree in which everything has its place.
+//! YAML tree: a parsed text in which every value has its place.
 //!
-//! Owns the subset of YAML that documents are written in: mappings, sequences and scalars. Anchors,
-//! aliases and tags are refused: a document says what it means where it stands, and no text of a
-//! kilobyte becomes a gigabyte.
+//! Owns the subset of YAML that documents are written in: mappings, sequences and scalars. It never
+//! accepts anchors, aliases and tags: a document means what it shows, and a text of a kilobyte
+//! cannot expand to a gigabyte.
 
 use std::collections::HashMap;
 
@@ -20,10 +20,10 @@ pub(crate) struct Node {
     pub(crate) value: Value,
 }
 
-/// What stands there.
+/// Content of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
-    /// A text, and whether it stands there without quotes: then it can be a number or a truth value too.
+    /// A text, and whether it is without quotes: then it can also be a number or a truth value.
     Scalar { text: String, plain: bool },
     /// A list.
     Sequence(Vec<Node>),
@@ -32,12 +32,12 @@ pub(crate) enum Value {
 }
 
 impl Node {
-    /// Whether it says nothing: `null`, `~`, or nothing at all.
+    /// Whether it is empty: `null`, `~`, or no text at all.
     pub(crate) fn is_null(&self) -> bool {
         matches!(&self.value, Value::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
 
-    /// What it is, for people.
+    /// Its kind, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.value {
             _ if self.is_null() => "nothing",
@@ -54,7 +54,7 @@ enum Open {
     Mapping { place: Place, entries: Vec<(Node, Node)>, key: Option<Node>, seen: HashMap<String, usize> },
 }
 
-/// Reads the documents of a text. Those with nothing in them are left out.
+/// Reads the documents of a text. Empty documents are left out.
 pub(crate) fn read(text: &str) -> Result<Vec<Node>, Problem> {
     let lines: Vec<&str> = text.lines().collect();
     let mut documents = Vec::new();
@@ -145,7 +145,7 @@ fn plain_only(text: &str, place: Place, anchor: usize, tag: bool) -> Result<(), 
 
 fn syntax(text: &str, error: &ScanError) -> Problem {
     let marker = error.marker();
-    // Behind the last line there is nothing to be shown.
+    // There is no line to show after the last one.
     let line = marker.line().clamp(1, text.lines().count().max(1));
     let column = if line == marker.line() {
         marker.col() + 1

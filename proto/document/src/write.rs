@@ -1,4 +1,6 @@
-//! From probes to documents, and from documents to a text.
+//! Writer of probe documents as YAML.
+//!
+//! Owns the document of a probe, and the text of documents. Never changes a probe.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +12,7 @@ use crate::document::{Definition, Document, KernelChange, Lease};
 use crate::json::Json;
 use crate::lease;
 
-/// The document of a probe: applied, it changes nothing.
+/// The document of a probe: applying it to that probe changes nothing.
 pub fn document_of(probe: &v1::Probe) -> Document {
     Document {
         name: probe.name.clone(),
@@ -25,11 +27,11 @@ pub fn document_of(probe: &v1::Probe) -> Document {
     }
 }
 
-/// Writes documents, each with `---` before it if there are several. One with characters that YAML
-/// has no plain way for is written as JSON.
+/// Writes documents, each with `---` before it if there are several. A document with characters
+/// that YAML cannot hold unescaped is written as JSON.
 ///
 /// # Errors
-/// What the library has against a text, which it has not for any that is known.
+/// An error of the YAML library. No document is known to cause one.
 pub fn write(documents: &[Document]) -> Result<String, serde_yaml_ng::Error> {
     let mut text = String::new();
     for document in documents {
@@ -41,8 +43,8 @@ pub fn write(documents: &[Document]) -> Result<String, serde_yaml_ng::Error> {
     Ok(text)
 }
 
-/// Writes a value as a document of YAML; as JSON if it has characters that YAML has no plain way
-/// for.
+/// Writes a value as a document of YAML; as JSON if it has characters that YAML cannot hold
+/// unescaped.
 ///
 /// # Errors
 /// As [`write`].
@@ -51,7 +53,8 @@ pub fn yaml(view: &impl Serialize) -> Result<String, serde_yaml_ng::Error> {
     if !text.contains(is_special) {
         return Ok(text);
     }
-    // The library writes characters as they are that YAML 1.1 takes for the end of a line. JSON can escape everything.
+    // The library does not escape characters that YAML 1.1 takes for the end of a line. JSON can
+    // escape everything.
     let json = serde_json::to_string(view).map_err(<serde_yaml_ng::Error as serde::ser::Error>::custom)?;
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
@@ -65,12 +68,14 @@ pub fn yaml(view: &impl Serialize) -> Result<String, serde_yaml_ng::Error> {
     Ok(text)
 }
 
-/// What readers of YAML take for the end of a line, or do not take at all. All of it is below U+10000.
+/// Characters that readers of YAML take for the end of a line, or do not accept. All of it is below
+/// U+10000.
 fn is_special(character: char) -> bool {
     matches!(character, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// A document as it is written: what is as for a new probe is left out, but for `enabled`.
+/// The written form of a document: it omits properties with the value of a new probe, except
+/// `enabled`.
 #[derive(Serialize)]
 struct View<'a> {
     probe: &'a str,

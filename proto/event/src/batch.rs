@@ -1,6 +1,7 @@
-//! Events of one CPU, as they came in one message.
+//! Event batch: events of one CPU that arrived in one message.
 //!
-//! Owns the names that belong to a batch, sorted for look-up.
+//! Owns the names of tasks and addresses that belong to a batch, sorted for look-up. Never reorders
+//! events: `row` merges them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,7 +49,8 @@ impl Batch {
         Ok(Self { cpu, sequence, log_events, rows, groups, tasks, symbols, wall_offset_ns })
     }
 
-    /// Reads one batch outside of a stream, with the schemas that it refers to: for recordings and tests.
+    /// Reads one batch outside of a stream, with the schemas that it refers to: for recordings and
+    /// tests.
     ///
     /// # Errors
     /// [`MalformedError`] as for a stream.
@@ -70,12 +72,13 @@ impl Batch {
         self.cpu
     }
 
-    /// Where in the log of the epoch the entry begins that these events are from.
+    /// Log position in the epoch at which the entry of these events begins.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Where that entry ends: everything before is seen with this batch.
+    /// Log position at which that entry ends: a client with this batch has seen everything before
+    /// it.
     pub fn end_sequence(&self) -> u64 {
         self.sequence.saturating_add(self.log_events.into())
     }
@@ -105,12 +108,12 @@ impl Batch {
         self.wall_offset_ns
     }
 
-    /// Name of a task that occurs here, where it is known.
+    /// Name of a task that occurs in this batch, if it is known.
     pub fn comm(&self, tid: i32) -> Option<&[u8]> {
         self.task(tid).map(|task| task.comm.as_slice()).filter(|comm| !comm.is_empty())
     }
 
-    /// Id of the process of a task that occurs here, where it is known.
+    /// Id of the process of a task that occurs in this batch, if it is known.
     pub fn tgid(&self, tid: i32) -> Option<i32> {
         self.task(tid).map(|task| task.tgid).filter(|tgid| *tgid != 0)
     }
@@ -120,12 +123,12 @@ impl Batch {
         self.tasks.get(index)
     }
 
-    /// A kernel address that occurs here, with its name where it is known.
+    /// A kernel address that occurs in this batch, with its name if it is known.
     pub fn symbol(&self, address: u64) -> Address<'_> {
         Address::find(address, &self.symbols)
     }
 
-    /// The same entry of the log with these of its events.
+    /// The same entry of the log with only these of its events.
     pub(crate) fn with_groups(&self, groups: Vec<Group>) -> Self {
         let rows = groups.iter().map(Group::rows).sum();
         Self { rows, groups, ..self.clone() }

@@ -1,7 +1,8 @@
-//! One field of many events.
+//! Column: the values of one field in many events.
 //!
-//! Owns the reading of packed values. Lengths and offsets are checked when a column is made; after that an index below
-//! the number of values always finds one.
+//! Owns the reading of packed values. Lengths and offsets are checked when a column is made; after
+//! that an index below the number of values always finds one. Never reads outside of the bytes of a
+//! column.
 
 use bytes::Bytes;
 
@@ -15,7 +16,7 @@ use crate::value::{Address, List, Value};
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     cells: Cells,
-    /// One bit for each value; empty when nothing faulted. Bits behind the last value mean nothing.
+    /// One bit for each value; empty when nothing faulted. Bits after the last value mean nothing.
     faults: Bytes,
 }
 
@@ -23,7 +24,7 @@ pub(crate) struct Column {
 enum Cells {
     /// Values of all rows.
     Numbers(Bytes),
-    /// Values of one row, that all rows have: so many.
+    /// The values that every row has, and how many values that are.
     Same {
         row: Bytes,
         values: usize,
@@ -81,7 +82,7 @@ impl Column {
                 let (mut offsets, mut data) = (0_u32.to_le_bytes().to_vec(), Vec::new());
                 for value in values() {
                     data.extend_from_slice(self.string(value));
-                    // No more than there was, which 32 bits could count.
+                    // No more bytes than before, which 32 bits could count.
                     offsets.extend(u32::try_from(data.len()).unwrap_or(u32::MAX).to_le_bytes());
                 }
                 Cells::Strings { offsets: offsets.into(), data: data.into() }
@@ -101,11 +102,11 @@ impl Column {
 
     #[inline]
     fn is_fault(&self, index: usize) -> bool {
-        // Mostly there are none.
+        // Most columns have no faults.
         !self.faults.is_empty() && self.faults.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
     }
 
-    /// The bits of value `index`, zero-extended. 0 for a string and behind the end.
+    /// The bits of value `index`, zero-extended. 0 for a string and after the end.
     #[inline]
     fn bits(&self, width: Width, index: usize) -> u64 {
         let (bytes, index) = match &self.cells {
@@ -121,7 +122,7 @@ impl Column {
         }
     }
 
-    /// The bytes of string `index`. Empty for a number and behind the end.
+    /// The bytes of string `index`. Empty for a number and after the end.
     fn string(&self, index: usize) -> &[u8] {
         let Cells::Strings { offsets, data } = &self.cells else { return &[] };
         let range = at::<u32>(offsets, index) as usize..at::<u32>(offsets, index.saturating_add(1)) as usize;
@@ -164,8 +165,8 @@ fn sign_extend(bits: u64, width: Width) -> i64 {
 
 /// The values of one field in all events of a group, without a copy.
 ///
-/// Values are counted through: event I of an array field of length L has the values
-/// `I * L .. (I + 1) * L`. An index behind the end gives 0, an empty text, or a value of that kind.
+/// Values have one index over all events: event I of an array field of length L has the values `I *
+/// L .. (I + 1) * L`. An index after the end gives 0, an empty text, or a value of that kind.
 #[derive(Clone, Copy, Debug)]
 pub struct ColumnView<'a> {
     field: &'a Field,
@@ -178,7 +179,7 @@ impl<'a> ColumnView<'a> {
         Self { field, column, rows }
     }
 
-    /// What the values are.
+    /// The field of the values.
     pub fn field(&self) -> &'a Field {
         self.field
     }
@@ -193,7 +194,7 @@ impl<'a> ColumnView<'a> {
         self.rows * self.field.values_per_row()
     }
 
-    /// All values as numbers, faults included, which are 0. `None` when values are not of that
+    /// All values as numbers, faults included, which are 0. `None` if the values are not of that
     /// width: strings never are.
     ///
     /// ```
@@ -225,13 +226,15 @@ impl<'a> ColumnView<'a> {
         self.column.is_fault(index)
     }
 
-    /// A value as an unsigned integer: the bits of any scalar, zero-extended. 0 for strings and faults.
+    /// A value as an unsigned integer: the bits of any scalar, zero-extended. 0 for strings and
+    /// faults.
     #[inline]
     pub fn unsigned(&self, index: usize) -> u64 {
         self.field.kind.width().map_or(0, |width| self.column.bits(width, index))
     }
 
-    /// A value as a signed integer: the bits of any scalar, sign-extended. 0 for strings and faults.
+    /// A value as a signed integer: the bits of any scalar, sign-extended. 0 for strings and
+    /// faults.
     #[inline]
     pub fn signed(&self, index: usize) -> i64 {
         self.field.kind.width().map_or(0, |width| sign_extend(self.column.bits(width, index), width))
@@ -243,19 +246,19 @@ impl<'a> ColumnView<'a> {
         self.column.string(index)
     }
 
-    /// A value with its meaning; symbols without their names, which are known to the batch only.
+    /// A value with its meaning; symbols without their names, which only the batch has.
     #[inline]
     pub fn value(&self, index: usize) -> Value<'a> {
         self.named(index, &[])
     }
 
-    /// The same, with the names of symbols.
+    /// As [`Self::value`], with the names of symbols.
     #[inline]
     pub(crate) fn named(&self, index: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
         self.column.value(self.field.kind, index, symbols)
     }
 
-    /// What an event has in this field: one value, or the list of an array.
+    /// The field of one event: one value, or the list of an array.
     #[inline]
     pub(crate) fn row(&self, row: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
         match self.field.array_length {

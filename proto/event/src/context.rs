@@ -1,6 +1,8 @@
-//! In which context an event happened.
+//! Execution context of an event: interrupts, preemption and migration.
 //!
-//! Owns the meaning of the kernel's `common_flags` and `common_preempt_count` (include/linux/trace_events.h).
+//! Owns the meaning of the kernel's `common_flags` and `common_preempt_count`
+//! (include/linux/trace_events.h). Never guesses: a context that the kernel recorded as garbage is
+//! absent.
 
 use std::fmt;
 
@@ -11,10 +13,12 @@ const SOFTIRQ: u8 = 0x10;
 const NMI: u8 = 0x40;
 const BH_OFF: u8 = 0x80;
 
-/// A breakpoint raises no preempt count, and the recorder still takes one off: the borrow leaves this.
+/// A breakpoint raises no preempt count, and the kernel's recorder still subtracts one: the borrow
+/// leaves this value.
 const BORROWED: u8 = 0xff;
 
-/// Execution context of an event. `Display` writes it as the kernel's trace does, `d.h1.` for example.
+/// Execution context of an event. `Display` writes it as the kernel's trace does, `d.h1.` for
+/// example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     flags: u8,
@@ -22,7 +26,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// `None` when the kernel recorded garbage, as it does for probes that are hit through a breakpoint.
+    /// `None` when the kernel recorded garbage, as it does for probes that are hit through a
+    /// breakpoint.
     pub(crate) fn new(flags: u8, preempt_count: u8) -> Option<Self> {
         (preempt_count != BORROWED).then_some(Self { flags, preempt_count })
     }

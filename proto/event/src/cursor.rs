@@ -1,6 +1,7 @@
-//! A place in the log of a host.
+//! Cursor: a position in the log of a host.
 //!
-//! Owns its notation, so that it can be kept in files: `BOOT:EPOCH:SEQUENCE`.
+//! Owns its notation, so that programs can keep it in files: `BOOT:EPOCH:SEQUENCE`. Never says
+//! whether a daemon still has that position.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +10,8 @@ use thiserror::Error;
 
 use crate::api;
 
-/// Where a stream is: everything before it has been seen. [`FromStr`] and [`fmt::Display`] are inverse to each other.
+/// The position of a stream: the client has seen everything before it. [`FromStr`] and
+/// [`fmt::Display`] are inverse to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor {
     /// The boot that the events belong to. Anything but white space.
@@ -20,7 +22,7 @@ pub struct Cursor {
     pub sequence: u64,
 }
 
-/// A text that is no cursor.
+/// Error for a text that is not a cursor.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{0}` is not a cursor: write `BOOT:EPOCH:SEQUENCE`")]
 pub struct CursorError(pub String);

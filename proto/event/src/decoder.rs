@@ -1,8 +1,7 @@
-//! From the messages of a stream to its items.
+//! Stream decoder: from the messages of an event stream to its items.
 //!
-//! Owns what must be remembered between messages: schemas, the latest clock mapping, and where the
-//! stream is. Never knows where messages come from: a connection, a recording, or the daemon
-//! itself.
+//! Owns the state between messages: schemas, the latest clock mapping, and the position of the
+//! stream. Never knows where messages come from: a connection, a recording, or the daemon itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::schema::Schema;
 pub enum StreamItem {
     /// The first item.
     Started(Started),
-    /// The second item, and again where the history goes from one run of the daemon to the next.
+    /// The second item, and again whenever the history continues with the next run of the daemon.
     /// Earlier schemas are no longer valid.
     Epoch(Epoch),
     /// A schema, before the first batch that needs it.
@@ -31,11 +30,11 @@ pub enum StreamItem {
     Loss(Loss),
     /// The end of the history: events after this are new.
     CaughtUp(Cursor),
-    /// Only in the order of time: all earlier events were sent.
+    /// Only in a stream in the order of time: all earlier events were sent.
     Watermark(Watermark),
 }
 
-/// What is known about a stream when it begins.
+/// Facts about a stream, which it begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
     /// Identifies this subscriber in the ledger.
@@ -46,32 +45,34 @@ pub struct Started {
     pub kernel_release: String,
     /// Name of the trace clock.
     pub clock: String,
-    /// How long the daemon waits for events of other CPUs before it declares a watermark, in nanoseconds.
+    /// How long the daemon waits for events of other CPUs before it declares a watermark, in
+    /// nanoseconds.
     pub watermark_slack_ns: u64,
     /// Wall clock minus trace clock, in nanoseconds. Absent: the daemon did not say.
     pub wall_offset_ns: Option<i64>,
 }
 
-/// Events from here on are of another run of the daemon, or the stream begins.
+/// Beginning of a run of the daemon: at the start of a stream, or within the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Epoch {
-    /// Where the stream goes on.
+    /// The position at which the stream continues.
     pub cursor: Cursor,
     /// Events may be missing before this: the previous run of the daemon did not stop cleanly, or
     /// its end is not in the history.
     pub may_miss: bool,
 }
 
-/// All events of all CPUs with an earlier time stamp were sent, with the exception of those that are counted as late.
+/// All events of all CPUs with an earlier time stamp were sent, except for those counted as late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermark {
     /// Trace clock, nanoseconds.
     pub watermark_ns: u64,
-    /// Events since the beginning of the stream that came after a watermark that is later than they are.
+    /// Events since the beginning of the stream that were sent after a watermark later than their
+    /// time stamp.
     pub late_events: u64,
 }
 
-/// What is remembered between messages.
+/// State of a stream between messages.
 #[derive(Debug, Default)]
 pub struct Decoder {
     schemas: HashMap<u32, Arc<Schema>>,
@@ -80,10 +81,10 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Makes an item of a message. `None` for one that only says where the stream is.
+    /// Decodes a message into an item. `None` for one that only reports the position of the stream.
     ///
     /// # Errors
-    /// [`MalformedError`]; what was remembered before stays, and the next message can be read.
+    /// [`MalformedError`]; the state stays as it was, and the next message can be read.
     pub fn item(
         &mut self,
         response: api::StreamEventsResponse,
@@ -131,7 +132,8 @@ impl Decoder {
         }))
     }
 
-    /// Where the stream goes on: behind everything that was read so far. `None` before [`StreamItem::Epoch`].
+    /// The position at which the stream continues: after everything that was read so far. `None`
+    /// before [`StreamItem::Epoch`].
     pub fn cursor(&self) -> Option<&Cursor> {
         self.cursor.as_ref()
     }

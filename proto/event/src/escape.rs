@@ -1,12 +1,12 @@
-//! Bytes of unknown origin as text.
+//! Escaping of byte strings in events, for terminals.
 //!
-//! Owns the escaping of strings that events carry. It loses nothing (every byte can be told from
-//! the text), and lets nothing through that a terminal would obey.
+//! Owns the escaped form. It loses nothing (the text determines every byte), and never lets a
+//! control sequence through that a terminal would obey.
 
 use std::fmt::{self, Write as _};
 
 /// Bytes, shown as text. Printable UTF-8 is shown as it is; a backslash doubled; `\n`, `\t` and
-/// `\r` so; every other byte as `\xNN`. The alternate form (`{:#}`) stands in double quotes, with
+/// `\r` so; every other byte as `\xNN`. The alternate form (`{:#}`) is in double quotes, with
 /// quotes inside escaped.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a [u8]);
@@ -59,7 +59,7 @@ fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))
 }
 
-/// Control characters, and format characters that reorder or hide what stands around them.
+/// Control characters, and format characters that reorder or hide the characters around them.
 fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
@@ -75,7 +75,7 @@ mod tests {
         format!("{:#}", Escaped(bytes))
     }
 
-    /// The inverse, to prove that nothing is lost.
+    /// The inverse, to prove that the escaping loses nothing.
     fn unescape(text: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut rest = text.as_bytes();

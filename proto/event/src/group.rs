@@ -1,6 +1,7 @@
-//! Events of one probe on one CPU.
+//! Event group: events of one probe on one CPU.
 //!
-//! Owns the check of a group as a whole, and of the columns that all events have.
+//! Owns the check of a group as a whole, and of the common columns. Never accepts a group that does
+//! not fit its schema.
 
 use std::sync::Arc;
 
@@ -84,8 +85,8 @@ impl Group {
         }
     }
 
-    /// All rows with these columns, of this schema, and of what all events have with thread ids,
-    /// contexts and locations if these are to stay.
+    /// All rows with these columns, of this schema, and with thread ids, contexts and locations if
+    /// the caller keeps them.
     pub(crate) fn with(
         &self,
         schema: Arc<Schema>,
@@ -119,7 +120,8 @@ impl Group {
         self.rows
     }
 
-    /// The values of a field in all events; `None` when the events have no such field, or a projection left it out.
+    /// The values of a field in all events; `None` if the events have no such field, or a
+    /// projection left it out.
     pub fn field(&self, name: &str) -> Option<ColumnView<'_>> {
         let index = self.schema.fields().iter().position(|field| field.name == name)?;
         self.column(index)
@@ -137,12 +139,14 @@ impl Group {
         Numbers::<u32>::new(&self.offsets_ns).map(move |offset_ns| base_ns + u64::from(offset_ns))
     }
 
-    /// Thread ids of all events. `None`: a projection left them out, as for all that follows.
+    /// Thread ids of all events. `None` if a projection left them out, as for the methods that
+    /// follow.
     pub fn tids(&self) -> Option<PackedNumbers<'_, i32>> {
         self.tids.all(self.rows)
     }
 
-    /// Addresses of the probe in all events, or of the probed function for a return probe. `None` for tracepoints too.
+    /// Addresses of the probe in all events, or of the probed function for a return probe. `None`
+    /// for tracepoints too.
     pub fn ips(&self) -> Option<PackedNumbers<'_, u64>> {
         self.ips.all(self.rows)
     }
@@ -152,26 +156,27 @@ impl Group {
         self.return_ips.all(self.rows)
     }
 
-    /// Trace-clock time stamp of an event, in nanoseconds. Behind the last row it is that of the
-    /// beginning of the group, and what follows is 0.
+    /// Trace-clock time stamp of an event, in nanoseconds. After the last row it is the base time
+    /// of the group, and most other values are 0.
     #[inline]
     pub fn timestamp_ns(&self, row: usize) -> u64 {
         self.base_ns + u64::from(at::<u32>(&self.offsets_ns, row))
     }
 
-    /// Thread id of an event. `None`: a projection left it out, as for all that follows.
+    /// Thread id of an event. `None` if a projection left it out, as for the methods that follow.
     #[inline]
     pub fn tid(&self, row: usize) -> Option<i32> {
         self.tids.get(row)
     }
 
-    /// Execution context of an event; `None` also where the kernel does not record it soundly.
+    /// Execution context of an event; `None` also if the kernel recorded garbage.
     #[inline]
     pub fn context(&self, row: usize) -> Option<Context> {
         Context::new(self.flags.get(row)?, self.preempt_counts.get(row)?)
     }
 
-    /// Address of the probe, or of the probed function for a return probe. `None` for tracepoints too.
+    /// Address of the probe, or of the probed function for a return probe. `None` for tracepoints
+    /// too.
     #[inline]
     pub fn ip(&self, row: usize) -> Option<u64> {
         self.ips.get(row)
@@ -184,8 +189,8 @@ impl Group {
     }
 }
 
-/// Time stamps have to be as many as there are rows, in order, and below the end of what 64 bits
-/// hold: then reading one cannot fail.
+/// There must be as many time stamps as rows, in order, and they must fit into 64 bits: then
+/// reading one cannot fail.
 fn check_times(schema: &Schema, rows: usize, base_ns: u64, offsets_ns: &[u8]) -> Result<(), MalformedError> {
     if Some(offsets_ns.len()) != rows.checked_mul(u32::WIDTH) {
         return Err(common_column(schema, "offsets_ns", rows, offsets_ns.len()));

@@ -1,14 +1,15 @@
-//! Events as rows and as columns, and as bytes.
+//! Events of kprobed: decoder of the columnar form, access by rows and columns, and output as lines
+//! and JSON.
 //!
-//! The daemon sends events column by column, since that is what costs least. This crate checks each
-//! batch once, on receipt, and then gives access to it without copying: by rows ([`Batch::rows`])
-//! for most programs, by columns ([`Group::field`]) for those who want to compute on them. The
-//! client library reads its streams with it, and the daemon's exporters read the same messages, so
-//! that an event has the same values wherever it arrives.
+//! The daemon sends events column by column, which costs least. This crate checks each batch once,
+//! on receipt, and then gives access to it without copying: by rows ([`Batch::rows`]) for most
+//! programs, by columns ([`Group::field`]) for programs that compute on them. The client library
+//! reads its streams with it, and the daemon's exporters read the same messages, so that an event
+//! has the same values wherever it arrives.
 //!
 //! Owns the reading of the columnar form ([`Decoder`]), the order of time over CPUs
 //! ([`TimeOrdered`]), and the lines and objects that events become ([`format`](mod@format)). It
-//! never trusts a length: a batch that does not fit its schema is a [`MalformedError`], and behind
+//! never trusts a length: a batch that does not fit its schema is a [`MalformedError`], and after
 //! that check no access can fail. It knows neither connections nor files.
 #![forbid(unsafe_code)]
 

@@ -1,40 +1,43 @@
-//! Events that are missing.
+//! Losses: gaps in an event stream, and their causes.
 //!
-//! Owns the causes, for the daemon as for the library. The messages of the API are made from them and
-//! read into them here only.
+//! Owns the causes, for the daemon and the client library, and the only conversion between them and
+//! messages of the API. Never detects a loss.
 
 use std::time::Duration;
 
 use crate::api;
 use crate::row::wall_ns;
 
-/// Events that will never arrive. It comes before the first event behind the gap.
+/// Events that will never arrive. It precedes the first event after the gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Why.
+    /// The cause.
     pub cause: LossCause,
     /// The CPU whose events are missing. `None`: any.
     pub cpu: Option<u32>,
-    /// How many are missing. `None`: some; the ledger has the sum. 0: they were told with an earlier gap of the CPU.
+    /// How many are missing. `None`: an unknown number; the ledger has the sum. 0: an earlier gap
+    /// of the CPU has counted them.
     pub count: Option<u64>,
-    /// Trace-clock time of the first event after the gap, in nanoseconds. `None`: there is none yet.
+    /// Trace-clock time of the first event after the gap, in nanoseconds. `None`: there is none
+    /// yet.
     pub before_ns: Option<u64>,
     /// The same as wall-clock time, in nanoseconds since 1970.
     pub before_wall_ns: Option<u64>,
-    /// How many gaps this stands for; at least 1.
+    /// Number of gaps in this report; at least 1.
     pub gaps: u64,
-    /// What the pause was, if the cause is [`LossCause::Paused`].
+    /// Reason and length of the pause, if the cause is [`LossCause::Paused`].
     pub pause: Option<RecordingPause>,
 }
 
 /// A pause in which the daemon recorded nothing. Of several gaps: their sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordingPause {
-    /// What for.
+    /// The reason.
     pub reason: PauseReason,
     /// How long it lasted.
     pub duration: Duration,
-    /// Hits of all probes in it, with those that filters would have held back. `None`: the kernel did not count them.
+    /// Hits of all probes during the pause, including those that filters would have rejected.
+    /// `None`: the kernel did not count them.
     pub hits: Option<u64>,
 }
 
@@ -42,7 +45,8 @@ pub struct RecordingPause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum PauseReason {
-    /// To find one moment at which the ledgers of probes begin that are hit all the time, when the daemon started.
+    /// To take a baseline when the daemon started: one time at which the ledgers of probes begin
+    /// that are hit all the time.
     Baseline,
     /// To delete a probe.
     Deletion,
@@ -90,17 +94,17 @@ impl From<api::PauseReason> for PauseReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum LossCause {
-    /// The kernel's ring buffer was full and overwrote events that nobody had read.
+    /// The kernel's ring buffer was full and overwrote events that the daemon had not read.
     Overrun,
     /// This client did not read fast enough, and its queue in the daemon was full.
     SubscriberQueue,
-    /// The daemon could not make sense of bytes from the kernel.
+    /// The daemon could not decode bytes from the kernel.
     Undecodable,
-    /// This subscriber's own limit on the rate.
+    /// The events exceeded this subscriber's own rate limit.
     RateLimit,
-    /// What was asked for is no longer, or was never, in the history.
+    /// The requested events are no longer in the history, or never were.
     Expired,
-    /// The history could not be written at that time.
+    /// The daemon could not store the events in the history.
     NotStored,
     /// The daemon paused recording.
     Paused,
@@ -185,7 +189,7 @@ impl From<RecordingPause> for api::RecordingPause {
 }
 
 impl Loss {
-    /// Reads a loss as the API has it. `wall_offset_ns` is wall clock minus trace clock.
+    /// Reads the loss message of the API. `wall_offset_ns` is wall clock minus trace clock.
     pub fn new(loss: &api::Loss, wall_offset_ns: i64) -> Self {
         let before_ns = (loss.before_ns != 0).then_some(loss.before_ns);
         Self {

@@ -1,4 +1,7 @@
-//! What can be wrong with a message of an event stream.
+//! Errors of malformed messages in an event stream.
+//!
+//! Owns their text. Never recovers: the decoder keeps its state, and the caller can read the next
+//! message.
 
 use thiserror::Error;
 
@@ -34,7 +37,7 @@ pub enum MalformedError {
         /// Columns in the batch.
         columns: usize,
     },
-    /// One of the columns that all events have is not as long as the number of rows says.
+    /// A common column does not have the length that the number of rows requires.
     #[error("`{column}` of `{probe}` has {bytes} bytes for {rows} rows")]
     CommonColumn {
         /// The probe.
@@ -46,7 +49,7 @@ pub enum MalformedError {
         /// Number of rows.
         rows: usize,
     },
-    /// Time stamps that decrease, or lie behind the end of all time.
+    /// Time stamps that decrease, or exceed 64 bits.
     #[error("the time stamps of `{probe}` are not in order")]
     TimeOrder {
         /// The probe.
@@ -58,10 +61,10 @@ pub enum MalformedError {
         /// The probe.
         probe: String,
     },
-    /// A message without a cursor that it has to have.
+    /// A message without a cursor that it must have.
     #[error("`{0}` without a cursor")]
     NoCursor(&'static str),
-    /// The column of a field is not what its schema says.
+    /// The column of a field does not fit its schema.
     #[error("field `{field}` of `{probe}` with {rows} rows: {fault}")]
     Column {
         /// The probe.
@@ -75,23 +78,23 @@ pub enum MalformedError {
     },
 }
 
-/// What is wrong with one column.
+/// Fault of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ColumnFault {
     /// More values than memory can hold.
     #[error("too many values")]
     TooMany,
-    /// Not as many bytes as the number of values asks for.
+    /// Not as many bytes as the number of values requires.
     #[error("{0} bytes of values")]
     ValuesLength(usize),
     /// Texts, or offsets of them, in a field of numbers.
     #[error("{0} bytes of texts and their offsets, and the field has numbers")]
     NotTexts(usize),
-    /// Not as many offsets as there are strings and one.
+    /// The number of offsets is not one more than the number of strings.
     #[error("{0} bytes of offsets")]
     OffsetsLength(usize),
-    /// An offset that is smaller than the one before, or lies behind the data.
+    /// An offset that is smaller than the one before, or is after the end of the data.
     #[error("offsets that do not lie in order within {0} bytes of data")]
     OffsetsOrder(usize),
     /// A fault bitmap that does not have one bit for each value.

@@ -1,7 +1,7 @@
-//! The order of time across CPUs.
+//! Time order across CPUs: a merge of batches up to a watermark.
 //!
-//! Owns the merge of batches up to a watermark. It holds back a limited number of events and loses
-//! none: an event that comes too late for the order is returned at once, and counted.
+//! Owns the waiting batches and the order of their events. It holds back a limited number of events
+//! and never drops one: it returns an event that is too late for the order at once, and counts it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,10 +9,11 @@ use std::collections::BinaryHeap;
 use crate::batch::Batch;
 use crate::row::Row;
 
-/// The next row of a group: time stamp, number of the batch as they came, slot of the batch, group, row.
+/// The next row of a group: time stamp, number of the batch in the order of arrival, slot of the
+/// batch, group, row.
 type Head = (u64, u64, usize, usize, usize);
 
-/// Events that wait until no earlier one can come.
+/// Events that wait until no earlier one can arrive.
 ///
 /// Feed it with the batches and watermarks of a stream that was asked for in `EventOrder::Time`,
 /// and take rows out after each watermark:
@@ -41,10 +42,10 @@ pub struct TimeOrdered {
     /// Batches with rows that wait, in slots that are used again.
     slots: Vec<Option<Held>>,
     free: Vec<usize>,
-    /// The least of the heads, and all others. Apart, since events of one group mostly come in runs.
+    /// The earliest head, apart from the others, since events of one group mostly come in runs.
     next: Option<Head>,
     others: BinaryHeap<Reverse<Head>>,
-    /// The batch that the last row was the end of: it lives as long as that row may be looked at.
+    /// The batch that ended with the last row: it stays alive while the caller may use that row.
     spent: Option<usize>,
     pushed: u64,
     held_events: usize,
@@ -61,18 +62,18 @@ struct Held {
     remaining: usize,
 }
 
-/// Which rows may go.
+/// Rows that may be returned.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
     /// Those before this time.
     Before(u64),
-    /// All that are here, and those before this time.
+    /// All waiting rows, and later ones before this time.
     Everything(u64),
 }
 
 impl TimeOrdered {
-    /// `limit_events`: how many events may wait at most. When there are more the earliest of them
-    /// go, whatever the watermark says.
+    /// `limit_events`: how many events may wait at most. If more wait, the earliest of them are
+    /// returned, whatever the watermark is.
     pub fn new(limit_events: usize) -> Self {
         Self {
             slots: Vec::new(),
@@ -116,7 +117,7 @@ impl TimeOrdered {
         }
     }
 
-    /// All events before this trace-clock time, in nanoseconds, have come.
+    /// Takes a watermark: all events before this trace-clock time, in nanoseconds, have arrived.
     pub fn advance(&mut self, watermark_ns: u64) {
         self.bound = match self.bound {
             Bound::Before(before) => Bound::Before(before.max(watermark_ns)),
@@ -124,13 +125,13 @@ impl TimeOrdered {
         };
     }
 
-    /// Nothing that has to be waited for will come: lets go of everything that is here, in the
-    /// order of time, and begins anew with what is pushed next, whose clock may be another one.
+    /// Releases all waiting events, in the order of time: no earlier event will arrive. The next
+    /// batch that is pushed begins a new order, and its clock may be another one.
     pub fn finish(&mut self) {
         self.bound = Bound::Everything(0);
     }
 
-    /// The next event that may go. `None`: the rest has to wait for a watermark.
+    /// The next event that may be returned. `None`: the others must wait for a watermark.
     pub fn next_row(&mut self) -> Option<Row<'_>> {
         self.release_spent();
         let Some(head) = self.next else {
@@ -169,7 +170,8 @@ impl TimeOrdered {
         Row::of(&self.slots.get(slot)?.as_ref()?.batch, group, row)
     }
 
-    /// Time stamp of the event that [`TimeOrdered::next_row`] gives next, in nanoseconds. `None`: it gives none.
+    /// Time stamp of the event that [`TimeOrdered::next_row`] returns next, in nanoseconds. `None`:
+    /// it returns none.
     pub fn next_ns(&self) -> Option<u64> {
         let (timestamp_ns, ..) = self.next?;
         (self.may_go(timestamp_ns) || self.held_events > self.limit_events).then_some(timestamp_ns)
@@ -187,18 +189,19 @@ impl TimeOrdered {
         self.held_events
     }
 
-    /// Where in the log of the epoch the earliest batch begins of which events still wait. `None`: none do.
+    /// Log position in the epoch of the earliest batch with waiting events. `None`: no event waits.
     pub fn oldest_sequence(&self) -> Option<u64> {
         let waiting = self.slots.iter().flatten().filter(|held| held.remaining > 0);
         waiting.map(|held| held.batch.sequence()).min()
     }
 
-    /// Events so far that went behind an event that is later than they are.
+    /// Events so far that were returned after a later event.
     pub fn late_events(&self) -> u64 {
         self.late_events
     }
 
-    /// Events so far that went before a watermark allowed it, since more than the limit were waiting.
+    /// Events so far that were returned before a watermark allowed it, since more than the limit
+    /// were waiting.
     pub fn hurried_events(&self) -> u64 {
         self.hurried_events
     }
@@ -220,7 +223,8 @@ mod tests {
     use super::*;
     use crate::api;
 
-    /// A batch of one CPU, whose groups have events at these times. The number of the event is its thread id.
+    /// A batch of one CPU, whose groups have events at these times. The number of the event is its
+    /// thread id.
     fn batch(cpu: u32, groups: &[Vec<(u64, i32)>]) -> Batch {
         let schema = api::EventSchema { schema_id: 1, probe: "a/b".to_owned(), ..Default::default() };
         let groups = groups.iter().map(|events| {
@@ -317,7 +321,7 @@ mod tests {
                     let (even, odd): (Vec<_>, Vec<_>) = events.into_iter().partition(|event| event.1 % 2 == 0);
                     ordered.push(batch(u32::try_from(cpu).unwrap(), &[even, odd]));
                 }
-                // No event that has not come is earlier than this.
+                // No event that is still to arrive is earlier than this.
                 let sound = waiting.iter().flatten().flatten().map(|event| event.0).min().unwrap_or(1_000);
                 if watermark {
                     ordered.advance(sound.saturating_sub(back));

@@ -1,14 +1,15 @@
-//! Numbers that lie one after the other.
+//! Packed numbers: little-endian values of a fixed width in a byte string.
 //!
-//! Owns the little-endian reading of them, and the columns of what all events have, which may hold
-//! one value for all rows. Lengths are checked when a column is made; after that nothing is.
+//! Owns reading them, and the common columns, which may hold one value for all rows. It checks
+//! lengths when a column is made, and never again.
 
 use std::iter::RepeatN;
 use std::marker::PhantomData;
 
 use bytes::Bytes;
 
-/// A number of a fixed width. The bits of a field are read as they are: `u64` and `i64` fit the same columns.
+/// A number of a fixed width. The bits of a field are read as they are: `u64` and `i64` fit the
+/// same columns.
 pub trait Number: sealed::Sealed + Copy {
     /// Size in bytes.
     const WIDTH: usize;
@@ -16,7 +17,7 @@ pub trait Number: sealed::Sealed + Copy {
 
 mod sealed {
     pub trait Sealed: Sized {
-        /// From bytes that are exactly as many as the number has.
+        /// Reads a number from exactly as many bytes as it has.
         fn read(bytes: &[u8]) -> Self;
     }
 }
@@ -46,7 +47,7 @@ pub struct Numbers<'a, T> {
 }
 
 impl<'a, T: Number> Numbers<'a, T> {
-    /// What is left over behind the last whole number is not read.
+    /// Bytes after the last whole number are ignored.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { chunks: bytes.chunks_exact(T::WIDTH), number: PhantomData }
     }
@@ -77,14 +78,14 @@ impl<T: Number> Iterator for Numbers<'_, T> {
 
 impl<T: Number> ExactSizeIterator for Numbers<'_, T> {}
 
-/// Number `index` of packed numbers; 0 behind the end.
+/// Number `index` of packed numbers; 0 after the end.
 #[inline]
 pub(crate) fn at<T: Number + Default>(bytes: &[u8], index: usize) -> T {
     let start = index.saturating_mul(T::WIDTH);
     bytes.get(start..).map_or_else(T::default, T::read)
 }
 
-/// Pieces of packed bytes: those with these indices, one after the other.
+/// Elements of packed bytes with these indices, one after the other.
 pub(crate) fn gather(bytes: &Bytes, width: usize, indices: &[usize]) -> Bytes {
     let mut gathered = Vec::with_capacity(indices.len().saturating_mul(width));
     for index in indices {
@@ -94,7 +95,7 @@ pub(crate) fn gather(bytes: &Bytes, width: usize, indices: &[usize]) -> Bytes {
     gathered.into()
 }
 
-/// A column of something that all events have.
+/// A common column, which events of every probe can have.
 #[derive(Clone, Debug)]
 pub(crate) enum Packed<T> {
     /// A projection left it out, or such events do not have it.
@@ -117,8 +118,8 @@ impl<T: Number + Default> Packed<T> {
         (Some(bytes.len()) == rows.checked_mul(T::WIDTH)).then_some(Self::Each(bytes))
     }
 
-    /// The value of a row. `None` when the column is absent; that of the last row stands for all
-    /// behind it only in a column of one.
+    /// The value of a row. `None` if the column is absent. After the last row it is 0, or the
+    /// common value of a column that has one value for all rows.
     #[inline]
     pub(crate) fn get(&self, row: usize) -> Option<T> {
         match self {
@@ -154,7 +155,7 @@ pub enum PackedNumbers<'a, T> {
     One(RepeatN<T>),
     /// Those of each row.
     Each(Numbers<'a, T>),
-    /// The same several in all rows.
+    /// The same values, several of them, in all rows.
     Rows(RepeatedRows<'a, T>),
 }
 
@@ -162,9 +163,9 @@ pub enum PackedNumbers<'a, T> {
 #[derive(Clone, Debug)]
 pub struct RepeatedRows<'a, T> {
     row: Numbers<'a, T>,
-    /// What is left of the row that has begun.
+    /// Remaining values of the row that has begun.
     begun: Numbers<'a, T>,
-    /// Whole rows behind it.
+    /// Whole rows after it.
     rows: usize,
 }
 
@@ -189,7 +190,7 @@ impl<T: Number> Iterator for RepeatedRows<'_, T> {
 impl<T: Number> ExactSizeIterator for RepeatedRows<'_, T> {}
 
 impl<'a, T: Number> PackedNumbers<'a, T> {
-    /// So many rows with the values of this one.
+    /// This number of rows with the values of this one.
     pub(crate) fn rows(row: &'a [u8], rows: usize) -> Self {
         if row.len() == T::WIDTH {
             return Self::One(std::iter::repeat_n(T::read(row), rows));

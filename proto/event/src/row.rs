@@ -1,6 +1,7 @@
-//! Events one by one.
+//! Event rows: single events in the order of time.
 //!
-//! Owns the merge of a batch's groups by time. A row is a reference into its batch: making one allocates nothing.
+//! Owns the merge of a batch's groups by time. A row is a reference into its batch, and never a
+//! copy: making one allocates nothing.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,10 +17,11 @@ use crate::value::{Address, Value};
 /// The next row of a group: time stamp, group, row.
 type Head = (u64, usize, usize);
 
-/// The events of a batch in the order of time; of two at the same time, that of the earlier group is first.
+/// The events of a batch in the order of time; of two at the same time, the one of the earlier
+/// group is first.
 ///
-/// Events of one probe mostly come in runs, so that the group of the last event is tried first; a
-/// batch of one group is merely walked through.
+/// Events of one probe mostly come in runs, so that the iterator tries the group of the last event
+/// first; it only walks through a batch of one group.
 #[derive(Clone, Debug)]
 pub struct Rows<'a> {
     batch: &'a Batch,
@@ -87,7 +89,7 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Row `index` of a group of a batch; `None` when there is no such group.
+    /// Row `index` of a group of a batch; `None` if there is no such group.
     pub(crate) fn of(batch: &'a Batch, group: usize, index: usize) -> Option<Self> {
         let group = batch.groups().get(group)?;
         Some(Self { batch, group, index, timestamp_ns: group.timestamp_ns(index) })
@@ -111,7 +113,8 @@ impl<'a> Row<'a> {
         self.timestamp_ns
     }
 
-    /// Wall-clock time, in nanoseconds since 1970. Times outside of 1970 to 2262 stop at its ends.
+    /// Wall-clock time, in nanoseconds since 1970. Times before 1970 or after 2262 are clamped to
+    /// these.
     #[inline]
     pub fn wall_ns(&self) -> u64 {
         wall_ns(self.timestamp_ns, self.batch.wall_offset_ns())
@@ -140,31 +143,33 @@ impl<'a> Row<'a> {
         self.group.tid(self.index)
     }
 
-    /// Id of the process (thread group), where it is known.
+    /// Id of the process (thread group), if it is known.
     pub fn tgid(&self) -> Option<i32> {
         self.batch.tgid(self.tid()?)
     }
 
-    /// Name of the task, where it is known. Names are sampled: an event may be older than an exec
-    /// that changed the name.
+    /// Name of the task, if it is known. Names are sampled: an event may be older than an exec that
+    /// changed the name.
     #[inline]
     pub fn comm(&self) -> Option<&'a [u8]> {
         self.batch.comm(self.tid()?)
     }
 
-    /// Execution context; `None` where the kernel does not record it soundly, or a projection left it out.
+    /// Execution context; `None` if the kernel recorded garbage, or a projection left it out.
     #[inline]
     pub fn context(&self) -> Option<Context> {
         self.group.context(self.index)
     }
 
-    /// Where the probe sits, or which function returned; `None` for tracepoints, and where a projection left it out.
+    /// Address of the probe, or of the function that returned; `None` for tracepoints, or if a
+    /// projection left it out.
     #[inline]
     pub fn location(&self) -> Option<Address<'a>> {
         Some(self.batch.symbol(self.group.ip(self.index)?))
     }
 
-    /// Where a return probe returns to; `None` for all other probes, and where a projection left it out.
+    /// Address that a return probe returns to; `None` for all other probes, or if a projection left
+    /// it out.
     #[inline]
     pub fn return_location(&self) -> Option<Address<'a>> {
         Some(self.batch.symbol(self.group.return_ip(self.index)?))
@@ -176,19 +181,20 @@ impl<'a> Row<'a> {
         Fields { row: *self, next: 0 }
     }
 
-    /// The value of the field with this index in the schema; `None` behind the last.
+    /// The value of the field with this index in the schema; `None` after the last.
     #[inline]
     pub fn value(&self, index: usize) -> Option<Value<'a>> {
         Some(self.group.column(index)?.row(self.index, self.batch.symbols()))
     }
 
-    /// The value of a field; `None` when the event has no such field.
+    /// The value of a field; `None` if the event has no such field.
     pub fn field(&self, name: &str) -> Option<Value<'a>> {
         Some(self.group.field(name)?.row(self.index, self.batch.symbols()))
     }
 }
 
-/// A trace-clock time as wall-clock nanoseconds since 1970, cut off at the ends of what 63 bits can say.
+/// A trace-clock time as wall-clock nanoseconds since 1970, clamped to 0 and to the largest 63-bit
+/// number.
 pub(crate) fn wall_ns(timestamp_ns: u64, offset_ns: i64) -> u64 {
     timestamp_ns.saturating_add_signed(offset_ns).min(i64::MAX as u64)
 }

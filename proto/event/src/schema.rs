@@ -1,6 +1,7 @@
-//! What the fields of a probe's events are.
+//! Event schema: names, types and widths of a probe's fields.
 //!
-//! Owns the checked form of a schema: its types and widths fit together.
+//! Owns the checked form of a schema: its types and widths fit together. Never holds values:
+//! columns do.
 
 use crate::MalformedError;
 use crate::api;
@@ -20,15 +21,16 @@ pub struct Schema {
 pub struct Field {
     /// Name, unique within the event.
     pub name: String,
-    /// What its bytes mean.
+    /// The type of its values.
     pub kind: FieldKind,
     /// Number of values in an array. 0: not an array.
     pub array_length: u32,
-    /// Whether a read from memory that faulted is reported as a fault. If not, values are unproven.
+    /// Whether the daemon detects a faulted read from memory and reports it as a fault. If not,
+    /// values are unproven.
     pub fault_detected: bool,
 }
 
-/// What the bytes of a value mean.
+/// Type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
     /// Unsigned integer.
@@ -100,7 +102,7 @@ impl FieldKind {
         }
     }
 
-    /// Size of one value; `None` where values differ in length.
+    /// Size of one value; `None` if values differ in length.
     #[inline]
     pub(crate) fn width(self) -> Option<Width> {
         match self {
@@ -143,7 +145,7 @@ impl Field {
         }
     }
 
-    /// Reads a field as the API has it.
+    /// Reads a field message of the API.
     fn new(probe: &str, field: api::EventField) -> Result<Self, MalformedError> {
         let kind = FieldKind::new(field.r#type(), field.base(), field.width).ok_or_else(|| {
             MalformedError::BadField {
@@ -194,7 +196,7 @@ impl Schema {
         Self { id, probe: self.probe.clone(), probe_uid, is_return, fields }
     }
 
-    /// Names of fields of which nothing tells whether their memory could be read.
+    /// Names of fields whose faults the daemon cannot detect.
     pub fn unproven(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().filter(|field| !field.fault_detected).map(|field| field.name.as_str())
     }

@@ -1,7 +1,7 @@
-//! Some of the events of a batch, and some of their fields: what a daemon does for a subscriber,
-//! done by whoever has all of them.
+//! Selection from a batch: some of its events, and some of their fields.
 //!
-//! Owns what is left out. The events that stay have the values that they had.
+//! A daemon selects for a subscriber; this is the same for a program that has all events. Owns
+//! which events and fields are left out. Never changes the values of those that stay.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::group::Group;
 use crate::row::Row;
 use crate::schema::Schema;
 
-/// Names of fields, of probes or of what all events have (`tid`, `comm`, `context`, `location`).
+/// Names of fields, of probes or common to all events (`tid`, `comm`, `context`, `location`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
     names: Vec<String>,
@@ -33,7 +33,8 @@ impl Projection {
 }
 
 impl Batch {
-    /// The events that this holds for. It is asked for each, those of one probe in the order of time.
+    /// The events for which the function returns true. It is called for each event, those of one
+    /// probe in the order of time.
     #[must_use]
     pub fn select(&self, mut keep: impl FnMut(&Row<'_>) -> bool) -> Self {
         let mut groups = Vec::with_capacity(self.groups().len());
@@ -50,7 +51,8 @@ impl Batch {
         self.with_groups(groups)
     }
 
-    /// The events with fewer fields. A name that both a probe and all events have stands for both.
+    /// The events with fewer fields. A name that is both a field of a probe and common to all
+    /// events selects both.
     #[must_use]
     pub fn project(&self, projection: &Projection) -> Self {
         if projection.is_everything() {
@@ -62,7 +64,7 @@ impl Batch {
 }
 
 impl Schema {
-    /// The schema with fewer fields, and where those were.
+    /// The schema with fewer fields, and their indices in this one.
     pub(crate) fn project(&self, projection: &Projection) -> (Arc<Self>, Vec<usize>) {
         let kept: Vec<usize> = (0..)
             .zip(self.fields())
@@ -77,7 +79,7 @@ impl Schema {
 impl Group {
     fn project(&self, projection: &Projection) -> Self {
         let (schema, kept) = self.schema().project(projection);
-        // The name of a task is found by its thread.
+        // The name of a task is found by its thread id.
         let tid = projection.has("tid") || projection.has("comm");
         self.with(schema, &kept, (tid, projection.has("context"), projection.has("location")))
     }

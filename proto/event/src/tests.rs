@@ -1,4 +1,4 @@
-//! Batches, good and bad.
+//! Tests of batches, well-formed and malformed.
 
 use std::fmt::Write as _;
 
@@ -130,7 +130,7 @@ fn decode(schema: api::EventSchema, batch: api::EventBatch) -> Result<Batch, Mal
     }
 }
 
-/// A row, with `?` for what is not known.
+/// A row, with `?` for unknown values.
 fn text(batch: &Batch) -> String {
     let or = |text: Option<String>| text.unwrap_or_else(|| "?".to_owned());
     let mut text = String::new();
@@ -257,7 +257,7 @@ fn a_stream_knows_where_it_is() {
     assert_eq!(decoder.cursor().unwrap().to_string(), "b:3:45");
     decoder.item(response(Message::CaughtUp(api::CaughtUp { cursor: Some(cursor(60)) }))).unwrap();
     assert_eq!(decoder.cursor().unwrap().sequence, 60);
-    // What only says where the stream is, is no item.
+    // A message that only reports the position of the stream is not an item.
     let progress = api::Progress { cursor: Some(cursor(70)) };
     assert!(decoder.item(response(Message::Progress(progress))).unwrap().is_none());
     assert_eq!(decoder.cursor().map(|cursor| cursor.sequence), Some(70));
@@ -429,7 +429,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// Good lengths are rare among random ones, so one half of the batches is a good one with one part replaced.
+    /// Good lengths are rare among random ones, so one half of the batches is a good one with one
+    /// part replaced.
     #[test]
     fn no_batch_can_panic(
         schema in any_schema(),

@@ -1,6 +1,7 @@
-//! One value of an event.
+//! Value of an event's field.
 //!
-//! Owns how values are shown: as the kernel's own trace shows them, except that strings are quoted and escaped.
+//! Owns how values are shown: as the kernel's own trace shows them, except that strings are quoted
+//! and escaped. Never owns the bytes of a string.
 
 use std::fmt::{self, Write as _};
 use std::ops::Range;
@@ -44,7 +45,7 @@ pub enum Value<'a> {
 pub struct Address<'a> {
     /// The address.
     pub address: u64,
-    /// `SYMBOL+0xOFFSET/0xSIZE`, with ` [MODULE]` for modules, where it is known.
+    /// `SYMBOL+0xOFFSET/0xSIZE`, with ` [MODULE]` for modules, if it is known.
     pub text: Option<&'a str>,
 }
 

@@ -1,4 +1,4 @@
-//! Batches of events as messages, which are read again from the disk.
+//! Property: stored batch messages, read again from disk.
 
 use kprobed_trace::decode::Columns;
 use kprobed_trace::wire::{read_batch, read_group};
@@ -6,7 +6,8 @@ use kprobed_trace::wire::{read_batch, read_group};
 use super::format::check_fields;
 use super::records::plans;
 
-/// A group that fits a schema has as many rows as it says, and columns in which every value can be reached.
+/// A group that fits a schema has as many rows as it says, and columns in which every value can be
+/// reached.
 pub fn check(data: &[u8]) {
     let Ok(batch) = read_batch(data) else { return };
     for group in batch.groups {
@@ -21,7 +22,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Thread ids and the like are those of all rows, or left out.
+/// Thread ids and other common columns have a value for every row, or are left out.
 pub(crate) fn check_heads(columns: &Columns) {
     let heads = [
         columns.tids.len(),

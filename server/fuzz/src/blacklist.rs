@@ -1,4 +1,4 @@
-//! Debugfs `kprobes/blacklist`.
+//! Property: parser of debugfs `kprobes/blacklist`.
 
 use kprobed_host::kernel::{Blacklist, SymbolTable};
 

@@ -1,18 +1,19 @@
-//! Types of the kernel and of modules.
+//! Property: parser of BTF, the types of the kernel and of modules.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use kprobed_host::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
 
-/// A good file with every kind of type, and one that goes on where it ends.
+/// A good file with every kind of type, and one that continues it.
 const KERNEL: &[u8] = include_bytes!("../corpus/btf/kinds");
 const MODULE: &[u8] = include_bytes!("../corpus/btf/split");
 
-/// Longest text of a type that anybody gets to see, in bytes.
+/// Longest text of a type that is shown, in bytes.
 const TEXT_MAX_BYTES: usize = 16 << 10;
 
-/// The bytes are a kernel's types, a module's on top of good ones, and a kernel's below those of a good module.
+/// The bytes are a kernel's types, a module's on top of good ones, and a kernel's below those of a
+/// good module.
 pub fn check(data: &[u8]) {
     let good = Arc::new(Btf::parse(KERNEL.to_vec()).expect("it is good"));
     if let Ok(split) = Btf::parse_split(data.to_vec(), Arc::clone(&good)) {
@@ -21,7 +22,7 @@ pub fn check(data: &[u8]) {
     let Ok(alone) = Btf::parse(data.to_vec()) else { return };
     check_types(&alone, 1, &[data]);
     let alone = Arc::new(alone);
-    // A module was made for one kernel: on top of another one its names may lead nowhere.
+    // A module was built for one kernel: on top of another one its names may not resolve.
     if let Ok(split) = Btf::parse_split(MODULE.to_vec(), Arc::clone(&alone)) {
         check_types(&split, 1 + own(&alone), &[MODULE, data]);
     }
@@ -32,7 +33,8 @@ fn own(btf: &Btf) -> u32 {
     u32::try_from(btf.types().count()).expect("the input is not that long")
 }
 
-/// Numbers go on from `first`, lead to the type of that number or to none, and every walk ends with what it promises.
+/// Numbers go on from `first`, lead to the type of that number or to none, and every walk ends with
+/// what it promises.
 fn check_types(btf: &Btf, first: u32, files: &[&[u8]]) {
     let strings: Vec<String> = files.iter().map(|file| strings(file)).collect();
     let ids = first..first + own(btf);
@@ -62,7 +64,8 @@ fn check_types(btf: &Btf, first: u32, files: &[&[u8]]) {
     assert_eq!(functions, btf.function_count(), "a file with a function without name is not read");
 }
 
-/// What is referred to is `void`, a type of this file or of the one below it, or an error that names it.
+/// A reference leads to `void`, to a type of this file or of the one below it, or to an error that
+/// names it.
 fn check_reference(btf: &Btf, id: TypeId, ids: &Range<u32>) {
     match btf.ty(id) {
         Ok(ty) => {
@@ -94,7 +97,7 @@ fn check_function(btf: &Btf, id: TypeId, name: &str, ids: &Range<u32>) {
     }
 }
 
-/// Members have a place and can be found by their name: that one, or another one of that name.
+/// Members have an offset and can be found by their name: this member, or another one of that name.
 fn check_members(btf: &Btf, composite: Composite<'_>, ids: &Range<u32>, strings: &[String]) {
     assert_eq!(composite.members().count(), composite.len());
     for member in composite.members().flatten() {

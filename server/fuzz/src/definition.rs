@@ -1,4 +1,4 @@
-//! One definition, in any dialect.
+//! Property: parser of one probe definition, in any dialect.
 
 use kprobed_lang::definition::explain::explain;
 use kprobed_lang::definition::guard::guarded;
@@ -9,8 +9,8 @@ use kprobed_lang::definition::{
 
 use super::kernels::features;
 
-/// Whatever the text and the kernel: spans lie in the text, errors say what to do, and a definition
-/// that is read is the same after it was written out, named and guarded.
+/// For any text and kernel, spans are within the text, errors have hints, and a definition is the
+/// same after it was written out, named and guarded.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for features in features() {
@@ -32,7 +32,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// What must hold for any reading of `text`.
+/// Properties of any reading of `text`.
 pub(crate) fn check_reading(text: &str, reading: &Reading, features: &Features) {
     match &reading.result {
         Err(problems) => {
@@ -50,7 +50,7 @@ pub(crate) fn check_reading(text: &str, reading: &Reading, features: &Features) 
     }
 }
 
-/// Problems lie in their text, and errors that only we report say what to do.
+/// Problems are within their text, and errors that only kprobed reports have hints.
 pub(crate) fn check_problems(text: &str, problems: &[Diagnostic]) {
     for problem in problems {
         slice(text, problem.span.start, problem.span.end);
@@ -100,7 +100,7 @@ fn check_definition(text: &str, definition: &ProbeDefinition, dialect: Dialect, 
     assert_eq!(explanation.arguments.len(), definition.args.len());
 }
 
-/// What a definition does, whatever it is called.
+/// A definition without its name.
 fn meaning(definition: &ProbeDefinition) -> ProbeDefinition {
     ProbeDefinition { group: None, event: None, ..definition.without_spans() }
 }
@@ -112,7 +112,7 @@ fn probe(line: &str, features: &Features) -> ProbeDefinition {
     }
 }
 
-/// Every part of a definition stands in its text.
+/// Every part of a definition is in its text.
 fn check_places(text: &str, definition: &ProbeDefinition) {
     let place = definition.place.span();
     slice(text, definition.span.start, definition.span.end);

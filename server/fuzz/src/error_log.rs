@@ -1,10 +1,11 @@
-//! `error_log`.
+//! Property: parser of tracefs `error_log`.
 
 use std::fmt::Write as _;
 
 use kprobed_host::tracefs::KernelMessage;
 
-/// Positions lie in their command, and records that are printed as the kernel prints them are read again.
+/// Positions lie in their command, and records that are printed as the kernel prints them are read
+/// again.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let messages = KernelMessage::parse_log(&text);

@@ -1,4 +1,4 @@
-//! Files with many definitions.
+//! Property: parser of files with many definitions.
 
 use kprobed_lang::definition::{UnknownParameters, file};
 

@@ -1,4 +1,4 @@
-//! Filters of subscriptions.
+//! Property: parser and evaluator of subscription filters.
 #![expect(clippy::cast_possible_truncation, reason = "any bits will do")]
 
 use std::ops::Range;
@@ -111,7 +111,7 @@ fn schema(is_return: bool) -> Schema {
 
 /// Errors lie in the text and say what to do; the canonical text means the same; a filter and its
 /// opposite never both select an event, and one of them does when everything can be read; the
-/// kernel is asked for no less.
+/// kernel's filter selects no less.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let filter = match Filter::parse(text) {
@@ -158,7 +158,7 @@ fn check_error(text: &str, error: &FilterError) {
     assert!(!error.message.is_empty() && !error.hint.is_empty(), "{error:?}");
 }
 
-/// Lets both look at events.
+/// Compares both filters on events.
 fn compare(text: &str, first: &BoundFilter, second: &BoundFilter, fits: impl Fn(bool, bool, bool) -> bool) {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     for round in 0..16 {

@@ -1,4 +1,4 @@
-//! `format` files, and the plans that are made of them.
+//! Property: parser of `format` files, and the decoding plans made from them.
 
 use kprobed_host::tracefs::format::Format;
 use kprobed_trace::decode::{Columns, Plan, PlanOptions};
@@ -29,14 +29,15 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Every value can be reached, none beyond, and everything has the length that the wire format promises.
+/// Every value can be reached, none beyond, and everything has the length that the wire format
+/// promises.
 pub(crate) fn check_columns(columns: &Columns) {
     let rows = columns.len();
     assert_eq!([columns.tids.len(), columns.flags.len(), columns.preempt_counts.len()], [rows; 3]);
     check_fields(columns);
 }
 
-/// The same of the fields that are in the schema.
+/// As [`check_columns`], for the fields of the schema.
 pub(crate) fn check_fields(columns: &Columns) {
     let rows = columns.len();
     assert_eq!(columns.schema().fields.len(), columns.fields.len());

@@ -1,8 +1,9 @@
-//! `hist` files.
+//! Property: parser of `hist` files.
 
 use kprobed_host::tracefs::hist::{HistKey, HistTable, HistTrigger, HistValue, HistVariable, KeyForm};
 
-/// Triggers of the forms that keys can have. Each reads the first table of the corpus that has such keys.
+/// Triggers of the forms that keys can have. Each reads the first table of the corpus that has such
+/// keys.
 fn triggers() -> Vec<HistTrigger> {
     let key = |field: &str, form| HistKey { field: field.to_owned(), form };
     [

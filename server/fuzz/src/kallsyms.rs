@@ -1,8 +1,8 @@
-//! `/proc/kallsyms`.
+//! Property: parser of `/proc/kallsyms`.
 
 use kprobed_host::kernel::{Symbol, SymbolTable};
 
-/// Names lead to addresses and addresses to names, as far as both are there.
+/// Names lead to addresses and addresses to names, if both exist.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let table = SymbolTable::parse(&text);

@@ -1,8 +1,9 @@
-//! Kernels whose languages differ.
+//! Kernels with different definition languages, for other properties.
 
 use kprobed_lang::definition::Features;
 
-/// The languages of a 6.1 kernel, of one of 6.12, and of one with everything that is known to come.
+/// The languages of a 6.1 kernel, of one of 6.12, and of one with every feature that is known to be
+/// planned.
 pub(crate) fn features() -> [Features; 3] {
     let old = Features::from_readme("[<group>/][<event>] ustring symstr");
     let new = Features {

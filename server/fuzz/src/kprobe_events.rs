@@ -1,4 +1,4 @@
-//! Listings of `kprobe_events`.
+//! Property: parser of `kprobe_events` listings.
 
 use kprobed_host::tracefs::ListedProbe;
 

@@ -1,10 +1,10 @@
-//! What must hold for any input, one module for each parser.
+//! Fuzzed properties of parsers, one module for each parser.
 //!
-//! Owns the properties. Each module has a `check` that takes any bytes and panics where a property
-//! does not hold. The fuzzer calls it with what it invents (`fuzz_targets`); the test-suite of the
-//! daemon compiles these files into a test and calls it with the corpus and mutations of it
-//! (`server/tests/fuzz`). It uses nothing of the daemon and of the client library but their public
-//! functions.
+//! Owns the properties. Each module has a `check` that takes any bytes and panics if a property
+//! does not hold. The fuzzer calls it with generated input (`fuzz_targets`); the daemon's test
+//! suite compiles these files into a test and calls it with the corpus and mutations of it
+//! (`server/tests/fuzz`). It never uses anything of the daemon and of the client library other than
+//! their public functions.
 
 pub mod batch;
 pub mod blacklist;

@@ -1,11 +1,12 @@
-//! Function prototypes.
+//! Property: parser of function prototypes.
 
 use kprobed_lang::definition::prototype;
 
 use super::definition::check_problems;
 use super::kernels::features;
 
-/// A prototype that is read is the same after it was written out; problems of one that is not lie in the text.
+/// A prototype that is read is the same after it was written out; problems of one that is not lie
+/// in the text.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match prototype::parse(text) {

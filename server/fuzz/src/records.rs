@@ -1,4 +1,4 @@
-//! Sub-buffers of the ring, and the events in them.
+//! Property: parser of ring-buffer pages, and the decoder of their records.
 
 use std::sync::OnceLock;
 
@@ -21,13 +21,13 @@ const FORMATS: [&str; 6] = [
     include_str!("../../fixtures/ring/small-mix/formats/raw_syscalls__sys_exit.format"),
 ];
 
-/// Where the corpus has the word that counts the committed bytes, and where the records begin.
+/// Offsets in the corpus: of the word that counts the committed bytes, and of the first record.
 const COMMIT_AT: usize = 8;
 const DATA_AT: usize = 16;
 
-/// Records lie in the page and end with its data or with an error; both walks find the same ones; a
-/// page that ends after one of them gives the same records up to there; and it makes no difference
-/// to the values into how many batches they are decoded, or whether column by column.
+/// Records are within the page and end with its data or with an error; both walks find the same
+/// ones; a page that ends after one of them gives the same records up to there; and it makes no
+/// difference to the values into how many batches they are decoded, or whether column by column.
 pub fn check(data: &[u8]) {
     let layout = PageLayout::parse(HEADER_PAGE).expect("the layout of the corpus");
     let Ok(page) = Page::parse(data, &layout) else { return };
@@ -74,7 +74,7 @@ fn check_cut(data: &[u8], layout: &PageLayout, expected: &[Record<'_>], committe
     assert_eq!(records, expected.iter().copied().map(Ok).collect::<Vec<_>>());
 }
 
-/// Of the events in the corpus.
+/// Plans of the events in the corpus.
 pub(crate) fn plans() -> &'static [Plan] {
     static PLANS: OnceLock<Vec<Plan>> = OnceLock::new();
     PLANS.get_or_init(|| {
@@ -118,8 +118,8 @@ fn check_row((columns, row): (&Columns, usize), (others, at): (&Columns, usize))
 }
 
 /// Plans of fixed size take whole pages of records at once, through windows: the rows are those of
-/// the records one by one, whatever is behind them. What was too short is a row too, of which
-/// nothing is known but that it is sound.
+/// the single records, whatever bytes follow them. A record that was too short is a row too, which
+/// only must be well-formed.
 fn check_gathering(records: &[(Record<'_>, &[u8])]) {
     assert!(plans().iter().any(Plan::is_fixed), "the corpus has such an event");
     for plan in plans() {

@@ -1,4 +1,4 @@
-//! Debugfs `kprobes/list`.
+//! Property: parser of debugfs `kprobes/list`.
 
 use std::fmt::Write as _;
 

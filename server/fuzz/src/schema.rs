@@ -1,5 +1,5 @@
-//! Schemas of events as messages, and batches against them: the daemon reads them from the disk,
-//! and the client library from the daemon.
+//! Property: schema messages, and batches that refer to them: the daemon reads them from disk, and
+//! the client library from the daemon.
 
 use std::sync::Arc;
 
@@ -13,10 +13,11 @@ use prost::Message as _;
 use super::batch::check_heads;
 use super::format::check_fields;
 
-/// The first two bytes are the length of a schema, which comes next; what is left is a message with a batch.
+/// The first two bytes are the length of a schema, which follows; the rest is a message with a
+/// batch.
 ///
-/// Daemon and client take the same schemas and make the same of them. A batch that the client takes
-/// has in every row what its schema says, and the daemon takes it too, and finds the same in it.
+/// Daemon and client accept the same schemas and read them alike. A batch that the client accepts
+/// fits its schema in every row, and the daemon accepts it too, and reads the same values.
 pub fn check(data: &[u8]) {
     let Some((length, rest)) = data.split_first_chunk() else { return };
     let (schema, batch) = rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()));
@@ -37,7 +38,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// A field is what its message says, and reads the same after it was written out.
+/// A field matches its message, and is the same after it was written and read again.
 fn check_schema(message: &EventSchema, ours: &Schema, theirs: &event::Schema) {
     assert_eq!((ours.is_return, theirs.is_return()), (message.is_return, message.is_return));
     let counts = [ours.fields.len(), theirs.fields().len()];
@@ -88,7 +89,7 @@ fn check_batch(schema: EventSchema, ours: &Arc<Schema>, mut batch: EventBatch) {
     for row in theirs.rows() {
         rows += 1;
         let names = row.fields().map(|(name, value)| {
-            // Whatever it is, it can be shown.
+            // Any value can be shown.
             drop(value.to_string());
             name
         });

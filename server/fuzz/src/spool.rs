@@ -1,4 +1,4 @@
-//! Segments of the spool, and its list of what has expired.
+//! Property: spool segments, and the list of expired events.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,9 @@ use kprobed_trace::spool::{
 };
 use tempfile::TempDir;
 
-/// The good part of a segment is what its records are when they are written again, and the same
-/// when nothing follows it; a spool that finds the segment keeps that part, reports the rest, and
-/// gives just those entries.
+/// The good part of a segment equals its records written again, and does not depend on the bytes
+/// that follow; a spool that recovers the segment keeps that part, reports the rest, and returns
+/// exactly those entries.
 pub fn check(data: &[u8]) {
     if let Ok(expired) = Expired::decode(data) {
         assert_eq!(Expired::decode(&expired.encode()), Ok(expired));
@@ -47,8 +47,7 @@ pub fn check(data: &[u8]) {
 /// A spool that finds these bytes under the right name.
 fn check_reading(data: &[u8], header: &Header, scan: &Scan, entries: &[Entry]) {
     let Some((_directory, spool, cut_bytes)) = opened(data, header.id) else { return };
-    // A segment whose last record is good is believed when the spool is opened; what is wrong
-    // inside is found by readers.
+    // Opening a spool trusts a segment whose last record is good; readers find damage inside.
     assert!(cut_bytes == data.len() as u64 - scan.facts.bytes || cut_bytes == 0);
     let mut reader = spool.reader(Position::Beginning).expect("the files can be read");
     let mut read = Vec::new();
@@ -57,7 +56,7 @@ fn check_reading(data: &[u8], header: &Header, scan: &Scan, entries: &[Entry]) {
             read.push(entry);
         }
     }
-    // A schema that is given twice is read once.
+    // A schema that was appended twice is read once.
     let mut expected: Vec<Entry> = Vec::new();
     for entry in entries {
         let last = expected.iter().rev().find(|known| known.kind == entry.kind && known.key == entry.key);
@@ -71,7 +70,7 @@ fn check_reading(data: &[u8], header: &Header, scan: &Scan, entries: &[Entry]) {
 }
 
 /// Opens a spool with this one segment: its directory, and how much was cut off. `None` when the
-/// segment was set aside or removed: then it is either there under another name, or too short to
+/// segment was set aside or removed: then the file either has another name, or was too short to
 /// hold a record.
 fn opened(data: &[u8], id: SegmentId) -> Option<(TempDir, Spool, u64)> {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! `available_filter_functions`, with and without addresses.
+//! Property: parser of `available_filter_functions`, with and without addresses.
 
 use kprobed_host::kernel::{SymbolTable, TraceableFunctions};
 
@@ -14,7 +14,7 @@ ffffffff81000200 t end
 ffffffffc0000000 t twin\t[mod]
 ";
 
-/// Call sites lie where the list says, or in a function that it names.
+/// Call sites are at the listed addresses, or in a listed function.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let exact = TraceableFunctions::from_call_sites(&text);

@@ -1,6 +1,6 @@
-//! The fuzz targets on a stable compiler: the corpus, and mutations of it that are the same each time.
+//! Fuzz test on a stable compiler: the corpus, and mutations of it that are the same in every run.
 //!
-//! What must hold is in `server/fuzz/src`, which is compiled into this test.
+//! The properties are in `server/fuzz/src`, which is compiled into this test.
 #![expect(
     clippy::expect_used,
     clippy::print_stderr,
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use self::mutate::Mutator;
 use self::targets::{Check, TARGETS};
 
-/// Mutations of each target: as many as there is time for in a test that everybody runs.
+/// Mutations of each target: as many as fit into the time of a test that always runs.
 const MUTATIONS: usize = 1500;
 
 fn fuzz_directory() -> PathBuf {
@@ -43,7 +43,7 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// Runs a check, and on failure says which input it was and leaves it where the fuzzer leaves its own.
+/// Runs a check, and on failure reports the input and stores it where the fuzzer stores its own.
 fn run(target: &str, check: Check, input: &[u8], what: &str) {
     let outcome = catch_unwind(AssertUnwindSafe(|| check(input)));
     if let Err(panic) = outcome {

@@ -1,4 +1,4 @@
-//! Inputs that are nearly those of the corpus, the same in every run.
+//! Mutations of the fuzz corpus, the same in every run.
 
 /// Largest input that is made, in bytes.
 const MAX_BYTES: usize = 16 << 10;

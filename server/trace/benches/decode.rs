@@ -1,5 +1,5 @@
-//! How long it takes to make columns of pages, against what cannot be saved: copying the pages
-//! once, and walking over their records.
+//! Benchmark of decoding pages into columns, against the unavoidable cost: copying the pages once,
+//! and walking over their records.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
@@ -40,8 +40,8 @@ struct Load {
 
 impl Load {
     /// Every page into the columns of its events, which are emptied for the next one. Returns the
-    /// number of events. As the readers do it: events that are nothing but numbers wait for some
-    /// more of them, and are decoded column by column.
+    /// number of events. As in the readers, events that have only numbers wait for more of them,
+    /// and are decoded column by column.
     fn columns(&mut self) -> usize {
         let mut events = 0;
         for bytes in &self.pages {
@@ -55,7 +55,7 @@ impl Load {
                     _ => waiting.iter().position(|(id, _)| *id == plan.id()),
                 };
                 let Some(bytes) = onward.first_chunk().filter(|_| plan.is_fixed()) else {
-                    // The last one of its page comes after all that wait.
+                    // The last record of its page is decoded after all waiting ones.
                     if let Some(place) = place {
                         plan.decode_fixed(&waiting[place].1, columns);
                         waiting[place].1.clear();

@@ -1,9 +1,8 @@
-//! How the cost of an event grows: with the subscribers, with the number of distinct events, and
-//! with the CPUs.
+//! Benchmark of the cost of an event as subscribers, distinct events, and CPUs grow in number.
 //!
 //! No kernel is needed: CPUs are pipes from which the daemon's own readers read pages of 4 KiB, as
 //! they do from `trace_pipe_raw`. The time is that of the threads that read, decode, select and
-//! encode; what subscribers do with their messages is not in it.
+//! encode, without the subscribers' own work.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
@@ -30,9 +29,9 @@ use nix::unistd::mkfifo;
 
 const PAGE_BYTES: usize = 4096;
 const HEADER_BYTES: usize = 16;
-/// Header of a record, what all events of probes have, and four arguments of 64 bits.
+/// Header of a record, the common fields of probes, and four arguments of 64 bits.
 const RECORD_BYTES: usize = 4 + 6 * 8;
-/// Words of 32 bits behind the header.
+/// Words of 32 bits after the header.
 const RECORD_WORDS: u32 = 12;
 const PAGE_RECORDS: usize = (PAGE_BYTES - HEADER_BYTES) / RECORD_BYTES;
 const FIRST_ID: u16 = 3000;
@@ -148,8 +147,7 @@ fn record(id: u16, row: u64) -> Vec<u8> {
     record
 }
 
-/// Nanoseconds of the reader threads for an event that is read from one of so many CPUs, and is one
-/// of so many distinct ones.
+/// Nanoseconds of the reader threads for each event, with this many CPUs and distinct events.
 fn read(cpus: u32, events: u16) -> f64 {
     (0..ROUNDS).map(|_| read_once(cpus, events)).fold(f64::INFINITY, f64::min)
 }
@@ -222,7 +220,7 @@ fn lay_out(root: &Path, cpus: u32) -> Vec<PathBuf> {
 fn write(pipes: &[PathBuf], events: u16) -> Vec<File> {
     let open = |pipe: &PathBuf| {
         let file = OpenOptions::new().write(true).open(pipe).unwrap();
-        // Where that is not allowed, the pipe has 64 KiB.
+        // If the kernel does not allow that, the pipe has 64 KiB.
         fcntl(&file, FcntlArg::F_SETPIPE_SZ(1 << 20)).ok();
         file
     };
@@ -249,7 +247,7 @@ fn write(pipes: &[PathBuf], events: u16) -> Vec<File> {
     files
 }
 
-/// Processor time of all reader threads of this process that are there now.
+/// Processor time of all present reader threads of this process.
 fn reader_time() -> Duration {
     let mut nanos = 0;
     for task in fs::read_dir("/proc/self/task").unwrap() {

@@ -1,4 +1,4 @@
-//! What it costs to put events into the spool, and to read them again.
+//! Benchmark of appending events to the spool, and of reading them.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use kprobed_trace::spool::{BootId, Entry, EntryKind, Position, Spool, SpoolItem, SpoolOptions, SpoolWriter};
 
-/// What a batch of four-argument events has, encoded.
+/// Events of an encoded batch with four arguments.
 const EVENTS: u32 = 1000;
 const PAYLOAD_BYTES: usize = 60 << 10;
 
@@ -47,7 +47,8 @@ fn entry(sequence: u64, events: u32, payload: &[u8]) -> Entry {
     }
 }
 
-/// Time of putting entries in until all of them are in files, with the segments that go meanwhile.
+/// Time of appending entries until all of them are in files, including the removal of expired
+/// segments.
 fn append(directory: &Path, payload: &[u8], entries: u64, events: u32) -> Duration {
     let (_spool, mut writer) = open(&directory.join("spool"));
     let mut entry = entry(0, events, payload);
@@ -66,8 +67,8 @@ fn new_file(path: &Path) -> File {
     OpenOptions::new().write(true).create(true).truncate(true).open(path).unwrap()
 }
 
-/// Time of nothing but writing the same bytes, a batch at a time, into files of the same size, of
-/// which there are as many at a time, each synced when it is full: the floor.
+/// Time of only writing the same bytes, a batch at a time, into as many files of the same size,
+/// each synced when it is full: the lower bound.
 fn write(directory: &Path, payload: &[u8], entries: u64) -> Duration {
     let per_file = (MAX_BYTES / 16) / payload.len() as u64;
     let names: Vec<_> =
@@ -90,8 +91,8 @@ fn write(directory: &Path, payload: &[u8], entries: u64) -> Duration {
     elapsed
 }
 
-/// Time that the processor spends on putting entries in and on the same writes over and over the
-/// same place of one file: no disk in it.
+/// Processor time of appending entries, and of the same writes to one place of one file, without
+/// the disk.
 fn processor(directory: &Path, payload: &[u8]) -> (Duration, Duration) {
     let entries = (MAX_BYTES / 16) / (payload.len() as u64 + 100) - 1;
     let file = new_file(&directory.join("floor"));
@@ -117,7 +118,7 @@ fn processor(directory: &Path, payload: &[u8]) -> (Duration, Duration) {
     (shortest / entries, floor / entries)
 }
 
-/// Time of reading all that is there.
+/// Time of reading all entries.
 fn read(directory: &Path, payload: &[u8]) -> (Duration, u64) {
     let (spool, mut writer) = open(&directory.join("read"));
     let mut entry = entry(0, EVENTS, payload);

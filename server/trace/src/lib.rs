@@ -1,9 +1,9 @@
-//! Events on their way: from raw pages of the ring buffer to columns, to subscribers, and to the
-//! history on disk.
+//! Event path of the daemon: from raw pages of the ring buffer to columns, to subscribers, and to
+//! the history on disk.
 //!
 //! ```text
-//! kprobed_host::ring (pages, records) -> decode (columns) -> pipeline (log, selection, queues), wire (messages)
-//!     -> feed <- history <- spool
+//! kprobed_host::ring (pages, records) -> decode (columns)
+//!     -> pipeline (log, selection, queues), wire (messages) -> feed <- history <- spool
 //! ```
 //!
 //! Owns decoding, numbering, fan-out, the queues of subscribers, and the log. Never changes what is

@@ -1,7 +1,7 @@
 //! Configuration of `kprobectl`: contexts with hosts, groups and certificates.
 //!
-//! Owns the form of the file, its path, how it is written, and which hosts `--hosts` selects. It never
-//! connects to a host.
+//! Owns the form of the file, its path, how it is written, and which hosts `--hosts` selects. It
+//! never connects to a host.
 
 mod file;
 mod inventory;

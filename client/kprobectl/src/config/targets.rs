@@ -1,7 +1,7 @@
 //! Hosts that `--hosts` and `--host-selector` select.
 //!
-//! Owns the terms of `--hosts`: names, globs, ranges, groups, addresses, SRV records, files, and the
-//! hosts that did not answer in the last run.
+//! Owns the terms of `--hosts`: names, globs, ranges, groups, addresses, SRV records, files, and
+//! the hosts that did not answer in the last run.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -44,7 +44,8 @@ struct CheckView<'a> {
     nearest_before: Option<u32>,
     nearest_after: Option<u32>,
     diagnostics: Vec<Json>,
-    /// What it records on this kernel. Left out where that is not known, and for a definition of a file.
+    /// What it records on this kernel. Left out where that is not known, and for a definition of a
+    /// file.
     #[serde(skip_serializing_if = "Option::is_none")]
     meaning: Option<MeaningView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -57,7 +57,8 @@ impl Contrast {
         self.records == "same"
     }
 
-    /// Finds definitions that are not the same on hosts: by their names, with their kernels and with what they said.
+    /// Finds definitions that are not the same on hosts: by their names, with their kernels and
+    /// with what they said.
     pub(crate) fn find(hosts: &[(String, String, Vec<Judged>)]) -> Vec<Self> {
         let mut definitions: Vec<(&str, Vec<(Group, &CheckedMeaning)>)> = Vec::new();
         for (host, kernel, judged) in hosts {
@@ -185,7 +186,8 @@ fn hint(groups: &[(Group, &CheckedMeaning)]) -> Option<String> {
     (!offers.is_empty()).then(|| offers.join("; "))
 }
 
-/// Whether a prototype has a parameter of this name: as a word before a comma, a bracket or its end.
+/// Whether a prototype has a parameter of this name: as a word before a comma, a bracket or its
+/// end.
 fn has_word(prototype: &str, name: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     prototype.match_indices(name).any(|(at, _)| {

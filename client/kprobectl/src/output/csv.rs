@@ -8,7 +8,8 @@ use super::Output;
 use crate::global::Format;
 
 impl Output {
-    /// Prints a line of headings and a line for each row, if that is asked for, and says whether it did.
+    /// Prints a line of headings and a line for each row, if that is asked for, and says whether it
+    /// did.
     pub(super) fn csv<const N: usize>(
         &mut self,
         headings: [&str; N],

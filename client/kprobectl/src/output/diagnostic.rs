@@ -1,6 +1,7 @@
 //! Diagnostics with the source text and carets under each span.
 //!
-//! Kept, and not `annotate-snippets`: the daemon's spans are of one line, and the form is the compiler's.
+//! Kept, and not `annotate-snippets`: the daemon's spans are of one line, and the form is the
+//! compiler's.
 
 use std::fmt::Write as _;
 
@@ -43,7 +44,8 @@ pub(super) fn render(text: &str, diagnostics: &[Diagnostic], style: Style) -> St
     rendered
 }
 
-/// Shows why the daemon refused. Findings say more than the message, which is left out when one of them repeats it.
+/// Shows why the daemon refused. Findings say more than the message, which is left out when one of
+/// them repeats it.
 pub(super) fn refusal(refusal: &RpcError, style: Style) -> String {
     let diagnostics = refusal.diagnostics.as_ref();
     let findings =

@@ -1,4 +1,5 @@
-//! Answers of many hosts: one record each as JSON and YAML, equal answers once as text, and the ledger.
+//! Answers of many hosts: one record each as JSON and YAML, equal answers once as text, and the
+//! ledger.
 
 use std::io;
 
@@ -32,7 +33,8 @@ struct HostView<'a> {
     host: &'a str,
     outcome: &'static str,
     kernel: Option<&'a str>,
-    /// What the command prints for one daemon; a list if that is several values, null if there is no answer.
+    /// What the command prints for one daemon; a list if that is several values, null if there is
+    /// no answer.
     answer: Value,
     /// Notes and errors, as one daemon's command prints them.
     messages: Option<&'a str>,

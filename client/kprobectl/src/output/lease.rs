@@ -8,7 +8,8 @@ use kprobed_client::api::Probe;
 use super::Output;
 use super::time::rfc3339;
 
-/// How long a probe is still there: `1h 59m 3s`, `ended`, or `held` for one that goes with a client. Empty if it stays.
+/// How long a probe is still there: `1h 59m 3s`, `ended`, or `held` for one that goes with a
+/// client. Empty if it stays.
 pub(super) fn left(probe: &Probe, now: Timestamp) -> String {
     let Some(lease) = &probe.lease else { return String::new() };
     if lease.duration.is_none() {

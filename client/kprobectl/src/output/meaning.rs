@@ -1,4 +1,5 @@
-//! Change of meaning: what a definition records on the running kernel, and on the one it was made for.
+//! Change of meaning: what a definition records on the running kernel, and on the one it was made
+//! for.
 
 use std::fmt::Write as _;
 

@@ -187,7 +187,8 @@ impl Output {
         Ok(true)
     }
 
-    /// By way of a text: the writer of the library hides which I/O error it met, and a closed pipe is none for us.
+    /// By way of a text: the writer of the library hides which I/O error it met, and a closed pipe
+    /// is none for us.
     fn yaml(&mut self, value: &impl Serialize) -> io::Result<()> {
         let text = serde_yaml_ng::to_string(value).map_err(io::Error::other)?;
         self.raw(text.as_bytes())
@@ -256,7 +257,8 @@ impl Output {
         }
     }
 
-    /// Writes to stderr, after all data that was printed before. A failure to write there cannot be reported.
+    /// Writes to stderr, after all data that was printed before. A failure to write there cannot be
+    /// reported.
     fn message(&mut self, text: &str) {
         if let Some(kept) = &mut self.messages {
             kept.push_str(text);

@@ -24,7 +24,8 @@ pub(crate) struct ProbePast {
     misses: Option<String>,
     /// Over the latest minute that was watched. Absent when none was.
     hits_per_second: Option<f64>,
-    /// The beginning of the latest interval in which it was hit. Absent when it was not, in the last hour.
+    /// The beginning of the latest interval in which it was hit. Absent when it was not, in the
+    /// last hour.
     last_hit_time: Option<String>,
     /// The latest first.
     #[serde(serialize_with = "as_messages")]

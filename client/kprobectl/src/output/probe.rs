@@ -67,7 +67,8 @@ impl ProbeView {
     }
 }
 
-/// The library knows how types are written. A schema that it does not understand is shown without types.
+/// The library knows how types are written. A schema that it does not understand is shown without
+/// types.
 pub(super) fn fields(schema: &EventSchema) -> Vec<FieldView> {
     let view = |field: &EventField, r#type: String| FieldView {
         name: field.name.clone(),

@@ -9,7 +9,8 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 /// Columns of what is not a terminal, and of a terminal that does not say.
 const DEFAULT_COLUMNS: usize = 80;
 
-/// Columns of stdout: those that the environment variable COLUMNS asks for, or those of the terminal.
+/// Columns of stdout: those that the environment variable COLUMNS asks for, or those of the
+/// terminal.
 pub(super) fn columns() -> usize {
     let asked = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
     let shown = || terminal_size_of(io::stdout()).map(|(Width(columns), _)| usize::from(columns));

@@ -1,7 +1,7 @@
 //! CPU time of a daemon as a share of one core, for the gate `cpu`.
 //!
-//! Owns the time that the share is taken of, during a soak and at its end, and which readings give no
-//! share. It reads nothing.
+//! Owns the time that the share is taken of, during a soak and at its end, and which readings give
+//! no share. It reads nothing.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
 //! Driver of a roll-out: the next action, until it pauses, is done or is undone.
 //!
 //! Owns the order of verdicts, changes and soaks. The state holds everything that the next action
-//! depends on, so that another process can continue with [`drive`] after this one ends at any point.
+//! depends on, so that another process can continue with [`drive`] after this one ends at any
+//! point.
 
 use super::change;
 use super::soak::soak;

@@ -1,7 +1,8 @@
 //! Hosts that do not answer, refuse, or fail a gate.
 //!
-//! Owns the consequences: a host without an answer is left out if enough are tolerated, or the roll-out
-//! pauses; after a refusal or a failed gate it is undone or pauses, as `--on-failure` says.
+//! Owns the consequences: a host without an answer is left out if enough are tolerated, or the
+//! roll-out pauses; after a refusal or a failed gate it is undone or pauses, as `--on-failure`
+//! says.
 
 use super::state::{OnFailure, State, Step};
 use super::transition::{happened, pause, take_back};

@@ -65,7 +65,8 @@ impl StateError {
     }
 }
 
-/// A file that this process alone drives. The system gives the lock back when the process ends, however it does.
+/// A file that this process alone drives. The system gives the lock back when the process ends,
+/// however it does.
 #[derive(Debug)]
 pub(crate) struct StateFile {
     path: PathBuf,

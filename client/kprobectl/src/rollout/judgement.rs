@@ -1,6 +1,7 @@
 //! Judgement of a host's reading against the gates.
 //!
-//! Owns the rule that missing data neither passes nor fails a gate. Plain functions: they read nothing.
+//! Owns the rule that missing data neither passes nor fails a gate. Plain functions: they read
+//! nothing.
 
 use std::collections::BTreeMap;
 

@@ -16,8 +16,8 @@
 //! - a request can be sent again, because its id is in the state;
 //! - a gate without data does not pass.
 //!
-//! Everything outside is behind [`World`], so that a test can stop the process after each action. This
-//! module never connects and never prints.
+//! Everything outside is behind [`World`], so that a test can stop the process after each action.
+//! This module never connects and never prints.
 
 mod change;
 mod cpu_share;

@@ -1,7 +1,7 @@
 //! Soak of a wave: repeated readings, judged against the gates.
 //!
-//! Owns how often hosts are read, and what a reading leads to. Readings are not in the state: another
-//! process starts the soak anew, from the reading before the change.
+//! Owns how often hosts are read, and what a reading leads to. Readings are not in the state:
+//! another process starts the soak anew, from the reading before the change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Undo of a roll-out: each host back to its state before the change.
 //!
-//! Owns what is put back and what is left alone: a probe that another client has changed since is not
-//! touched, and a host that cannot be put back keeps the roll-out from being undone.
+//! Owns what is put back and what is left alone: a probe that another client has changed since is
+//! not touched, and a host that cannot be put back keeps the roll-out from being undone.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Verdicts of all hosts before the first change.
 //!
-//! Owns which hosts were asked, and what a refusal or a missing answer means: the roll-out stops while
-//! nothing is changed anywhere. The state records that a host has accepted, so that another process does
-//! not ask it again; its own wave asks it once more, right before its change.
+//! Owns which hosts were asked, and what a refusal or a missing answer means: the roll-out stops
+//! while nothing is changed anywhere. The state records that a host has accepted, so that another
+//! process does not ask it again; its own wave asks it once more, right before its change.
 
 use super::failing_hosts::{REFUSED, SILENT, are_tolerated, fail, leave_out, reason, trouble};
 use super::state::{State, Step};

@@ -1,7 +1,7 @@
 //! Interface of a roll-out to hosts, the state file and the clock: queries and answers.
 //!
-//! Owns the types between decisions and actions. Behind [`World`] are real hosts and a file on disk, or
-//! those of a test. It decides nothing.
+//! Owns the types between decisions and actions. Behind [`World`] are real hosts and a file on
+//! disk, or those of a test. It decides nothing.
 
 use std::time::Duration;
 

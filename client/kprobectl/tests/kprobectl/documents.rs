@@ -1,4 +1,5 @@
-//! Tests of `apply`, `diff` and `-o yaml`: printed documents can be applied, and problems have places.
+//! Tests of `apply`, `diff` and `-o yaml`: printed documents can be applied, and problems have
+//! places.
 
 use insta::assert_snapshot;
 

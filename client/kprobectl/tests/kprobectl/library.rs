@@ -116,7 +116,8 @@ async fn events_come_as_rows() {
     assert!(rows.next().await.unwrap().is_none());
 }
 
-/// Reads a stream whose connection is cut at every message; the first event of each batch, and what is missing.
+/// Reads a stream whose connection is cut at every message; the first event of each batch, and what
+/// is missing.
 async fn resumed(history: &History, request: StreamRequest) -> (Vec<u64>, Vec<u64>, u32) {
     let client = client(history.socket()).await;
     let backoff = Backoff { initial: Duration::from_millis(1), longest: Duration::from_millis(4) };

@@ -138,7 +138,8 @@ pub(crate) fn let_time_pass() {
     }
 }
 
-/// Nothing is unexplained: every event that was read was shown or not shown, and every host is in one class.
+/// Nothing is unexplained: every event that was read was shown or not shown, and every host is in
+/// one class.
 pub(crate) fn assert_closed(objects: &[Value], hosts: usize) {
     let accounts = of_type(objects, "host");
     assert_eq!(accounts.len(), hosts);
@@ -199,7 +200,8 @@ fn events_of_hosts_whose_clocks_differ_come_in_the_order_in_which_they_happened(
         assert_eq!(event["host"], names[sender(event["tid"].as_i64().unwrap())]);
         assert_eq!(event["late"], false);
     }
-    // Their wall clocks all have the same offset to their trace clocks, so that they differ as these do.
+    // Their wall clocks all have the same offset to their trace clocks, so that they differ as
+    // these do.
     let ahead = |host: &str| account(&objects, host)["clock"]["ahead_ns"].as_i64().unwrap();
     let bound = |host: &str| account(&objects, host)["clock"]["error_bound_ns"].as_i64().unwrap();
     for (host, seconds) in [("bb", 7_000_i64), ("ccc", 3)] {
@@ -258,7 +260,7 @@ fn time_begins_when_every_host_is_known() {
     assert_eq!(account(&objects, "hung")["outcome"], "timed_out");
 }
 
-/// A place that nobody listens at, one that answers nothing, and one that closes every connection.
+/// A socket without a listener, one that never answers, and one that closes every connection.
 fn odd_hosts(directory: &Path) -> [(&'static str, String); 3] {
     let at = |name: &str| directory.join(name);
     drop(UnixListener::bind(at("dead")).unwrap());
@@ -328,7 +330,7 @@ fn a_host_that_dies_is_released_and_goes_on_at_its_place_when_it_is_back() {
         observer.until_number(1);
         dying.kill();
         observer.until_state("dying", "lost");
-        // Its history has what happens meanwhile; nobody sees it yet.
+        // These events are in its history, and the observer does not see them yet.
         dying.record([2, 3]);
         let_time_pass();
         staying.record([4]);
@@ -535,7 +537,8 @@ fn a_refusal_is_an_outcome_and_fail_fast_ends_the_run() {
     }
 }
 
-/// A host that is far ahead is not read: its events wait in its daemon, and come when the other one has caught up.
+/// A host that is far ahead is not read: its events wait in its daemon, and come when the other one
+/// has caught up.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_is_far_ahead_is_not_read() {
     const PIECES: u64 = 400;
@@ -564,7 +567,8 @@ async fn a_host_that_is_far_ahead_is_not_read() {
     for _ in 0..PIECES {
         ahead.record(0..100);
     }
-    // Everything that is read without the other one is read when nothing more comes for a while of many beats.
+    // Everything that is read without the other one is read when nothing more comes for a while of
+    // many beats.
     let (mut before, mut quiet) = (0, 0);
     while quiet < 5 {
         let waited = tokio::time::timeout(Duration::from_millis(100), merged.next()).await;

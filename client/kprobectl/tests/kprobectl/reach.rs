@@ -26,7 +26,7 @@ fn a_daemon_that_is_not_there() {
     hint: is the daemon running? `systemctl status kprobed`
     hint: the default socket is `/run/kprobed/kprobed.sock`
     ");
-    // Bound once, and nobody listens any more.
+    // A socket whose listener has gone.
     let dead = fake.directory().join("dead.sock");
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     assert_snapshot!(run(dead.to_str().unwrap()), @"
@@ -57,7 +57,7 @@ fn a_daemon_that_is_not_there() {
 fn a_socket_that_others_own() {
     let fake = Fake::start(Ending::Open);
     std::fs::set_permissions(fake.socket(), Permissions::from_mode(0o600)).unwrap();
-    // Somebody else must be able to run it, wherever it was built.
+    // Another user must be able to run it, wherever it was built.
     let copy = fake.directory().join("kprobectl");
     std::fs::copy(env!("CARGO_BIN_EXE_kprobectl"), &copy).unwrap();
     let mut command = Command::new(copy);
@@ -93,7 +93,7 @@ fn closed_pipes_are_no_error_in_any_form() {
 fn input_that_never_comes_can_be_interrupted() {
     let fake = Fake::start(Ending::Open);
     let mut child = fake.command(&["add", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-    // Waiting for a child closes its input, unless somebody else holds it.
+    // Waiting for a child closes its input, unless the test holds the input.
     let _input = child.stdin.take();
     std::thread::sleep(std::time::Duration::from_millis(300));
     interrupt(&child);

@@ -1,4 +1,5 @@
-//! Tests of `kprobectl rollout` against daemons that keep probes: some refuse, are dead, or never answer.
+//! Tests of `kprobectl rollout` against daemons that keep probes: some refuse, are dead, or never
+//! answer.
 
 use std::fmt::Write as _;
 use std::os::unix::net::UnixListener;
@@ -29,7 +30,8 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// So many hosts `h1`, `h2` and so on with a probe of their own and an older `open`; and `x-dead`, which is dead.
+    /// So many hosts `h1`, `h2` and so on with a probe of their own and an older `open`; and
+    /// `x-dead`, which is dead.
     fn new(count: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
@@ -172,7 +174,8 @@ fn a_refusal_of_the_last_wave_comes_before_any_change() {
     assert_eq!(fleet.made(), [0, 0, 0]);
     let paused = fleet.apply("h*", &["--waves", "1,100%", "--on-failure", "pause", "--state", "roll.json"]);
     assert_eq!((code(&paused), fleet.made()), (4, vec![0, 0, 0]), "{}", shown(&paused));
-    // Who goes on elsewhere knows from the file who has accepted, and asks only the one that has not.
+    // Who goes on elsewhere knows from the file who has accepted, and asks only the one that has
+    // not.
     let status = fleet.run(&["status", "--state", "roll.json", "-o", "json"]);
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();
     let steps: Vec<_> = (0..3).map(|host| status["hosts"][host]["step"].as_str().unwrap()).collect();
@@ -212,7 +215,8 @@ fn a_plan_asks_all_hosts_and_changes_nothing() {
     assert!(step == "waiting" && wave == 2 && note.starts_with("`kprobes/read`: "), "{step} {wave} {note}");
     assert_eq!(host(4), ("waiting", 2, "Connection refused (os error 111)"));
     assert!(record["reason"].as_str().unwrap().starts_with("the change is refused: h4: "), "{record}");
-    // A host that is dead alone is an answer that is missing; both are tolerated if that is asked for.
+    // A host that is dead alone is an answer that is missing; both are tolerated if that is asked
+    // for.
     fleet.hosts[3].0.change(|habits| habits.refuses = None);
     let missing = plan(&["--hosts", "all"]);
     assert_eq!(code(&missing), 4, "{}", shown(&missing));

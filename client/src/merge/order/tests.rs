@@ -35,7 +35,7 @@ fn clock(boot_id: &str, trace_offset_ns: i64) -> ClockOffset {
 /// What went: host, number, time here, and whether it was late.
 type Gone = (usize, i32, i64, bool);
 
-/// Takes all that may go, and answers which host is waited for.
+/// Takes all events that may be returned, and returns the host that the merge waits for.
 fn drain(order: &mut Order, into: &mut Vec<Gone>) -> Option<usize> {
     loop {
         match order.next() {
@@ -49,7 +49,8 @@ fn drain(order: &mut Order, into: &mut Vec<Gone>) -> Option<usize> {
     }
 }
 
-/// A host: how its clock differs, and what it sends. Each piece has the gaps between the events of one CPU.
+/// A host: how its clock differs, and what it sends. Each piece has the gaps between the events of
+/// one CPU.
 #[derive(Clone, Debug)]
 struct Log {
     offset_ns: i64,
@@ -227,7 +228,8 @@ fn a_silent_host_holds_the_others_until_it_is_released() {
     });
     assert_eq!((drain(&mut order, &mut gone), gone.len()), (Some(1), 0));
     order.change(1, |lane| lane.advance(20));
-    // At 20 the other one may have an event too, but it would come behind: it has the higher number.
+    // At 20 the other host may have an event too, which would follow: that host has the higher
+    // number.
     assert_eq!((drain(&mut order, &mut gone), gone.len()), (Some(1), 2));
     order.change(1, |lane| lane.set_released(true));
     assert_eq!((drain(&mut order, &mut gone), gone.len()), (Some(0), 3));

@@ -2,9 +2,9 @@
 //! as JSON and YAML.
 //!
 //! Owns the one form in which a message is printed and read, driven by the descriptors of the API:
-//! names of fields as in the protos, 64-bit numbers as text, enums by name, times in RFC 3339.
-//! Nothing is copied by hand, so a new field of a message is printed and read without a change
-//! here. Never says which messages there are to print.
+//! names of fields as in the protos, 64-bit numbers as text, enums by name, times in RFC 3339. No
+//! field is copied by hand, so that a new field of a message needs no change here. Never decides
+//! which messages are printed.
 
 mod read;
 #[cfg(test)]
@@ -76,7 +76,8 @@ fn reflected<M: ApiMessage>(message: &M) -> DynamicMessage {
 /// Reads messages from a text: one document of JSON, or documents of YAML.
 ///
 /// # Errors
-/// What is wrong with the first that cannot be read, and where; and a text without any.
+/// The problem of the first message that cannot be read, with its place. A text without a message
+/// is an error too.
 pub fn read<M: ApiMessage>(text: &str) -> Result<Vec<M>, Problem> {
     let read = |node: &tree::Node| {
         message(node).map_err(|Unread { place, message, hint }| Problem::new(text, place, message, hint))

@@ -1,4 +1,7 @@
-//! From JSON or YAML to a message, with a place for what cannot be read.
+//! Reader of API messages from JSON or YAML, with the place of every mistake.
+//!
+//! Owns the checks of names and types against the descriptors of the API. Never accepts an unknown
+//! field.
 
 use prost_reflect::{
     DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value,
@@ -8,7 +11,7 @@ use super::{ApiMessage, descriptor};
 use crate::place::{Place, meant};
 use crate::tree::{self, Node};
 
-/// Why a tree is no message.
+/// Why a tree is not a message.
 #[derive(Debug)]
 pub(crate) struct Unread {
     pub(crate) place: Place,
@@ -149,12 +152,12 @@ fn single(node: &Node, kind: &Kind, path: &str) -> Read<Value> {
         },
         Kind::Float => text.parse().map(Value::F32).or_else(|_bad| no_number("a number")),
         Kind::Double => text.parse().map(Value::F64).or_else(|_bad| no_number("a number")),
-        // No message that is read has any.
+        // No message that is read has a field of this kind.
         Kind::Bytes | Kind::Message(_) => unread(node, format!("`{path}` cannot be written down"), ""),
     }
 }
 
-/// A number as text or not: decimal, or hexadecimal with `0x`.
+/// A number, quoted or not: decimal, or hexadecimal with `0x`.
 fn number(text: &str) -> Option<i128> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok().map(i128::from),
@@ -162,13 +165,13 @@ fn number(text: &str) -> Option<i128> {
     }
 }
 
-/// The number of a choice, which can be written as that too.
+/// The number of an enum value, which can be written instead of its name.
 fn enum_number(text: &str, names: &EnumDescriptor) -> Option<i32> {
     let by_name = names.get_value_by_name(text).map(|value| value.number());
     by_name.or_else(|| text.parse().ok().filter(|number| names.get_value(*number).is_some()))
 }
 
-/// A message that is written as one word.
+/// A message that is written as one word, such as a time.
 fn parsed<M: prost::Message + std::str::FromStr>(
     node: &Node,
     descriptor: &MessageDescriptor,

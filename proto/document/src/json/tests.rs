@@ -1,4 +1,4 @@
-//! Messages and texts are inverse, and mistakes have their places.
+//! Tests of JSON messages: messages and texts are inverse, and mistakes have their places.
 
 use kprobed_proto::v1::fetch::Source;
 use kprobed_proto::v1::{

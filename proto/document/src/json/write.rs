@@ -1,4 +1,6 @@
-//! From a message to JSON.
+//! Writer of API messages as JSON.
+//!
+//! Owns the order of fields and the form of each value. Never decides which message is printed.
 
 use std::collections::BTreeMap;
 
@@ -16,27 +18,27 @@ pub struct Json {
     left_out: &'static [&'static str],
 }
 
-/// What is printed of fields that say nothing.
+/// Output of fields that have no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// They are there, for programs: `null` for what is not set, and empty texts and lists.
+    /// They are printed, for programs: `null` if they are not set, and empty texts and lists.
     Full,
-    /// They are left out, for people and for documents.
+    /// They are omitted, for people and for documents.
     Brief,
 }
 
 impl Json {
-    /// With every field, so that programs find it.
+    /// With every field, so that programs can rely on it.
     pub fn full(message: &impl ApiMessage) -> Self {
         Self { message: reflected(message), form: Form::Full, left_out: &[] }
     }
 
-    /// With those fields only that say something.
+    /// Only with the fields that have a value.
     pub fn brief(message: &impl ApiMessage) -> Self {
         Self { message: reflected(message), form: Form::Brief, left_out: &[] }
     }
 
-    /// The same without some fields, for which something else is printed.
+    /// The same message without some fields, which the caller prints in another form.
     #[must_use]
     pub fn without(self, fields: &'static [&'static str]) -> Self {
         Self { left_out: fields, ..self }
@@ -72,7 +74,7 @@ impl Serialize for Fields<'_> {
     }
 }
 
-/// Whether a field is `optional`: the compiler makes an alternative of its own of it.
+/// Whether a field is `optional`: the protobuf compiler makes a oneof of its own for it.
 fn is_optional(field: &FieldDescriptor) -> bool {
     field.containing_oneof().is_some_and(|oneof| oneof.is_synthetic())
 }
@@ -95,7 +97,7 @@ impl Serialize for Field<'_> {
             Value::Map(entries) => {
                 let Kind::Message(entry) = &kind else { return Err(S::Error::custom("a map has entries")) };
                 let kind = entry.map_entry_value_field().kind();
-                // The order of a map is none.
+                // A protobuf map has no order.
                 let entries: BTreeMap<String, &Value> =
                     entries.iter().map(|(key, value)| (key_text(key), value)).collect();
                 let entries = entries.iter().map(|(key, value)| (key, Single { kind: &kind, value, form }));
@@ -130,7 +132,7 @@ impl Serialize for Single<'_> {
             Value::Bool(value) => serializer.serialize_bool(*value),
             Value::I32(value) => serializer.serialize_i32(*value),
             Value::U32(value) => serializer.serialize_u32(*value),
-            // Many readers of JSON keep 53 bits of a number.
+            // Many readers of JSON keep only 53 bits of a number.
             Value::I64(value) => serializer.collect_str(value),
             Value::U64(value) => serializer.collect_str(value),
             Value::F32(value) => serializer.serialize_f32(*value),
@@ -144,7 +146,7 @@ impl Serialize for Single<'_> {
                 };
                 match name {
                     Some(name) => serializer.serialize_str(name.name()),
-                    // It is newer than this program.
+                    // An enum value that is newer than this program.
                     None => serializer.serialize_i32(*number),
                 }
             }

@@ -1,4 +1,7 @@
-//! Numbers as digits.
+//! Digits of numbers: decimal and hexadecimal, appended to a buffer.
+//!
+//! Owns nothing but speed: it writes what `std::fmt` would write, and never makes a string of its
+//! own for a number.
 
 /// Digits of 64 bits in decimal, at most.
 const LONGEST: usize = 20;
@@ -45,7 +48,8 @@ pub(super) fn hex_digit(value: u8) -> u8 {
     if value < 10 { b'0' + value } else { b'a' + value - 10 }
 }
 
-/// Appends a number in `N` decimal digits, with zeros in front; what does not fit is cut off in front.
+/// Appends a number in `N` decimal digits, with zeros in front; what does not fit is cut off in
+/// front.
 #[inline]
 pub(super) fn push_padded<const N: usize>(buffer: &mut Vec<u8>, mut value: u64) {
     let mut digits = [b'0'; N];
@@ -56,7 +60,7 @@ pub(super) fn push_padded<const N: usize>(buffer: &mut Vec<u8>, mut value: u64) 
     buffer.extend_from_slice(&digits);
 }
 
-/// Appends nanoseconds as seconds with six digits behind the point.
+/// Appends nanoseconds as seconds with six digits after the point.
 #[inline]
 pub(super) fn push_seconds(buffer: &mut Vec<u8>, ns: u64) {
     push_decimal(buffer, ns / 1_000_000_000);

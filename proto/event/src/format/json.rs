@@ -1,22 +1,21 @@
-//! Events as objects for programs, one a line.
+//! JSON lines: events, gaps and positions as objects for programs, one a line.
 //!
 //! Owns the names in them, which are a promise. A value that could not be read is `null`, and its
-//! field is listed in `faults`; fields of which nothing tells whether their memory could be read
-//! are listed in `unproven`; bytes that are not UTF-8 are `{"hex": "…"}`. An integer beyond 2^53 is
-//! a text of its decimal digits: many readers of JSON take every number for a double, which would
-//! change it.
+//! field is listed in `faults`; fields whose faults the daemon cannot detect are listed in
+//! `unproven`; bytes that are not UTF-8 are `{"hex": "…"}`. An integer beyond 2^53 is a text of its
+//! decimal digits: many readers of JSON take every number for a double, which would change it.
 
 use super::Origin;
 use super::digits::{hex_digit, push_decimal, push_padded, push_signed};
 use super::value::push_address;
 use crate::{Address, Context, Cursor, Loss, Row, Value};
 
-/// The largest integer up to which all are exact as doubles.
+/// All integers up to this one are exact as doubles.
 pub const EXACT: u64 = 1 << 53;
 
 const DAY_SECONDS: u64 = 86_400;
 
-/// Objects for programs, and what is remembered from one to the next.
+/// Writer of JSON lines, with its state from one line to the next.
 #[derive(Clone, Debug, Default)]
 pub struct JsonLines {
     /// The last second that was shown, and its text.
@@ -25,26 +24,26 @@ pub struct JsonLines {
     host: Vec<u8>,
 }
 
-/// How much of the log of a host a part of its lines stands for: read = events + `not_selected` + `expired`.
+/// Account of a part of the lines of a host: read = events + `not_selected` + `expired`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Places of the log.
+    /// Log positions that the part covers.
     pub read: u64,
     /// Events in the lines since the last report.
     pub events: u64,
-    /// Events that were not asked for.
+    /// Events that the request did not select.
     pub not_selected: u64,
     /// Events that are missing.
     pub expired: u64,
 }
 
 impl JsonLines {
-    /// Nothing is remembered yet.
+    /// A writer at its first line.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With the name of the host in each object.
+    /// A writer that adds the name of the host to each object.
     pub fn of_host(host: &str) -> Self {
         let mut text = br#""host":"#.to_vec();
         push_string(&mut text, host);
@@ -122,7 +121,7 @@ impl JsonLines {
     }
 
     /// Appends the object of a gap, and the end of its line. `cpu` is `null` for any, `count` for
-    /// an unknown number, `before` if nothing has followed yet.
+    /// an unknown number, `before` if no event has followed yet.
     pub fn push_loss(&mut self, buffer: &mut Vec<u8>, loss: &Loss) {
         buffer.extend_from_slice(br#"{"type":"loss","#);
         buffer.extend_from_slice(&self.host);
@@ -155,7 +154,7 @@ impl JsonLines {
     }
 
     /// Appends the object of another run of the daemon, and the end of its line. With `may_miss`,
-    /// events may be missing before it of which nobody knows.
+    /// an unknown number of events may be missing before it.
     pub fn push_epoch(&self, buffer: &mut Vec<u8>, cursor: &Cursor, may_miss: bool) {
         buffer.extend_from_slice(br#"{"type":"epoch","#);
         buffer.extend_from_slice(&self.host);
@@ -165,7 +164,8 @@ impl JsonLines {
         buffer.extend_from_slice(b"}\n");
     }
 
-    /// Appends the object that says how far the lines before it go, and the end of its line.
+    /// Appends the object with the log position that the lines before it reach, and the end of its
+    /// line.
     pub fn push_progress(&self, buffer: &mut Vec<u8>, cursor: &Cursor, progress: Progress) {
         buffer.extend_from_slice(br#"{"type":"progress","#);
         buffer.extend_from_slice(&self.host);
@@ -205,7 +205,7 @@ fn push_cursor(buffer: &mut Vec<u8>, cursor: &Cursor) {
     push_string(buffer, &cursor.to_string());
 }
 
-/// A number, or a text where it would not be exact as a double.
+/// A number, or a text if it would not be exact as a double.
 #[inline]
 fn push_unsigned(buffer: &mut Vec<u8>, value: u64) {
     if value <= EXACT {
@@ -216,7 +216,7 @@ fn push_unsigned(buffer: &mut Vec<u8>, value: u64) {
     buffer.push(b'"');
 }
 
-/// The same with a sign.
+/// As [`push_unsigned`], with a sign.
 #[inline]
 fn push_integer(buffer: &mut Vec<u8>, value: i64) {
     if value.unsigned_abs() <= EXACT {
@@ -227,7 +227,7 @@ fn push_integer(buffer: &mut Vec<u8>, value: i64) {
     buffer.push(b'"');
 }
 
-/// A second since 1970 as date and time, with the point behind.
+/// A second since 1970 as date and time, followed by the decimal point.
 fn push_second(buffer: &mut Vec<u8>, second: u64) {
     let (year, month, day) = date(second / DAY_SECONDS);
     let of_day = second % DAY_SECONDS;
@@ -316,7 +316,7 @@ fn push_value(buffer: &mut Vec<u8>, value: &Value<'_>) {
     }
 }
 
-/// Bytes that should be text.
+/// A byte string as text, or in hexadecimal if it is not UTF-8.
 #[inline]
 fn push_text(buffer: &mut Vec<u8>, bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {

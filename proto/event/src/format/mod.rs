@@ -1,4 +1,4 @@
-//! Events as bytes: lines for people, and objects for programs.
+//! Output formats of events: text lines for people, and JSON lines for programs.
 //!
 //! Owns the layout of both. It is written for millions of events a second: everything goes straight
 //! into one buffer, by hand, with no formatting machinery and no allocation for each event. It
@@ -12,13 +12,13 @@ mod value;
 pub use json::{EXACT, JsonLines, Progress};
 pub use text::{TextLines, TextParts, TimeForm};
 
-/// Which of several hosts an event is of, and when it happened by the clock that all of them are compared with.
+/// Host of an event in a merged stream, and its time by the clock that all hosts are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin<'a> {
     /// The host.
     pub host: &'a str,
     /// Nanoseconds since 1970.
     pub corrected_ns: u64,
-    /// Whether events that are later are before it.
+    /// Whether later events precede it in the output.
     pub late: bool,
 }

@@ -1,6 +1,6 @@
-//! Events as lines for people.
+//! Text lines: events for people.
 //!
-//! Owns the layout of a line.
+//! Owns the layout of a line. Never knows a time zone: the caller formats the time of day.
 
 use std::fmt;
 use std::io::Write as _;
@@ -10,12 +10,12 @@ use super::digits::{push_decimal, push_padded, push_seconds, push_signed};
 use super::value::{push_address, push_escaped, push_value};
 use crate::Row;
 
-/// What follows a value of which nothing tells whether its memory could be read.
+/// Mark after a value whose fault the daemon cannot detect.
 const UNPROVEN: &[u8] = b"(?)";
 
 /// How time is shown.
 pub enum TimeForm {
-    /// Time of day: makes a text of seconds since 1970. It is asked once a second.
+    /// Time of day: the function formats seconds since 1970, and is called once a second.
     Wall(Box<dyn Fn(u64) -> String + Send>),
     /// Seconds since the event shown before.
     Delta,
@@ -33,23 +33,23 @@ impl fmt::Debug for TimeForm {
     }
 }
 
-/// What a line has besides time, CPU, probe and fields.
+/// Parts of a line besides time, CPU, probe and fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextParts {
     /// The execution context.
     pub context: bool,
     /// Name and id of the task.
     pub task: bool,
-    /// Where the probe sits.
+    /// The address of the probe.
     pub location: bool,
 }
 
-/// Lines for people, and what is remembered from one to the next.
+/// Writer of text lines, with its state from one line to the next.
 #[derive(Debug)]
 pub struct TextLines {
     time: TimeForm,
     parts: TextParts,
-    /// What stands before and behind the name of the probe: colours.
+    /// Escape sequences before and after the name of the probe: colours.
     brackets: (&'static str, &'static str),
     /// The last second that was shown, and its text.
     second: Option<(u64, String)>,
@@ -57,7 +57,7 @@ pub struct TextLines {
 }
 
 impl TextLines {
-    /// Lines with these parts. `brackets` stand around the name of the probe.
+    /// Lines with these parts. `brackets` enclose the name of the probe.
     pub fn new(time: TimeForm, parts: TextParts, brackets: (&'static str, &'static str)) -> Self {
         Self { time, parts, brackets, second: None, previous_ns: None }
     }
@@ -78,9 +78,9 @@ impl TextLines {
         self.push_rest(buffer, row);
     }
 
-    /// Appends the line of an event of one of several hosts, whose names are filled up to this
-    /// number of characters. Times are those of the clock that all hosts are compared with, but for
-    /// the trace clock.
+    /// Appends the line of an event of one of several hosts, whose names are padded to `width`
+    /// characters. Times are those of the clock that all hosts are compared with, except with
+    /// [`TimeForm::Trace`].
     pub fn push_merged(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>, origin: Origin<'_>, width: usize) {
         push_escaped(buffer, origin.host.as_bytes());
         let missing = width.saturating_sub(origin.host.chars().count());
@@ -160,7 +160,8 @@ impl TextLines {
             TimeForm::Trace => push_seconds(buffer, row.timestamp_ns()),
             TimeForm::Delta => {
                 let previous = self.previous_ns.replace(ns).unwrap_or(ns);
-                // CPUs take turns, so that time can go back from one batch to the next.
+                // Batches of several CPUs alternate, so that time can go back from one batch to the
+                // next.
                 let (sign, delta) = if ns < previous { (b'-', previous - ns) } else { (b'+', ns - previous) };
                 buffer.push(sign);
                 push_seconds(buffer, delta);
@@ -169,7 +170,7 @@ impl TextLines {
     }
 }
 
-/// Three digits, as the kernel's own trace has them, or more.
+/// Three digits or more, as in the kernel's own trace.
 #[inline]
 fn push_cpu(buffer: &mut Vec<u8>, cpu: u32) {
     if cpu < 1000 { push_padded::<3>(buffer, cpu.into()) } else { push_decimal(buffer, cpu.into()) }

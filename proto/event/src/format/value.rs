@@ -1,7 +1,7 @@
-//! Texts and values, as people read them.
+//! Values and byte strings as text, without the formatting machinery.
 //!
-//! Owns nothing but speed: what it writes is what `Display` of [`Value`] and [`Escaped`] says, and
-//! tests hold it to that.
+//! Owns nothing but speed: it never writes anything other than `Display` of [`Value`] and
+//! [`Escaped`], and tests check that.
 
 use std::io::Write as _;
 
@@ -106,7 +106,7 @@ mod tests {
             }
             let mut buffer = Vec::new();
             push_escaped(&mut buffer, &bytes);
-            // Quotes need no escape where none stand around: the slow way is taken all the same.
+            // Quotes need no escape outside of quotes; the slow path handles them all the same.
             prop_assert_eq!(String::from_utf8(buffer).unwrap(), Escaped(&bytes).to_string());
         }
     }

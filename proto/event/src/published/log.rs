@@ -1,8 +1,8 @@
-//! From published messages back to the log of a host.
+//! Log of a host, rebuilt from published messages.
 //!
-//! Owns what makes the log exact again: a part counts when its end has come and all that it lists
-//! is there, and each place of the log counts once. What lies in no part that is whole is a
-//! [`Loss`].
+//! Owns the rules that make the log exact: a part counts once its end and all messages that it
+//! lists have arrived, and each log position counts once. Positions that are in no complete part
+//! become a [`Loss`]. Never fetches a message.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -14,34 +14,34 @@ use crate::api;
 use crate::api::stream_events_response::Message;
 use crate::{Cursor, Decoder, Loss, LossCause, MalformedError, StreamItem};
 
-/// What may wait for the end of its part, in bytes: parts have some megabytes.
+/// The most bytes that may wait for the end of their part: parts have some megabytes.
 const WAITING_BYTES: usize = 64 << 20;
 
 /// A message of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// What it is about.
+    /// The topic.
     pub topic: Topic,
     /// Its id.
     pub id: String,
-    /// Where it begins.
+    /// Position at which it begins.
     pub first: Cursor,
-    /// Where it ends.
+    /// Position at which it ends.
     pub end: Cursor,
-    /// How many events it has; of a ledger message, how many the part has.
+    /// Number of events in it; for a ledger message, in the part.
     pub events: u64,
     /// The ids that a ledger message lists.
     pub parts: Vec<String>,
-    /// Of a sign of life: the message that ended the last part.
+    /// For a sign of life: the message that ended the last part.
     pub after: Option<u64>,
-    /// What is in it.
+    /// The payload.
     pub payload: Bytes,
 }
 
-/// Why a part cannot be read. What follows it can be.
+/// Why a part cannot be read. Later parts can be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LogError {
-    /// A payload is none.
+    /// A payload is not a list of messages.
     #[error("{id}: {error}")]
     Frame {
         /// The message.
@@ -49,7 +49,7 @@ pub enum LogError {
         /// Why.
         error: FrameError,
     },
-    /// What is in it does not fit together.
+    /// The contents of a payload are malformed.
     #[error("{id}: {error}")]
     Malformed {
         /// The message.
@@ -59,36 +59,35 @@ pub enum LogError {
     },
 }
 
-/// The log of one host, as far as it was read.
+/// The log of one host, up to the last message taken.
 #[derive(Debug, Default)]
 pub struct HostLog {
     decoder: Decoder,
     known: HashSet<u32>,
-    /// Everything before was given out, or told as missing.
+    /// Everything before this position was returned, or reported as missing.
     place: Option<Cursor>,
-    /// Messages whose part has not ended, as they came.
+    /// Messages whose part has not ended, in the order of arrival.
     waiting: VecDeque<Received>,
     waiting_bytes: usize,
-    /// The ids of the last part: gaps have no place of their own, by which repeats are known.
+    /// The ids of the last part: gaps have no position of their own that would identify repeats.
     last: HashSet<String>,
     repeated: u64,
     incomplete: u64,
 }
 
 impl HostLog {
-    /// Takes a message. Answers what the part has that it ends: of events, those of probes that are
-    /// wanted. A sign of life is to be given when everything was, up to the message that it is
-    /// after.
+    /// Takes a message. Returns the items of the part that it ends, with events of wanted probes
+    /// only. Pass a sign of life after all messages up to the one that it names.
     ///
     /// # Errors
-    /// See [`LogError`]. The part is left out then.
+    /// See [`LogError`]. The part is then skipped.
     pub fn take(
         &mut self,
         message: Received,
         is_wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<StreamItem>, LogError> {
         match message.topic {
-            // What is older than what was read says nothing.
+            // A sign of life from before the position that was read is ignored.
             Topic::Alive if self.is_old(&message) => return Ok(Vec::new()),
             Topic::Ledger | Topic::Alive => return self.end(&message, is_wanted),
             Topic::Events(_) | Topic::Loss => {}
@@ -103,17 +102,17 @@ impl HostLog {
         Ok(Vec::new())
     }
 
-    /// Where the log goes on.
+    /// Position at which the log continues.
     pub fn place(&self) -> Option<&Cursor> {
         self.place.as_ref()
     }
 
-    /// Messages that were published again, and left out.
+    /// Number of messages that were published again, and skipped.
     pub const fn repeated(&self) -> u64 {
         self.repeated
     }
 
-    /// Parts of which messages are missing.
+    /// Number of parts with missing messages.
     pub const fn incomplete(&self) -> u64 {
         self.incomplete
     }
@@ -126,10 +125,11 @@ impl HostLog {
         let mut listed: HashMap<String, Received> = HashMap::new();
         for message in std::mem::take(&mut self.waiting) {
             if ledger.parts.contains(&message.id) {
-                // Twice the same: it was published again after the server had forgotten its id.
+                // A repeat: the message was published again after the server had forgotten its id.
                 self.repeated += u64::from(listed.insert(message.id.clone(), message).is_some());
             } else if is_run(&message.first, &ledger.end) && message.first.sequence >= ledger.end.sequence {
-                // Of a part that was begun, and will be published again in smaller ones.
+                // A message of a part that was not completed, and that will be published again in
+                // smaller parts.
                 self.waiting.push_back(message);
             } else {
                 self.repeated += 1;
@@ -147,7 +147,7 @@ impl HostLog {
         let there: u64 = listed.values().map(|message| message.events).sum();
         let is_whole = ledger.parts.iter().all(|id| listed.contains_key(id));
         if !is_whole && is_first {
-            // It began before what is read.
+            // The part began before the position at which reading began.
             return Ok(items);
         }
         let begin = place.filter(|_| !is_other_run).map_or(ledger.first.sequence, |place| place.sequence);
@@ -166,7 +166,7 @@ impl HostLog {
         Ok(items)
     }
 
-    /// Whether everything of a part was seen.
+    /// Whether all events of a part were returned already.
     fn is_old(&self, ledger: &Received) -> bool {
         let Some(place) = &self.place else { return false };
         if self.last.contains(&ledger.id) {
@@ -183,7 +183,7 @@ impl HostLog {
         self.decoder.item(response).map_err(|error| LogError::Malformed { id: id.to_owned(), error })
     }
 
-    /// What stands before the events of a part.
+    /// Items before the events of a part.
     fn opening(
         &mut self,
         ledger: &Received,
@@ -209,7 +209,7 @@ impl HostLog {
         }
         self.known.clear();
         self.last.clear();
-        // A reader that begins here misses nothing.
+        // For a reader that begins here, no event is missing.
         let begin = || {
             let cursor = Some(ledger.first.clone().into());
             Message::Epoch(api::EpochStarted { cursor, may_miss: !is_first })
@@ -218,7 +218,7 @@ impl HostLog {
         Ok(items)
     }
 
-    /// Events and gaps, in the order of the log from a place on.
+    /// Events and gaps, in the order of the log from a position on.
     fn entries(
         &mut self,
         received: &[&Received],
@@ -226,7 +226,7 @@ impl HostLog {
         is_wanted: impl Fn(&str) -> bool,
         items: &mut Vec<StreamItem>,
     ) -> Result<(), LogError> {
-        // Gaps before the events at their place.
+        // Gaps precede the events at their position.
         let mut entries: Vec<((u64, u8), &str, Message)> = Vec::new();
         for message in received {
             if let Topic::Events(probe) = &message.topic
@@ -259,7 +259,7 @@ impl HostLog {
         Ok(())
     }
 
-    /// What stands behind them.
+    /// Items after the events of a part.
     fn closing(&mut self, ledger: &Received, items: &mut Vec<StreamItem>) -> Result<(), LogError> {
         for message in messages(ledger)? {
             if matches!(message, Message::Watermark(_) | Message::Progress(_)) {

@@ -1,29 +1,30 @@
-//! The log of a host as messages with subjects, such as a stream of NATS JetStream holds them.
+//! Published log: the events of a host as messages with subjects, as in a stream of NATS JetStream.
 //!
 //! Owns the names ([`Subjects`], the headers) and the form of a payload ([`frames`],
-//! [`read_frames`]): messages of `StreamEvents`, each behind its length, with everything in it that
-//! a [`Decoder`](crate::Decoder) needs. The daemon writes it and clients read it. It knows no
+//! [`read_frames`]): messages of `StreamEvents`, each preceded by its length, with everything that
+//! a [`Decoder`](crate::Decoder) needs. The daemon writes it and clients read it. Never opens a
 //! connection.
 //!
 //! A part of the log is published as one message for each probe and some 256 KiB of its events, one
-//! for its gaps if there are any, and behind them, when all of those are stored, one that ends the
-//! part: it lists the ids of the others ([`PARTS`]) and has the account. A reader that takes only
-//! parts that are whole, and each place of the log once, sees every event exactly once, whatever
-//! was published again.
+//! for its gaps if there are any, and, once all of those are stored, one that ends the part: it
+//! lists the ids of the others ([`PARTS`]) and has the account. A reader that takes only complete
+//! parts, and each log position once, sees every event exactly once, whatever was published again.
 //!
-//! What is no event has subjects of its own. States of probes are in another stream, which keeps
-//! one message of each subject: whoever comes late finds all probes as they are. A sign of life is
-//! in none: it is for those who read at that moment, and a host that nothing happens to stores
-//! nothing.
+//! Other messages have subjects of their own. States of probes are in another stream, which keeps
+//! one message for each subject: a late reader finds the present state of all probes. A sign of
+//! life is in no stream: it is for the readers at that moment, so that an idle host stores nothing.
 //!
 //! ```text
-//! PREFIX.HOST.GROUP.EVENT           events of a probe: its schema, and batches in the order of the log
-//! PREFIX.HOST.loss                  gaps, each behind a `Progress` that says where in the log it is
-//! PREFIX.HOST.ledger                the end of a part: `Started`, `Epoch` where another run of the daemon begins, `Watermark`, `Progress`
+//! PREFIX.HOST.GROUP.EVENT           events of a probe: its schema, then batches in log order
+//! PREFIX.HOST.loss                  gaps, each after a `Progress` with its log position
+//! PREFIX.HOST.ledger                the end of a part: `Started`, `Epoch` if another run of the
+//!                                   daemon begins, `Watermark`, `Progress`
 //! PREFIX.HOST.profile.GROUP.EVENT   how often a probe was hit: a `HitProfile`
-//! PREFIX_alive.HOST                 not stored: as an end, of no part. Everything before its watermark is in the stream up to the message AFTER
+//! PREFIX_alive.HOST                 a sign of life, not stored: as the end of a part, without one.
+//!                                   Everything before its watermark is in the stream, up to the
+//!                                   message AFTER
 //! PREFIX_state.HOST.GROUP.EVENT     the state of a probe: a `WatchProbesResponse`
-//! PREFIX_state.HOST                 behind all of those: a `ProbeRoster`
+//! PREFIX_state.HOST                 after all of those: a `ProbeRoster`
 //! ```
 
 mod log;
@@ -37,17 +38,17 @@ use thiserror::Error;
 
 use crate::api::StreamEventsResponse;
 
-/// Where the message begins in the log of its host: `BOOT:EPOCH:SEQUENCE`.
+/// Position in the log of its host at which the message begins: `BOOT:EPOCH:SEQUENCE`.
 pub const FIRST: &str = "Kprobed-First";
-/// Where it ends there. For a ledger message: everything before is published.
+/// Position at which it ends. For a ledger message: everything before is published.
 pub const END: &str = "Kprobed-End";
 /// Events in the message; in a ledger message, of the part.
 pub const EVENTS: &str = "Kprobed-Events";
-/// Ledger message: places of the log that the part stands for, the sum of the three terms.
+/// Ledger message: number of log positions that the part covers, the sum of its terms.
 pub const READ: &str = "Kprobed-Read";
 /// Ledger message: events that the exporter's settings do not select.
 pub const NOT_SELECTED: &str = "Kprobed-Not-Selected";
-/// Ledger message: events that were gone from the history, or never in it.
+/// Ledger message: events that had expired from the history, or were never in it.
 pub const EXPIRED: &str = "Kprobed-Expired";
 /// Ledger message: events that are too large for a message.
 pub const DROPPED: &str = "Kprobed-Dropped";
@@ -55,19 +56,20 @@ pub const DROPPED: &str = "Kprobed-Dropped";
 pub const PARTS: &str = "Kprobed-Parts";
 /// Sign of life: the message of the stream that ended the last part. 0: the stream has none.
 pub const AFTER: &str = "Kprobed-After";
-/// What is no event: the boot of the host.
+/// Messages other than events: the boot of the host.
 pub const BOOT: &str = "Kprobed-Boot";
-/// State: the number of the change, as the token of a watch. What has the same is the same.
+/// State: the number of the change, as the token of a watch. Messages with the same number are
+/// equal.
 pub const CHANGE: &str = "Kprobed-Change";
-/// What JetStream tells repeats apart by.
+/// The id by which JetStream recognises repeats.
 pub const MESSAGE_ID: &str = "Nats-Msg-Id";
 
-/// Behind the prefix, of what is not stored: no stream of events has it.
+/// Suffix of the prefix for messages that are not stored: no stream of events has them.
 const ALIVE: &str = "_alive";
-/// Behind the prefix, of what the stream of states has.
+/// Suffix of the prefix for the stream of states.
 const STATE: &str = "_state";
 
-/// What a subject is about.
+/// Topic of a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topic {
     /// Events of a probe, `GROUP/EVENT`.
@@ -76,7 +78,7 @@ pub enum Topic {
     Loss,
     /// The end of a part.
     Ledger,
-    /// Nothing happened, and nothing earlier comes.
+    /// A sign of life: no event happened, and none earlier will follow.
     Alive,
     /// How often a probe, `GROUP/EVENT`, was hit.
     Profile(String),
@@ -86,13 +88,13 @@ pub enum Topic {
     Roster,
 }
 
-/// The names of subjects.
+/// Subjects, which all begin with one prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subjects {
     prefix: String,
 }
 
-/// Why a text cannot begin subjects.
+/// Why a text cannot be the prefix of subjects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("it must be words of letters, digits, `-` and `_` with dots between")]
 pub struct PrefixError;
@@ -103,7 +105,7 @@ pub struct PrefixError;
 pub struct FrameError(#[from] prost::DecodeError);
 
 impl Subjects {
-    /// Subjects that begin with this.
+    /// Subjects that begin with `prefix`.
     ///
     /// # Errors
     /// See [`PrefixError`].
@@ -113,7 +115,7 @@ impl Subjects {
         if good { Ok(Self { prefix: prefix.to_owned() }) } else { Err(PrefixError) }
     }
 
-    /// The subject of something of a host.
+    /// The subject of a topic of a host.
     pub fn of(&self, host: &str, topic: &Topic) -> String {
         let kind = match topic {
             Topic::Alive => ALIVE,
@@ -135,7 +137,7 @@ impl Subjects {
         subject
     }
 
-    /// Everything of a host.
+    /// All subjects of a host.
     pub fn of_host(&self, host: &str) -> String {
         let mut subject = format!("{}.", self.prefix);
         push_token(&mut subject, host);
@@ -143,12 +145,12 @@ impl Subjects {
         subject
     }
 
-    /// What the stream of events holds, of all hosts.
+    /// Subjects of the stream of events, for all hosts.
     pub fn events(&self) -> String {
         format!("{}.>", self.prefix)
     }
 
-    /// What the stream of states holds, of all hosts.
+    /// Subjects of the stream of states, for all hosts.
     pub fn states(&self) -> String {
         format!("{}{STATE}.>", self.prefix)
     }
@@ -173,7 +175,7 @@ impl Subjects {
         format!("{}.*.ledger", self.prefix)
     }
 
-    /// The host and the topic of a subject. Absent: it is another one.
+    /// The host and the topic of a subject. Absent if it is not one of these subjects.
     pub fn read(&self, subject: &str) -> Option<(String, Topic)> {
         let (kind, rest) = subject.strip_prefix(&self.prefix)?.split_once('.')?;
         let words: Vec<&str> = rest.split('.').collect();
@@ -192,8 +194,8 @@ impl Subjects {
 }
 
 impl Subjects {
-    /// A message as it was received, with its host. `value` is that of a header. Absent: something
-    /// else has published it.
+    /// A received message, with its host. `value` returns the value of a header. Absent if another
+    /// program has published it.
     pub fn received(
         &self,
         subject: &str,
@@ -217,7 +219,7 @@ impl Subjects {
     }
 }
 
-/// Appends the name of a probe: always as two words, so that none is taken for something else.
+/// Appends the name of a probe, always as two words, so that it is never taken for another subject.
 fn push_probe(subject: &mut String, probe: &str) {
     let (group, event) = probe.split_once('/').unwrap_or(("", probe));
     subject.push('.');
@@ -226,12 +228,13 @@ fn push_probe(subject: &mut String, probe: &str) {
     push_token(subject, event);
 }
 
-/// The name of a probe that two words stand for.
+/// The name of the probe that two words encode.
 fn probe(group: &str, event: &str) -> Option<String> {
     Some(format!("{}/{}", token(group)?, token(event)?))
 }
 
-/// Appends a name as one word of a subject. Bytes that have a meaning in subjects become `%XX`, and no name at all `%`.
+/// Appends a name as one word of a subject. Bytes that have a meaning in subjects become `%XX`, and
+/// no name at all `%`.
 fn push_token(subject: &mut String, name: &str) {
     if name.is_empty() {
         subject.push('%');
@@ -246,7 +249,7 @@ fn push_token(subject: &mut String, name: &str) {
     }
 }
 
-/// The name that a word stands for.
+/// The name that a word encodes.
 fn token(word: &str) -> Option<String> {
     if word == "%" {
         return Some(String::new());

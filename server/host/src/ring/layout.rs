@@ -1,7 +1,8 @@
-//! Where things stand in a sub-buffer: the `events/header_page` file.
+//! Sub-buffer layout: offsets and sizes from the `events/header_page` file.
 //!
 //! Owns its grammar. The data size in it follows the `buffer_subbuf_size_kb` of the same instance
-//! (6.8 and later), so a layout is good for one instance and until that file is written.
+//! (6.8 and later), so a layout is valid for one instance and until that file is written. Never
+//! reads the file itself.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::page::COMMIT_MASK;
@@ -52,9 +53,9 @@ pub enum LayoutError {
 }
 
 impl PageLayout {
-    /// Reads `events/header_page` (kernel/trace/ring_buffer.c:ring_buffer_print_page_header). The
-    /// `overwrite` line of it marks a bit and is no field; the `signed` column changed between
-    /// releases. Neither is looked at.
+    /// Reads `events/header_page` (kernel/trace/ring_buffer.c:ring_buffer_print_page_header). Its
+    /// `overwrite` line marks a bit and is not a field, and its `signed` column changed between
+    /// releases: both are ignored.
     pub fn parse(header_page: &str) -> Result<Self, LayoutError> {
         let (timestamp_at, _) = word(header_page, "timestamp")?;
         let (commit_at, _) = word(header_page, "commit")?;

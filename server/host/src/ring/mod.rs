@@ -1,4 +1,4 @@
-//! The ring-buffer ABI: what stands in a sub-buffer as `trace_pipe_raw` hands it out.
+//! Ring-buffer ABI: the layout of a sub-buffer, as a read of `trace_pipe_raw` returns it.
 //!
 //! Owns the layout of a page ([`PageLayout`], read from the running kernel's `events/header_page`),
 //! its header ([`Page`]) and the walk over its records ([`Records`]). Plain functions over bytes:

@@ -1,21 +1,20 @@
-//! The header of a sub-buffer.
+//! Sub-buffer header: time stamp, commit word, and the number of lost events.
 //!
-//! Owns the time stamp, the commit word and the account of lost events. The walk over the records
-//! is in `record`.
+//! Owns their parsing, and the checks of a page's bounds. Never reads a record: `record` does.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::layout::PageLayout;
 use super::record::Records;
 
 /// Bits of the commit word that count bytes (kernel/trace/ring_buffer.c:RB_WRITE_MASK). The two
-/// flags above them are added as signed 32-bit constants to a 64-bit counter, so that everything
-/// above bit 31 is a copy of it and means nothing.
+/// flags above them are added as signed 32-bit constants to a 64-bit counter, so that all bits
+/// above bit 31 are copies of it and mean nothing.
 pub(super) const COMMIT_MASK: u64 = 0xf_ffff;
 
 /// Events were lost before this page (RB_MISSED_EVENTS).
 const MISSED: u64 = 1 << 31;
 
-/// Their number stands behind the data (RB_MISSED_STORED).
+/// The number of lost events follows the data (RB_MISSED_STORED).
 const MISSED_STORED: u64 = 1 << 30;
 
 /// One sub-buffer, its header parsed and the bounds of its data checked.
@@ -26,15 +25,14 @@ pub struct Page<'a> {
     data: &'a [u8],
 }
 
-/// What the kernel says about events that were overwritten before this page and after the one that
-/// was read before it.
+/// Events that the kernel reports as overwritten between the previously read page and this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// Nothing was lost.
     None,
-    /// So many events, of all probes together.
+    /// This number of events, of all probes together.
     Count(u64),
-    /// Some; the page was too full to hold their number.
+    /// Some events; the page was too full to hold their number.
     Unknown,
 }
 
@@ -58,7 +56,7 @@ pub enum PageError {
     /// The number of lost events is announced, but there is no room for it.
     #[error("page announces a count of lost events at {at}, where it has no room for it")]
     LostCountTruncated {
-        /// Where the count would stand.
+        /// Offset at which the count would be.
         at: usize,
     },
     /// Fewer than four bytes are left for a record.
@@ -73,7 +71,7 @@ pub enum PageError {
         /// Where the record begins.
         at: usize,
     },
-    /// A length word that does not even cover itself, or that would break the alignment of all
+    /// A length word that is too small to cover itself, or that would break the alignment of all
     /// later records.
     #[error("record at {at} has the impossible length {length}")]
     LengthInvalid {
@@ -124,7 +122,7 @@ pub enum PageError {
 
 impl<'a> Page<'a> {
     /// Reads the header of a sub-buffer (kernel/trace/ring_buffer.c:struct buffer_data_page). Bytes
-    /// after the committed data are not looked at, except for the count of lost events.
+    /// after the committed data are ignored, except for the count of lost events.
     pub fn parse(bytes: &'a [u8], layout: &PageLayout) -> Result<Self, PageError> {
         let truncated = PageError::HeaderTruncated { bytes: bytes.len() };
         let timestamp_ns = word(bytes, layout.timestamp_at).ok_or(truncated)?;
@@ -147,13 +145,13 @@ impl<'a> Page<'a> {
     }
 
     /// Time of the page, in nanoseconds of the trace clock: the base that the deltas of its records
-    /// count from. A page that was read in part is stamped anew, so nothing carries over from an
-    /// earlier read.
+    /// count from. The kernel stamps a page anew after a partial read, so that nothing carries over
+    /// from an earlier read.
     pub const fn timestamp_ns(&self) -> u64 {
         self.timestamp_ns
     }
 
-    /// What was lost before this page.
+    /// The events lost before this page.
     pub const fn lost(&self) -> Lost {
         self.lost
     }

@@ -1,4 +1,4 @@
-//! The walk over the records of a page.
+//! Record walk: the events of a page, with their times.
 //!
 //! Owns record headers and the arithmetic of time. Never looks into a payload.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
@@ -24,15 +24,15 @@ const ABSOLUTE_BITS: u32 = 59;
 /// One event as it was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// When, in nanoseconds of the trace clock.
+    /// Time of the event, in nanoseconds of the trace clock.
     pub timestamp_ns: u64,
-    /// What. The length is rounded up to four bytes, so it says nothing about the size of the last
-    /// field.
+    /// The payload. Its length is rounded up to four bytes, so it does not show the size of the
+    /// last field.
     pub payload: &'a [u8],
 }
 
-/// Iterator over the records of a page. Padding, discarded events and time records are passed over
-/// and their time is accounted. Ends after the first error.
+/// Iterator over the records of a page. It skips padding, discarded events and time records, and
+/// accounts for their time. It ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     rest: &'a [u8],
@@ -45,15 +45,15 @@ impl<'a> Records<'a> {
         Self { rest: data, data_bytes: data.len(), now_ns: timestamp_ns }
     }
 
-    /// Offset of what is read next.
+    /// Offset of the next bytes to read.
     const fn at(&self) -> usize {
         self.data_bytes.saturating_sub(self.rest.len())
     }
 
-    /// Shows `found` every record, in order, and the data of the page from its payload on (or
-    /// less): whoever looks at many records likes to see the same number of bytes of each. Quicker
-    /// than the iterator: nearly all records are of one simple form, and while they are, what the
-    /// walk keeps stays in registers.
+    /// Calls `found` with every record, in order, and with the data of the page from its payload on
+    /// (or less): a caller that decodes many records can then read the same number of bytes of
+    /// each. It is faster than the iterator: nearly all records have one simple form, and while
+    /// they do, the state of the walk stays in registers.
     ///
     /// # Errors
     /// [`PageError`], after all records before it.
@@ -72,14 +72,14 @@ impl<'a> Records<'a> {
         Ok(())
     }
 
-    /// One step where there is no simple record.
+    /// One step for a record that is not of the simple form.
     #[cold]
     #[inline(never)]
     fn other(&mut self) -> Result<Option<Record<'a>>, PageError> {
         if self.rest.is_empty() { Ok(None) } else { self.step() }
     }
 
-    /// Passes over one record and returns it when it carries an event
+    /// Steps over one record and returns it if it carries an event
     /// (kernel/trace/ring_buffer.c:rb_event_length, rb_event_data_length).
     #[inline]
     fn step(&mut self) -> Result<Option<Record<'a>>, PageError> {
@@ -154,7 +154,7 @@ impl<'a> Records<'a> {
         Ok(())
     }
 
-    /// What is left of a length that counts its own word.
+    /// The rest of a length that includes its own word.
     fn beyond_length_word(&self, length: u32) -> Result<usize, PageError> {
         let rest = length.checked_sub(4).filter(|rest| rest % 4 == 0);
         rest.and_then(|rest| usize::try_from(rest).ok())
@@ -162,8 +162,8 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Passes over a record whose length is in its header, if there is one. Its payload is the
-/// beginning of the bytes beside it.
+/// Steps over a record whose length is in its header, if there is one. Its payload is the beginning
+/// of the returned bytes.
 #[inline]
 fn short<'a>(rest: &mut &'a [u8], now_ns: &mut u64) -> Option<(Record<'a>, &'a [u8])> {
     let (header, after) = rest.split_first_chunk()?;
@@ -179,8 +179,8 @@ fn short<'a>(rest: &mut &'a [u8], now_ns: &mut u64) -> Option<(Record<'a>, &'a [
 }
 
 /// The full time of an absolute stamp, which has only 59 bits, from a time shortly before it
-/// (kernel/trace/ring_buffer.c:rb_fix_abs_ts). A time without the upper bits is left alone even if
-/// it lies before `previous_ns`: clocks that are not synchronised step back.
+/// (kernel/trace/ring_buffer.c:rb_fix_abs_ts). A time without the upper bits stays as it is even if
+/// it is before `previous_ns`: clocks that are not synchronised step back.
 fn complete(absolute: u64, previous_ns: u64) -> u64 {
     let upper = previous_ns >> ABSOLUTE_BITS << ABSOLUTE_BITS;
     let full = absolute | upper;

@@ -1,4 +1,4 @@
-//! Pages that are written here the way the kernel writes them, and pages that are not.
+//! Tests of the ring-buffer ABI: pages written as the kernel writes them, and malformed pages.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn layout() -> PageLayout {
     PageLayout::parse(HEADER_PAGE).unwrap()
 }
 
-/// What a writer can leave on a page.
+/// Bytes that a writer can leave on a page.
 #[derive(Clone, Debug)]
 enum Written {
     Event { delta: u32, words: usize, long: bool },

@@ -1,11 +1,11 @@
-//! Decoded events, column by column, in the layout that goes over the wire.
+//! Columns of decoded events, in the layout that goes over the wire.
 //!
 //! Owns the layout and keeps its invariants: all columns have the same number of rows, strings have
 //! one offset more than values, and a fault bitmap is either empty or long enough for all values.
-//! How records become rows is in `row`.
+//! Never reads a record: `row` and `gather` do.
 //!
-//! A column of symbol names holds addresses first: [`Columns::name_addresses`] makes texts of them,
-//! with names that somebody else knows.
+//! A column of symbol names holds addresses at first: [`Columns::name_addresses`] replaces them by
+//! names, which the caller looks up.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::sync::Arc;
@@ -37,10 +37,10 @@ pub struct Columns {
     pub fields: Vec<Column>,
 }
 
-/// The values of one field. The values of a row's array stand next to each other.
+/// The values of one field. The values of a row's array are adjacent.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// How the values lie here: a symbol name is a string.
+    /// Kind of the stored values: a symbol name is a string.
     kind: FieldKind,
     values_per_row: usize,
     /// Little-endian values, packed. Empty for strings, except for addresses that have no names
@@ -51,21 +51,21 @@ pub struct Column {
     pub offsets: Vec<u8>,
     /// The strings one after the other, without NULs. Empty for scalars.
     pub bytes: Vec<u8>,
-    /// One bit for each value, lowest first: set when it could not be read, and then it is 0 or
-    /// empty. No bytes at all as long as everything could be read.
+    /// One bit for each value, lowest first: set if the value could not be read, which is then 0 or
+    /// empty. No bytes at all if every value could be read.
     pub faults: Vec<u8>,
 }
 
-/// What [`Columns::from_parts`] makes columns of: see there and at the fields of [`Columns`].
+/// Parts of columns for [`Columns::from_parts`]: see there and at the fields of [`Columns`].
 #[derive(Clone, Debug, Default)]
 pub struct ColumnsParts {
     /// Times.
     pub timestamps_ns: Vec<u64>,
-    /// Thread ids; none when they are not known.
+    /// Thread ids; empty if they are unknown.
     pub tids: Vec<i32>,
-    /// Flags; none when they are not known.
+    /// Flags; empty if they are unknown.
     pub flags: Vec<u8>,
-    /// Preempt counts; none when they are not known.
+    /// Preempt counts; empty if they are unknown.
     pub preempt_counts: Vec<u8>,
     /// Addresses.
     pub ips: Vec<u64>,
@@ -75,7 +75,7 @@ pub struct ColumnsParts {
     pub fields: Vec<ColumnParts>,
 }
 
-/// What a [`Column`] is made of.
+/// Parts of a [`Column`].
 #[derive(Clone, Debug, Default)]
 pub struct ColumnParts {
     /// See [`Column::values`].
@@ -128,7 +128,7 @@ impl Columns {
         }
     }
 
-    /// What the columns hold.
+    /// The schema of the columns.
     pub const fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
@@ -148,7 +148,7 @@ impl Columns {
         self.timestamps_ns.is_empty()
     }
 
-    /// Columns that were sent or stored, read again. Absent when they do not fit the schema:
+    /// Columns made from parts that were sent or stored. Absent if the parts do not fit the schema:
     /// [`Columns`] keeps its invariants.
     pub fn from_parts(schema: Arc<Schema>, parts: ColumnsParts) -> Option<Self> {
         let rows = parts.timestamps_ns.len();
@@ -200,14 +200,14 @@ impl Columns {
         }
     }
 
-    /// Hands out all rows with their memory and leaves none.
+    /// Takes all rows with their memory, and leaves the columns empty.
     #[must_use]
     pub fn take(&mut self) -> Self {
         let empty = Self::new(Arc::clone(&self.schema));
         std::mem::replace(self, empty)
     }
 
-    /// The rows with these indices, which are ascending. Those behind the end are left out.
+    /// The rows with these indices, which are ascending. Indices after the last row are ignored.
     #[must_use]
     pub(crate) fn take_rows(&self, rows: &[u32]) -> Self {
         let rows = rows.get(..rows.partition_point(|row| (*row as usize) < self.len())).unwrap_or_default();
@@ -224,7 +224,7 @@ impl Columns {
         }
     }
 
-    /// Makes texts of all addresses whose names are wanted: `append_name` appends the name of an
+    /// Replaces all addresses of symbol columns by names: `append_name` appends the name of an
     /// address.
     pub(crate) fn name_addresses(&mut self, mut append_name: impl FnMut(u64, &mut Vec<u8>)) {
         for column in &mut self.fields {
@@ -240,7 +240,7 @@ impl Columns {
         self.len().saturating_mul(32).saturating_add(fields.sum())
     }
 
-    /// Takes back what was appended to fields after the last whole row.
+    /// Removes the values that were appended after the last whole row.
     pub(super) fn drop_unfinished_row(&mut self) {
         let rows = self.len();
         for column in &mut self.fields {
@@ -265,7 +265,7 @@ impl Column {
             if kind == FieldKind::String {
                 let first = row.saturating_mul(self.values_per_row);
                 for index in first..first.saturating_add(self.values_per_row) {
-                    // No more bytes than there were, which 32 bits could count.
+                    // No more bytes than before, which 32 bits could count.
                     taken.push_text(self.text(index).unwrap_or_default()).unwrap_or_default();
                 }
             } else {
@@ -360,7 +360,7 @@ impl Column {
         self.values.extend_from_slice(&address);
     }
 
-    /// Makes texts of the addresses that have no names yet.
+    /// Replaces addresses by names.
     fn name_addresses(&mut self, append_name: &mut impl FnMut(u64, &mut Vec<u8>)) {
         if self.kind != FieldKind::String || self.values.is_empty() {
             return;
@@ -381,7 +381,7 @@ impl Column {
         self.values = addresses;
     }
 
-    /// Appends values that are already as they should be. For scalars only.
+    /// Appends values in the layout of the column. For scalars only.
     #[inline]
     pub(super) fn push_values(&mut self, values: &[u8]) {
         self.values.extend_from_slice(values);

@@ -1,45 +1,45 @@
-//! Hidden arguments.
+//! Hidden arguments (guards) that show whether a number could be read from memory.
 //!
 //! A number that could not be read from memory leaves no trace in a record: the kernel writes
-//! nothing, and its place keeps what somebody else left in the ring buffer. A string that could not
-//! be reached does leave one (see `dynamic`). So the daemon adds strings of its own to a
-//! definition, reaching *through* the same memory as a number does:
+//! nothing, and its place keeps the bytes of an older record in the ring buffer. A string that
+//! could not be read does leave a trace (see `dynamic`). So the daemon adds strings of its own to a
+//! definition, which are read *through* the same memory as a number:
 //!
 //! * `__kpd_gK` guards field K (its place among the user's fields, from 0), `__kpd_gK_e` the end of
-//!   an array. If one of them could not be reached, the field could not be read either.
-//! * `__kpd_end`, a constant string behind everything, so that each of them and every string of the
+//!   an array. If one of them could not be read, the field could not be read either.
+//! * `__kpd_end`, a constant string after all arguments, so that each guard and every string of the
 //!   user has a descriptor after it, and a preset length that is not zero.
 //!
-//! This file owns their names. The guards say nothing on kernels that give a string that cannot be
-//! reached the length 0, as all did before 6.6 and its backports
-//! (kernel/trace/trace_probe_tmpl.h:store_trace_args).
+//! Owns their names; `guard` of the definition language adds them. Never decodes a record. The
+//! guards show nothing on kernels that give an unreadable string the length 0, as all did before
+//! 6.6 and its backports (kernel/trace/trace_probe_tmpl.h:store_trace_args).
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-/// How the names of all hidden arguments begin.
+/// Prefix of the names of all hidden arguments.
 const PREFIX: &str = "__kpd_";
 
-/// Name of the constant string behind all arguments.
+/// Name of the constant string after all arguments.
 pub const COMPANION_END: &str = "__kpd_end";
 
-/// What stands before the number of the guarded field in the name of a guard.
+/// Prefix of a guard's name, before the number of the guarded field.
 pub const COMPANION_GUARD_PREFIX: &str = "__kpd_g";
 
-/// What stands after that number in the name of the guard for the end of an array.
+/// Suffix of a guard's name, after that number, if it guards the end of an array.
 pub const COMPANION_ARRAY_END_SUFFIX: &str = "_e";
 
-/// What a name says about an argument.
+/// Role of an argument, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The user asked for it.
+    /// An argument of the user.
     User,
-    /// The constant string behind all arguments.
+    /// The constant string after all arguments.
     End,
-    /// It tells whether this field of the user could be read.
+    /// A guard, which shows whether this field of the user could be read.
     Guard {
         /// Place among the user's fields, from 0.
         field: usize,
     },
-    /// It looks hidden, but nobody knows what it is good for.
+    /// It has the prefix of hidden arguments, and this version does not know it.
     Unknown,
 }
 

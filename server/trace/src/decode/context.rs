@@ -1,10 +1,12 @@
-//! In which context an event was recorded.
+//! Execution context of an event: interrupts, preemption and migration.
+//!
+//! Owns the meaning of `common_flags` and `common_preempt_count`. Never shows them: clients do.
 
 /// Bits of `common_flags` (include/linux/trace_events.h:enum trace_flag_type).
 mod flag {
     pub(super) const IRQS_OFF: u8 = 0x01;
-    /// 6.13. Before, it said that the architecture does not know whether interrupts are off, which
-    /// x86-64 always does.
+    /// 6.13. Before that version, the bit meant that the architecture does not know whether
+    /// interrupts are off; x86-64 always knows.
     pub(super) const NEED_RESCHED_LAZY: u8 = 0x02;
     pub(super) const NEED_RESCHED: u8 = 0x04;
     pub(super) const HARDIRQ: u8 = 0x08;
@@ -37,7 +39,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Takes the two bytes apart. Absent where they are garbage, which a count of 0xff shows.
+    /// Decodes the two bytes. Absent if they are garbage, which a count of 0xff shows.
     ///
     /// The recorder subtracts one from the context word, to take back the preemption count that its
     /// caller is supposed to have raised (include/linux/trace_events.h:tracing_gen_ctx_dec). A

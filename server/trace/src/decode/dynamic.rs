@@ -1,11 +1,11 @@
-//! Descriptors of dynamic data, and what the kernel leaves in them when it could not read a string.
+//! Dynamic data descriptors, and their state after the kernel failed to read a string.
 //!
 //! A descriptor has 32 bits: offset in the low half, length with the NUL in the high half. Before
 //! it fetches an argument, the kernel presets its first descriptor with the place where dynamic
 //! data goes next and with all the room that is left there; when the argument took some of that
-//! room, the next one begins after it (kernel/trace/trace_probe_tmpl.h:store_trace_args). From that
-//! follows what can be known of an argument of a dynamic event, *own* being its first descriptor
-//! and *next* that of the argument after it:
+//! room, the next one begins after it (kernel/trace/trace_probe_tmpl.h:store_trace_args). For an
+//! argument of a dynamic event, with *own* its first descriptor and *next* the first descriptor of
+//! the following argument, this implies:
 //!
 //! * The offset of *own* and *next* is always written, and `next.offset - own.offset` is what the
 //!   argument really took.
@@ -41,7 +41,7 @@ impl Descriptor {
         })
     }
 
-    /// Where its bytes end.
+    /// The end of its bytes.
     const fn end(self) -> usize {
         self.offset.saturating_add(self.length)
     }
@@ -56,7 +56,7 @@ impl Descriptor {
         })
     }
 
-    /// Bytes that the argument took, which begins with this descriptor at `at`.
+    /// Bytes taken by the argument whose first descriptor is this one, at `at`.
     fn taken(self, record: &[u8], at: usize, next_at: usize) -> Result<usize, DecodeError> {
         let next = Self::read(record, next_at)?;
         next.offset.checked_sub(self.offset).ok_or(DecodeError::DescriptorOrder {
@@ -72,7 +72,7 @@ fn text(bytes: &[u8]) -> &[u8] {
     CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes)
 }
 
-/// A hidden string that could be reached exactly if some field could be read.
+/// A hidden string that could be read if and only if some field could be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guard {
     pub(super) at: usize,
@@ -80,8 +80,8 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Whether the field could not be read. Length 0 is a good sign: the pointer was read, and what
-    /// it points to was not text.
+    /// Whether the field could not be read. A length of 0 is not a fault of the field: the pointer
+    /// was read, and it does not point to text.
     pub(super) fn tells_fault(&self, record: &[u8]) -> Result<bool, DecodeError> {
         let own = Descriptor::read(record, self.at)?;
         Ok(own.taken(record, self.at, self.next_at)? == 0 && own.length != 0)
@@ -137,7 +137,7 @@ pub(super) fn append_argument_array(
     Ok(())
 }
 
-/// Dynamic data of a tracepoint, which knows no faults and for which the length says all.
+/// Dynamic data of a tracepoint, which never faults and whose length is always right.
 pub(super) fn append_data(
     record: &[u8],
     at: usize,

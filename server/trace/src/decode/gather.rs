@@ -1,24 +1,24 @@
-//! Many records become many rows, column by column.
+//! Batch decoder for events whose fields all have a fixed size: many records become many rows,
+//! column by column.
 //!
-//! Owns the quick way for events whose fields are all of fixed size and cannot fault: one tight
+//! Owns the fast path for events whose fields all have a fixed size and cannot fault: one tight
 //! loop for each column, over records that are still in the cache, instead of one walk through all
-//! columns for each record. Every record is seen through a window of the same size, so that the
-//! loops have no bounds to check. What it appends is what `row` would append.
+//! columns for each record. It reads every record through a window of the same size, so that the
+//! loops have no bounds to check. It never appends anything other than what `row` would append.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::columns::Columns;
 use super::plan::{Action, Plan};
 
-/// Size of a [`Window`] in bytes: what all events have, two addresses, and nine arguments of 64
-/// bits.
+/// Size of a [`Window`] in bytes: the common fields, two addresses, and nine arguments of 64 bits.
 pub const WINDOW_BYTES: usize = 96;
 
-/// The beginning of a record, and some of what follows it on its page where it is shorter.
+/// The beginning of a record, and bytes that follow it on its page if it is shorter.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'p> {
-    /// When, in nanoseconds of the trace clock.
+    /// Time of the event, in nanoseconds of the trace clock.
     pub timestamp_ns: u64,
-    /// What.
+    /// The bytes.
     pub bytes: &'p [u8; WINDOW_BYTES],
 }
 
@@ -29,14 +29,14 @@ impl Plan {
         self.is_fixed
     }
 
-    /// Bytes of a record that everything is in which [`Plan::decode_fixed`] takes from it.
+    /// Size in bytes of the part of a record that [`Plan::decode_fixed`] reads.
     pub const fn fixed_bytes(&self) -> usize {
         self.fixed_bytes
     }
 
-    /// Appends events of this plan, in their order. Of each record at least [`Plan::fixed_bytes`]
-    /// have to be its own, or it becomes a row with what follows it. For fixed plans only: others
-    /// append nothing.
+    /// Appends events of this plan, in their order. At least [`Plan::fixed_bytes`] of each window
+    /// must be of the record itself, or its row includes bytes of what follows it. For fixed plans
+    /// only: others append nothing.
     pub fn decode_fixed(&self, windows: &[Window<'_>], columns: &mut Columns) {
         if !self.is_fixed || !columns.is_of(&self.schema) {
             return;
@@ -76,7 +76,7 @@ impl Plan {
     }
 }
 
-/// What is at one place of all windows. The plan knows that the place is within them.
+/// Appends the bytes at one offset of all windows. The plan ensures that the offset is within them.
 fn extend<T, const N: usize>(
     column: &mut Vec<T>,
     windows: &[Window<'_>],
@@ -86,8 +86,8 @@ fn extend<T, const N: usize>(
     column.extend(windows.iter().map(|window| value(load(window, at))));
 }
 
-/// The same for the bytes of values. Room is made once, so that the loop does nothing but load and
-/// store.
+/// As [`extend`], for the bytes of values. It reserves room once, so that the loop only loads and
+/// stores.
 fn gather<const N: usize>(values: &mut Vec<u8>, windows: &[Window<'_>], at: usize) {
     let start = values.len();
     values.resize(start.saturating_add(windows.len().saturating_mul(N)), 0);

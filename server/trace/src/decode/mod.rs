@@ -1,15 +1,15 @@
-//! From records to typed columns.
+//! Record decoder: from the bytes of records to typed columns.
 //!
-//! Owns what the bytes of an event mean: a `format` is compiled once into a [`Plan`], a flat list
+//! Owns the meaning of an event's bytes: it compiles a `format` once into a [`Plan`], a flat list
 //! of copy steps, which then appends records to [`Columns`], the layout that also goes over the
 //! wire. Never does I/O, never resolves symbols, and survives any bytes: a record either becomes
 //! one row or leaves the columns as they were.
 //!
 //! It also owns the knowledge of how the kernel fails to record: see `dynamic` for strings, and
-//! `companion` for the hidden arguments through which numbers that could not be read are told from
+//! `companion` for the hidden arguments which distinguish numbers that could not be read from
 //! numbers that were.
 //!
-//! Nothing is allocated per event, except when a column grows.
+//! It allocates nothing per event, except when a column grows.
 
 mod columns;
 mod companion;

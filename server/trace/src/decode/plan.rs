@@ -1,7 +1,8 @@
-//! Compiles a format into copy steps.
+//! Decoding plan of an event: its `format` compiled into copy steps.
 //!
-//! Owns every decision that can be made once for an event: what a field is, which descriptor comes
-//! after which, what the hidden arguments say about which field. How the steps run is in `row`.
+//! Owns every decision that can be made once for an event: the kind of each field, the order of the
+//! descriptors, and which hidden argument guards which field. Never reads a record: `row` and
+//! `gather` run the steps.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::HashSet;
@@ -14,15 +15,15 @@ use super::gather::WINDOW_BYTES;
 use super::{Base, FieldKind, FieldSchema, Schema};
 use kprobed_host::tracefs::format::{Field, Format, Presentation, Shape};
 
-/// No record is longer: descriptors have 16 bits for an offset.
+/// Largest size of a record: descriptors have 16 bits for an offset.
 const RECORD_BYTES_MAX: usize = 1 << 16;
 
-/// What a format does not say.
+/// Facts about an event's fields that its format does not show.
 #[derive(Clone, Debug, Default)]
 pub struct PlanOptions {
     /// Fields that are not read from memory (registers, constants), so that they cannot fault.
     pub infallible: HashSet<String>,
-    /// Addresses that become the names of their symbols.
+    /// Fields with addresses that are shown as symbol names.
     pub named: HashSet<String>,
     /// All arguments of the definition by name, if it also has `$arg*`: every other field is a
     /// parameter, and cannot fault.
@@ -44,13 +45,13 @@ pub struct Plan {
     pub(super) head: Head,
     /// One for each field of the schema.
     pub(super) steps: Vec<Step>,
-    /// Size of what all records of this event have, in bytes.
+    /// Size in bytes of the fixed part of this event's records.
     pub(super) fixed_bytes: usize,
-    /// All steps are copies without guards, within a window.
+    /// Whether all steps are copies without guards, within a window.
     pub(super) is_fixed: bool,
 }
 
-/// Where the fields begin that are not in the schema, in bytes.
+/// Offsets of the fields that are not in the schema, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) flags: usize,
@@ -65,16 +66,16 @@ pub(super) struct Head {
 pub(super) struct Step {
     pub(super) at: usize,
     pub(super) action: Action,
-    /// If any of them tells so, the field could not be read.
+    /// The field could not be read if any of these guards shows a fault.
     pub(super) guards: Vec<Guard>,
 }
 
-/// What is to be done with a field.
+/// Action of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
     /// Numbers, as they are.
     Copy { bytes: usize },
-    /// An address, of which the name of its symbol is wanted.
+    /// An address that is shown as a symbol name.
     Address,
     /// Text in the fixed part.
     Characters { bytes: usize },
@@ -89,7 +90,8 @@ pub(super) enum Action {
 /// Why records of a format cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// One of the fields that all events have is missing, or not as it always was.
+    /// One of the common fields is missing, or has another offset or size than in all known
+    /// kernels.
     #[error("`{name}` is not where and what it should be")]
     Common {
         /// The field.
@@ -139,7 +141,7 @@ pub enum PlanError {
         /// The argument.
         name: String,
     },
-    /// A guard for a field that is not there, or that shows its faults itself.
+    /// A guard for a field that does not exist, or that shows its faults itself.
     #[error("there is no number for `{name}` to guard")]
     GuardTarget {
         /// The argument.
@@ -148,8 +150,8 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Compiles a format. Events with the addresses of a probe are taken as dynamic events with
-    /// their ways to fail; all others as tracepoints, which copy what they were given.
+    /// Compiles a format. An event with the addresses of a probe is a dynamic event, whose
+    /// arguments can fault; any other is a tracepoint, which copies its arguments.
     pub fn compile(format: &Format, options: &PlanOptions) -> Result<Self, PlanError> {
         let (head, arguments) = head(format)?;
         let of_probe = head.ip.is_some();
@@ -197,18 +199,18 @@ impl Plan {
         self.id
     }
 
-    /// What it decodes them to.
+    /// The schema of the decoded columns.
     pub const fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
 
-    /// Columns without rows. Only those can be decoded into.
+    /// Columns without rows. The plan decodes only into columns that it made.
     pub fn columns(&self) -> Columns {
         Columns::new(Arc::clone(&self.schema))
     }
 }
 
-/// Finds the fields that are not in the schema, and those that may be.
+/// Separates the fields that are not in the schema from the others.
 fn head(format: &Format) -> Result<(Head, &[Field]), PlanError> {
     let common = |name: &'static str, size: usize| {
         let field = format.common.iter().find(|field| field.name == name);
@@ -241,7 +243,7 @@ fn head(format: &Format) -> Result<(Head, &[Field]), PlanError> {
     Ok((head, arguments))
 }
 
-/// For each field, where the first descriptor after it stands.
+/// For each field, the offset of the first descriptor after it.
 fn next_descriptors(fields: &[Field]) -> Vec<Option<usize>> {
     let mut next = None;
     let mut all: Vec<_> = fields
@@ -297,7 +299,7 @@ fn number(field: &Field, size: usize) -> Result<FieldKind, PlanError> {
     })
 }
 
-/// Whether the field is an address of which the name is wanted.
+/// Whether the field is an address that is shown as a symbol name.
 fn is_named(field: &Field, options: &PlanOptions) -> bool {
     field.shape == Shape::Scalar { size: ADDRESS_BYTES } && options.named.contains(&field.name)
 }

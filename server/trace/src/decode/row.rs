@@ -1,8 +1,8 @@
-//! One record becomes one row.
+//! Row decoder: one record becomes one row of the columns.
 //!
-//! Owns the execution of a plan. All bounds are checked here: what the plan knows of offsets came
-//! from the kernel's text, the bytes come from the kernel's memory, and neither has to fit the
-//! other.
+//! Owns the execution of a plan. It checks all bounds: the offsets in the plan come from the
+//! kernel's `format` file, the bytes from the kernel's memory, and they may not fit each other.
+//! Never appends half a row.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::columns::{Column, Columns};
@@ -31,9 +31,9 @@ pub enum DecodeError {
     /// A descriptor points outside of the record.
     #[error("descriptor at {at} means {length} bytes at {offset} of a record of {record_bytes}")]
     DescriptorOutOfBounds {
-        /// Where the descriptor stands in the record, in bytes.
+        /// Offset of the descriptor in the record, in bytes.
         at: usize,
-        /// Where the data should begin.
+        /// Offset at which the data should begin.
         offset: usize,
         /// How long it should be, in bytes.
         length: usize,
@@ -43,7 +43,7 @@ pub enum DecodeError {
     /// The data of an argument begins after that of the next one.
     #[error("descriptor at {at} begins at {offset}, after its successor at {next}")]
     DescriptorOrder {
-        /// Where the descriptor stands in the record, in bytes.
+        /// Offset of the descriptor in the record, in bytes.
         at: usize,
         /// Where its data begins.
         offset: usize,

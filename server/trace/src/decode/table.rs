@@ -1,4 +1,6 @@
-//! From the id in a record to whatever decodes it.
+//! Table of decoding plans by event id.
+//!
+//! Owns the look-up by the id at the beginning of a record. Never decodes a record.
 
 use std::sync::Arc;
 
@@ -17,8 +19,8 @@ impl<T> Default for PlanTable<T> {
 }
 
 impl<T> PlanTable<T> {
-    /// Sets the entry of an event and returns the one that was there. Ids are used again after an
-    /// event was deleted.
+    /// Sets the entry of an event and returns the one that was there. The kernel uses ids again
+    /// after an event was deleted.
     pub fn insert(&mut self, id: u16, entry: T) -> Option<T> {
         let index = usize::from(id);
         if self.entries.len() <= index {
@@ -39,13 +41,13 @@ impl<T> PlanTable<T> {
         self.entries.get(index(record)?)?.as_ref()
     }
 
-    /// The same, to be changed.
+    /// As [`lookup`](Self::lookup), mutable.
     #[inline]
     pub fn lookup_mut(&mut self, record: &[u8]) -> Option<&mut T> {
         self.entries.get_mut(index(record)?)?.as_mut()
     }
 
-    /// All entries with their ids, in the order of these.
+    /// All entries with their ids, in the order of the ids.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u16, &mut T)> {
         (0..=u16::MAX).zip(&mut self.entries).filter_map(|(id, entry)| Some((id, entry.as_mut()?)))
     }

@@ -1,4 +1,6 @@
-//! Why a feed cannot begin, or ends early.
+//! Errors of an event feed: why it cannot begin, or ends early.
+//!
+//! Owns their text. Never decides whether a client resumes.
 
 use thiserror::Error;
 
@@ -8,28 +10,27 @@ use crate::pipeline::End;
 /// Why a feed cannot begin, or ends early.
 #[derive(Debug, Error)]
 pub enum FeedError {
-    /// The past was asked for, and the daemon keeps none.
+    /// The subscriber asked for the past, and the daemon keeps no history.
     #[error("this daemon keeps no history")]
     NoHistory,
-    /// A cursor that this run of the daemon has not reached.
+    /// The cursor is ahead of the log of this run.
     #[error("the log is at position {log}, and the cursor at {cursor}")]
     AheadOfLog {
-        /// Where the log is.
+        /// Position of the log.
         log: u64,
-        /// Where the cursor is.
+        /// Position of the cursor.
         cursor: u64,
     },
     /// The history cannot be read.
     #[error(transparent)]
     History(#[from] HistoryError),
-    /// The daemon stops, and everything was given.
+    /// The daemon stops, and everything was delivered.
     #[error("the daemon stops")]
     Stopping,
-    /// The queue of the subscriber was full, and it wanted to be cut off then. This is the first
-    /// event that it did not get.
+    /// The queue of the subscriber was full, and it asked to be disconnected in that case.
     #[error("the queue was full at log position {sequence}")]
     Overflowed {
-        /// Place in the log of this run.
+        /// Log position of the first event that it did not receive.
         sequence: u64,
     },
 }

@@ -1,8 +1,7 @@
-//! What a stream consists of: the history as far back as was asked for, and then the present,
-//! without a seam.
+//! Event feed: the history from the requested position on, then live events, without a seam.
 //!
-//! Owns the way from the one to the other. The streams of clients are made from it, and exporters
-//! read it. Never knows of messages.
+//! Owns the transition from the history to live events. Streams of clients and exporters read a
+//! feed. Never encodes or sends a message.
 
 mod error;
 #[cfg(test)]
@@ -17,11 +16,11 @@ use crate::history::{History, HistoryError, HistoryReader, HistoryStart};
 use crate::pipeline::{Item, Loss, LossCause, Subscription};
 use crate::spool::Cursor;
 
-/// Events that may be between the history and the present when the present is joined: they are read
-/// while new ones wait in the queue.
+/// The most events between the history and live events when the feed attaches its subscription: it
+/// reads them while new ones wait in the queue.
 const JOIN_EVENTS: u64 = 100_000;
 
-/// How often that is tried for a history that grows as fast as it is read.
+/// How often the feed tries that if the history grows as fast as it reads.
 const JOIN_TRIALS: u32 = 16;
 
 #[derive(Debug)]
@@ -30,7 +29,7 @@ enum State {
         reader: Box<HistoryReader>,
         trials: u32,
     },
-    /// Up to where the present begins.
+    /// Reading the history up to the position at which live events begin.
     Joining {
         reader: Box<HistoryReader>,
         sequence: u64,
@@ -39,7 +38,7 @@ enum State {
     Over,
 }
 
-/// A stream's source.
+/// Source of an event stream.
 #[derive(Debug)]
 pub struct Feed {
     subscription: Arc<Subscription>,
@@ -47,30 +46,30 @@ pub struct Feed {
     state: State,
     ready: VecDeque<Item>,
     until_now: bool,
-    /// Where the present is in the log; its sequence is not looked at.
+    /// The run of live events; its sequence is not used.
     now: Cursor,
 }
 
 /// Where a stream begins and ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedStart {
-    /// Where in the history. Absent: with the present.
+    /// Position in the history. Absent: live events only.
     pub place: Option<HistoryStart>,
-    /// Whether it ends where the present begins.
+    /// Whether it ends where live events begin.
     pub until_now: bool,
 }
 
-/// Where the log of this run is, and what was before.
+/// The log: this run of the daemon, and its history.
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// The history, when one is kept.
+    /// The history, if the daemon keeps one.
     pub history: Option<Arc<History>>,
     /// This run of the daemon.
     pub now: Cursor,
 }
 
 impl Feed {
-    /// Begins where the subscriber wants.
+    /// Opens a feed at the position that the subscriber asks for.
     ///
     /// # Errors
     /// See [`FeedError`].
@@ -111,7 +110,7 @@ impl Feed {
         self.state = if self.until_now { State::Over } else { State::Present };
     }
 
-    /// Nothing that was is there any more.
+    /// Resumes from a cursor without a history: all events since then are missing.
     fn resume_without_history(&mut self, cursor: Cursor) -> Result<(), FeedError> {
         let is_same = (cursor.boot_id, cursor.epoch) == (self.now.boot_id, self.now.epoch);
         let sequence = self.subscription.attach();
@@ -130,7 +129,7 @@ impl Feed {
         Ok(())
     }
 
-    /// The run of the daemon that places of the present are in; its sequence means nothing.
+    /// The run of live events; its sequence has no meaning.
     pub const fn run(&self) -> Cursor {
         self.now
     }
@@ -140,10 +139,10 @@ impl Feed {
         &self.subscription
     }
 
-    /// What comes next. `None` after everything that was asked for.
+    /// The next item. `None` after everything that the subscriber asked for.
     ///
     /// # Errors
-    /// See [`FeedError`]. There is nothing behind it.
+    /// See [`FeedError`]. No item follows an error.
     pub async fn next(&mut self) -> Result<Option<Item>, FeedError> {
         loop {
             if let Some(item) = self.ready.pop_front() {

@@ -1,5 +1,5 @@
-//! Streams from the history into the present: every event once, in order, and what is not there is
-//! told.
+//! Tests of the event feed: every event once, in order, from the history into live events, and a
+//! report of every missing one.
 
 use std::path::Path;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Run {
         Feed::open(&self.log, self.hub.subscribe(view), start).await
     }
 
-    /// What there is up to now, in short.
+    /// All items up to now, in short form.
     async fn all(&self, view: View, place: HistoryStart) -> Vec<String> {
         let start = FeedStart { place: Some(place), until_now: true };
         let mut feed = Feed::open(&self.log, self.hub.subscribe(view), start).await.unwrap();
@@ -108,7 +108,7 @@ async fn what_was_is_read_again() {
     // Thread ids count from 0 in each batch.
     let told = run.all(filtered("pid >= 3"), HistoryStart::Oldest).await;
     assert_eq!(told[1..], ["0+1 of cpu0", "4+3 of cpu1", "Overrun Some(5)", "caught up at 12"]);
-    // The last ones exactly, be they selected or all.
+    // Exactly the last events, of the selected ones or of all.
     let told = run.all(View::default(), HistoryStart::Last(5)).await;
     assert_eq!(told[1..], ["4+3 of cpu1", "Overrun Some(5)", "10+2 of cpu1", "caught up at 12"]);
     let told = run.all(filtered("pid >= 3"), HistoryStart::Last(2)).await;
@@ -117,7 +117,7 @@ async fn what_was_is_read_again() {
     let since = HistoryStart::SinceWall;
     let told = run.all(View::default(), since(2004)).await;
     assert_eq!(told[1..], ["4+2 of cpu1", "Overrun Some(5)", "10+2 of cpu1", "caught up at 12"]);
-    // The loss was told just now, in this year.
+    // The loss was reported just now, in this year.
     assert_eq!(run.all(View::default(), since(3002)).await[1..], ["Overrun Some(5)", "caught up at 12"]);
     let ledger = run.log.history.as_ref().unwrap().counts();
     assert_eq!((ledger.read, ledger.stored, ledger.not_stored), (12, 12, 0));
@@ -133,7 +133,8 @@ async fn labels_of_the_past_are_those_of_then() {
     let (a, b) = (source("a", 1), source("b", 2));
     publish(&run.hub, &a, 0, 4, 1000);
     publish(&run.hub, &b, 0, 3, 1500);
-    // What was published is stored when this is told; then the labels cannot be those of later.
+    // When this returns, the events published so far are stored, so that their labels cannot be
+    // those set below.
     assert_eq!(run.all(labelled("!team"), HistoryStart::Oldest).await.len(), 4);
     a.origin.set_labels(Labels::new([("team".to_owned(), "net".to_owned())]).unwrap());
     run.hub.selections_changed();
@@ -164,7 +165,7 @@ async fn another_run_goes_on_where_the_last_one_ended() {
     // Nothing was stored in this run yet.
     let told = second.all(View::default(), end).await;
     assert_eq!(told, ["epoch earlier at 6", "epoch this at 0", "caught up at 0"]);
-    // The number of the schema is given out anew.
+    // The second run uses the schema number again.
     publish(&second.hub, &source("b", 1), 0, 3, 500);
     let told = second.all(filtered("probe == \"kprobes/b\" || pid == 1"), cursor).await;
     let expected = ["epoch earlier at 4", "4+1 of cpu0", "epoch this at 0", "0+3 of cpu0", "caught up at 3"];
@@ -172,7 +173,7 @@ async fn another_run_goes_on_where_the_last_one_ended() {
     second.stop().await;
 }
 
-/// The present is joined while events come: each of them is delivered once, in order.
+/// The feed joins live events while more are published: each is delivered once, in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn there_is_no_seam_between_the_history_and_the_present() {
     const BATCHES: u64 = 3000;

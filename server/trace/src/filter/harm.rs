@@ -1,17 +1,18 @@
-//! Filters that a kernel takes and that harm the host.
+//! Harmful kernel filters: accepted by the kernel, they crash the host or select nothing.
 //!
-//! Owns which they are: comparisons of a field whose size no number has. For these the kernel finds
-//! no function that compares (kernel/trace/trace_events_filter.c:select_comparison_fn), and before
-//! 6.1 it calls it all the same with the first hit (filter_match_preds): a panic, seen on 5.10.
-//! Later kernels let no event pass. So nobody loses anything when all are refused. It never says
-//! whether a filter is good.
+//! Owns the rule for them: a comparison of a field whose size is not that of a number. For these
+//! the kernel finds no comparison function
+//! (kernel/trace/trace_events_filter.c:select_comparison_fn), and before 6.1 it calls the missing
+//! function at the first hit (filter_match_preds): a panic, seen on 5.10. Later kernels let no
+//! event pass, so that refusing all of them loses nothing. Never says whether a filter is otherwise
+//! valid.
 
 use super::{Filter, FilterCode, FilterError};
 use kprobed_host::tracefs::format::{Field, Format, Presentation, Shape};
 use kprobed_lang::definition::Span;
 
-/// Why a filter must not reach the kernel, if so. A text that only the kernel can read is refused
-/// when it names such a field at all.
+/// The reason why a filter must not reach the kernel, if there is one. A filter that only the
+/// kernel can parse is refused if it names such a field at all.
 pub fn harm(text: &str, format: &Format) -> Option<FilterError> {
     let mut fields = format.common.iter().chain(&format.fields).filter(|field| !is_comparable(field));
     match Filter::parse(text) {
@@ -33,7 +34,7 @@ pub fn harm(text: &str, format: &Format) -> Option<FilterError> {
     }
 }
 
-/// Whether the kernel has a function for it: numbers of four sizes, and texts
+/// Whether the kernel has a comparison function for the field: numbers of four sizes, and strings
 /// (`filter_assign_type`).
 fn is_comparable(field: &Field) -> bool {
     let is_one = matches!(field.shape, Shape::Scalar { .. });

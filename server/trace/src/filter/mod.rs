@@ -1,8 +1,8 @@
-//! Filters of subscriptions, on what the daemon decodes.
+//! Event filters of subscriptions, on decoded columns.
 //!
-//! Owns what of a filter only the daemon knows: rows of its columns, functions of the running
-//! kernel, and which filters would harm the host. The language is [`kprobed_filter`]'s, which
-//! clients evaluate too.
+//! Owns the parts of a filter that only the daemon has: rows of its columns, functions of the
+//! running kernel, and the refusal of filters that would harm the host. Never parses a filter: the
+//! language is that of [`kprobed_filter`], which clients evaluate too.
 
 mod harm;
 mod row;

@@ -1,24 +1,25 @@
-//! A row of decoded events, for filters.
+//! Row of decoded events, as filters read it.
 //!
-//! The only file of this module that knows how [`Columns`] keeps values.
+//! Owns the access to [`Columns`]: no other file of this module knows their layout. Never decides
+//! whether a row matches.
 
 use super::FilterEvent;
 use crate::decode::{Columns, Value};
 
-/// One event of a batch, with what its columns do not say.
+/// One event of a batch, with the facts that its columns do not hold.
 #[derive(Clone, Copy, Debug)]
 pub struct RowOf<'a> {
     /// The events of one probe.
     pub columns: &'a Columns,
-    /// Which one.
+    /// Index of the row.
     pub row: usize,
     /// CPU that recorded them.
     pub cpu: u32,
     /// Number of the event (`common_type`).
     pub type_id: u16,
-    /// Process id of the task, where it is known.
+    /// Process id of the task, if it is known.
     pub tgid: Option<i32>,
-    /// Name of the task, where it is known.
+    /// Name of the task, if it is known.
     pub comm: Option<&'a [u8]>,
 }
 

@@ -1,4 +1,7 @@
-//! What became of the events that go to the history.
+//! Ledger terms of the history: events stored, in memory, not stored, and expired.
+//!
+//! Owns the recorder's counters, and how they and the spool's statistics form the terms. Never
+//! reads the spool itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,20 +44,20 @@ impl Counters {
     }
 }
 
-/// What became of the events that go to the history: read = stored + `in_memory` + `not_stored` +
-/// those on their way.
+/// Ledger terms of the history: read = stored + `in_memory` + `not_stored` + events that the
+/// recorder has not taken yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryCounts {
-    /// Events that were read while the history was kept.
+    /// Events that were read while the daemon kept a history.
     pub read: u64,
     /// Events that the spool has written to its files.
     pub stored: u64,
-    /// Events that it has taken, and not written yet.
+    /// Events that the spool has taken, and not written yet.
     pub in_memory: u64,
-    /// Events that it did not take, or that were dropped on the way to it.
+    /// Events that the spool refused, or that the recorder's queue dropped.
     pub not_stored: u64,
-    /// Events of any run that had to go since the daemon was started.
+    /// Events of any run that have expired since the daemon was started.
     pub expired: u64,
-    /// How the spool stands.
+    /// Statistics of the spool.
     pub stats: SpoolStats,
 }

@@ -1,4 +1,7 @@
-//! The history as a whole: starting it, reading it, how it stands, ending it.
+//! History handle: starting, reading and ending the history, and its ledger terms.
+//!
+//! Owns the recorder's thread, and the marks by which a reader finds the exact end of the stored
+//! log. Never writes an entry: the recorder does.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,17 +25,17 @@ pub struct History {
     counters: Arc<Counters>,
     marks: Arc<Marks>,
     last_mark: AtomicU64,
-    /// Events that had gone before this run.
+    /// Events that had expired before this run.
     expired_before: u64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl History {
-    /// Opens the spool, and writes everything into it that is published from now on. Has to happen
-    /// before anything is.
+    /// Opens the spool, and writes everything that is published from now on into it. Call it before
+    /// the first event is published.
     ///
     /// # Errors
-    /// See [`SpoolError`]; [`SpoolError::Io`] too when there is no thread to be had.
+    /// See [`SpoolError`]; [`SpoolError::Io`] also if the system refuses a thread.
     pub fn start(options: SpoolOptions, boot_id: BootId, hub: &Arc<Hub>) -> Result<Self, SpoolError> {
         let directory = options.directory.clone();
         let (spool, writer, recovery) = Spool::open(options, boot_id, wall_ns())?;
@@ -78,7 +81,7 @@ impl History {
         self.last_mark.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Waits until everything that is published by now is in the spool, or was given up.
+    /// Waits until everything that was published until now is in the spool, or was given up.
     ///
     /// # Errors
     /// [`HistoryError::Ended`].
@@ -89,8 +92,8 @@ impl History {
         limit.await.map_err(|_ended| HistoryError::Ended)
     }
 
-    /// Has a subscription begin to receive. Answers where in the log that is, and the place in the
-    /// spool that is just before.
+    /// Attaches a subscription. Returns the log position at which it begins, and the limit of the
+    /// spool just before that.
     ///
     /// # Errors
     /// [`HistoryError::Ended`].
@@ -101,7 +104,7 @@ impl History {
         Ok((sequence, limit.await.map_err(|_ended| HistoryError::Ended)?))
     }
 
-    /// Reads for a subscription from a place on, up to the present.
+    /// A reader for a subscription, from a position up to everything stored now.
     ///
     /// # Errors
     /// See [`HistoryError`].
@@ -116,13 +119,13 @@ impl History {
         Ok(opened.await??)
     }
 
-    /// How it stands.
+    /// Ledger terms of the history.
     pub fn counts(&self) -> HistoryCounts {
         let queue = self.recorder.counts();
         self.counters.counts(queue.dropped, queue.read, self.expired_before, self.spool.stats())
     }
 
-    /// The place in the log behind everything that is stored.
+    /// The log position after everything that is stored.
     pub fn end(&self) -> Cursor {
         self.spool.stats().end
     }
@@ -137,7 +140,7 @@ impl History {
     }
 }
 
-/// Puts what was repaired into the daemon's log.
+/// Logs what the recovery found and repaired.
 fn tell(recovery: &Recovery) {
     tracing::info!(segments = recovery.segments, events = recovery.events, "the history is open");
     for reason in &recovery.reasons {

@@ -1,12 +1,13 @@
-//! The history: everything that is read goes into the spool, and comes out again for those who ask
-//! for what was.
+//! Event history: the recorder that writes all events to the spool, and the readers that select
+//! from it.
 //!
-//! Owns the thread that writes, what the bytes of an entry of the spool are, and reading them for a
-//! subscription, up to the very event with which the present goes on. Never knows of requests or
-//! streams.
+//! Owns the thread that writes, the encoding of the spool's entries, and reading them for a
+//! subscription up to exactly the event at which its live stream continues. Never knows of requests
+//! or connections.
 //!
 //! ```text
-//! hub --own subscription--> recorder --entries--> spool --> HistoryReader --selection of a subscriber--> deliveries
+//! hub --own subscription--> recorder --entries--> spool
+//! spool --entries--> HistoryReader --selection of a subscriber--> deliveries
 //! ```
 
 mod counters;

@@ -1,8 +1,8 @@
-//! Reading the history for one subscription.
+//! History reader of one subscription.
 //!
-//! Owns the way from an entry of the spool to a delivery: as it is for a subscriber that wants
-//! everything, and otherwise as columns through its selection. Blocks on the disk: not for the
-//! async runtime.
+//! Owns the conversion of a spool entry to a delivery: the stored message for a subscriber that
+//! wants everything, and otherwise columns that pass through the subscriber's selection. It blocks
+//! on the disk: never call it from a task of the async runtime.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,46 +17,47 @@ use crate::spool::{
     SpoolItem, SpoolReader,
 };
 
-/// Where to begin.
+/// Position in the history at which a stream begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryStart {
-    /// With the first event that this cursor has not seen.
+    /// The first event after this cursor.
     Cursor(Cursor),
-    /// With the first event of this time or later, in nanoseconds since 1970.
+    /// The first event of this time or later, in nanoseconds since 1970.
     SinceWall(u64),
-    /// With so many of the last events that are selected.
+    /// The last selected events, this many of them.
     Last(u64),
-    /// With the oldest event.
+    /// The oldest event.
     Oldest,
 }
 
-/// Some of what the history has, in order.
+/// Some items of the history, in order.
 #[derive(Debug, Default)]
 pub struct HistoryItems {
-    /// [`Item::Epoch`], [`Item::Batch`], [`Item::Loss`] and [`Item::Watermark`]. None if none was
-    /// selected.
+    /// [`Item::Epoch`], [`Item::Batch`], [`Item::Loss`] and [`Item::Watermark`]. Empty if no event
+    /// was selected.
     pub items: Vec<Item>,
-    /// Whether everything was given that was there when the reader was made, or last extended.
+    /// Whether the reader has returned everything that was stored when it was made or last
+    /// extended.
     pub is_last: bool,
 }
 
-/// Entries of the log are this far out of the order of time at most, as long as readers are not
-/// held up: they rest for some fifty milliseconds, each for itself.
+/// The most that entries of the log are out of the order of time, as long as no reader thread is
+/// held up: each of them rests for up to about fifty milliseconds on its own.
 const DISORDER_NS: u64 = 1_000_000_000;
 
-/// What is read at once: bytes of entries.
+/// Bytes of entries that are read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// Reads for one subscription.
+/// Reader of the history for one subscription.
 #[derive(Debug)]
 pub struct HistoryReader {
     reader: SpoolReader,
     subscription: Arc<Subscription>,
     replay: Replay,
     begin: ReplayStart,
-    /// Those of the present run of the daemon, by the number of their schema.
+    /// Origins of the run that is being read, by schema number.
     origins: HashMap<u32, Arc<Origin>>,
-    /// The same as a list.
+    /// The same origins as a list.
     all_origins: Arc<[Arc<Origin>]>,
     is_first: bool,
     last_ns: u64,
@@ -78,7 +79,7 @@ impl HistoryReader {
             }
             HistoryStart::Oldest => spool.reader(Position::Beginning)?,
             HistoryStart::Last(wanted) => {
-                // Sampling leaves one in so many of them.
+                // Sampling keeps one in this many of them.
                 let wanted = wanted.saturating_mul(subscription.view().sample_one_in.max(1));
                 let mut counter = Counter::new(&subscription);
                 let reader = spool.reader_of_last(wanted, |entry| counter.count(entry))?;
@@ -125,26 +126,26 @@ impl HistoryReader {
         Ok(read)
     }
 
-    /// Looks again. Answers how many events there are that were not given yet, those of earlier
-    /// runs left out.
+    /// Extends the reader to everything stored until now. Returns the number of events of this run
+    /// that it has not returned yet.
     pub fn extend(&mut self) -> u64 {
         let end = self.reader.extend();
         let at = self.reader.cursor();
         end.sequence.saturating_sub(if at.epoch == end.epoch { at.sequence } else { 0 })
     }
 
-    /// Goes on up to a place.
+    /// Extends the reader to a limit.
     pub(crate) fn extend_to(&mut self, limit: Limit) {
         self.reader.extend_to(limit);
     }
 
-    /// The place behind what was given.
+    /// The position after what it has returned.
     pub fn cursor(&self) -> Cursor {
         self.reader.cursor()
     }
 
-    /// What is missing between what was given and the present, which begins at `sequence`, if
-    /// anything is.
+    /// The loss of events between those returned and the live stream, which begins at `sequence`,
+    /// if there are any.
     pub(crate) fn missing_before(&self, sequence: u64) -> Option<Loss> {
         let events = sequence.checked_sub(self.cursor().sequence).filter(|events| *events > 0)?;
         self.subscription.count_loss(0);
@@ -153,7 +154,7 @@ impl HistoryReader {
 
     fn begin_epoch(&mut self, start: EpochStart, at: Cursor, items: &mut Vec<Item>) {
         let EpochStart { boot_id, epoch, previous_ended_cleanly } = start;
-        // The same run can be told again, after what had gone of it.
+        // A second item for the same run can follow its expired part.
         let sequence = if at.epoch == epoch { at.sequence } else { 0 };
         let may_miss = !self.is_first && previous_ended_cleanly == Some(false);
         items.push(Item::Epoch { cursor: Cursor { boot_id, epoch, sequence }, may_miss });
@@ -201,7 +202,7 @@ impl HistoryReader {
         self.replay.forget();
     }
 
-    /// Whether the loss of an entry was noticed before the time that was asked for.
+    /// Whether a loss was noticed before the time that the subscriber asked for.
     fn is_before(&self, entry: &Entry) -> bool {
         self.begin.since.is_some_and(|since| since.is_after(entry.last_ns, entry.wall_offset_ns))
     }
@@ -228,7 +229,7 @@ impl HistoryReader {
             items.push(Item::Loss(Loss::on(entry.key, LossCause::NotStored, count, entry.first_ns)));
         }
         self.last_ns = self.last_ns.max(entry.last_ns);
-        // What was asked for began a while ago: all that follows is later.
+        // This is well after the time asked for: all further entries are later.
         if self.is_past_begin(entry) {
             self.begin.since = None;
         }
@@ -265,7 +266,7 @@ impl HistoryReader {
     }
 }
 
-/// Counts what a subscriber wants, from the last entry back.
+/// Counts the events that a subscriber selects, from the last entry back.
 struct Counter<'a> {
     subscription: &'a Subscription,
     replay: Replay,

@@ -1,8 +1,8 @@
-//! The thread that writes the history.
+//! Recorder: the thread that writes the history.
 //!
-//! It is a subscriber like any other, with a queue that is never waited for: when the disk is
-//! slower than the events, what does not fit is not stored, and everybody who reads the history
-//! there is told.
+//! Owns one subscription of the daemon's own. The hub never waits for its queue: if the disk is
+//! slower than the events, the queue drops what does not fit, and readers of the history get a
+//! report that those events were not stored. Never selects: it stores every event.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,10 +17,10 @@ use crate::spool::{AppendError, Limit, Spool, SpoolWriter};
 use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
 use kprobed_lang::model::Labels;
 
-/// Those who wait for the recorder to come to a mark.
+/// Callers that wait until the recorder reaches a mark.
 #[derive(Debug)]
 pub(super) struct Marks {
-    /// Absent once it has ended.
+    /// Absent once the recorder has ended.
     waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Limit>>>>,
 }
 
@@ -29,7 +29,7 @@ impl Marks {
         Self { waiting: Mutex::new(Some(HashMap::new())) }
     }
 
-    /// The answer to a mark. It fails when there will be none.
+    /// The answer to a mark. It fails if the recorder ends before the mark.
     pub(super) fn expect(&self, mark: u64) -> oneshot::Receiver<Limit> {
         let (sender, receiver) = oneshot::channel();
         if let Some(waiting) = &mut *self.lock() {
@@ -54,16 +54,16 @@ impl Marks {
     }
 }
 
-/// The writing end.
+/// The recorder and its state.
 pub(super) struct Recorder {
     pub(super) subscription: Arc<Subscription>,
     pub(super) spool: Spool,
     pub(super) writer: SpoolWriter,
     pub(super) counters: Arc<Counters>,
     pub(super) marks: Arc<Marks>,
-    /// Of each schema that was stored, the labels with which.
+    /// The stored labels of each stored schema.
     pub(super) known: HashMap<u32, Arc<Labels>>,
-    /// Behind the last event that came.
+    /// The log position after the last event received.
     pub(super) sequence: u64,
     pub(super) is_failing: bool,
 }
@@ -75,7 +75,7 @@ pub(super) fn wall_ns() -> u64 {
 }
 
 impl Recorder {
-    /// Writes until there is nothing more to come, and then ends the run in order.
+    /// Writes until the subscription ends, and then ends the run in order.
     pub(super) async fn run(mut self) {
         loop {
             let next = match self.writer.next_tick(Instant::now(), wall_ns()) {
@@ -100,7 +100,7 @@ impl Recorder {
         }
     }
 
-    /// Tells the log when storing begins to fail, and when it works again.
+    /// Logs when storing begins to fail, and when it works again.
     fn note_state(&mut self) {
         let stats = self.spool.stats();
         if stats.failing != self.is_failing {
@@ -115,7 +115,7 @@ impl Recorder {
     fn take(&mut self, item: Item) {
         match item {
             Item::Batch(delivery) => self.take_batch(&delivery),
-            // Its own queue's losses are gaps in the numbers of events, which the spool sees.
+            // Losses of its own queue are gaps in the numbers of events, which the spool notices.
             Item::Loss(loss) if loss.cause != LossCause::SubscriberQueue => {
                 let offset_ns = ClockMapping::sample().wall_offset_ns;
                 let entry = stored::loss_entry(&loss, self.sequence, offset_ns, trace_clock_ns());
@@ -124,7 +124,7 @@ impl Recorder {
                 }
             }
             Item::Mark(mark) => self.marks.answer(mark, || self.spool.limit()),
-            // The present has one epoch, and the recorder wants neither watermarks nor progress.
+            // A live stream has one epoch, and the recorder wants neither watermarks nor progress.
             Item::Loss(_)
             | Item::Epoch { .. }
             | Item::CaughtUp(_)
@@ -159,7 +159,7 @@ impl Recorder {
         self.writer.append(&entry, &schemas)
     }
 
-    /// A schema goes in before its first event, and again when its probe's labels have changed.
+    /// Stores a schema before its first event, and again if the labels of its probe have changed.
     fn store_origin(&mut self, origin: &Origin, sequence: u64) -> Result<(), AppendError> {
         let labels = origin.labels();
         if self.known.get(&origin.schema_id).is_none_or(|known| !Arc::ptr_eq(known, &labels)) {

@@ -1,8 +1,9 @@
-//! What the bytes of an entry are.
+//! Stored form of history entries: the payloads of batches, losses and schemas.
 //!
-//! Owns them: a batch is stored as it goes over the wire, a loss as its message, and a schema with
-//! what a selection asks of its probe. What is read may have been written by another version, or be
-//! damaged in a way that no checksum shows: it is checked.
+//! Owns their encoding: a batch is stored in the form of the wire, a loss as its message, and a
+//! schema together with the facts of its probe that a selection needs. Another version of the
+//! daemon may have written a payload, or it may be damaged in a way that no checksum shows, so that
+//! decoding checks everything. Never reads or writes a file.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::wire::{
 use kprobed_host::kernel::ClockMapping;
 use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
 
-/// A schema, and what a selection asks of its probe.
+/// A schema, and the facts of its probe that a selection needs.
 #[derive(Clone, PartialEq, Message)]
 struct StoredOrigin {
     #[prost(message, optional, tag = "1")]
@@ -27,7 +28,7 @@ struct StoredOrigin {
     /// `common_type`.
     #[prost(uint32, tag = "2")]
     type_id: u32,
-    /// As they were when the event was stored.
+    /// The labels at the time at which the event was stored.
     #[prost(btree_map = "string, string", tag = "3")]
     labels: std::collections::BTreeMap<String, String>,
 }
@@ -50,7 +51,7 @@ pub(super) fn schema_entry(origin: &Origin, labels: &Labels, sequence: u64) -> E
     }
 }
 
-/// `None` for bytes that are no origin.
+/// Decodes an origin. `None` if the bytes are not an origin.
 pub(super) fn origin(payload: &[u8]) -> Option<Origin> {
     let stored = StoredOrigin::decode(payload).ok()?;
     let message = stored.schema?;
@@ -62,7 +63,8 @@ pub(super) fn origin(payload: &[u8]) -> Option<Origin> {
     Some(origin)
 }
 
-/// `None` when the batch has more events than an entry can count, which no reader makes.
+/// The entry of a batch. `None` if the batch has more events than an entry can count, which no
+/// reader makes.
 pub(super) fn events_entry(delivery: &Delivery) -> Option<Entry> {
     Some(Entry {
         kind: EntryKind::Events,
@@ -76,8 +78,7 @@ pub(super) fn events_entry(delivery: &Delivery) -> Option<Entry> {
     })
 }
 
-/// The columns of a stored batch. `None` for bytes that are none, or with schemas that are not
-/// known.
+/// The columns of a stored batch. `None` if the bytes are not a batch, or name unknown schemas.
 pub(super) fn batch(payload: &Bytes, origins: &HashMap<u32, Arc<Origin>>) -> Option<ColumnBatch> {
     let message = read_batch(payload).ok()?;
     let mut groups = Vec::with_capacity(message.groups.len());
@@ -121,7 +122,7 @@ pub(super) fn loss_entry(loss: &Loss, sequence: u64, wall_offset_ns: i64, now_ns
     }
 }
 
-/// `None` for bytes that are no loss.
+/// Decodes a loss. `None` if the bytes are not a loss.
 pub(super) fn loss(payload: &[u8]) -> Option<Loss> {
     loss_from_message(&v1::Loss::decode(payload).ok()?)
 }

@@ -1,4 +1,4 @@
-//! Bytes of entries: nothing that is read can be trusted.
+//! Tests of stored payloads: decoding trusts no byte of them.
 
 mod terms;
 

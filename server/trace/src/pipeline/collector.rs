@@ -1,4 +1,8 @@
-//! What is collected of one CPU for its next batch.
+//! Collector of one CPU: the decoded events of its next batch, and records that wait to be decoded
+//! together.
+//!
+//! Owns when a batch is full, and its memory, which the next batch uses again. Never publishes a
+//! batch: `decoding` does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,13 +14,11 @@ use crate::decode::Window;
 /// stay in the cache.
 pub(super) const BATCH_EVENTS: usize = 4096;
 
-/// Bytes after which a batch is closed. Far below what gRPC clients take as one message; and memory
-/// of this size is used again by everybody on its way, where larger pieces would come fresh from
-/// the kernel each time.
+/// Bytes after which a batch is closed. Far below what gRPC clients take as one message. Allocators
+/// reuse memory of this size, whereas larger pieces would come fresh from the kernel each time.
 const BATCH_BYTES: usize = 128 << 10;
 
-/// What is collected for the next batch of one CPU. Its memory is used again for the one after
-/// that.
+/// Events collected for the next batch of one CPU. The batch after that reuses the memory.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     sources: Vec<Arc<EventSource>>,
@@ -26,12 +28,12 @@ pub(super) struct Collector {
     pub(super) events: usize,
     /// Records that could not be decoded since the last event that could.
     pub(super) undecodable: u64,
-    /// Time of the first event; what comes much later begins another batch.
+    /// Time of the first event. An event much later than this begins another batch.
     base_ns: u64,
 }
 
-/// Records that are decoded together: enough for tight loops, few enough that they are still in the
-/// smallest cache when it comes to the last column.
+/// Records that are decoded together: enough for tight loops, and few enough that they are still in
+/// the smallest cache when the last column is decoded.
 const TOGETHER: usize = 256;
 
 /// Room for the records of an event that is rare on its page.
@@ -44,7 +46,8 @@ pub(super) struct Pending<'p> {
 }
 
 impl<'p> Pending<'p> {
-    /// Adds a record of the group with that index. Answers whether it is time to decode what waits.
+    /// Adds a record of the group with that index. Returns whether it is time to decode the waiting
+    /// records.
     #[inline]
     pub(super) fn push(&mut self, group: usize, window: Window<'p>) -> bool {
         let Some(windows) = self.by_group.get_mut(group) else { return false };
@@ -63,7 +66,7 @@ impl<'p> Pending<'p> {
         }
     }
 
-    /// Decodes everything that waits.
+    /// Decodes all waiting records.
     pub(super) fn decode_into(&mut self, collector: &mut Collector) {
         let targets = collector.sources.iter().zip(&mut collector.groups);
         for (windows, (source, group)) in self.by_group.iter_mut().zip(targets) {
@@ -89,8 +92,8 @@ impl Collector {
         })
     }
 
-    /// Whether an event at that time has to begin another batch: times in a group are 32 bits,
-    /// counted from its first one.
+    /// Whether an event at that time must begin another batch: times in a group are 32 bits,
+    /// counted from its first event.
     pub(super) fn is_far(&mut self, timestamp_ns: u64) -> bool {
         if self.events == 0 {
             self.base_ns = timestamp_ns;
@@ -103,13 +106,13 @@ impl Collector {
         self.base_ns
     }
 
-    /// Whether the batch is large enough to go.
+    /// Whether the batch is large enough to be published.
     pub(super) fn is_full(&self) -> bool {
         self.events >= BATCH_EVENTS
             || self.groups.iter().map(|group| group.columns.bytes()).sum::<usize>() >= BATCH_BYTES
     }
 
-    /// Leaves out groups without events: their probe may be gone.
+    /// Drops groups without events: their probe may have been deleted.
     pub(super) fn drop_empty(&mut self) {
         if self.groups.iter().all(|group| !group.columns.is_empty()) {
             return;
@@ -130,7 +133,7 @@ impl Collector {
     }
 }
 
-/// Whether a time can be told by its distance from another one in 32 bits.
+/// Whether the distance of a time from another one fits into 32 bits.
 #[inline]
 pub(super) const fn fits(base_ns: u64, timestamp_ns: u64) -> bool {
     timestamp_ns.wrapping_sub(base_ns) <= u32::MAX as u64

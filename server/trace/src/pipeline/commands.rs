@@ -1,7 +1,7 @@
-//! What a reader thread can be asked for, and the channel on which it is.
+//! Commands to a reader thread, and the channel that carries them.
 //!
-//! Owns the wake-up: a reader that sleeps is woken by an event file descriptor, and one that reads
-//! sees that a command waits.
+//! Owns the wake-up: an event file descriptor wakes a reader that sleeps, and a reader that is
+//! reading checks whether a command waits. Never carries out a command: `reader` does.
 
 use std::io;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::handover;
 
-/// What a thread is asked to do.
+/// A request to a reader thread.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Read everything that has happened until now, publish it, and answer.
+    /// Read everything that was recorded until now, publish it, and answer.
     Drain(Sender<()>),
     /// The kernel has emptied the buffers and set their counters to zero; answer.
     BuffersWereReset(Sender<()>),
-    /// A step from one instance to the next.
+    /// A step of a hand-over from one instance to the next.
     HandOver(handover::Step),
-    /// Read everything that has happened until now, publish it, and end.
+    /// Read everything that was recorded until now, publish it, and end.
     Stop,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Outbox {
 #[derive(Debug)]
 pub(super) struct Inbox {
     commands: Receiver<Command>,
-    /// Commands that were sent and not taken.
+    /// Number of commands that were sent and not yet taken.
     waiting: Arc<AtomicUsize>,
 }
 
@@ -64,7 +64,7 @@ impl Outbox {
 }
 
 impl Inbox {
-    /// The next command, if there is one. [`Command::Stop`] once the other end is gone.
+    /// The next command, if there is one. [`Command::Stop`] once the sending end is dropped.
     pub(super) fn take(&self) -> Option<Command> {
         match self.commands.try_recv() {
             Ok(command) => {
@@ -76,7 +76,7 @@ impl Inbox {
         }
     }
 
-    /// Whether somebody waits: then the reader looks at its commands before it reads on.
+    /// Whether a command waits: then the reader takes it before it reads on.
     pub(super) fn has_command(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }

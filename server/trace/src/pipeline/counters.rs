@@ -1,4 +1,7 @@
-//! The counters of the ledger that the pipeline keeps.
+//! Ledger counters of the pipeline: events read, lost and undecodable, per CPU and per probe.
+//!
+//! Owns the counters' atomics, which any thread may read. Never decides which event counts in which
+//! term.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,8 +11,8 @@ pub(super) struct Counter(AtomicU64);
 
 impl Counter {
     pub(super) fn add(&self, count: u64) {
-        // Nothing else is published through these: a reader that wants a consistent picture asks
-        // for a drain first, and the reply to that orders the counts before it.
+        // These counters order no other memory access: whoever wants consistent counts asks for a
+        // drain first, and the reply to the drain orders the counts before it.
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
@@ -18,8 +21,7 @@ impl Counter {
     }
 }
 
-/// When something was counted for the first and for the last time: trace clock, nanoseconds; 0 for
-/// never.
+/// Times of the first and the last event counted, in nanoseconds of the trace clock; 0 for never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// First.
@@ -71,18 +73,18 @@ impl SpanCounter {
     }
 }
 
-/// Where the events of one CPU's buffer went.
+/// Ledger terms of one CPU's buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferCounts {
     /// The CPU.
     pub cpu: u32,
     /// Events decoded.
     pub read: u64,
-    /// When those happened.
+    /// Times of the events decoded.
     pub read_span: Span,
     /// Events overwritten in the buffer before they were read.
     pub overrun: u64,
-    /// The first events behind those gaps.
+    /// Times of the first events after those gaps.
     pub overrun_span: Span,
     /// Events that the kernel gave up because too many writers were nested. Known as of the last
     /// drain.
@@ -92,7 +94,7 @@ pub struct BufferCounts {
     pub dropped_events: u64,
     /// Times that another program emptied the buffer. Known as of the last drain.
     pub resets: u64,
-    /// Events that could not be decoded, or are not ours.
+    /// Events that could not be decoded, or that no probe of the daemon recorded.
     pub undecodable: u64,
     /// Pages that held events.
     pub pages: u64,
@@ -104,18 +106,18 @@ impl BufferCounts {
         self.overrun + self.commit_overrun + self.dropped_events
     }
 
-    /// Everything that came to the buffer and was read or lost since.
+    /// All events that reached the buffer and were read or lost since.
     pub const fn all(&self) -> u64 {
         self.read + self.undecodable + self.lost()
     }
 }
 
-/// Where the events of one probe went.
+/// Ledger terms of one probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeCounts {
     /// Events decoded.
     pub read: u64,
-    /// When those happened.
+    /// Times of the events decoded.
     pub read_span: Span,
     /// Events that could not be decoded.
     pub undecodable: u64,

@@ -1,4 +1,7 @@
-//! One CPU of a reader: where its events are read from, and what is collected of them.
+//! One CPU of a reader: the source of its pages, its collector, and its counters.
+//!
+//! Owns the rate at which events arrive, from which it derives the size of the buffer. Never
+//! decides when to read: `reader` does.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +23,7 @@ pub(super) struct Cpu {
     pub(super) source: Source,
     pub(super) counters: Arc<BufferCounters>,
     collector: Collector,
-    /// Bytes of events read since its rate was last looked at.
+    /// Bytes of events read since its rate was last measured.
     read_bytes: u64,
     /// Overruns until then.
     known_overrun: u64,
@@ -37,27 +40,27 @@ impl Cpu {
         }
     }
 
-    /// Its number.
+    /// Number of the CPU.
     pub(super) const fn number(&self) -> u32 {
         self.source.ring().cpu()
     }
 
-    /// Bytes that its buffer of `buffer_bytes` should have, going by what was read of it since this
-    /// was last asked, `elapsed` ago.
+    /// Bytes that its buffer of `buffer_bytes` should have, going by the bytes read in the time
+    /// `elapsed` since the last call.
     pub(super) fn wanted_bytes(&mut self, elapsed: Duration, buffer_bytes: u64) -> u64 {
         let overrun = self.counters.counts(self.number()).overrun;
         let has_lost = std::mem::replace(&mut self.known_overrun, overrun) < overrun;
         demand::wanted_bytes(std::mem::take(&mut self.read_bytes), elapsed, has_lost, buffer_bytes)
     }
 
-    /// Where its events come from, and what is done with them.
+    /// The source of its events, and the decoding that they go into.
     pub(super) fn parts<'a>(&'a mut self, target: &'a mut Target) -> (&'a mut Source, Decoding<'a>) {
         let cpu = self.number();
         let Self { source, counters, collector, .. } = self;
         (source, Decoding { cpu, counters, collector, target })
     }
 
-    /// Reads pages and publishes what is on them.
+    /// Reads pages and publishes the events on them.
     pub(super) fn read(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -71,7 +74,7 @@ impl Cpu {
         found
     }
 
-    /// Asks the kernel what it did not let into the buffer.
+    /// Reads the kernel's counters of events that did not get into the buffer.
     pub(super) fn look_at_stats(&mut self, target: &Target) {
         self.source.ring_mut().look_at_stats(&self.counters, &target.hub);
     }

@@ -1,7 +1,7 @@
-//! From the records on pages to published batches: one reader's work for one CPU.
+//! Decoding of one reader: records of ring buffer pages become published batches.
 //!
-//! Owns the one loop through which every record goes, whether its page was just read or was held
-//! during a hand-over. Never reads pages, and never knows which instance they are from.
+//! Owns the one loop that every record goes through, whether its page was just read or was held
+//! during a hand-over. Never reads pages, and never knows which instance they come from.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use kprobed_host::kernel::{ClockMapping, FactsCache};
 use kprobed_host::ring::{PageError, Record};
 use kprobed_host::tracefs::Tracefs;
 
-/// Events of which only the length of a record is to be checked, and where they are collected. Whoever
-/// closes a batch forgets them, for what is known holds for one batch only.
+/// Events of which only the length of a record must be checked, with the group that collects them.
+/// Closing a batch clears the table, since an entry is valid for one batch only.
 #[derive(Default)]
 struct Known {
     /// By event id. Grows with the number of events that share no slot: nearly all pages have few.
@@ -35,12 +35,14 @@ struct KnownEvent {
     group: usize,
 }
 
-/// Slots for a page with few events, and at most: as many as there are probes on a busy host.
+/// Slots for a page with few events, and the most that there can be: as many as a busy host has
+/// probes.
 const SLOTS: usize = 8;
 const SLOTS_MAX: usize = 1024;
 
 impl Known {
-    /// The group that a record belongs to, and what is decoded of it, if nothing else must be asked.
+    /// The group that a record belongs to, and its window to decode, if the record needs no further
+    /// check.
     #[inline]
     fn find<'p>(&self, record: &Record<'p>, onward: &'p [u8]) -> Option<(usize, Window<'p>)> {
         let bytes = onward.first_chunk::<WINDOW_BYTES>()?;
@@ -65,7 +67,8 @@ impl Known {
         }
     }
 
-    /// Returns whether there was room. At last the slot of another event is taken.
+    /// Returns whether there was room. Once the table is as large as it can be, it replaces the
+    /// entry of another event.
     fn put(&mut self, event: KnownEvent) -> bool {
         let slots = self.slots.len();
         let Some(slot) = self.slots.get_mut(usize::from(event.id) & slots.wrapping_sub(1)) else {
@@ -79,7 +82,7 @@ impl Known {
     }
 }
 
-/// What one reader decodes with, and where the events go.
+/// The tables that one reader decodes with, and the hub that it publishes to.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) sources: Arc<SourceTable>,
@@ -108,7 +111,7 @@ pub(super) struct Decoding<'a> {
     pub(super) target: &'a mut Target,
 }
 
-/// Records on their way, in the order in which they were recorded.
+/// Records that are being decoded, in the order in which they were recorded.
 pub(super) struct RecordDecoding<'d, 'a, 'p> {
     decoding: &'d mut Decoding<'a>,
     sources: Arc<Sources>,
@@ -139,8 +142,8 @@ impl<'a> Decoding<'a> {
         records.end();
     }
 
-    /// Takes the records of so many pages that were read. Has to be called after they were:
-    /// whatever is on them was known before it was switched on.
+    /// Takes the records of this number of pages. Call it after they were read: the source table
+    /// knows each event before the event is enabled.
     pub(super) fn begin<'p>(&mut self, pages: u64) -> RecordDecoding<'_, 'a, 'p> {
         self.counters.pages.add(pages);
         let sources = self.target.sources.current();
@@ -153,7 +156,7 @@ impl<'a> Decoding<'a> {
         self.counters.undecodable.add(1);
     }
 
-    /// Publishes what was collected.
+    /// Publishes the collected events.
     pub(super) fn flush(&mut self) {
         let Self { cpu, counters, collector, target } = self;
         if collector.events == 0 {
@@ -173,7 +176,8 @@ impl<'a> Decoding<'a> {
 }
 
 impl Target {
-    /// Publishes the events of a batch, with the names of what occurs in them.
+    /// Publishes the events of a batch, with the names of the tasks and addresses that occur in
+    /// them.
     fn publish(&mut self, cpu: u32, groups: &mut [Group]) {
         let Self { hub, tasks, addresses, .. } = self;
         addresses.refresh();
@@ -204,7 +208,7 @@ impl Target {
 }
 
 impl<'p> RecordDecoding<'_, '_, 'p> {
-    /// Takes an event, and what follows its payload on its page (or the payload alone).
+    /// Takes an event, and the bytes of its page from its payload on (or the payload alone).
     #[inline]
     pub(super) fn event(&mut self, record: &Record<'p>, onward: &'p [u8]) {
         if let Some((group, window)) = self.known.find(record, onward) {
@@ -232,7 +236,7 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
         self.decoding.malformed(error);
     }
 
-    /// Publishes what was collected, if that is enough for a batch.
+    /// Publishes the collected events if they are enough for a batch.
     pub(super) fn flush_if_full(&mut self) {
         self.pending.decode_into(self.decoding.collector);
         if self.decoding.collector.is_full() {
@@ -245,14 +249,15 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
         self.flush_if_full();
     }
 
-    /// Publishes what was collected. What is known of events holds for one batch only.
+    /// Publishes the collected events, and clears the known events, which are valid for one batch
+    /// only.
     fn flush(&mut self) {
         self.pending.decode_into(self.decoding.collector);
         self.decoding.flush();
         self.known = Known::default();
     }
 
-    /// Takes one record, of which nothing is known yet.
+    /// Takes one record whose event is not in the table of known events.
     #[inline(never)]
     fn unknown(&mut self, record: &Record<'p>, onward: &'p [u8]) {
         if self.decoding.collector.is_far(record.timestamp_ns) {
@@ -261,7 +266,7 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
         }
         let sources = Arc::clone(&self.sources);
         let Some(source) = sources.lookup(record.payload) else {
-            // Not ours: somebody has switched another event on in our instance.
+            // Another program has enabled an event in the daemon's instance.
             return self.undecodable();
         };
         if self.decoding.collector.undecodable > 0 {
@@ -283,7 +288,7 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
                 }
                 return;
             }
-            // The last one of its page comes after all that wait.
+            // The last record of its page is decoded after all waiting ones.
             pending.decode_into(collector);
         }
         let Some(group) = collector.groups.get_mut(index) else { return };
@@ -301,7 +306,8 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
         }
     }
 
-    /// Counts a record that could not be decoded; it is told before the next one that can.
+    /// Counts a record that could not be decoded. The gap is reported before the next record that
+    /// can.
     fn undecodable(&mut self) {
         self.decoding.counters.undecodable.add(1);
         self.decoding.collector.undecodable += 1;

@@ -1,17 +1,19 @@
-//! How large the ring buffers would have to be.
+//! Demand for larger ring buffers.
 //!
-//! The readers see the rate of each CPU and what was overwritten; whoever can change the buffers
-//! waits here. Nobody wakes up as long as they are large enough. Never changes anything itself.
+//! The readers know the rate of each CPU and whether events were overwritten; the control thread,
+//! which can resize the buffers, waits here and is not woken while they are large enough. Never
+//! resizes a buffer itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// How long a reader may be held up at the rate that was seen before anything is overwritten.
+/// How long a reader may be held up, at the rate that was measured, before the kernel overwrites an
+/// event.
 const COVER: Duration = Duration::from_millis(250);
 
-/// What the readers want.
+/// The size that the readers ask for.
 #[derive(Debug, Default)]
 pub struct BufferDemand {
     wanted_kib: AtomicU64,
@@ -25,17 +27,18 @@ impl BufferDemand {
         self.raised.notify_one();
     }
 
-    /// Waits until larger buffers are asked for: how large that of each CPU should be, in KiB.
-    /// Asked for again every second for as long as they are too small and there are events.
+    /// Waits until a reader asks for larger buffers, and returns the size that the buffer of each
+    /// CPU should have, in KiB. Readers ask again every second while the buffers are too small and
+    /// there are events.
     pub async fn raised(&self) -> u64 {
         self.raised.notified().await;
         self.wanted_kib.swap(0, Ordering::Relaxed)
     }
 }
 
-/// Bytes that the buffer of a CPU should have on which `read_bytes` were read in a time of
-/// `elapsed`. When it was too small for that, nobody knows how much there was: then it is twice
-/// what it is.
+/// Bytes that the buffer of a CPU should have on which `read_bytes` were read in the time
+/// `elapsed`. If events were lost, the true rate is unknown: the result is then at least twice
+/// `buffer_bytes`.
 pub(super) fn wanted_bytes(read_bytes: u64, elapsed: Duration, has_lost: bool, buffer_bytes: u64) -> u64 {
     let elapsed_us = elapsed.as_micros().max(1);
     let covering = u128::from(read_bytes) * COVER.as_micros() / elapsed_us;

@@ -1,4 +1,7 @@
-//! Events of one CPU on their way from a reader to subscribers: one entry of the log, as columns.
+//! Draft of a log entry: decoded events of one CPU, as columns, before they are published.
+//!
+//! Owns the borrowed form ([`Draft`]) and the one that is kept ([`ColumnBatch`]). Never numbers
+//! events: the hub does.
 
 use std::sync::Arc;
 
@@ -10,21 +13,21 @@ use kprobed_host::kernel::ClockMapping;
 /// Events of one probe, in the order of time.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Whose they are.
+    /// The probe that recorded them, and their schema.
     pub origin: Arc<Origin>,
     /// The events.
     pub columns: Columns,
 }
 
-/// Events of one CPU that are about to be published. They are borrowed, since what subscribers get
-/// of them is a copy in the form of the wire.
+/// Events of one CPU that are about to be published. They are borrowed: subscribers get a copy in
+/// the form of the wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Draft<'a> {
     /// The CPU.
     pub cpu: u32,
     /// The events, by probe. None of the groups is empty.
     pub groups: &'a [Group],
-    /// What is known of the tasks that occur, by thread id.
+    /// Names and processes of the tasks that occur, by thread id.
     pub tasks: &'a [Task],
     /// Names of the kernel addresses that occur, if they have one.
     pub symbols: &'a [Symbol],
@@ -51,15 +54,15 @@ impl Draft<'_> {
     }
 }
 
-/// Events of one CPU that stay: those of a subscriber that wants columns, or of an entry of the
-/// history that was read again.
+/// Events of one CPU, owned: those of a subscriber that asked for columns, or of an entry read from
+/// the history.
 #[derive(Clone, Debug)]
 pub struct ColumnBatch {
     /// The CPU.
     pub cpu: u32,
     /// The events, by probe.
     pub groups: Vec<Group>,
-    /// What is known of the tasks that occur, by thread id.
+    /// Names and processes of the tasks that occur, by thread id.
     pub tasks: Vec<Task>,
     /// Names of the kernel addresses that occur, if they have one.
     pub symbols: Vec<Symbol>,
@@ -74,7 +77,7 @@ impl ColumnBatch {
         Draft { cpu: *cpu, groups, tasks, symbols, clock: *clock }
     }
 
-    /// Bytes of memory that it takes, more or less.
+    /// Approximate bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
         let groups = self.groups.iter().map(|group| group.columns.bytes()).sum::<usize>();
         groups.saturating_add(self.tasks.len().saturating_add(self.symbols.len()).saturating_mul(64))

@@ -1,7 +1,7 @@
-//! The forms in which one batch goes to its subscribers.
+//! Encodings of one batch, shared by the subscribers that want the same events.
 //!
-//! Owns that everybody who wants the same events gets the same bytes: they are made once. Never
-//! decides who wants what: that is `selection`'s.
+//! Owns the cache of encoded messages: subscribers with the same selection get the same bytes,
+//! which are encoded once. Never decides which subscriber gets which events: `selection` does.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::selection::{Picked, Selected};
 use super::view::View;
 use crate::wire::{self, Envelope, GroupRows, MessagePool, Projection, Rows, Task};
 
-/// What was made of one batch so far.
+/// Encodings of one batch so far.
 #[derive(Debug)]
 pub(super) struct Encodings<'a> {
     messages: Vec<(Vec<usize>, Projection, Bytes)>,
@@ -27,7 +27,7 @@ impl<'a> Encodings<'a> {
         Self { messages: Vec::new(), columns: Vec::new(), pool }
     }
 
-    /// What was selected, in the form that the view asks for.
+    /// The selected events, in the form that the view asks for.
     pub(super) fn content(
         &mut self,
         draft: &Draft<'_>,

@@ -1,8 +1,9 @@
-//! The fan-out from readers to subscribers, and the numbering of the log.
+//! Event hub: the fan-out from readers to subscribers, and the numbering of the log.
 //!
-//! Its lock covers a number and who is there at that moment, and nothing else: filtering and
-//! encoding happen outside of it, in as many threads as publish. [`sequencer`](super::sequencer)
-//! brings the results to the queues in the order of the log, each once.
+//! Its lock covers the next sequence number and the list of subscribers, and nothing else:
+//! filtering and encoding happen outside of it, in as many threads as publish.
+//! [`sequencer`](super::sequencer) puts the results into the queues in the order of the log, each
+//! once.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,25 +20,25 @@ use super::view::{Order, Overflow, View};
 use super::{Draft, Loss, Pace, Subscription};
 use crate::wire::MessagePool;
 
-/// Where the events of one subscriber went.
+/// Ledger terms of one subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriberCounts {
     /// The subscriber.
     pub id: u64,
-    /// Since when.
+    /// When it subscribed.
     pub start: SystemTime,
-    /// What happens when its queue is full.
+    /// Overflow policy of its queue.
     pub overflow: Overflow,
-    /// The terms.
+    /// The ledger terms.
     pub counts: QueueCounts,
 }
 
-/// What changes from one publication to the next.
+/// State that changes with each publication.
 #[derive(Debug, Default)]
 struct State {
-    /// Known for the ledger.
+    /// Subscribers that the ledger lists.
     list: Vec<Arc<Subscriber>>,
-    /// Those that get what is published.
+    /// Subscribers that receive published items.
     attached: Audience,
     /// Place of the next event in the log.
     sequence: u64,
@@ -62,25 +63,25 @@ pub struct Hub {
     binder: Binder,
     state: Mutex<State>,
     sequencer: Sequencer,
-    /// For the messages that they are sent.
+    /// Memory for the messages that they are sent.
     pool: MessagePool,
     last_id: AtomicU64,
-    /// The most impatient pace of all subscribers.
+    /// The pace with the shortest rest among all subscribers.
     pace: AtomicU8,
-    /// Whether anybody wants watermarks.
+    /// Whether any subscriber wants watermarks.
     ordered: AtomicBool,
-    /// Whether anybody wants anything.
+    /// Whether there is any subscriber to publish to.
     wanted: AtomicBool,
     /// The latest time stamp that was published.
     last_event_ns: AtomicU64,
     /// The shortest heartbeat of all subscribers, in milliseconds. 0: none.
     heartbeat_ms: AtomicU64,
-    /// What wakes the readers.
+    /// Event file descriptors that wake the readers.
     wakes: OnceLock<Vec<Arc<EventFd>>>,
 }
 
 impl Hub {
-    /// Without subscribers. Their filters are bound by `binder`.
+    /// A hub without subscribers. `binder` binds their filters.
     pub fn new(binder: Binder) -> Self {
         Self {
             binder,
@@ -97,7 +98,7 @@ impl Hub {
         }
     }
 
-    /// What filters are bound with.
+    /// The binder of filters.
     pub const fn binder(&self) -> &Binder {
         &self.binder
     }
@@ -106,7 +107,7 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a subscriber. It gets nothing before it is attached.
+    /// Makes a subscriber. It receives nothing before it is attached.
     pub fn subscribe(self: &Arc<Self>, view: View) -> Subscription {
         self.subscription(view, false)
     }
@@ -127,14 +128,15 @@ impl Hub {
         Subscription { subscriber, hub: Arc::clone(self) }
     }
 
-    /// Returns where in the log the subscriber begins: it gets everything from there on.
+    /// Attaches a subscriber, and returns the log position at which it begins: it receives
+    /// everything from there on.
     pub(super) fn attach(&self, subscriber: &Arc<Subscriber>) -> u64 {
         let mut state = self.state();
         self.attach_to(&mut state, subscriber);
         state.sequence
     }
 
-    /// The same, at the moment at which `other` gets the mark.
+    /// As [`attach`](Self::attach), at the moment at which `other` receives the mark.
     pub(super) fn attach_with_mark(
         &self,
         subscriber: &Arc<Subscriber>,
@@ -174,7 +176,8 @@ impl Hub {
         self.wanted.store(!state.attached.is_empty(), Ordering::Relaxed);
         let heartbeat = views().filter_map(|view| view.heartbeat).min();
         let heartbeat_ms = heartbeat.map_or(0, |beat| u64::try_from(beat.as_millis()).unwrap_or(u64::MAX));
-        // A reader that sleeps without a time-out does not see that it should sleep less.
+        // A reader that sleeps without a time-out would not notice that it should now wake for
+        // heartbeats.
         if self.heartbeat_ms.swap(heartbeat_ms, Ordering::Relaxed) != heartbeat_ms && heartbeat_ms > 0 {
             for wake in self.wakes.get().into_iter().flatten() {
                 if let Err(errno) = wake.write(1) {
@@ -184,7 +187,7 @@ impl Hub {
         }
     }
 
-    /// Has these wake the readers from now on. Readers are started once.
+    /// Sets the event file descriptors that wake the readers. Readers are started once.
     pub(super) fn wake_with(&self, wakes: Vec<Arc<EventFd>>) {
         if self.wakes.set(wakes).is_err() {
             tracing::error!("the readers were started twice: heartbeats wake those of the first time");
@@ -199,7 +202,7 @@ impl Hub {
         }
     }
 
-    /// How impatient the most impatient subscriber is.
+    /// The pace with the shortest rest among all subscribers.
     pub fn pace(&self) -> Pace {
         match self.pace.load(Ordering::Relaxed) {
             pace if pace == Pace::Latency as u8 => Pace::Latency,
@@ -213,7 +216,7 @@ impl Hub {
         self.ordered.load(Ordering::Relaxed)
     }
 
-    /// Whether there is anybody to publish to.
+    /// Whether there is any subscriber to publish to.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
@@ -228,8 +231,8 @@ impl Hub {
         self.state().sequence
     }
 
-    /// Gives a batch its place in the log, and hands to everybody what he wants of it. Several
-    /// threads may publish at once; each subscriber gets everything in the order of the log.
+    /// Gives a batch its place in the log, and hands each subscriber its selection of it. Several
+    /// threads may publish at once; each subscriber receives everything in the order of the log.
     pub fn publish(&self, draft: &Draft<'_>) {
         let (sequence, attached, ticket) = {
             let mut state = self.state();
@@ -245,8 +248,8 @@ impl Hub {
         ticket.announce(Announcement::Batch(offers.collect()));
     }
 
-    /// Counts events in the log, if nobody is there who could want them. Returns whether that is
-    /// so.
+    /// Counts events in the log without publishing them, if there is no subscriber. Returns whether
+    /// there was none.
     pub(super) fn pass_over(&self, events: u64) -> bool {
         if self.is_wanted() {
             return false;
@@ -259,7 +262,7 @@ impl Hub {
         is_alone
     }
 
-    /// Tells everybody of a loss.
+    /// Publishes a loss to all subscribers.
     pub fn publish_loss(&self, loss: Loss) {
         let (attached, ticket) = {
             let mut state = self.state();
@@ -268,7 +271,8 @@ impl Hub {
         ticket.announce(Announcement::Loss(attached, loss));
     }
 
-    /// Tells everybody who wants the order of time that everything before was published.
+    /// Publishes a watermark to the subscribers that want the order of time: all earlier events
+    /// were published.
     pub fn publish_watermark(&self, watermark_ns: u64) {
         let (attached, ticket) = {
             let mut state = self.state();
@@ -281,7 +285,8 @@ impl Hub {
         ticket.announce(Announcement::Watermark(attached, watermark_ns));
     }
 
-    /// Has all subscribers look at every probe again: something that they select by has changed.
+    /// Has all subscribers select every probe anew: labels or other facts that they select by have
+    /// changed.
     pub fn selections_changed(&self) {
         for subscriber in &self.state().list {
             subscriber.forget_selection();
@@ -299,7 +304,7 @@ impl Hub {
         ticket.announce(Announcement::Close(all));
     }
 
-    /// Where the events of every subscriber went, those of the daemon itself left out.
+    /// Ledger terms of every subscriber, without those of the daemon itself.
     pub fn counts(&self) -> Vec<SubscriberCounts> {
         let counts = |subscriber: &Arc<Subscriber>| SubscriberCounts {
             id: subscriber.id,

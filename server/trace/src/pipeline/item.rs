@@ -1,7 +1,7 @@
-//! What a stream of events consists of.
+//! Item of an event stream: a batch, a gap, or a position in the log.
 //!
-//! Owns the one form in which events, gaps and places of the log travel: queues hold it, the
-//! history yields it, and streams and exporters read it.
+//! Owns the one form in which events, gaps and log positions travel: queues hold it, the history
+//! yields it, and streams and exporters read it. Never encodes a message: `encodings` does.
 
 use std::sync::Arc;
 
@@ -14,35 +14,34 @@ use crate::spool::Cursor;
 /// One item of a stream.
 #[derive(Clone, Debug)]
 pub enum Item {
-    /// What follows is of this run of the daemon, from this place on.
+    /// The items that follow are of this run of the daemon, from this log position on.
     Epoch {
-        /// Where it goes on.
+        /// The position at which the stream continues.
         cursor: Cursor,
-        /// Whether events may be missing before it of which nobody knows.
+        /// Whether an unknown number of events may be missing before it.
         may_miss: bool,
     },
-    /// The history ends at this place of the log: the present begins.
+    /// The history ends at this log position, and new events follow.
     CaughtUp(u64),
     /// Events.
     Batch(Delivery),
-    /// A gap, before the first event behind it.
+    /// A gap, before the first event after it.
     Loss(Loss),
     /// Everything before this time was delivered, in nanoseconds of the trace clock.
     Watermark(u64),
-    /// Everything before this place of the log was looked at; of the last part of it nothing was
-    /// selected.
+    /// All events before this log position were examined; none of the latest ones was selected.
     Progress(u64),
-    /// Everything that was published before this mark was set was delivered or dropped. For those
-    /// who set marks only.
+    /// Everything that was published before this mark was set was delivered or dropped. Only a
+    /// subscriber that sets marks receives it.
     Mark(u64),
 }
 
-/// Events of one entry of the log, as one subscriber gets them.
+/// Events of one entry of the log, as delivered to one subscriber.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     /// The CPU.
     pub cpu: u32,
-    /// Where their entry in the log begins.
+    /// The log position at which their entry begins.
     pub sequence: u64,
     /// How many events that entry has.
     pub log_events: u64,
@@ -52,28 +51,28 @@ pub struct Delivery {
     pub span: Span,
     /// Wall clock minus trace clock, in nanoseconds.
     pub wall_offset_ns: i64,
-    /// Whose they are.
+    /// The probes that recorded them.
     pub origins: Arc<[Arc<Origin>]>,
     /// The events, in the form that the subscriber asked for.
     pub content: Content,
 }
 
-/// Events in one of their forms, shared by all who want the same.
+/// Events in one of their forms, shared by all subscribers with the same selection.
 #[derive(Clone, Debug)]
 pub enum Content {
     /// A serialised `StreamEventsResponse`.
     Message(Bytes),
-    /// Columns, for those who make something else of the events.
+    /// Columns, for exporters that convert the events to another form.
     Columns(Arc<ColumnBatch>),
 }
 
-/// In which form a subscriber wants its events.
+/// The form in which a subscriber wants its events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
     /// [`Content::Message`].
     #[default]
     Message,
-    /// [`Content::Columns`], with all fields: a projection is left to whoever reads them.
+    /// [`Content::Columns`], with all fields: the reader of the columns applies a projection.
     Columns,
 }
 
@@ -87,7 +86,7 @@ impl Delivery {
         }
     }
 
-    /// Bytes of memory that the events take, more or less.
+    /// Approximate bytes of memory that the events take.
     pub fn bytes(&self) -> u64 {
         match &self.content {
             Content::Message(message) => message.len() as u64,

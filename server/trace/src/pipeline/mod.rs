@@ -1,15 +1,16 @@
-//! Events from the kernel's ring buffers to subscribers.
+//! Event pipeline: from the kernel's ring buffers to the queues of subscribers.
 //!
 //! Owns the reader threads, the batches they make, the numbering of the log, what each subscriber
 //! selects, their queues, and the counters of the ledger. Never waits for a subscriber: a reader
-//! that is behind leaves events in the kernel's buffer, which counts what it then loses, and a
-//! queue that is full does what its subscriber chose, and counts that.
+//! that is late leaves events in the kernel's buffer, which counts what it then loses, and a full
+//! queue applies the policy that its subscriber chose, and counts what it drops.
 //!
 //! ```text
 //! ring --page--> decoding --columns--> hub --message--> sequencer --> queue of each subscriber
 //! ```
 //!
-//! Readers can go from one instance to another without losing or doubling an event: see `handover`.
+//! Readers can switch from one trace instance to another without losing or doubling an event: see
+//! `handover`.
 
 mod collector;
 mod commands;

@@ -1,7 +1,7 @@
-//! Names for the numbers in events: tasks and kernel addresses.
+//! Names of tasks and kernel addresses that occur in events.
 //!
-//! Both are best effort and never hold up an event: a task that has gone without a trace has no
-//! name.
+//! Owns their caches. Names are best effort and never hold up an event: a task that has exited and
+//! that `saved_cmdlines` does not list has no name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write as _;
@@ -16,13 +16,13 @@ use kprobed_host::tracefs::{Instance, Tracefs};
 /// The most names that are kept: a bound for hosts with very many short-lived tasks.
 const MAX_NAMES: usize = 16_384;
 
-/// How long a name is taken for granted. Shorter than a reader's rest, since a task that was just
-/// started changes its name with its first `exec`; long enough that a busy reader does not ask for
-/// each of its batches.
+/// How long a cached name is used. Shorter than a reader's rest, since a task that was just started
+/// changes its name with its first `exec`; long enough that a busy reader does not ask for each of
+/// its batches.
 const FRESH: Duration = Duration::from_millis(5);
 
-/// How long it is taken for granted which process a thread belongs to. It never changes, but thread
-/// ids are given out again.
+/// How long the cached process of a thread is used. It never changes, but the kernel uses thread
+/// ids again.
 const FRESH_PROCESS: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl TaskNames {
         Self { tracefs, procfs, names: HashMap::new(), saved_read: None }
     }
 
-    /// What is known of a task, if anything is.
+    /// The name and process of a task, if they are known.
     pub fn task(&mut self, tid: i32) -> Option<Task> {
         if tid == 0 {
             return Some(Task { tid, comm: Arc::from(&b"<idle>"[..]), tgid: 0 });
@@ -78,7 +78,7 @@ impl TaskNames {
         self.names.insert(tid, TaskName { task, at: Instant::now(), process_at });
     }
 
-    /// Learns the names of tasks that have gone, unless that was done a moment ago.
+    /// Reads the names of tasks that have exited, unless they were read within [`FRESH`].
     fn read_saved(&mut self) {
         if self.saved_read.is_some_and(|at| at.elapsed() < FRESH) {
             return;
@@ -92,7 +92,8 @@ impl TaskNames {
     }
 }
 
-/// The process that a thread belongs to (fs/proc/array.c:proc_pid_status); 0 when it has gone.
+/// The process that a thread belongs to (fs/proc/array.c:proc_pid_status); 0 if the thread has
+/// exited.
 fn process_of(directory: &Path) -> i32 {
     let status = std::fs::read(directory.join("status")).unwrap_or_default();
     let tgid = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Tgid:\t"));
@@ -121,7 +122,7 @@ impl AddressNames {
         Self { cache, facts: None, names: HashMap::new() }
     }
 
-    /// Takes the latest symbol table. Names are found anew when it is another one.
+    /// Takes the latest symbol table, and forgets all cached names if it has changed.
     pub(crate) fn refresh(&mut self) {
         let facts = self.cache.last();
         let same = match (&self.facts, &facts) {
@@ -156,11 +157,11 @@ impl AddressNames {
 
 const SLOTS: usize = 256;
 
-/// Values that are compared at once.
+/// Number of values that are compared at once.
 const STRETCH: usize = 64;
 
-/// Collects distinct values. Most values of a column are the same as a recent one: those never get
-/// to the set.
+/// Collects distinct values. Most values of a column are equal to a recent one, and never reach the
+/// set.
 #[derive(Debug)]
 pub(super) struct Distinct<T> {
     recent: [Option<T>; SLOTS],

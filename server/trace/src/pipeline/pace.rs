@@ -1,24 +1,26 @@
-//! How long a reader rests between two turns, as its subscribers want it.
+//! Pace of a reader: how long it rests between two turns.
 //!
 //! While nothing happens a reader sleeps in `poll` and any event wakes it (`buffer_percent` is 0).
-//! Once there are events it does not listen: it rests, and then reads what has come. A wake-up for
-//! each event would cost the probed task more than the event itself. The kernel's own way to wait
-//! for a part of the buffer (`buffer_percent` above 0) is not used: whether it wakes, and when,
-//! differs between the kernels that have it, while the time in which a CPU can fill a buffer is
-//! known.
+//! Once there are events it does not poll: it rests, and then reads the events that were recorded
+//! meanwhile. A wake-up for each event would cost the probed task more than the event itself. The
+//! daemon does not use the kernel's own way to wait for a part of the buffer (`buffer_percent`
+//! above 0): whether it wakes, and when, differs between the kernels that have it, while the time
+//! in which a CPU can fill a buffer is known.
+//!
+//! Owns the length of a rest. Never sleeps: `reader` does.
 
 use std::time::Duration;
 
-/// How long events may wait in the kernel's buffer so that many are read at once. From patient to
-/// impatient.
+/// How long events may wait in the kernel's buffer so that many are read at once. From the longest
+/// wait to the shortest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pace {
-    /// Some fifty milliseconds.
+    /// About fifty milliseconds.
     Throughput,
-    /// Some ten.
+    /// About ten milliseconds.
     #[default]
     Balanced,
-    /// Less than one.
+    /// Less than one millisecond.
     Latency,
 }
 
@@ -26,14 +28,15 @@ pub enum Pace {
 /// events of 64 bytes.
 const BYTES_PER_SECOND_MAX: u64 = 256 << 20;
 
-/// Rest of a reader whose subscribers are in a hurry: an event is with them within a millisecond.
-/// A longer rest costs less, and leaves no margin: the 99th percentile is the rest and a turn.
+/// Rest of a reader with a subscriber that asked for [`Pace::Latency`]: an event reaches it within
+/// a millisecond. A longer rest would cost less and leave no margin: the 99th percentile of the
+/// delay is the rest and a turn.
 const LATENCY_REST: Duration = Duration::from_micros(500);
 
-/// Rest of a reader that nobody hurries.
+/// Rest of a reader at [`Pace::Balanced`].
 const BALANCED_REST: Duration = Duration::from_millis(10);
 
-/// Rest of a reader whose subscribers want few large pieces.
+/// Rest of a reader whose subscribers all asked for [`Pace::Throughput`].
 const THROUGHPUT_REST: Duration = Duration::from_millis(50);
 
 /// No rest is shorter than this, whatever the size of the buffer.

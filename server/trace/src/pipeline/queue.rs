@@ -1,8 +1,8 @@
-//! The queue of one subscriber.
+//! Queue of one subscriber, bounded by events and by bytes.
 //!
-//! Bounded by events and by bytes. What does not fit goes by the subscriber's policy, and the
-//! subscriber gets the number of events that are missing before the next batch of the same CPU. A
-//! single batch that is larger than the whole queue still fits into an empty one.
+//! Owns the subscriber's overflow policy and its terms of the ledger. Before the next batch of a
+//! CPU, the queue reports how many events of that CPU it dropped. A single batch that is larger
+//! than the whole queue still fits into an empty one. Never waits for the subscriber.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,39 +11,39 @@ use super::item::{Delivery, Item};
 use super::view::{Overflow, QueueLimits};
 use super::{Loss, LossCause};
 
-/// Events of which nothing is selected before a subscriber hears how far it is: one that comes back
-/// after a break need not look at them again.
+/// Number of events without a selected one after which the queue reports progress: a subscriber
+/// that resumes need not examine them again.
 const PROGRESS_EVENTS: u64 = 1 << 16;
 
-/// Where the events of a subscriber went: read = `not_selected` + filtered + `sampled_out` +
-/// limited + dropped + queued + delivered.
+/// Ledger terms of a subscriber: read = `not_selected` + filtered + `sampled_out` + limited +
+/// dropped + queued + delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounts {
     /// Events read since it subscribed.
     pub read: u64,
     /// Events of probes that it did not ask for.
     pub not_selected: u64,
-    /// Events that its filter held back.
+    /// Events that its filter rejected.
     pub filtered: u64,
-    /// Events that its sampling passed over.
+    /// Events that its sampling skipped.
     pub sampled_out: u64,
-    /// Events over its limit on the rate.
+    /// Events over its rate limit.
     pub limited: u64,
     /// Events that its queue dropped.
     pub dropped: u64,
-    /// The first events behind those gaps.
+    /// Times of the first events after those gaps.
     pub dropped_span: Span,
     /// Events in its queue.
     pub queued: u64,
     /// Events handed to its connection.
     pub delivered: u64,
-    /// When those happened.
+    /// Times of the events delivered.
     pub delivered_span: Span,
-    /// Events of the history handed to its connection; no part of the sum.
+    /// Events of the history handed to its connection; not a term of the sum.
     pub replayed: u64,
-    /// Events of the history that had expired; no part of the sum.
+    /// Events of the history that had expired; not a term of the sum.
     pub expired: u64,
-    /// Losses told.
+    /// Losses reported.
     pub loss_records: u64,
 }
 
@@ -53,15 +53,15 @@ pub(super) struct Queue {
     limits: QueueLimits,
     entries: VecDeque<Item>,
     bytes: u64,
-    /// Losses that have to be told before the next entry of their CPU: what the queue dropped, and
-    /// the losses that it dropped with it.
+    /// Losses to report before the next entry of their CPU: events that the queue dropped, and
+    /// losses that it dropped with them.
     untold: BTreeMap<Option<u32>, Vec<Loss>>,
     pub(super) counts: QueueCounts,
-    /// Up to where the subscriber knows of the log.
+    /// The log position up to which the subscriber has been informed.
     told: u64,
-    /// Nothing more comes.
+    /// Whether the queue takes no more items.
     pub(super) closed: bool,
-    /// It was closed for being too slow: everything from this place of the log on is not in it.
+    /// The queue was closed because it was full: it lacks everything from this log position on.
     pub(super) overflowed_at: Option<u64>,
 }
 
@@ -84,19 +84,19 @@ impl Queue {
             || (self.counts.queued + events <= self.limits.events && self.bytes + bytes <= self.limits.bytes)
     }
 
-    /// Takes events, or does with them what the policy says.
+    /// Takes events, or applies the overflow policy.
     pub(super) fn push_batch(&mut self, batch: Delivery) {
         let (events, bytes) = (batch.events, batch.bytes());
         if !self.fits(events, bytes) {
             match self.limits.overflow {
                 Overflow::DropOldest => self.make_room(events, bytes),
                 Overflow::DropNewest => {
-                    // Behind everything that is queued, as the gap is.
+                    // After everything that is queued, as the gap is.
                     self.note_dropped(&batch);
                     return self.push_loss(dropped(&batch));
                 }
                 Overflow::Disconnect => {
-                    // Not told as a loss: the subscriber can come back for it.
+                    // Not reported as a loss: the subscriber can resume from here.
                     self.note_dropped(&batch);
                     self.overflowed_at.get_or_insert(batch.sequence);
                     self.closed = true;
@@ -121,7 +121,7 @@ impl Queue {
                     self.remember(dropped(&batch));
                 }
                 Some(Item::Loss(loss)) => self.remember(loss),
-                // A later one says the same and more; if there is none, the next will.
+                // A later watermark or progress supersedes this one.
                 Some(Item::Watermark(_) | Item::Progress(_)) => {}
                 Some(mark) => marks.push(mark),
                 None => break,
@@ -137,9 +137,9 @@ impl Queue {
         self.counts.dropped_span.note(batch.span.first_ns);
     }
 
-    /// Takes the news of a loss. It is added to an earlier one of the same gap, if nothing of that
-    /// CPU was queued in between: a subscriber that does not read, or that wants rare events only,
-    /// must not collect losses without end.
+    /// Takes a loss, and adds it to an earlier one of the same cause if nothing of that CPU was
+    /// queued in between: a subscriber that does not read, or that wants rare events only, must not
+    /// collect losses without end.
     pub(super) fn push_loss(&mut self, loss: Loss) {
         for entry in self.entries.iter_mut().rev() {
             match entry {
@@ -151,7 +151,7 @@ impl Queue {
         self.entries.push_back(Item::Loss(loss));
     }
 
-    /// Takes a watermark. One that nothing was queued behind gives way.
+    /// Takes a watermark, which replaces an earlier one if nothing was queued since.
     pub(super) fn push_watermark(&mut self, watermark_ns: u64) {
         if let Some(Item::Watermark(last)) = self.entries.back_mut() {
             *last = watermark_ns;
@@ -160,8 +160,8 @@ impl Queue {
         }
     }
 
-    /// Learns that nothing was selected up to a place of the log, and tells it if it is far enough
-    /// from what was told last. Answers whether it does.
+    /// Records that no event was selected up to a log position, and queues a progress item if that
+    /// is far enough from the last reported position. Returns whether it did.
     pub(super) fn push_progress(&mut self, sequence: u64) -> bool {
         if sequence.saturating_sub(self.told) < PROGRESS_EVENTS {
             return false;
@@ -180,7 +180,7 @@ impl Queue {
         self.entries.push_back(Item::Mark(mark));
     }
 
-    /// Adds a loss to those untold; one of the same cause on the same CPU grows.
+    /// Adds a loss to those not yet reported, or to one of the same cause on the same CPU.
     fn remember(&mut self, loss: Loss) {
         let untold = self.untold.entry(loss.cpu).or_default();
         match untold.iter_mut().find(|known| known.is_like(&loss)) {
@@ -191,11 +191,11 @@ impl Queue {
 
     pub(super) fn pop(&mut self) -> Option<Item> {
         let cpus = match self.entries.front() {
-            // What is missing of any CPU is missing of this one too.
+            // A loss that names no CPU may be of this one too.
             Some(Item::Batch(batch)) => [Some(Some(batch.cpu)), Some(None)],
             Some(Item::Loss(loss)) => [Some(loss.cpu), None],
             Some(_) => [None, None],
-            // Everything is told before the end.
+            // The queue reports all losses before it ends.
             None if self.closed => [self.untold.keys().next().copied(), None],
             None => return None,
         };
@@ -233,7 +233,7 @@ impl Queue {
         Some(Loss { before_ns: self.next_time_of(cpu), ..loss })
     }
 
-    /// Time stamp of the first event of a CPU that is still to come; 0 when there is none yet.
+    /// Time stamp of the first queued event of a CPU; 0 if there is none yet.
     fn next_time_of(&self, cpu: Option<u32>) -> u64 {
         let mut times = self.entries.iter().filter_map(|entry| match entry {
             Item::Batch(batch) if cpu.is_none_or(|cpu| batch.cpu == cpu) => Some(batch.span.first_ns),
@@ -243,7 +243,7 @@ impl Queue {
     }
 }
 
-/// Events that the queue did not keep.
+/// The loss of events that the queue dropped.
 fn dropped(batch: &Delivery) -> Loss {
     Loss::on(batch.cpu, LossCause::SubscriberQueue, Some(batch.events), 0)
 }

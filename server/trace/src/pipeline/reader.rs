@@ -1,10 +1,11 @@
-//! One reader thread: turns, rests, and sleep.
+//! Reader thread: its turns, rests, and sleep.
 //!
-//! It owns some CPUs. Without events it sleeps in `poll`, without a time-out unless a subscriber
-//! asked for a heartbeat; any event wakes it. After a turn that found something it rests (`pace`).
-//! While somebody wants the order of time, the readers also tell each other how far they have read:
-//! a reader with events wakes those that have not looked since, and once all of them are past the
-//! last event they sleep again.
+//! Owns the ring buffers of some CPUs. Without events it sleeps in `poll`, without a time-out
+//! unless a subscriber asked for a heartbeat; any event wakes it. After a turn that found events it
+//! rests (`pace`). While a subscriber wants the order of time, each reader also publishes how far
+//! it has read: a reader with events wakes those that have not read since, and once all of them are
+//! past the last event they sleep again. Never resizes a buffer: it asks for larger ones
+//! (`demand`).
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -26,11 +27,11 @@ use super::{BufferDemand, handover};
 use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::tracefs::{Tracefs, TracefsError};
 
-/// How old an event may be when it is recorded: between taking its time and committing it, a task
-/// can be held up. What takes longer is late.
+/// How old an event may be when it is recorded: a task can be held up between taking the time and
+/// committing the event. An event that takes longer is late.
 pub const WATERMARK_SLACK: Duration = Duration::from_millis(2);
 
-/// How long it takes at most, while there are events, until the daemon notices that somebody has
+/// The longest time, while there are events, until the daemon notices that another program has
 /// emptied or resized the buffers, or that they are too small.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -38,12 +39,12 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Mark(AtomicU64);
 
-/// What a reader is made of.
+/// The parts of a reader.
 #[derive(Debug)]
 pub(super) struct ReaderParts {
     pub(super) index: usize,
     pub(super) cpus: Vec<Cpu>,
-    /// To wake each of the readers, this one included.
+    /// Event file descriptors that wake the readers, this one included.
     pub(super) wakes: Vec<Arc<EventFd>>,
     pub(super) marks: Arc<[Mark]>,
     pub(super) inbox: Inbox,
@@ -54,10 +55,10 @@ pub(super) struct Reader {
     tracefs: Tracefs,
     demand: Arc<BufferDemand>,
     target: Target,
-    /// What pages are read into.
+    /// Memory that pages are read into.
     buffer: Vec<u8>,
     buffer_bytes: u64,
-    /// When the kernel's counters and the rates were last looked at.
+    /// When the reader last checked the kernel's counters and the rates.
     looked_at: Instant,
 }
 
@@ -82,7 +83,7 @@ impl Reader {
         reader
     }
 
-    /// Somebody may change the size of the buffers.
+    /// Reads the size of the buffers, which another program may change.
     fn look_at_size(&mut self) {
         let instance = self.parts.cpus.first().map(|cpu| cpu.source.ring().instance());
         let kib = instance.and_then(|instance| instance.buffer_kib().ok());
@@ -92,7 +93,8 @@ impl Reader {
     pub(super) fn run(&mut self) -> Result<(), Errno> {
         loop {
             let found = self.turn(Depth::Pages);
-            // What two instances count is looked at when events are taken from one of them again.
+            // During a hand-over the counters of two instances are not comparable: the reader
+            // checks them once it reads from one instance again.
             if found.pages > 0 && found.is_published && self.looked_at.elapsed() >= LOOK_INTERVAL {
                 let elapsed = self.looked_at.elapsed();
                 self.looked_at = Instant::now();
@@ -140,8 +142,8 @@ impl Reader {
         false
     }
 
-    /// Asks for larger buffers if these are too small. Not if somebody has given them different
-    /// sizes: that is on purpose.
+    /// Asks for larger buffers if these are too small. It does not ask if another program has given
+    /// them different sizes, which is on purpose.
     fn look_at_rates(&mut self, elapsed: Duration) {
         let buffer_bytes = self.buffer_bytes;
         let wanted = self.parts.cpus.iter_mut().map(|cpu| cpu.wanted_bytes(elapsed, buffer_bytes));
@@ -191,8 +193,8 @@ impl Reader {
         own.is_none_or(|mark| mark.0.load(Ordering::Relaxed) > self.target.hub.last_event_ns())
     }
 
-    /// Everything of these CPUs from before `begun_ns` is published. Wakes readers that are behind
-    /// the last event, and publishes how far all are.
+    /// Records that everything of these CPUs from before `begun_ns` is published. Wakes readers
+    /// that have not read past the last event, and publishes the watermark of all readers.
     fn tell_mark(&self, begun_ns: u64) {
         let slack_ns = u64::try_from(WATERMARK_SLACK.as_nanos()).unwrap_or(u64::MAX);
         let hub = &self.target.hub;
@@ -229,7 +231,7 @@ impl Reader {
     }
 }
 
-/// Waits for files. The last of them is `wake`, which is read if there is something in it.
+/// Waits for files. The last of them is `wake`, which is read if it is readable.
 fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>, wake: &EventFd) -> Result<(), Errno> {
     match ppoll(fds, timeout.map(TimeSpec::from_duration), None::<SigSet>) {
         Ok(0) | Err(Errno::EINTR) => return Ok(()),

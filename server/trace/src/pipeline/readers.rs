@@ -1,4 +1,7 @@
-//! The set of reader threads of an instance: starting them, asking them for things, ending them.
+//! Set of reader threads of a trace instance: start, drain, hand-over, and stop.
+//!
+//! Owns which thread reads which CPUs, and the requests to all of them. Never reads a page itself:
+//! `reader` does.
 
 use std::io;
 use std::path::PathBuf;
@@ -28,33 +31,33 @@ pub enum ReadersError {
     /// The layout of pages is not known.
     #[error("the kernel describes its pages in a way that is not understood: {0}")]
     Layout(#[from] kprobed_host::ring::LayoutError),
-    /// No thread or no event file descriptor could be had.
+    /// The system refused a thread or an event file descriptor.
     #[error("cannot start a reader: {0}")]
     Start(#[from] io::Error),
 }
 
-/// CPUs that one thread reads: it can carry what so many produce that do nothing but hit probes.
+/// CPUs that one thread reads: it keeps up with that many CPUs that do nothing but hit probes.
 const CPUS_PER_THREAD: usize = 4;
 
 /// Reader threads at most.
 const MAX_THREADS: usize = 8;
 
-/// What the readers share with the rest of the daemon.
+/// The parts of the daemon that the readers share.
 #[derive(Clone, Debug)]
 pub struct ReaderContext {
-    /// Where tracefs is.
+    /// The mounted tracefs.
     pub tracefs: Tracefs,
     /// The instance to read.
     pub instance: Instance,
     /// Usually `/proc`.
     pub procfs: PathBuf,
-    /// Which event id is whose.
+    /// The probe of each event id.
     pub sources: Arc<SourceTable>,
-    /// Where events go.
+    /// The hub that readers publish to.
     pub hub: Arc<Hub>,
-    /// Symbols.
+    /// Facts of the kernel, with its symbols.
     pub facts: Arc<FactsCache>,
-    /// Where it is told that the buffers are too small.
+    /// The demand for larger buffers, which readers report to.
     pub demand: Arc<BufferDemand>,
 }
 
@@ -118,13 +121,14 @@ impl Readers {
         &self.layout
     }
 
-    /// Has all readers read and publish what the kernel's buffers hold, and waits until they have.
+    /// Has all readers read and publish all events in the kernel's buffers, and waits until they
+    /// have.
     pub fn drain(&self) {
         self.ask(|_, done| Command::Drain(done));
     }
 
-    /// Has all readers do something, and waits for their answers. Fewer come when a reader has
-    /// ended.
+    /// Sends a command to all readers, and waits for their answers. A reader that has ended gives
+    /// none.
     fn ask<T>(&self, mut command: impl FnMut(&Handle, Sender<T>) -> Command) -> Vec<T> {
         let (done, answers) = channel();
         for handle in &self.handles {
@@ -138,9 +142,9 @@ impl Readers {
         answers
     }
 
-    /// From now on the readers read `new` as well, and publish only what was recorded before that,
-    /// until they [change over](Self::change_over) or [go back](Self::go_back). Nothing may be
-    /// recorded in `new` before this returns.
+    /// From now on the readers read `new` as well, and publish only events that were recorded
+    /// before that, until they [change over](Self::change_over) or [go back](Self::go_back).
+    /// Nothing may be recorded in `new` before this returns.
     ///
     /// # Errors
     /// See [`ReadersError`]; then everything is as it was.
@@ -156,9 +160,9 @@ impl Readers {
         Ok(())
     }
 
-    /// Has all readers publish what they hold, each event once, and go on with the new instance;
-    /// the old one is closed when this returns. Returns whether it was done: if events were lost in
-    /// the window, or a reader had no room for them, nothing is done.
+    /// Has all readers publish the events that they hold, each once, and go on with the new
+    /// instance; the old one is closed when this returns. Returns whether it was done: if events
+    /// were lost in the window, or a reader had no room for them, nothing is done.
     pub fn change_over(&self, window: &HandoverWindow) -> bool {
         let answers = self.ask(|_, reply| Command::HandOver(Step::Look(window.clone(), reply)));
         let all_answered = answers.len() == self.handles.len();
@@ -169,8 +173,8 @@ impl Readers {
         true
     }
 
-    /// Has all readers publish what they hold of the old instance, and forget the new one; its
-    /// files are closed when this returns.
+    /// Has all readers publish the events that they hold of the old instance, and close the new
+    /// one; its files are closed when this returns.
     pub fn go_back(&self) {
         self.ask(|_, done| Command::HandOver(Step::GoBack(done)));
     }
@@ -182,12 +186,12 @@ impl Readers {
         self.ask(|_, done| Command::BuffersWereReset(done));
     }
 
-    /// Where the events of each CPU went.
+    /// Ledger terms of each CPU's buffer.
     pub fn counts(&self) -> Vec<BufferCounts> {
         self.counters.iter().map(|(cpu, counters)| counters.counts(*cpu)).collect()
     }
 
-    /// Reads what is left and ends the threads. Their files are closed when this returns.
+    /// Reads the remaining events and ends the threads. Their files are closed when this returns.
     pub fn stop(self) {
         for handle in &self.handles {
             handle.commands.send(Command::Stop);

@@ -1,8 +1,8 @@
-//! Selecting from the history for a subscription.
+//! Replay: a subscription's selection from the history.
 //!
-//! Owns the state that a subscriber's selection has while entries of earlier times go through it:
-//! schemas of another run of the daemon have the numbers of this run's, so that it cannot be the
-//! state of the present.
+//! Owns the state of a subscriber's selection while it reads entries of the history. This is not
+//! the state for new events: schemas of an earlier run of the daemon have the same numbers as those
+//! of this run. Never reads the disk.
 
 use super::encodings::Encodings;
 use super::selection::Selector;
@@ -17,20 +17,20 @@ pub struct Replay {
     pool: MessagePool,
 }
 
-/// What is left out of the first entries, since entries are found whole.
+/// The events to leave out of the first entries, since the history finds whole entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayStart {
     /// Events before this time.
     pub since: Option<Since>,
-    /// So many events more.
+    /// Number of events to leave out after that.
     pub skip: u64,
 }
 
-/// A time of day from which on events are given.
+/// The time of day from which events are delivered.
 ///
-/// Which time of day a time stamp is, is measured anew for each entry, and never exactly; the wall
-/// clock can be set as well. So the first entry that reaches the time says which time stamp it is,
-/// and for the rest of that run time stamps are compared: nothing that happened later is left out.
+/// The time of day of a time stamp is measured anew for each entry, and never exactly, and the wall
+/// clock can be set. So the first entry that reaches the time says which time stamp it is, and for
+/// the rest of that run time stamps are compared: nothing that happened later is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Since {
     /// The time of day, in nanoseconds since 1970.
@@ -45,8 +45,8 @@ impl Since {
         Self { wall_ns, found_ns: None }
     }
 
-    /// The time stamp from which on events of an entry are given, and whether the entry reaches it.
-    /// The entry ends at `last_ns`, and `wall_offset_ns` makes times of day of its time stamps.
+    /// The time stamp from which events of an entry are delivered, and whether the entry reaches
+    /// it. The entry ends at `last_ns`, and `wall_offset_ns` makes times of day of its time stamps.
     pub const fn reach(&mut self, last_ns: u64, wall_offset_ns: i64) -> (u64, bool) {
         let begin_ns = match self.found_ns {
             Some(found_ns) => found_ns,
@@ -59,44 +59,45 @@ impl Since {
         (begin_ns, is_reached)
     }
 
-    /// Whether something is from before, by the time of day that was measured with it.
+    /// Whether an item is from before that time of day, by the clock mapping that was measured with
+    /// it.
     pub(crate) const fn is_after(self, at_ns: u64, wall_offset_ns: i64) -> bool {
         at_ns.saturating_add_signed(wall_offset_ns) < self.wall_ns
     }
 
-    /// Another run begins, whose time stamps can be of another boot.
+    /// Forgets the time stamp: another run begins, whose time stamps can be of another boot.
     pub(crate) const fn forget_time_stamp(&mut self) {
         self.found_ns = None;
     }
 }
 
-/// What becomes of an entry of the history.
+/// The part of a history entry that is delivered.
 #[derive(Debug)]
 pub struct Replayed {
-    /// What was selected of it. Absent when it is nothing.
+    /// The selected events. Absent if there are none.
     pub delivery: Option<Delivery>,
-    /// The events behind that for which the limit on the rate left no room.
+    /// The events after those that exceeded the rate limit.
     pub limited: Option<Loss>,
 }
 
 impl ReplayStart {
-    /// Whether nothing is left out any more.
+    /// Whether no more events are to be left out.
     pub const fn is_done(&self) -> bool {
         self.since.is_none() && self.skip == 0
     }
 }
 
 impl Replay {
-    /// Schemas have other meanings from here on.
+    /// Forgets the bound filters: schema numbers have other meanings from here on.
     pub fn forget(&self) {
         self.selector.forget();
     }
 }
 
 impl Subscription {
-    /// Selects from an entry of the history as from one of the present: what is wanted of it, and
-    /// what the limit on the rate holds back. What comes before the beginning is left out first: it
-    /// takes part in neither sampling nor that limit. The entry ends at `last_ns`.
+    /// Selects from an entry of the history as from a new one: the events wanted, and those over
+    /// the rate limit. Events before the beginning are left out first: they take part in neither
+    /// sampling nor that limit. The entry ends at `last_ns`.
     pub fn replay(
         &self,
         replay: &Replay,
@@ -124,7 +125,7 @@ impl Subscription {
         Replayed { delivery, limited }
     }
 
-    /// How many events of an entry the subscriber wants, sampling and its limit on the rate aside.
+    /// How many events of an entry the subscriber selects, before sampling and its rate limit.
     pub(crate) fn wanted_of(&self, replay: &Replay, draft: &Draft<'_>) -> u64 {
         let selected = replay.selector.choose(&self.subscriber.view, self.hub.binder(), draft);
         selected.events
@@ -135,7 +136,7 @@ impl Subscription {
         self.count(|counts| counts.replayed += events);
     }
 
-    /// Counts the news of a loss in the history, and the events that have expired with it.
+    /// Counts a loss reported from the history, and the events that have expired with it.
     pub(crate) fn count_loss(&self, expired: u64) {
         self.count(|counts| {
             counts.expired += expired;
@@ -153,7 +154,7 @@ mod tests {
         let mut since = Since::wall(1_000_050);
         assert_eq!(since.reach(40, 1_000_000), (50, false));
         assert_eq!(since.reach(60, 1_000_000), (50, true));
-        // By the next measurement these would be from before.
+        // The next measurement would place these events before the time asked for.
         assert_eq!(since.reach(70, 999_900), (50, true));
         // Another boot has other time stamps.
         since.forget_time_stamp();

@@ -1,6 +1,7 @@
-//! The ring buffer of one CPU: its file, its pages, and the account of what the kernel lost in it.
+//! Ring buffer of one CPU: its file, its pages, and the account of events that the kernel lost in
+//! it.
 //!
-//! Owns the loop that reads pages. Never looks at what is on them beyond their header.
+//! Owns the loop that reads pages. Never looks beyond the header of a page.
 //!
 //! Kernel facts: `read` of `per_cpu/cpuN/trace_pipe_raw` gives one sub-buffer
 //! (kernel/trace/trace.c:tracing_buffers_read), and can return 0 without an end in sight.
@@ -14,42 +15,41 @@ use super::{Hub, Loss, LossCause};
 use kprobed_host::ring::{Lost, Page, PageError, PageLayout};
 use kprobed_host::tracefs::{BufferStats, Instance, Tracefs, TracefsError};
 
-/// Bytes of pages that one buffer may have in one turn, so that a busy one does not keep the others
-/// waiting.
+/// Bytes of pages that are read from one buffer in one turn, so that a busy one does not keep the
+/// others waiting.
 pub(super) const TURN_BYTES: usize = 256 << 10;
 
 /// How far a turn goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// Until the page that the kernel is still writing to, or somebody asks the reader for
-    /// something.
+    /// Until the page that the kernel is still writing to, or until the reader has a command.
     Pages,
     /// Until nothing is left from before this time, in nanoseconds of the trace clock. Not until
-    /// nothing is left at all: a CPU that records faster than it is read would never come to that.
+    /// the buffer is empty: a CPU that records faster than the reader reads never empties it.
     Until(u64),
 }
 
-/// What a turn found.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     /// Pages read.
     pub(super) pages: usize,
     /// Bytes of events on them.
     pub(super) data_bytes: u64,
-    /// Whether there was nothing behind them.
+    /// Whether the buffer was empty after them.
     pub(super) caught_up: bool,
-    /// Whether everything that was read is published.
+    /// Whether all events read are published.
     pub(super) is_published: bool,
-    /// Whether a page was malformed: somebody may have changed the instance.
+    /// Whether a page was malformed: another program may have changed the instance.
     pub(super) broken: bool,
 }
 
 impl Found {
-    /// Nothing, in no buffer.
+    /// The result for no buffer.
     pub(super) const NOTHING: Self =
         Self { pages: 0, data_bytes: 0, caught_up: true, is_published: true, broken: false };
 
-    /// What was found in this and in another buffer.
+    /// The combined result of this and another buffer.
     pub(super) const fn and(self, other: Self) -> Self {
         Self {
             pages: self.pages + other.pages,
@@ -61,11 +61,11 @@ impl Found {
     }
 }
 
-/// Events that the kernel lost before a page. They have to be counted when the page is read: the
-/// counter of the buffer goes on.
+/// Events that the kernel lost before a page. They must be counted when the page is read: the
+/// buffer's own counter keeps growing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// How many; absent if nobody knows, and 0 if they were counted with an earlier gap.
+    /// How many; absent if the number is unknown, and 0 if they were counted with an earlier gap.
     pub(super) count: Option<u64>,
 }
 
@@ -84,24 +84,25 @@ pub(super) struct Ring {
     instance: Instance,
     layout: PageLayout,
     file: File,
-    /// Overruns told since the buffer's own counters were at zero. Absent as long as an earlier run
-    /// of the daemon has told some of them, nobody knows how many.
+    /// Overruns reported since the buffer's own counters were at zero. Absent as long as the
+    /// counters include overruns that an earlier run of the daemon reported, an unknown number of
+    /// them.
     told_overruns: Option<u64>,
-    /// A page had no room for its number of lost events: from there on the buffer's counter is
-    /// asked, since later numbers on pages can overlap with what was told.
+    /// A page had no room for its number of lost events: from then on the reader uses the buffer's
+    /// counter, since the numbers on later pages can overlap with losses already reported.
     ask_for_overruns: bool,
-    /// What the buffer counted when it was last asked; of its overruns only `told_overruns` counts.
+    /// The buffer's counters when they were last read; `told_overruns` replaces its overruns.
     known: BufferStats,
 }
 
 impl Ring {
-    /// Opens the buffer of a CPU. What it has lost before is not counted.
+    /// Opens the buffer of a CPU. Events that it lost before are not counted.
     pub(super) fn open(instance: &Instance, layout: PageLayout, cpu: u32) -> Result<Self, TracefsError> {
         let before = instance.stats(cpu)?;
         Ok(Self::new(instance.clone(), layout, cpu, instance.open_raw(cpu)?, &before))
     }
 
-    /// `before` is what the buffer counted before anything is read of it here.
+    /// `before` are the buffer's counters before the first read.
     pub(super) fn new(
         instance: Instance,
         layout: PageLayout,
@@ -125,7 +126,7 @@ impl Ring {
         self.cpu
     }
 
-    /// Its instance.
+    /// Its trace instance.
     pub(super) const fn instance(&self) -> &Instance {
         &self.instance
     }
@@ -140,15 +141,15 @@ impl Ring {
         &self.file
     }
 
-    /// Whether a number of lost events was not on its page, so that the buffer's counter is asked
-    /// from then on.
+    /// Whether a page lacked its number of lost events, so that the reader uses the buffer's
+    /// counter from then on.
     pub(super) const fn asks_for_overruns(&self) -> bool {
         self.ask_for_overruns
     }
 
-    /// Reads pages as far as `depth` says, and shows each to `take`. In no case many more bytes
-    /// than `bytes_max`, and nothing more once `inbox` has a command, unless everything up to a
-    /// time is wanted.
+    /// Reads pages as far as `depth` says, and shows each to `take`. It stops soon after
+    /// `bytes_max` bytes, and once `inbox` has a command, unless `depth` asks for everything up to
+    /// a time.
     pub(super) fn read(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -185,8 +186,8 @@ impl Ring {
             };
             found.data_bytes += data_bytes as u64;
             found.caught_up = match depth {
-                // Half a page is where the kernel is writing: come back when there is more, instead
-                // of chasing it.
+                // A page that is less than half full is the one that the kernel writes to: the
+                // reader stops here instead of chasing the writer.
                 Depth::Pages => data_bytes * 2 < bytes.len(),
                 Depth::Until(time_ns) => begun_ns > time_ns,
             };
@@ -197,10 +198,9 @@ impl Ring {
         found
     }
 
-    /// The next page, unless there is none, or it cannot be read.
+    /// The next page. `None` if there is none, or if it cannot be read.
     fn read_page<'b>(&mut self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
-        // The kernel may answer 0 without being at an end, when a page is swapped at that very
-        // moment.
+        // The kernel may return 0 although there are events, if a page is swapped at that moment.
         let mut empty_answers = 0;
         loop {
             match self.file.read(buffer) {
@@ -217,9 +217,9 @@ impl Ring {
         }
     }
 
-    /// Opens the file again, after somebody has changed the size of sub-buffers
-    /// (kernel/trace/trace.c:buffer_subbuf_size_write, since 6.8). Returns whether the size is
-    /// another one.
+    /// Opens the file again, after another program has changed the size of sub-buffers
+    /// (kernel/trace/trace.c:buffer_subbuf_size_write, since 6.8). Returns whether the size has
+    /// changed.
     pub(super) fn reopen(&mut self, tracefs: &Tracefs) -> Result<bool, TracefsError> {
         let text = self.instance.header_page(tracefs)?;
         let Ok(layout) = PageLayout::parse(&text) else { return Ok(false) };
@@ -227,13 +227,13 @@ impl Ring {
         Ok(std::mem::replace(&mut self.layout, layout) != layout)
     }
 
-    /// The kernel has emptied the buffer and set its counters to zero.
+    /// Notes that the kernel has emptied the buffer and set its counters to zero.
     pub(super) fn was_reset(&mut self) {
         (self.told_overruns, self.known) = (Some(0), BufferStats::default());
     }
 
-    /// How many events a page's loss flag stands for; absent for some, and 0 if they were counted
-    /// before. `counted` is the number on the page, if it had room for one.
+    /// How many events a page's loss flag stands for; absent if the number is unknown, and 0 if
+    /// they were counted before. `counted` is the number on the page, if it had room for one.
     fn lost(&mut self, counted: Option<u64>) -> Option<u64> {
         let Some(told) = self.told_overruns else { return counted };
         self.ask_for_overruns |= counted.is_none();
@@ -246,7 +246,7 @@ impl Ring {
         Some(stats.overrun.saturating_sub(told))
     }
 
-    /// Counts events that the kernel did not let into the buffer, and notices if another program
+    /// Counts events that the kernel did not record in the buffer, and notices if another program
     /// has emptied it.
     pub(super) fn look_at_stats(&mut self, counters: &BufferCounters, hub: &Hub) {
         let Ok(stats) = self.instance.stats(self.cpu) else { return };
@@ -263,7 +263,7 @@ impl Ring {
             counters.resets.add(1);
             hub.publish_loss(Loss::on(self.cpu, LossCause::Reset, None, 0));
         }
-        // Nothing unread is left, so that no overrun is left to be told either.
+        // The buffer has no unread events, so that no overrun is left to report either.
         if self.told_overruns.is_none() && stats.entries == 0 {
             self.told_overruns = Some(stats.overrun);
         }

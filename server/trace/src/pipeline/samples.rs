@@ -1,4 +1,6 @@
-//! Events that no kernel has recorded, for tests of this crate and of those above.
+//! Sample events without a kernel, for tests of this crate and of those that depend on it.
+//!
+//! Owns their form. The daemon itself never uses them.
 
 #![expect(clippy::unwrap_used, reason = "what tests make fits")]
 
@@ -18,7 +20,7 @@ const FORMAT: &str = "name: a\nID: 7\nformat:\n\
 \tfield:unsigned long __probe_ip;\toffset:8;\tsize:8;\tsigned:0;\n\n\
 print fmt: \"(%lx)\", REC->__probe_ip\n";
 
-/// A probe's events, which have nothing but the fields that all events have.
+/// The source of a probe's events, which have only the fields that all events have.
 pub fn source(event: &str, schema_id: u32) -> Arc<EventSource> {
     let plan = Plan::compile(&Format::parse(FORMAT).unwrap(), &PlanOptions::default()).unwrap();
     let name = ProbeName::new("kprobes", event).unwrap();
@@ -44,12 +46,12 @@ pub fn publish(hub: &Hub, source: &Arc<EventSource>, cpu: u32, rows: u64, first_
     hub.publish(&Draft { cpu, groups: &groups, tasks: &[], symbols: &[], clock });
 }
 
-/// Says that no earlier event comes than one of this time.
+/// Publishes a watermark: no event earlier than this time will follow.
 pub fn watermark(hub: &Hub, watermark_ns: u64) {
     hub.publish_watermark(watermark_ns);
 }
 
-/// Without subscribers.
+/// A hub without subscribers.
 pub fn hub() -> Arc<Hub> {
     Arc::new(Hub::new(Binder::new("here".to_owned(), None)))
 }

@@ -1,8 +1,8 @@
-//! Which events of a batch one subscriber gets.
+//! Selection of a subscriber: which events of a batch it gets.
 //!
-//! Owns what a subscriber's view means for each probe, and the state of sampling and of the limit
-//! on the rate. Several threads may select for a subscriber at once, each from another batch:
-//! filters run without a lock.
+//! Owns what a subscriber's view means for each probe, and the state of sampling and of the rate
+//! limit. Several threads may select for a subscriber at once, each from another batch: filters run
+//! without a lock. Never encodes events: `encodings` does.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::filter::{Binding, BoundFilter, Filter, FilterError, Functions, RowOf}
 use crate::wire::{Projected, Task};
 use kprobed_host::kernel::FactsCache;
 
-/// What a view means for one probe.
+/// A view bound to one probe.
 #[derive(Debug)]
 struct SelectedProbe {
     filter: BoundFilter,
@@ -35,23 +35,23 @@ impl fmt::Debug for Binder {
 }
 
 impl Binder {
-    /// For a host, with the facts of its kernel, where they are at hand.
+    /// A binder for a host, with the facts of its kernel if they are known.
     pub const fn new(hostname: String, facts: Option<Arc<FactsCache>>) -> Self {
         Self { hostname, facts }
     }
 
-    /// What a filter means for the events of one source.
+    /// Binds a filter to the events of one source.
     ///
     /// # Errors
-    /// Why it cannot be used for it.
+    /// [`FilterError`] if the filter does not fit the events.
     pub fn bind(&self, filter: &Filter, origin: &Origin) -> Result<BoundFilter, FilterError> {
         self.bind_to(filter, &origin.name.to_string(), &origin.schema)
     }
 
-    /// The same, by name and fields.
+    /// As [`bind`](Self::bind), for a probe given by name and fields.
     ///
     /// # Errors
-    /// Why it cannot be used for it.
+    /// [`FilterError`] if the filter does not fit the events.
     pub fn bind_to(&self, filter: &Filter, probe: &str, schema: &Schema) -> Result<BoundFilter, FilterError> {
         let facts = self.facts.as_ref().and_then(|cache| cache.last());
         let functions = facts.as_ref().map(|facts| &facts.symbols as &dyn Functions);
@@ -69,7 +69,7 @@ pub(super) struct Picked {
     pub(super) projected: Arc<Projected>,
 }
 
-/// The selected events of a batch, and where the others went.
+/// The selected events of a batch, and the terms that count the others.
 #[derive(Debug, Default)]
 pub(super) struct Selected {
     pub(super) groups: Vec<Picked>,
@@ -77,7 +77,7 @@ pub(super) struct Selected {
     pub(super) terms: SelectionTerms,
 }
 
-/// Where the events went that are not selected: terms of the ledger.
+/// Ledger terms of the events that are not selected.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SelectionTerms {
     pub(super) not_selected: u64,
@@ -87,7 +87,7 @@ pub(super) struct SelectionTerms {
 }
 
 impl Selected {
-    /// Whether all rows of the groups are in it, so that others can have the same.
+    /// Whether it has all rows of its groups, so that subscribers can share its encoding.
     pub(super) fn is_whole(&self) -> bool {
         self.groups.iter().all(|group| group.rows.is_none())
     }
@@ -96,15 +96,15 @@ impl Selected {
 /// A subscriber's selection, with its state.
 #[derive(Debug, Default)]
 pub(super) struct Selector {
-    /// What is known of each schema: absent for a probe that is not selected.
+    /// The bound view of each schema: absent for a probe that is not selected.
     probes: Mutex<HashMap<u32, Option<Arc<SelectedProbe>>>>,
     thinning: Mutex<Thinning>,
 }
 
-/// What passes over some of the events that are selected.
+/// Sampling and rate limit, which thin out the selected events.
 #[derive(Debug, Default)]
 struct Thinning {
-    /// Events that sampling has seen.
+    /// Number of events that sampling has counted.
     sampled: u64,
     budget: Budget,
 }
@@ -145,8 +145,8 @@ impl Selector {
         selected
     }
 
-    /// Passes over some of the chosen events, if the view wants that: those between samples, and
-    /// those over the limit on the rate.
+    /// Removes some of the chosen events, if the view asks for it: those between samples, and those
+    /// over the rate limit.
     pub(super) fn thin_out(&self, view: &View, draft: &Draft<'_>, selected: &mut Selected) {
         let is_sampled = view.sample_one_in > 1;
         if !is_sampled && view.max_events_per_second == 0 {
@@ -162,8 +162,7 @@ impl Selector {
         selected.groups.retain(|group| group.rows.as_ref().is_none_or(|rows| !rows.is_empty()));
     }
 
-    /// The events that belong to the selection, before some of them are passed over for being too
-    /// many.
+    /// The events that match the view, before sampling and the rate limit.
     pub(super) fn choose(&self, view: &View, binder: &Binder, draft: &Draft<'_>) -> Selected {
         let mut selected = Selected::default();
         for (index, group) in draft.groups.iter().enumerate() {
@@ -184,8 +183,8 @@ impl Selector {
         selected
     }
 
-    /// What the view means for a probe. It is found out under the lock: what is known before
-    /// [`forget`](Self::forget) must not come back after it.
+    /// The view bound to a probe. It binds under the lock: a result from before
+    /// [`forget`](Self::forget) must not be stored after it.
     fn probe(&self, view: &View, binder: &Binder, origin: &Origin) -> Option<Arc<SelectedProbe>> {
         let mut probes = lock(&self.probes);
         let probe = probes
@@ -194,7 +193,7 @@ impl Selector {
         probe.clone()
     }
 
-    /// Forgets what the view means for probes: something about them has changed.
+    /// Forgets all bound views: labels or other facts of probes have changed.
     pub(super) fn forget(&self) {
         lock(&self.probes).clear();
     }
@@ -244,12 +243,12 @@ impl Selected {
 }
 
 impl Selected {
-    /// Leaves out what lies before a time stamp, in nanoseconds of the trace clock.
+    /// Removes events before a time stamp, in nanoseconds of the trace clock.
     pub(super) fn begin_at(&mut self, draft: &Draft<'_>, begin_ns: u64) {
         self.keep_times(draft, |time_ns| time_ns >= begin_ns);
     }
 
-    /// Leaves out the earliest events, as many as `skip` says, which counts down.
+    /// Removes the earliest `skip` events, and counts `skip` down.
     pub(super) fn skip(&mut self, draft: &Draft<'_>, skip: &mut u64) {
         let mut times = Vec::new();
         self.keep_times(draft, |time_ns| {
@@ -260,7 +259,7 @@ impl Selected {
         let first = usize::try_from(*skip).ok().and_then(|skip| times.get(skip).copied());
         let before = self.events;
         match first {
-            // Of those that have the time of the first one that stays, the last ones stay too.
+            // Of the events at the time of the first kept one, the last ones are kept.
             Some(first_ns) => {
                 let earlier = times.partition_point(|time_ns| *time_ns < first_ns) as u64;
                 let mut equal = skip.saturating_sub(earlier);
@@ -327,7 +326,7 @@ impl SelectedProbe {
         }
         let filter = match &view.filter {
             None => BoundFilter::Always,
-            // What cannot be said of a probe does not hold for its events.
+            // A filter that cannot be bound to a probe matches none of its events.
             Some(filter) => binder.bind(filter, origin).unwrap_or(BoundFilter::Never),
         };
         Some(Self { filter, projected: Arc::new(view.projection.of(&origin.schema)) })

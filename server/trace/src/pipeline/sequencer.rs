@@ -1,13 +1,14 @@
-//! The order in which what several threads publish comes to the queues.
+//! Sequencer of announcements: several threads publish, and the queues get the results in the order
+//! of the log.
 //!
 //! A publisher gets a [`Ticket`] together with its place in the log, and then filters and encodes
-//! without a lock, beside others. What it has made goes to the queues in the order of the tickets:
-//! a publisher whose turn has not come leaves its announcement here, and whoever is first hands
-//! over all that wait behind its own. So no thread waits for another, up to [`WAITING_MAX`]
-//! announcements.
+//! without a lock, in parallel with others. The results go to the queues in the order of the
+//! tickets: a publisher whose turn has not come leaves its announcement here, and the publisher
+//! whose turn it is hands over its own and all that directly follow it. So no thread waits for
+//! another, up to [`WAITING_MAX`] announcements.
 //!
-//! Invariants: every ticket is used exactly once (one that is dropped hands over nothing), and
-//! queues are filled by one thread at a time, in the order of the tickets.
+//! Invariants: every ticket is used exactly once (a dropped one hands over nothing), and one thread
+//! at a time fills the queues, in the order of the tickets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,23 +20,23 @@ use super::subscriber::{Offer, Subscriber};
 /// thread that is held up does not make the others fill the memory.
 const WAITING_MAX: u64 = 64;
 
-/// Subscribers at one moment.
+/// The subscribers at the time of a publication.
 pub(super) type Audience = Arc<[Arc<Subscriber>]>;
 
-/// What is handed over at once.
+/// One publication, handed over as a whole.
 #[derive(Debug)]
 pub(super) enum Announcement {
-    /// What was selected of a batch.
+    /// The selections of a batch.
     Batch(Vec<Offer>),
-    /// A gap, for all of these.
+    /// A gap, for all of these subscribers.
     Loss(Audience, Loss),
-    /// How far the order of time goes, in nanoseconds of the trace clock.
+    /// A watermark for these subscribers, in nanoseconds of the trace clock.
     Watermark(Audience, u64),
-    /// A mark for one of them.
+    /// A mark for one subscriber.
     Mark(Arc<Subscriber>, u64),
     /// These subscriptions end.
     Close(Audience),
-    /// The publisher has not got so far.
+    /// Nothing: the ticket was dropped.
     Nothing,
 }
 
@@ -60,7 +61,7 @@ struct Order {
     next: u64,
     /// Announcements of later tickets.
     waiting: BTreeMap<u64, Announcement>,
-    /// Publishers that wait until there is room for theirs.
+    /// Number of publishers that wait until there is room for their announcement.
     blocked: usize,
 }
 
@@ -71,7 +72,7 @@ pub(super) struct Sequencer {
     went_on: Condvar,
 }
 
-/// A place in the order. Dropped without an announcement, it is passed over.
+/// A place in the order. If it is dropped without an announcement, the sequencer skips it.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Ticket<'a> {
@@ -81,8 +82,8 @@ pub(super) struct Ticket<'a> {
 }
 
 impl Sequencer {
-    /// The ticket with a number. Numbers are given out one after the other from 0, each once, by
-    /// the caller, who knows what else has to happen at the same moment.
+    /// The ticket with a number. The caller assigns the numbers from 0 without a gap, each once,
+    /// under its own lock.
     pub(super) const fn ticket(&self, number: u64) -> Ticket<'_> {
         Ticket { number, sequencer: self, is_used: false }
     }
@@ -116,7 +117,7 @@ impl Sequencer {
 }
 
 impl Ticket<'_> {
-    /// Hands over what has this place, as soon as everything before it was.
+    /// Hands over an announcement as soon as all earlier tickets have been used.
     pub(super) fn announce(mut self, announcement: Announcement) {
         self.is_used = true;
         self.sequencer.announce(self.number, announcement);

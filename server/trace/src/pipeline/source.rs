@@ -1,4 +1,7 @@
-//! What the readers know of the probes: which event id belongs to whom, and how it is decoded.
+//! Event sources: the probe of each event id, and the plan that decodes its records.
+//!
+//! Owns the table that maps event ids to sources, and the labels of each source. Never defines or
+//! enables an event: the control thread does.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -6,14 +9,15 @@ use super::counters::{Counter, ProbeCounts, SpanCounter};
 use crate::decode::{Plan, PlanTable, Schema};
 use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
 
-/// Whose events they are and what their columns mean: what a subscriber selects by.
+/// Origin of events: their probe, labels and schema, which subscribers select by.
 #[derive(Debug)]
 pub struct Origin {
-    /// Identifies the schema within streams: given out once in the life of the daemon.
+    /// Identifies the schema within streams: no other schema gets this number during a run of the
+    /// daemon.
     pub schema_id: u32,
-    /// The probe's incarnation, or what stands for it where an event of the host is attached.
+    /// Uid of the probe, or of the attached event.
     pub uid: ProbeUid,
-    /// Its event.
+    /// Name of its event.
     pub name: ProbeName,
     /// The event's number in the running kernel (`common_type`).
     pub type_id: u16,
@@ -23,18 +27,19 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Without labels.
+    /// An origin without labels.
     pub fn new(schema_id: u32, uid: ProbeUid, name: ProbeName, type_id: u16, schema: Arc<Schema>) -> Self {
         Self { schema_id, uid, name, type_id, schema, labels: RwLock::default() }
     }
 
-    /// The probe's labels as of now.
+    /// The current labels of the probe.
     pub fn labels(&self) -> Arc<Labels> {
         Arc::clone(&self.labels.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Replaces the labels. For the control thread, which does so before the event is enabled, and
-    /// whenever a client changes them; the hub then has to look at all selections again.
+    /// whenever a client changes them; the caller then calls
+    /// [`Hub::selections_changed`](super::Hub::selections_changed).
     pub fn set_labels(&self, labels: Labels) {
         *self.labels.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(labels);
     }
@@ -43,7 +48,7 @@ impl Origin {
 /// A probe as the source of events.
 #[derive(Debug)]
 pub struct EventSource {
-    /// Whose events.
+    /// The probe, and its schema.
     pub origin: Arc<Origin>,
     /// How they are decoded.
     pub plan: Plan,
@@ -53,7 +58,7 @@ pub struct EventSource {
 }
 
 impl EventSource {
-    /// A source that nothing was read from yet, without labels.
+    /// A new source, without events and labels.
     pub fn new(schema_id: u32, uid: ProbeUid, name: ProbeName, plan: Plan) -> Self {
         Self {
             origin: Arc::new(Origin::new(schema_id, uid, name, plan.id(), Arc::clone(plan.schema()))),
@@ -69,7 +74,7 @@ impl EventSource {
         &self.origin.schema
     }
 
-    /// What was read so far.
+    /// Ledger terms so far.
     pub fn counts(&self) -> ProbeCounts {
         ProbeCounts {
             read: self.read.get(),
@@ -79,18 +84,18 @@ impl EventSource {
     }
 }
 
-/// Event ids and their sources, as of one moment.
+/// Snapshot of the sources by event id.
 pub(super) type Sources = PlanTable<Arc<EventSource>>;
 
-/// The sources by event id. The control thread changes it, the readers look at it again for each
-/// page.
+/// The sources by event id. The control thread changes the table, and the readers take a snapshot
+/// for each page.
 #[derive(Debug, Default)]
 pub struct SourceTable {
     current: Mutex<Arc<Sources>>,
 }
 
 impl SourceTable {
-    /// Makes the events of these ids known. Has to happen before they are enabled.
+    /// Adds sources. Call it before their events are enabled.
     pub fn insert(&self, known: impl IntoIterator<Item = (u16, Arc<EventSource>)>) {
         self.change(|sources| {
             for (id, source) in known {
@@ -99,8 +104,8 @@ impl SourceTable {
         });
     }
 
-    /// Forgets the sources with these uids. Has to happen after the buffers were drained, and
-    /// before their ids can be given to other events.
+    /// Removes the sources with these uids. Call it after the buffers were drained, and before the
+    /// kernel can give their ids to other events.
     pub fn remove(&self, gone: &[ProbeUid]) {
         if gone.is_empty() {
             return;

@@ -1,4 +1,7 @@
-//! The two ends of a subscription: the publishing thread's and the client's.
+//! Subscription: the publishing thread's end and the client's end.
+//!
+//! Owns the way of a batch into the queue, and the wake-up of the client. Never knows of requests
+//! or connections.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -13,20 +16,20 @@ use super::selection::{Binder, Selected, SelectionTerms, Selector};
 use super::view::{Order, View};
 use super::{Draft, Hub, Loss, LossCause};
 
-/// What hub and subscription share.
+/// State that hub and subscription share.
 #[derive(Debug)]
 pub(super) struct Subscriber {
     pub(super) id: u64,
     pub(super) start: SystemTime,
     pub(super) view: View,
-    /// Whether it is the daemon's own.
+    /// Whether it is the daemon's own, which the ledger does not list.
     pub(super) is_own: bool,
     selector: Selector,
     queue: Mutex<Queue>,
     arrived: Notify,
 }
 
-/// What one subscriber gets of one batch, before it is in its queue.
+/// The part of a batch for one subscriber, before it is in the queue.
 #[derive(Debug)]
 pub(super) struct Offer {
     to: Arc<Subscriber>,
@@ -34,9 +37,9 @@ pub(super) struct Offer {
     events: u64,
     terms: SelectionTerms,
     delivery: Option<Delivery>,
-    /// The events over its limit on the rate.
+    /// The events over its rate limit.
     limited: Option<Loss>,
-    /// Where the batch ends in the log.
+    /// The log position at which the batch ends.
     end: u64,
 }
 
@@ -61,8 +64,8 @@ impl Subscriber {
         lock(&self.queue).counts
     }
 
-    /// Selects what the subscriber wants of a batch, and encodes it. `None` if it takes nothing
-    /// more.
+    /// Selects the events that the subscriber wants of a batch, and encodes them. `None` if its
+    /// queue is closed.
     pub(super) fn prepare(
         self: &Arc<Self>,
         binder: &Binder,
@@ -84,8 +87,8 @@ impl Subscriber {
         })
     }
 
-    /// What was selected of a batch, in the form that the subscriber wants. Absent if it is
-    /// nothing.
+    /// The selected events of a batch, in the form that the subscriber wants. Absent if there are
+    /// none.
     pub(super) fn delivery(
         &self,
         draft: &Draft<'_>,
@@ -129,7 +132,7 @@ impl Subscriber {
         self.arrived.notify_one();
     }
 
-    /// Tells a subscriber that wants order how far it can go.
+    /// Queues a watermark for a subscriber that wants the order of time.
     pub(super) fn take_watermark(&self, watermark_ns: u64) {
         if self.view.order == Order::Time {
             lock(&self.queue).push_watermark(watermark_ns);
@@ -148,13 +151,13 @@ impl Subscriber {
 }
 
 impl Offer {
-    /// Puts it into the queue, and counts where the events of the batch went. Never waits for the
-    /// subscriber.
+    /// Puts the delivery into the queue, and counts the events of the batch in the terms of the
+    /// ledger. Never waits for the subscriber.
     pub(super) fn hand_over(self) {
         let Self { to, events, terms, delivery, limited, end } = self;
         let mut queue = lock(&to.queue);
-        // It may have overflowed since: then it goes on in another stream, with the first event
-        // that it did not get.
+        // The queue may have overflowed since: then the client continues in another stream, from
+        // the first event that it did not receive.
         if queue.closed {
             return;
         }
@@ -181,7 +184,7 @@ impl Offer {
     }
 }
 
-/// The events over the limit on the rate, if there are any.
+/// The events over the rate limit, if there are any.
 pub(super) fn limited(draft: &Draft<'_>, selected: &Selected) -> Option<Loss> {
     let count = selected.terms.limited;
     (count > 0).then(|| Loss::on(draft.cpu, LossCause::RateLimit, Some(count), 0))
@@ -192,10 +195,10 @@ pub(super) fn limited(draft: &Draft<'_>, selected: &Selected) -> Option<Loss> {
 pub enum End {
     /// The daemon stops, and everything was delivered.
     Stopping,
-    /// The queue was full, and the subscriber wanted to be cut off then. This is where the log goes
-    /// on.
+    /// The queue was full, and the subscriber asked to be disconnected in that case. It can resume
+    /// here.
     Overflowed {
-        /// The first event that it did not get.
+        /// The first event that it did not receive.
         sequence: u64,
     },
 }
@@ -213,12 +216,12 @@ impl Subscription {
         self.subscriber.id
     }
 
-    /// What it asked for.
+    /// The view that it asked for.
     pub fn view(&self) -> &View {
         &self.subscriber.view
     }
 
-    /// Begins to receive what is published. Answers where in the log that is.
+    /// Begins to receive published items. Returns the log position at which it begins.
     pub fn attach(&self) -> u64 {
         self.hub.attach(&self.subscriber)
     }
@@ -226,7 +229,7 @@ impl Subscription {
     /// The next item, as soon as there is one.
     ///
     /// # Errors
-    /// [`End`], when everything was delivered.
+    /// [`End`] once everything was delivered.
     ///
     /// # Cancel safety
     /// An item leaves the queue only in the poll that returns it.
@@ -246,17 +249,17 @@ impl Subscription {
         }
     }
 
-    /// Begins to receive, at the same moment at which `other` gets the mark.
+    /// Begins to receive, at the moment at which `other` receives the mark.
     pub(crate) fn attach_with_mark(&self, other: &Self, mark: u64) -> u64 {
         self.hub.attach_with_mark(&self.subscriber, &other.subscriber, mark)
     }
 
-    /// Puts a mark behind everything that is published now.
+    /// Queues a mark after everything that was published until now.
     pub fn mark(&self, mark: u64) {
         self.hub.mark(&self.subscriber, mark);
     }
 
-    /// Where its events went.
+    /// Its terms of the ledger.
     pub fn counts(&self) -> QueueCounts {
         self.subscriber.counts()
     }

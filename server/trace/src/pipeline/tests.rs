@@ -1,4 +1,5 @@
-//! Queues and fan-out: what is told, in which order, and that every term of the ledger adds up.
+//! Tests of queues and fan-out: the items of a subscriber, their order, and the sum of every ledger
+//! term.
 
 mod terms;
 
@@ -15,7 +16,7 @@ use crate::wire::{Projection, Task, read_batch};
 use kprobed_host::kernel::ClockMapping;
 use kprobed_lang::model::{Glob, Labels};
 
-/// A subscriber that gets what is published from now on.
+/// A subscriber that receives what is published from now on.
 pub(super) fn subscribe(hub: &Arc<Hub>, probes: &[&str], limits: QueueLimits) -> Subscription {
     let probes = probes.iter().map(|glob| Glob::new(*glob)).collect();
     attached(hub, View { probes, limits, ..View::default() })
@@ -31,7 +32,7 @@ fn events(events: u64) -> QueueLimits {
     QueueLimits { events, ..QueueLimits::default() }
 }
 
-/// Everything that a subscription has now.
+/// All items that a subscription has now.
 pub(super) fn taken(subscription: &Subscription) -> Vec<Item> {
     let mut items = Vec::new();
     while let Some(Ok(item)) = now(subscription.next()) {
@@ -85,7 +86,8 @@ fn a_full_queue_drops_the_oldest_and_says_so_first() {
     for (cpu, rows, time) in [(0, 4, 100), (1, 4, 200), (0, 4, 300), (0, 2, 400)] {
         publish(&hub, &source, cpu, rows, time);
     }
-    // The first four went for the third batch. CPU 1 lost nothing, so it hears nothing.
+    // The queue dropped the first four for the third batch. CPU 1 lost nothing, so it gets no
+    // report.
     assert_eq!(
         summary(&taken(&subscription)),
         ["4 of cpu1", "SubscriberQueue Some(4) on cpu0 before 300", "4 of cpu0", "2 of cpu0"]
@@ -94,7 +96,7 @@ fn a_full_queue_drops_the_oldest_and_says_so_first() {
     assert_eq!((counts.read, counts.delivered, counts.dropped, counts.queued), (14, 10, 4, 0));
 }
 
-/// What one of several publishers does, on a CPU of its own.
+/// One of several publishers, on a CPU of its own.
 fn publish_all(hub: &Arc<Hub>, cpu: u32, batches: u64) {
     let source = source("a", cpu + 1);
     for batch in 1..=batches {
@@ -208,7 +210,7 @@ fn losses_of_any_cpu_survive_the_queue() {
     publish(&hub, &source, 1, 5, 300);
     let items = taken(&subscription);
     let reset = |item: &Item| matches!(item, Item::Loss(Loss { cause: LossCause::Reset, cpu: None, .. }));
-    // Everything of CPU 0 had to go, and what comes next is of another one.
+    // The queue dropped everything of CPU 0, and the next event is of another CPU.
     assert!(items.len() == 2 && reset(&items[0]) && matches!(&items[1], Item::Batch(_)), "{items:?}");
     assert_eq!(hub.counts()[0].counts.loss_records, 1);
 }
@@ -524,7 +526,7 @@ proptest! {
         prop_assert!(closes(&counts));
         prop_assert_eq!((counts.delivered, counts.queued), (received, 0));
         prop_assert!(told <= counts.dropped);
-        // Whatever is not told yet waits for the next event of its CPU.
+        // A loss that is not reported yet waits for the next event of its CPU.
         for cpu in 0..3 {
             publish(&hub, &a, cpu, 1, 1_000_000);
             for item in taken(&subscription) {

@@ -1,4 +1,6 @@
-//! What a subscriber wants to see, and how.
+//! View of a subscriber: which probes and events it wants, in which form, order and pace.
+//!
+//! Owns the parameters of a subscription. Never applies them: `selection` and `queue` do.
 
 use std::time::Duration;
 
@@ -7,35 +9,36 @@ use crate::filter::Filter;
 use crate::wire::Projection;
 use kprobed_lang::model::{Glob, LabelSelector, Labels, ProbeName};
 
-/// Everything that a subscriber can say about its stream.
+/// All parameters of a subscription.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// Which probes: those that one of these matches; all when there are none.
+    /// Globs of probe names: a probe is wanted if one of them matches; all are if there is no glob.
     pub probes: Vec<Glob>,
-    /// What is required of their labels.
+    /// Selector that their labels must match.
     pub labels: LabelSelector,
-    /// Which of their events; absent for all. A probe that it cannot be used for gives none.
+    /// Filter of their events; absent for all. Of a probe that it cannot be bound to, no event is
+    /// delivered.
     pub filter: Option<Filter>,
-    /// One in so many of the events that passed everything else; 0 and 1 for all.
+    /// Sampling: one in this many of the events that pass the filter; 0 and 1 for all.
     pub sample_one_in: u64,
-    /// Which fields of them.
+    /// Fields of the events that are sent.
     pub projection: Projection,
-    /// In which form.
+    /// Form of the events.
     pub form: Form,
-    /// Order.
+    /// Order of the events.
     pub order: Order,
-    /// Pace.
+    /// Pace of the readers.
     pub pace: Pace,
-    /// Queue.
+    /// Limits of the queue.
     pub limits: QueueLimits,
     /// Events a second at most; 0 for any number.
     pub max_events_per_second: u64,
-    /// Watermarks come at least this often, even if nothing happens.
+    /// Watermarks are sent at least this often, even if no event is recorded.
     pub heartbeat: Option<Duration>,
 }
 
 impl View {
-    /// Whether it wants every event with all its fields, as they are stored.
+    /// Whether it wants every event with all its fields, as the history stores them.
     pub fn is_of_everything(&self) -> bool {
         self.probes.is_empty()
             && self.labels.is_empty()
@@ -46,44 +49,43 @@ impl View {
             && self.form == Form::Message
     }
 
-    /// Whether events of a probe with this name and these labels are wanted, as far as these two
-    /// say.
+    /// Whether the globs and the label selector match a probe with this name and these labels.
     pub fn selects(&self, name: &ProbeName, labels: &Labels) -> bool {
         let named = self.probes.is_empty() || self.probes.iter().any(|glob| glob.matches_name(name));
         named && self.labels.matches(labels)
     }
 }
 
-/// In which order events come.
+/// Order in which events are delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Of each CPU in order; CPUs as they are read.
+    /// Events of each CPU in order; CPUs in the order in which they are read.
     #[default]
     PerCpu,
-    /// All by time, up to watermarks.
+    /// All events by time, up to watermarks.
     Time,
 }
 
-/// What becomes of events for which there is no room.
+/// Overflow policy of a full queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
-    /// The oldest batches go.
+    /// The queue drops its oldest batches.
     #[default]
     DropOldest,
-    /// New batches are not taken.
+    /// The queue drops new batches.
     DropNewest,
-    /// The subscription ends after what is in the queue.
+    /// The subscription ends after the queued items.
     Disconnect,
 }
 
-/// How much may wait for a subscriber.
+/// Limits of a subscriber's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Events.
+    /// The most events in the queue.
     pub events: u64,
-    /// Bytes of messages.
+    /// The most bytes of messages in the queue.
     pub bytes: u64,
-    /// What happens beyond.
+    /// Policy for events beyond these limits.
     pub overflow: Overflow,
 }
 

@@ -1,6 +1,6 @@
-//! Places in the history of a host's events.
+//! Cursors of the spool: positions in the log of a host's events.
 //!
-//! Owns what a client keeps to come back to. Knows nothing of files.
+//! Owns the position that a client keeps in order to resume. Never knows of files.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,14 +12,14 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootId(pub [u8; 16]);
 
-/// A text that is no boot id.
+/// Error for a text that is not a boot id.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "`{0}` is not a boot id: 32 hexadecimal digits, in groups of 8, 4, 4, 4 and 12 with hyphens between them"
 )]
 pub struct BootIdError(String);
 
-/// Where the hyphens of a UUID stand.
+/// Positions of the hyphens of a UUID.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
 impl FromStr for BootId {
@@ -52,28 +52,28 @@ impl fmt::Display for BootId {
     }
 }
 
-/// A place between two events of one run of the daemon.
+/// A position between two events of one run of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// The boot that the run was in.
     pub boot_id: BootId,
-    /// The run: nanoseconds since 1970 when it began, or one more than the run before where the
-    /// clock has gone back.
+    /// The run: nanoseconds since 1970 when it began, or one more than the previous run if the
+    /// clock was set back.
     pub epoch: u64,
-    /// Events of that run before this place: the next event is the one with this number.
+    /// Number of events of that run before this position, which is the number of the next event.
     pub sequence: u64,
 }
 
-/// Where to begin to read.
+/// Position at which a reader begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// Behind what a client already has.
+    /// After the events that a client already has.
     Cursor(Cursor),
-    /// With the first entry whose last event is of this time or later, in nanoseconds since 1970.
+    /// At the first entry whose last event is of this time or later, in nanoseconds since 1970.
     SinceWall(u64),
-    /// With the entry that the event is in behind which so many minus one follow.
+    /// At the entry that holds the first of this many last events.
     LastEvents(u64),
-    /// With the oldest there is.
+    /// At the oldest entry.
     Beginning,
 }
 

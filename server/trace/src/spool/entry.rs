@@ -1,15 +1,16 @@
-//! What is put into the spool, and what comes out of it.
+//! Entries of the spool, and the items that a reader gets.
 //!
-//! Owns the plain data. What is in a payload is the business of whoever puts it in.
+//! Owns the plain data. Never interprets a payload: that is for the module that writes entries
+//! (`history`).
 
 use bytes::Bytes;
 
 use super::BootId;
 
-/// What an entry holds.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
-    /// What the columns of events mean. Needed to read the events that name it.
+    /// The meaning of the columns of events. A reader needs it for the events that name it.
     Schema,
     /// Events.
     Events,
@@ -17,12 +18,12 @@ pub enum EntryKind {
     Loss,
 }
 
-/// One entry: some facts, and bytes that the spool does not look into.
+/// One entry: some facts, and a payload that the spool does not interpret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it holds.
+    /// The kind.
     pub kind: EntryKind,
-    /// Number of its first event in the run of the daemon; of the next event when it has none.
+    /// Number of its first event in the run of the daemon; of the next event if it has none.
     pub sequence: u64,
     /// How many events it covers: those from `sequence` on. A schema has none.
     pub events: u32,
@@ -30,62 +31,63 @@ pub struct Entry {
     pub first_ns: u64,
     /// Time stamp of the last event, in nanoseconds of the trace clock.
     pub last_ns: u64,
-    /// What has to be added to a time stamp for nanoseconds since 1970.
+    /// Wall clock minus trace clock, in nanoseconds: added to a time stamp it gives nanoseconds
+    /// since 1970.
     pub wall_offset_ns: i64,
     /// Of a schema, its id; otherwise the CPU.
     pub key: u32,
-    /// The rest.
+    /// The payload.
     pub payload: Bytes,
 }
 
 impl Entry {
-    /// Number of the first event behind it. `None` where there is no such number.
+    /// Number of the first event after it. `None` if there is no such number.
     pub fn end(&self) -> Option<u64> {
         self.sequence.checked_add(u64::from(self.events))
     }
 }
 
-/// What a reader gives.
+/// Item that a reader returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpoolItem {
-    /// What follows is of this run of the daemon. Comes first of all, too.
+    /// The items that follow are of this run of the daemon. It is also the first item of all.
     EpochStart(EpochStart),
-    /// Events of this run that were asked for and are not there.
+    /// Events of this run that the reader asked for and that are not in the spool.
     Missing(Missing),
     /// An entry.
     Entry(Entry),
 }
 
-/// The beginning of a run of the daemon, or of what is read of it.
+/// The beginning of a run of the daemon, or of the part of it that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochStart {
     /// The boot.
     pub boot_id: BootId,
     /// The run.
     pub epoch: u64,
-    /// Whether the run before it wrote everything down before it ended. False: it was killed, or
-    /// the power failed, and its last events may be missing, nobody knows how many. Absent when
-    /// nothing is known of a run before.
+    /// Whether the previous run wrote all its events before it ended. False: it was killed, or the
+    /// power failed, and an unknown number of its last events may be missing. Absent if no previous
+    /// run is known.
     pub previous_ended_cleanly: Option<bool>,
 }
 
-/// Events that are not there.
+/// Missing events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The run that they are of: that of the last [`EpochStart`].
+    /// Their run: that of the last [`EpochStart`].
     pub epoch: u64,
-    /// Number of the first one. Absent when it is not known which of those before `to` were asked
+    /// Number of the first one. Absent if it is unknown which of those before `to` the reader asked
     /// for.
     pub from: Option<u64>,
-    /// Number of the first event that is not missing. Absent when it is not known how many there
-    /// were.
+    /// Number of the first event that is not missing. Absent if the number of missing events is
+    /// unknown.
     pub to: Option<u64>,
     /// Why.
     pub cause: MissingCause,
 }
 
 impl Missing {
-    /// How many, where that is known. 0 when a report of lost events is missing.
+    /// How many, if that is known. 0 if a report of lost events is missing.
     pub fn events(&self) -> Option<u64> {
         Some(self.to?.saturating_sub(self.from?))
     }
@@ -94,10 +96,10 @@ impl Missing {
 /// Why events are not in the spool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingCause {
-    /// They were, and had to make room or were too old.
+    /// They were stored, and were removed to make room or because of their age.
     Expired,
-    /// They never were: the disk was full or failed, or the writer was too slow.
+    /// They were never stored: the disk was full or failed, or the writer was too slow.
     NotStored,
-    /// They were, and their bytes are no longer what was written.
+    /// They were stored, and their bytes have changed since.
     Damaged,
 }

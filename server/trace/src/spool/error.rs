@@ -1,4 +1,6 @@
-//! What can go wrong with the spool.
+//! Errors of the spool: of its files, of cursors, and of entries that are not stored.
+//!
+//! Owns their text. Never decides whether to try again: the writer does.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,26 +9,26 @@ use thiserror::Error;
 
 use super::{BootId, Cursor};
 
-/// Why the spool did not do what it should.
+/// Error of an operation of the spool.
 #[derive(Debug, Error)]
 pub enum SpoolError {
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {action} `{path}`: {source}", path = path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// With which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// Another daemon writes there.
+    /// Another daemon uses the directory.
     #[error("another kprobed uses `{path}`", path = path.display())]
     InUse {
         /// The directory.
         path: PathBuf,
     },
-    /// A cursor that this spool cannot have given.
+    /// A cursor that this spool cannot have issued.
     #[error(
         "the cursor is not of this host's history (boot {boot}, run {epoch}; it is now boot {now_boot}, run {now_epoch}): \
          begin without one",
@@ -36,7 +38,7 @@ pub enum SpoolError {
     ForeignCursor {
         /// The cursor.
         cursor: Cursor,
-        /// The boot of the run that it names, or of this run.
+        /// The boot of the run that the cursor names, or of this run.
         now_boot: BootId,
         /// This run.
         now_epoch: u64,
@@ -50,10 +52,10 @@ impl SpoolError {
     }
 }
 
-/// Why an entry was not stored. Its events count as not stored, and readers are told.
+/// Why an entry was not stored. Its events count as not stored, and readers get a report of that.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AppendError {
-    /// The disk is full or fails. It is tried again when the writer is asked to tick.
+    /// The disk is full or fails. [`SpoolWriter::tick`](super::SpoolWriter::tick) tries again.
     #[error("the spool does not store anything at present: {0}")]
     Failing(String),
     /// The entry does not fit into a segment.
@@ -61,15 +63,15 @@ pub enum AppendError {
         "an entry of {bytes} bytes is larger than a segment of the spool can hold ({limit} bytes): raise `spool.max_mib`"
     )]
     TooLarge {
-        /// Bytes of the entry with the schemas that it needs.
+        /// Bytes of the entry and of the schemas that it needs.
         bytes: u64,
-        /// What a segment has room for.
+        /// The most bytes that a segment has room for.
         limit: u64,
     },
-    /// The entry names a schema that was not put in before.
+    /// The entry names a schema that was not appended before.
     #[error("the entry uses schema {0}, which the spool has not been given")]
     UnknownSchema(u32),
-    /// Its events are before those that are already there.
+    /// Its events precede events that are already stored.
     #[error("the entry begins with event {found}, where {expected} is the next")]
     OutOfOrder {
         /// The next event.

@@ -1,11 +1,12 @@
-//! What has gone from the spool.
+//! List of expired events: how much of each run was removed from the spool.
 //!
-//! Owns the list of it and its form on the disk. It is written before segments are removed, so that
-//! a removal that was cut short is carried on.
+//! Owns the list and its form on disk. The spool writes the list before it removes segments, so
+//! that it can complete a removal that was interrupted. Never removes a file itself.
 //!
 //! ```text
-//! 0 "kprobedX" | 8 version u32 | 12 checksum u32 | 16 events u64 | 24 count u32, then for each run of the daemon, oldest first:
-//! boot id | epoch u64 | last segment u64 | up_to u64 | last_wall_ns u64 | whether it ended in order u32
+//! 0 "kprobedX" | 8 version u32 | 12 checksum u32 | 16 events u64 | 24 count u32
+//! then for each run of the daemon, oldest first:
+//! boot id | epoch u64 | last segment u64 | up_to u64 | last_wall_ns u64 | ended in order u32
 //! ```
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -18,56 +19,55 @@ use super::segment::SegmentFacts;
 const MAGIC: [u8; 8] = *b"kprobedX";
 const VERSION: u32 = 1;
 
-/// How many runs of the daemon are remembered of which something has gone; of older ones only the
-/// sum of events is.
+/// How many runs with expired events the list keeps. Of older runs it keeps only the sum of events.
 const MAX_EPOCHS: usize = 64;
 
-/// What has gone of one run of the daemon.
+/// Expired part of one run of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpiredEpoch {
     /// The boot.
     pub boot_id: BootId,
     /// The run.
     pub epoch: u64,
-    /// Number of the last segment that has gone. Several can end with the same event.
+    /// Number of the last segment that was removed. Several segments can end with the same event.
     pub last_segment: u64,
-    /// Events before this one have gone.
+    /// Events before this one have expired.
     pub up_to: u64,
     /// Time of the last of them, in nanoseconds since 1970.
     pub last_wall_ns: u64,
-    /// Whether the last segment that has gone was the last one of the run, and everything was
-    /// written down.
+    /// Whether the last removed segment was the last one of the run, and the run had written all
+    /// its events.
     pub ended_cleanly: bool,
 }
 
-/// What has gone of all.
+/// Expired part of all runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// Events that were stored and have gone.
+    /// Events that were stored and have expired.
     pub events: u64,
     /// By run, oldest first.
     pub epochs: Vec<ExpiredEpoch>,
 }
 
-/// How bytes are no list of what has gone.
+/// Why bytes are not a list of expired events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BrokenExpired {
-    /// There are fewer, or more, than the list has.
+    /// There are fewer or more bytes than the list has.
     #[error("the file has the wrong size")]
     Size,
-    /// They do not begin as the list does, or as that of another version.
+    /// They do not begin as the list does, or they are of another version.
     #[error("it does not begin as the list of what has expired does")]
     Magic,
-    /// The bytes are not those that were written.
+    /// The checksum does not match.
     #[error("the checksum is wrong")]
     Checksum,
-    /// The runs are not in order, or too many.
+    /// The runs are not in order, or there are too many.
     #[error("the runs are not in order")]
     Order,
 }
 
 impl Expired {
-    /// Adds the oldest segment, which is about to go.
+    /// Adds the oldest segment, which is about to be removed.
     pub(super) fn add(&mut self, facts: &SegmentFacts) {
         self.events = self.events.saturating_add(facts.events);
         let gone = ExpiredEpoch {
@@ -89,12 +89,12 @@ impl Expired {
         }
     }
 
-    /// What has gone of a run.
+    /// The expired part of a run.
     pub(super) fn epoch(&self, epoch: u64) -> Option<&ExpiredEpoch> {
         self.epochs.iter().find(|gone| gone.epoch == epoch)
     }
 
-    /// The bytes.
+    /// Encodes the list.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = self.events.to_le_bytes().to_vec();
         body.extend_from_slice(&u32::try_from(self.epochs.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -112,7 +112,7 @@ impl Expired {
         bytes
     }
 
-    /// Reads the bytes.
+    /// Decodes the list.
     ///
     /// # Errors
     /// See [`BrokenExpired`].

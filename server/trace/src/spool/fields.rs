@@ -1,9 +1,9 @@
-//! Little-endian numbers, one after the other.
+//! Reader of little-endian numbers from a slice of bytes.
 //!
-//! Owns taking them off a slice; says nothing when the slice is too short but that it is.
+//! Owns the walk over the slice. It returns `None` if the slice is too short, and never a reason.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-/// What is left of the bytes.
+/// The bytes that were not read yet.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl Fields<'_> {

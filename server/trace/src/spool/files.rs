@@ -1,7 +1,7 @@
-//! The directory of the spool.
+//! Directory of the spool, and its files.
 //!
-//! Owns its files: making, naming, removing, replacing them, and who may read them. Knows nothing
-//! of what is in them.
+//! Owns creating, naming, removing and replacing files, and their modes. Never reads their
+//! contents, except as bytes.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
@@ -13,12 +13,12 @@ use std::sync::Arc;
 use super::SpoolError;
 use super::segment::SegmentId;
 
-/// Events hold memory of the kernel and of programs: they are for the daemon alone.
+/// Events hold memory of the kernel and of programs: only the daemon may read them.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// The list of what has expired, and the name that it is written under before it takes the place of
-/// the one before.
+/// The list of expired events, and the name under which a new list is written before it replaces
+/// the old one.
 const EXPIRED: &str = "expired";
 const EXPIRED_NEW: &str = "expired.new";
 
@@ -30,10 +30,10 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Opens or makes the directory, and takes it for this process.
+    /// Opens or creates the directory, and locks it for this process.
     ///
     /// # Errors
-    /// [`SpoolError::InUse`], or what the system says.
+    /// [`SpoolError::InUse`], or [`SpoolError::Io`].
     pub(super) fn open(path: &Path) -> Result<Self, SpoolError> {
         let make = SpoolError::io("make", path);
         let made = path
@@ -64,7 +64,7 @@ impl Files {
         self.path.join(id.to_string())
     }
 
-    /// The segments that are there, in order. All other files are somebody else's.
+    /// The segments in the directory, in order. Files with any other name are ignored.
     pub(super) fn segments(&self) -> Result<Vec<SegmentId>, SpoolError> {
         let read = || {
             let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name()));
@@ -77,7 +77,7 @@ impl Files {
         Ok(ids)
     }
 
-    /// Makes the file of a segment.
+    /// Creates the file of a segment.
     pub(super) fn create(&self, id: SegmentId) -> Result<Arc<File>, SpoolError> {
         let path = self.segment(id);
         let mut options = OpenOptions::new();
@@ -85,14 +85,14 @@ impl Files {
         Ok(Arc::new(options.open(&path).map_err(SpoolError::io("make", &path))?))
     }
 
-    /// Opens the file of a segment that was made before.
+    /// Opens the existing file of a segment.
     pub(super) fn open_segment(&self, id: SegmentId, write: bool) -> Result<Arc<File>, SpoolError> {
         let path = self.segment(id);
         let file = OpenOptions::new().read(true).write(write).open(&path);
         Ok(Arc::new(file.map_err(SpoolError::io("open", &path))?))
     }
 
-    /// Removes a segment. One that is not there is removed.
+    /// Removes a segment. A missing file is not an error.
     pub(super) fn remove(&self, id: SegmentId) -> Result<(), SpoolError> {
         let path = self.segment(id);
         match fs::remove_file(&path) {
@@ -103,8 +103,7 @@ impl Files {
         }
     }
 
-    /// Gives a file that cannot be read another name, behind which it is left alone, and says that
-    /// name.
+    /// Renames a file that cannot be read, so that the spool ignores it, and returns the new name.
     pub(super) fn set_aside(&self, name: &str) -> Result<String, SpoolError> {
         let path = self.path.join(name);
         let mut aside = format!("{name}.bad");
@@ -117,7 +116,7 @@ impl Files {
         Ok(aside)
     }
 
-    /// The name and the bytes of the list of what has expired. `None` when there is none.
+    /// The name and the bytes of the list of expired events. `None` if there is no list.
     pub(super) fn expired(&self) -> Result<Option<(&'static str, Vec<u8>)>, SpoolError> {
         let path = self.path.join(EXPIRED);
         match fs::read(&path) {
@@ -127,8 +126,8 @@ impl Files {
         }
     }
 
-    /// Puts another list into the place of the one there is: after a power cut it is the one or the
-    /// other.
+    /// Replaces the list of expired events. After a power cut the file is either the old or the new
+    /// list.
     pub(super) fn replace_expired(&self, bytes: &[u8]) -> Result<(), SpoolError> {
         let new = self.path.join(EXPIRED_NEW);
         let write = || {
@@ -142,7 +141,7 @@ impl Files {
         write().map_err(SpoolError::io("write", &new))
     }
 
-    /// Has the names of the files reach the disk.
+    /// Syncs the directory, so that the names of its files reach the disk.
     pub(super) fn sync(&self) -> Result<(), SpoolError> {
         self.directory.sync_all().map_err(SpoolError::io("sync", &self.path))
     }

@@ -1,6 +1,7 @@
-//! The spool as a whole: opening it, reading it, how it stands.
+//! Spool handle: opening a spool, its readers, and its statistics.
 //!
-//! Owns the way in. The writing end is given once, readers as often as somebody asks.
+//! Owns the entry points of the module. Opening returns the one writer; a spool makes any number of
+//! readers. Never decides what is stored.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,36 +13,36 @@ use super::start;
 use super::state::{Limit, Shared};
 use super::{BootId, Cursor, Entry, Position, Recovery, SpoolError, SpoolReader, SpoolWriter};
 
-/// A segment is this part of the whole.
+/// Number of segments that the limit of the spool is divided into.
 const PARTS: u64 = 16;
 
 /// A smaller segment than this is not worth a file.
 const MIN_SEGMENT_BYTES: u64 = 1 << 20;
 
-/// What is kept, where, and how long.
+/// Options of the spool: directory, limits, and sync interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolOptions {
-    /// Directory for the files. It is made, and closed to everybody else.
+    /// Directory for the files. The spool creates it, with access for the daemon only.
     pub directory: PathBuf,
-    /// Bytes that all files together may have.
+    /// The most bytes of all files together.
     pub max_bytes: u64,
-    /// Bytes that a segment may have, which is what is removed at once. At most `max_bytes`.
+    /// The most bytes of a segment, which is removed as a whole. At most `max_bytes`.
     pub segment_bytes: u64,
     /// Events that are older are removed.
     pub max_age: Duration,
-    /// How long an event may be in memory only.
+    /// The longest time that an event is in memory only.
     pub sync_interval: Duration,
 }
 
 impl SpoolOptions {
-    /// With segments of a sixteenth of the whole, or of 1 MiB where that is more.
+    /// Options with segments of a sixteenth of `max_bytes`, or of 1 MiB if that is more.
     pub fn new(directory: &Path, max_bytes: u64, max_age: Duration, sync_interval: Duration) -> Self {
         let segment_bytes = (max_bytes / PARTS).max(MIN_SEGMENT_BYTES).min(max_bytes);
         Self { directory: directory.to_owned(), max_bytes, segment_bytes, max_age, sync_interval }
     }
 }
 
-/// How the spool stands.
+/// Statistics of the spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolStats {
     /// Bytes in the files of all segments.
@@ -50,23 +51,23 @@ pub struct SpoolStats {
     pub segments: u64,
     /// Events in them.
     pub events: u64,
-    /// Events that were put in and are in memory only. A reader cannot have them yet. While the
-    /// disk fails, this stays so.
+    /// Events that were appended and are in memory only, where no reader sees them. While the disk
+    /// fails, they stay there.
     pub unwritten_events: u64,
-    /// The place of the oldest event, and its time in nanoseconds since 1970. Absent when there is
-    /// nothing.
+    /// The position of the oldest event, and its time in nanoseconds since 1970. Absent if there is
+    /// no event.
     pub oldest: Option<(Cursor, u64)>,
-    /// The place behind the newest event that was put in. It is of the present run.
+    /// The position after the newest event that was appended. It is in the present run.
     pub end: Cursor,
-    /// Events that have gone since the directory was made.
+    /// Events that have expired since the directory was created.
     pub expired_events: u64,
     /// Events of this run that were not stored.
     pub not_stored_events: u64,
-    /// How often something went wrong in this run.
+    /// Number of errors in this run.
     pub errors: u64,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
-    /// Whether nothing is stored at present, for the last error.
+    /// Whether the spool stores nothing at present, because of the last error.
     pub failing: bool,
 }
 
@@ -77,11 +78,11 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Opens or makes a spool, and begins a run of the daemon in it. `wall_ns` is the time in
+    /// Opens or creates a spool, and begins a run of the daemon in it. `wall_ns` is the time in
     /// nanoseconds since 1970.
     ///
     /// # Errors
-    /// [`SpoolError::InUse`], or [`SpoolError::Io`] when the directory cannot be used.
+    /// [`SpoolError::InUse`], or [`SpoolError::Io`] if the directory cannot be used.
     pub fn open(
         options: SpoolOptions,
         boot_id: BootId,
@@ -102,11 +103,11 @@ impl Spool {
         Ok((Self { shared: Arc::clone(&shared) }, SpoolWriter::new(shared), recovery))
     }
 
-    /// A reader of everything from a place on that was put in until now.
+    /// A reader of everything from a position on that was appended until now.
     ///
     /// # Errors
-    /// [`SpoolError::ForeignCursor`]; [`SpoolError::Io`] when the place has to be looked for and a
-    /// segment cannot be read.
+    /// [`SpoolError::ForeignCursor`]; [`SpoolError::Io`] if the search for the position cannot read
+    /// a segment.
     pub fn reader(&self, from: Position) -> Result<SpoolReader, SpoolError> {
         let shared = &self.shared;
         let limit = shared.limit();
@@ -123,13 +124,13 @@ impl Spool {
         Ok(SpoolReader::new(Arc::clone(shared), limit, start))
     }
 
-    /// A reader that begins so far back that the entries from there on have `wanted` of what
-    /// `count` counts. Of each segment, `count` is shown the schemas first, which have to count 0,
-    /// then the entries with events from the last one back. When there is not so much, the reader
-    /// begins with the oldest there is.
+    /// A reader that begins so far back that the entries from there on count `wanted` in total, by
+    /// `count`. For each segment, `count` gets the schemas first, for which it must return 0, then
+    /// the entries with events, from the last one back. If all entries count less, the reader
+    /// begins with the oldest one.
     ///
     /// # Errors
-    /// [`SpoolError::Io`] when a segment cannot be read.
+    /// [`SpoolError::Io`] if a segment cannot be read.
     pub(crate) fn reader_of_last(
         &self,
         wanted: u64,
@@ -147,13 +148,13 @@ impl Spool {
         Ok(SpoolReader::new(Arc::clone(shared), limit, start))
     }
 
-    /// Writes what is in memory, and gives the place that one can read up to now.
+    /// Writes the entries in memory, and returns the position up to which readers can read now.
     pub fn limit(&self) -> Limit {
         self.shared.limit()
     }
 
-    /// How it stands. Entries that were refused are counted as not stored once something was stored
-    /// behind them; the writer's own statistics count them at once.
+    /// Statistics. Refused entries count as not stored once a later entry was stored; the writer's
+    /// own statistics count them at once.
     pub fn stats(&self) -> SpoolStats {
         SpoolStats::of(&self.shared)
     }

@@ -1,7 +1,7 @@
-//! Which segments there are, and which there were.
+//! Index of the segments, present and expired.
 //!
-//! Owns the order of them, and what is told to a reader between two of them. Never reads or writes
-//! a file.
+//! Owns their order, and the items that a reader gets between two segments: beginnings of runs, and
+//! missing events. Never reads or writes a file.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use super::expired::{Expired, ExpiredEpoch};
 use super::segment::{SegmentFacts, SegmentId};
 use super::{BootId, Cursor, EpochStart, Missing, MissingCause, SpoolItem};
 
-/// All segments, the one that is written to included.
+/// All segments, including the one that is written to.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Those that are there.
+    /// The segments on disk.
     pub(super) segments: BTreeMap<SegmentId, SegmentFacts>,
-    /// What has gone.
+    /// The expired part of the log.
     pub(super) expired: Expired,
 }
 
@@ -24,7 +24,7 @@ impl Index {
         self.segments.values().map(|facts| facts.bytes).sum()
     }
 
-    /// Takes the oldest segment out and counts it as gone.
+    /// Removes the oldest segment from the index and counts it as expired.
     pub(super) fn expire_oldest(&mut self) -> Option<SegmentId> {
         let (id, facts) = self.segments.pop_first()?;
         self.expired.add(&facts);
@@ -37,33 +37,33 @@ impl Index {
         self.segments.range(first..=last).map(|(_, facts)| facts)
     }
 
-    /// The boot of a run, if something is known of that run.
+    /// The boot of a run, if the run is known.
     pub(super) fn boot_of(&self, epoch: u64) -> Option<BootId> {
         let gone = self.expired.epoch(epoch).map(|gone| gone.boot_id);
         gone.or_else(|| self.of_epoch(epoch).next().map(|facts| facts.header.boot_id))
     }
 
-    /// The oldest run of which something is known.
+    /// The oldest known run.
     pub(super) fn oldest_epoch(&self) -> Option<(u64, BootId)> {
         let gone = self.expired.epochs.first().map(|gone| (gone.epoch, gone.boot_id));
         let there = self.segments.values().next().map(|facts| (facts.header.id.epoch, facts.header.boot_id));
         gone.into_iter().chain(there).min_by_key(|(epoch, _)| *epoch)
     }
 
-    /// The beginning of a run, with what is known of the one before.
+    /// The beginning of a run, with the end of the previous run if it is known.
     pub(super) fn epoch_start(&self, epoch: u64, boot_id: BootId) -> SpoolItem {
         let gone = self.expired.epochs.iter().rfind(|gone| gone.epoch < epoch);
         let gone = gone.map(|gone| (gone.epoch, gone.ended_cleanly));
         let there = self.segments.range(..SegmentId { epoch, number: 0 }).next_back();
         let there = there.map(|(id, facts)| (id.epoch, facts.ends_epoch));
-        // Of the same run, what is still there is behind what has gone.
+        // Of the same run, the present segments follow the expired ones.
         let last = gone.into_iter().chain(there).max_by_key(|(epoch, _)| *epoch);
         let previous_ended_cleanly = last.map(|(_, cleanly)| cleanly);
         SpoolItem::EpochStart(EpochStart { boot_id, epoch, previous_ended_cleanly })
     }
 
-    /// What a reader has to be told on its way from one place to a later one, when none of the
-    /// events between are there.
+    /// The items for a reader that goes from one position to a later one, if none of the events
+    /// between them is stored.
     pub(super) fn between(&self, from: Cursor, to: Cursor) -> Vec<SpoolItem> {
         let mut items = Vec::new();
         let mut at = from;
@@ -79,7 +79,7 @@ impl Index {
         items
     }
 
-    /// The next run of which something is known, at most that of `to`.
+    /// The next known run, at most that of `to`.
     fn epoch_after(&self, epoch: u64, to: Cursor) -> (u64, BootId) {
         let newer = |gone: &&ExpiredEpoch| epoch < gone.epoch && gone.epoch < to.epoch;
         let gone = self.expired.epochs.iter().find(newer).map(|gone| (gone.epoch, gone.boot_id));
@@ -89,7 +89,7 @@ impl Index {
         known.min_by_key(|(epoch, _)| *epoch).unwrap_or((to.epoch, to.boot_id))
     }
 
-    /// Puts in what is to be said of missing events of one run.
+    /// Appends the items about missing events of one run.
     fn missing(&self, epoch: u64, from: u64, to: u64, items: &mut Vec<SpoolItem>) {
         let gone = self.expired.epoch(epoch).map_or(0, |gone| gone.up_to);
         let expired = gone.clamp(from, to.max(from));

@@ -1,27 +1,26 @@
-//! A bounded log of events on the disk, so that clients can ask for what was, and for what they
-//! have missed.
+//! Spool: a bounded log of events on disk, which clients read to see the past or to resume.
 //!
-//! Owns the files of it: their format, limits, repair, and reading them while they are written. It
-//! stores entries whose bytes it does not look into, with the few facts that it needs. Never knows
-//! what an event is, who reads, or what they select.
+//! Owns its files: their format, limits, repair, and reading them while they are written. It stores
+//! entries with the few facts that it needs, and never interprets their payload: it knows neither
+//! events nor subscribers nor what they select.
 //!
 //! ```text
 //! writer --entries--> memory --pieces--> segment, segment, … --> readers
-//!                                        the oldest one goes, and is remembered as expired
+//!                                        the oldest one is removed, and listed as expired
 //! ```
 //!
-//! What is promised:
+//! Guarantees:
 //!
-//! - An entry is read as it was put in, or not at all. Records have checksums, each continues the
-//!   one before it.
-//! - Every event that was asked for is given, or told as missing with the reason. The only
-//!   exception is the end of a run that did not end in order: what was in memory then is missing,
-//!   nobody knows how many; the beginning of the next run says so.
+//! - A reader gets an entry as it was written, or not at all. Records have checksums, and each
+//!   continues the one before it.
+//! - A reader gets every event that it asked for, or a report that it is missing, with the reason.
+//!   The only exception is the end of a run that did not end in order: an unknown number of events
+//!   that were in memory are missing, and the beginning of the next run reports that.
 //! - A segment can be read alone: the schemas that its entries name are in it.
-//! - Putting in never waits for readers, and a failing disk costs the history only. What could not
-//!   be stored is counted and told.
-//! - All files together stay below the limit. Nothing but files with our names is touched; nothing
-//!   that could hold an entry is removed unless it has expired.
+//! - The writer never waits for readers, and a failing disk costs the history only. Events that
+//!   could not be stored are counted and reported.
+//! - All files together stay below the limit. The spool touches only files with names of its own,
+//!   and removes no file that could hold an entry unless the entry has expired.
 
 mod cursor;
 mod entry;

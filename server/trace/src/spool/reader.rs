@@ -1,8 +1,9 @@
-//! Reading entries in order.
+//! Spool reader: reads entries in order, and reports missing events.
 //!
-//! Owns a place in the spool, and what a reader has been told so far. It reads what was there when
-//! it was last asked to look, holds the segment open that it reads, and says what is missing where
-//! segments do not follow each other.
+//! Owns a position in the spool, and which runs, schemas and gaps were already returned. It reads
+//! what was stored when it was made or last extended, keeps the segment open that it reads, and
+//! reports missing events if one segment does not continue the previous one. Never decodes a
+//! payload.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -17,22 +18,22 @@ use super::state::{Limit, Shared};
 use super::walk::{Walk, WalkError};
 use super::{Cursor, EntryKind, Missing, MissingCause, SpoolError, SpoolItem};
 
-/// Reads the spool from a place on.
+/// Reads the spool from a position on.
 #[derive(Debug)]
 pub struct SpoolReader {
     shared: Arc<Shared>,
     limit: Limit,
-    /// Behind what was given or told.
+    /// The position after the last entry that was returned or reported as missing.
     at: Cursor,
     /// Where to look for the next segment.
     next: Bound<SegmentId>,
-    /// The segment that is read.
+    /// The segment that it reads at present.
     walk: Option<(SegmentId, Walk<Arc<File>>)>,
-    /// Entries are left out until one ends at this time, in nanoseconds since 1970.
+    /// The reader skips entries until one ends at this time, in nanoseconds since 1970.
     since_wall_ns: Option<u64>,
-    /// Checksums of the schemas that were given, of this run.
+    /// Checksums of the schemas of this run that were returned.
     schemas: HashMap<u32, u32>,
-    /// What is to be given before anything else.
+    /// Items to return before anything else.
     items: VecDeque<SpoolItem>,
 }
 
@@ -50,17 +51,17 @@ impl SpoolReader {
         }
     }
 
-    /// What comes next. `None` when everything was given that was there when the reader was made,
+    /// The next item. `None` once everything was returned that was stored when the reader was made
     /// or last extended.
     ///
-    /// The first item is the beginning of a run; each item is of the run of the last such. Before
-    /// an entry come the schemas that it names, once for each run. An entry is given whole, when
-    /// the reader begins in the middle of it too. An entry without events that stands where the
-    /// reader begins is given: a client that has it already gets it again.
+    /// The first item is the beginning of a run; each item belongs to the run of the last such
+    /// item. The schemas that an entry names precede it, once for each run. The reader returns
+    /// whole entries, even if it begins in the middle of one. It returns an entry without events at
+    /// the position at which it begins: a client that has it already gets it again.
     ///
     /// # Errors
-    /// [`SpoolError::Io`] when a segment cannot be read. Reading can go on behind it: what could
-    /// not be read is then told as missing.
+    /// [`SpoolError::Io`] if a segment cannot be read. The caller can read on: the reader then
+    /// reports the events of that segment as missing.
     #[expect(clippy::should_implement_trait, reason = "it can be asked again after the end")]
     pub fn next(&mut self) -> Result<Option<SpoolItem>, SpoolError> {
         loop {
@@ -74,20 +75,21 @@ impl SpoolReader {
         }
     }
 
-    /// Looks again, and gives the place that it can read up to now: it is of the present run.
-    /// Events behind it were put in later.
+    /// Extends the reader to everything stored until now, and returns the position that it can read
+    /// up to, which is in the present run.
     pub fn extend(&mut self) -> Cursor {
         let limit = self.shared.limit();
         self.extend_to(limit)
     }
 
-    /// Goes on up to a place that was looked at later than the last one.
+    /// Extends the reader to a later limit.
     pub(crate) fn extend_to(&mut self, limit: Limit) -> Cursor {
         self.limit = limit;
         if let Some((id, walk)) = &mut self.walk {
             let limit = match self.limit.segment {
                 Some((last, bytes)) if last == *id => Some(bytes),
-                // It was closed; when it has gone, the walk ends where it is.
+                // The segment was closed. If it has been removed, the walk ends at its present
+                // limit.
                 _ => self.shared.lock().index.segments.get(id).map(|facts| facts.bytes),
             };
             match limit {
@@ -98,17 +100,17 @@ impl SpoolReader {
         self.end()
     }
 
-    /// The place that it reads up to.
+    /// The position that it reads up to.
     pub fn end(&self) -> Cursor {
         self.limit.cursor
     }
 
-    /// The place behind what it has given.
+    /// The position after what it has returned.
     pub fn cursor(&self) -> Cursor {
         self.at
     }
 
-    /// Takes the next record of the segment. False at the limit.
+    /// Reads the next record of the segment. False at the limit.
     fn step(&mut self) -> Result<bool, SpoolError> {
         let Some((id, walk)) = &mut self.walk else { return Ok(true) };
         match walk.next() {
@@ -119,7 +121,7 @@ impl SpoolReader {
                 self.items.extend(item);
                 Ok(true)
             }
-            // More may be put into the last segment, unless it is of an earlier run.
+            // The writer may append to the last segment, unless it is of an earlier run.
             Ok(None) if self.limit.segment.is_some_and(|(last, _)| last == *id) => {
                 let ended = id.epoch < self.limit.cursor.epoch;
                 if ended {
@@ -135,7 +137,8 @@ impl SpoolReader {
                 let path = self.shared.files.segment(*id);
                 self.walk = None;
                 match error {
-                    // What is behind the break is told as missing on the way to the next segment.
+                    // The events after the break are reported as missing on the way to the next
+                    // segment.
                     WalkError::Broken(_) => Ok(true),
                     WalkError::Io(source) => Err(SpoolError::io("read", &path)(source)),
                 }
@@ -143,7 +146,7 @@ impl SpoolReader {
         }
     }
 
-    /// Goes on to the next segment, or to the limit. False when it is there.
+    /// Continues with the next segment, or at the limit. False at the limit.
     fn advance(&mut self) -> Result<bool, SpoolError> {
         let shared = Arc::clone(&self.shared);
         let state = shared.lock();
@@ -167,7 +170,7 @@ impl SpoolReader {
             Some(tail) if tail.facts().id() == id => Arc::clone(&tail.file),
             _ => match shared.files.open_segment(id, false) {
                 Ok(file) => file,
-                // Somebody has removed it: its events are told as missing.
+                // The segment was removed: the reader reports its events as missing.
                 Err(SpoolError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                     return Ok(true);
                 }
@@ -195,7 +198,7 @@ impl SpoolReader {
     }
 }
 
-/// Decides what a reader is given of the records of a segment.
+/// Decides which records of a segment the reader returns.
 struct Filter<'a> {
     at: &'a mut Cursor,
     since: &'a mut Option<u64>,
@@ -229,7 +232,8 @@ impl Filter<'_> {
         }
     }
 
-    /// The events of a record that were asked for and not given. `None` when it is to be left out.
+    /// The events of a record that the reader asked for and did not return yet. `None` if the
+    /// record is to be skipped.
     fn is_wanted(&mut self, record: &Record<'_>) -> Option<std::ops::Range<u64>> {
         let end = record.end()?;
         if self.since.is_some_and(|since| record.last_wall_ns() < since) {

@@ -1,8 +1,8 @@
-//! How an entry stands in a segment.
+//! Record of an entry in a segment: its layout and checksum.
 //!
 //! Owns the bytes of one record: 52 bytes of facts, then the payload. The checksum covers all of it
 //! and begins with that of the segment's header, so that a record of another segment, left over on
-//! the disk, is none of this one.
+//! the disk, is not taken for one of this segment. Never reads or writes a file.
 //!
 //! ```text
 //! 0 checksum u32 | 4 payload bytes u32 | 8 kind u32 | 12 key u32 | 16 events u32
@@ -21,15 +21,15 @@ use super::{Entry, EntryKind};
 pub(super) const HEAD_BYTES: u64 = HEAD_SIZE as u64;
 pub(super) const HEAD_SIZE: usize = 52;
 
-/// The largest payload, in bytes. A length beyond it is a broken one, and is not read into memory.
+/// The largest payload, in bytes. A larger length is damage, and is not read into memory.
 pub const MAX_PAYLOAD_BYTES: u32 = 64 << 20;
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// An entry that was put in.
+    /// An entry.
     Entry(EntryKind),
-    /// Events that could not be put in. The payload is their number, 8 bytes.
+    /// Events that were not stored. The payload is their number, 8 bytes.
     NotStored,
     /// The last record of a segment, with sums over all of it.
     End,
@@ -46,7 +46,7 @@ const KINDS: [(u32, RecordKind); 5] = [
 /// One record. The fields are those of [`Entry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// What it is.
+    /// The kind.
     pub kind: RecordKind,
     /// Schema id, or CPU.
     pub key: u32,
@@ -58,13 +58,13 @@ pub struct Record<'a> {
     pub first_ns: u64,
     /// Trace clock, in nanoseconds.
     pub last_ns: u64,
-    /// To be added for nanoseconds since 1970.
+    /// Wall clock minus trace clock, in nanoseconds.
     pub wall_offset_ns: i64,
     /// The payload.
     pub payload: &'a [u8],
 }
 
-/// How bytes are no record.
+/// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BrokenRecord {
     /// They end too early.
@@ -72,19 +72,19 @@ pub enum BrokenRecord {
     Truncated {
         /// Bytes that the record has.
         needed: u64,
-        /// Bytes that there are.
+        /// Bytes that are left.
         available: u64,
     },
     /// The length is beyond [`MAX_PAYLOAD_BYTES`].
     #[error("the record says that its payload has {0} bytes")]
     TooLong(u32),
-    /// The bytes are not those that were written.
+    /// The checksum does not match.
     #[error("the checksum is wrong")]
     Checksum,
     /// A kind that this version does not write.
     #[error("there is no kind {0} of record")]
     Kind(u32),
-    /// It does not follow what is before it.
+    /// It does not continue the record before it.
     #[error("the record begins with event {found}, where {expected} is the next")]
     OutOfOrder {
         /// The next event.
@@ -92,7 +92,7 @@ pub enum BrokenRecord {
         /// Where the record begins.
         found: u64,
     },
-    /// It does not say how many events it covers, or more than there can be.
+    /// Its number of events is missing, or larger than possible.
     #[error("the number of events of the record is wrong")]
     Events,
     /// The sums of the last record are not those of the segment.
@@ -118,7 +118,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The entry that it is the record of, if it is one of an entry.
+    /// The entry, if it is the record of one.
     pub fn to_entry(&self) -> Option<Entry> {
         let RecordKind::Entry(kind) = self.kind else { return None };
         Some(Entry {
@@ -133,8 +133,8 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Number of the first event behind it. `None` when there is none, and when a record covers
-    /// events that cannot.
+    /// Number of the first event after it. `None` if there is no such number, or if a record of
+    /// this kind cannot cover events.
     pub(super) fn end(&self) -> Option<u64> {
         let covered = match self.kind {
             RecordKind::Entry(EntryKind::Events | EntryKind::Loss) => u64::from(self.events),
@@ -160,8 +160,8 @@ impl<'a> Record<'a> {
         self.last_ns.saturating_add_signed(self.wall_offset_ns)
     }
 
-    /// Puts the bytes behind those of `buffer`. The payload has at most [`MAX_PAYLOAD_BYTES`]:
-    /// whoever makes a record sees to it.
+    /// Appends the bytes to `buffer`. The payload must have at most [`MAX_PAYLOAD_BYTES`]: the
+    /// caller that makes a record ensures it.
     pub fn encode(&self, seed: u32, buffer: &mut Vec<u8>) {
         let start = buffer.len();
         let kind = KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or(0, |(number, _)| *number);
@@ -182,7 +182,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Bytes that the record has which begins with these.
+    /// Size in bytes of the record that begins with these bytes.
     ///
     /// # Errors
     /// [`BrokenRecord::Truncated`], [`BrokenRecord::TooLong`].

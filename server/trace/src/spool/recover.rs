@@ -1,8 +1,8 @@
-//! Opening a spool that is on the disk.
+//! Recovery of a spool on disk: which files are kept, cut, or set aside when it is opened.
 //!
-//! Owns what becomes of each file that is found: a good one stays, a torn end is cut off, what is
-//! no segment is set aside. Whatever it changes, it reports; it never removes a file that could
-//! hold an entry, but for what had expired.
+//! Owns the repair of each file: it keeps a good one, cuts off a torn end, and sets a file aside
+//! that is not a segment. It reports everything that it changes, and never removes a file that
+//! could hold an entry, unless the entry had expired.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -15,7 +15,7 @@ use super::index::Index;
 use super::scan::{Scan, ScanError, scan};
 use super::segment::{BrokenHeader, HEADER_BYTES, SegmentFacts, SegmentId};
 
-/// What was found when the spool was opened, and what was done about it.
+/// Result of a recovery: the files that it found, and the repairs that it made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Segments that can be read.
@@ -26,17 +26,17 @@ pub struct Recovery {
     pub cut_segments: u64,
     /// Bytes that were cut off.
     pub cut_bytes: u64,
-    /// Files that are no segments although they have the name of one; they have another name now.
+    /// Files that have the name of a segment and are not one; they were renamed.
     pub set_aside: u64,
-    /// What was wrong, a sentence for each file.
+    /// The reasons, a sentence for each file.
     pub reasons: Vec<String>,
 }
 
-/// Reads what is there, and repairs it.
+/// Reads the files of the spool, and repairs them.
 ///
 /// # Errors
-/// What the system says. A segment that cannot be read or repaired is an error: nothing is decided
-/// about bytes that nobody has seen.
+/// [`SpoolError::Io`]. A segment that cannot be read or repaired is an error: the daemon does not
+/// judge bytes that it could not read.
 pub(super) fn recover(files: &Files) -> Result<(Index, Recovery), SpoolError> {
     let mut recovery = Recovery::default();
     let (expired, is_known) = expired(files, &mut recovery)?;
@@ -55,7 +55,7 @@ pub(super) fn recover(files: &Files) -> Result<(Index, Recovery), SpoolError> {
     Ok((index, recovery))
 }
 
-/// The list of what has gone, and whether it is the one that was written last.
+/// The list of expired events, and whether it is the one that was written last.
 fn expired(files: &Files, recovery: &mut Recovery) -> Result<(Expired, bool), SpoolError> {
     let Some((name, bytes)) = files.expired()? else { return Ok((Expired::default(), true)) };
     match Expired::decode(&bytes) {
@@ -74,7 +74,7 @@ fn set_aside(files: &Files, name: &str, why: &str, recovery: &mut Recovery) -> R
     Ok(())
 }
 
-/// What is good of a segment, after the rest was cut off.
+/// The good part of a segment, after the rest was cut off.
 fn segment(
     files: &Files,
     id: SegmentId,
@@ -84,7 +84,7 @@ fn segment(
     let file = files.open_segment(id, true)?;
     let length = file.metadata().map_err(SpoolError::io("read", &path))?.len();
     let scanned = match scan(Arc::clone(&file), length) {
-        // No run has the last number: there would be none for the next.
+        // No run has the largest number: the next run would have none.
         Ok(scan) if scan.facts.header.id != id || id.epoch == u64::MAX => {
             Err(ScanError::Header(BrokenHeader::Name(scan.facts.header.id)))
         }
@@ -93,7 +93,7 @@ fn segment(
     match scanned {
         Ok(scan) => repaired(files, id, &file, length, &scan, recovery).map(Some),
         Err(ScanError::Io(source)) => Err(SpoolError::io("read", &path)(source)),
-        // The power failed while it was made: it never had an entry.
+        // The power failed while the file was created: it never had an entry.
         Err(ScanError::Header(BrokenHeader::Truncated(_))) if length < HEADER_BYTES => {
             files.remove(id)?;
             recovery.cut_segments += 1;
@@ -108,8 +108,7 @@ fn segment(
     }
 }
 
-/// Cuts off what is not good, and closes the segment, so that it need not be read through another
-/// time.
+/// Cuts off the damaged end, and closes the segment, so that it need not be read through again.
 fn repaired(
     files: &Files,
     id: SegmentId,
@@ -133,7 +132,7 @@ fn repaired(
         let sums = facts.sums(false);
         let end = facts.end_record(&sums);
         end.encode(facts.seed, &mut bytes);
-        // Where there is no room for it, the segment is as good without.
+        // If the disk has no room for the end record, the segment is as good without it.
         if file.write_all_at(&bytes, facts.bytes).is_ok() && facts.add(&end).is_err() {
             file.set_len(facts.bytes).map_err(SpoolError::io("cut the end off", &path))?;
         }
@@ -144,7 +143,7 @@ fn repaired(
     Ok(facts)
 }
 
-/// Removes what had expired when the daemon was stopped in the middle of removing it.
+/// Removes expired segments that the daemon had not yet removed when it was stopped.
 fn finish_expiry(files: &Files, index: &mut Index) -> Result<(), SpoolError> {
     let expired = &index.expired;
     let has_gone = |facts: &SegmentFacts| {
@@ -163,7 +162,7 @@ fn finish_expiry(files: &Files, index: &mut Index) -> Result<(), SpoolError> {
     Ok(())
 }
 
-/// What has gone of the oldest run that is there, when the list is lost: the oldest segments go
+/// Derives the expired part of the oldest run if the list is lost: the oldest segments are removed
 /// first.
 fn guess_expired(index: &mut Index) {
     let Some(oldest) = index.segments.values().next() else { return };

@@ -1,6 +1,6 @@
-//! What is good of a segment that was found on the disk.
+//! Scan of a segment file: the part of it that is intact.
 //!
-//! Owns the decision how far its bytes are to be believed. Never changes them.
+//! Owns the decision up to where its bytes are good. Never changes them.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
@@ -14,24 +14,24 @@ use super::walk::{ReadAt, Walk, WalkError, read_up_to};
 /// The good part of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// What is known of it. `bytes` are the good ones.
+    /// Facts of the segment. `bytes` counts the good ones.
     pub facts: SegmentFacts,
-    /// Why what follows is not good. Absent when nothing follows.
+    /// Why the bytes that follow are not good. Absent if none follow.
     pub broken: Option<BrokenRecord>,
 }
 
-/// Why nothing of a file is good.
+/// Why no part of a file is good.
 #[derive(Debug, Error)]
 pub(super) enum ScanError {
     /// It cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is no segment.
+    /// It is not a segment.
     #[error(transparent)]
     Header(#[from] BrokenHeader),
 }
 
-/// Looks at the whole of a segment in memory, and shows every good record and where it begins.
+/// Scans a whole segment in memory, and calls `each` with every good record and its offset.
 ///
 /// # Errors
 /// See [`BrokenHeader`].
@@ -39,12 +39,12 @@ pub fn scan_bytes(bytes: &[u8], mut each: impl FnMut(u64, &Record<'_>)) -> Resul
     let (header, seed) = Header::decode(bytes)?;
     let length = bytes.len() as u64;
     let scanned = walk_through(bytes, SegmentFacts::new(header, seed), length, &mut each);
-    // There is no error from reading memory; were there one, everything behind the header would be
-    // left out.
+    // Reading memory does not fail; if it did, the scan would leave out everything after the
+    // header.
     Ok(scanned.unwrap_or_else(|_| Scan { facts: SegmentFacts::new(header, seed), broken: None }))
 }
 
-/// Looks at a file of `length` bytes. One that was closed is believed what its last record says;
+/// Scans a file of `length` bytes. Of a closed segment it takes the sums of the last record;
 /// readers check each record all the same.
 ///
 /// # Errors
@@ -60,7 +60,7 @@ pub(super) fn scan<R: ReadAt>(source: R, length: u64) -> Result<Scan, ScanError>
     Ok(walk_through(source, start, length, &mut |_, _| {})?)
 }
 
-/// What the last record says, if there is one.
+/// The sums of the last record, if there is one.
 fn closed<R: ReadAt>(source: &R, start: &SegmentFacts, length: u64) -> io::Result<Option<SegmentFacts>> {
     let mut bytes = [0; END_SIZE];
     let Some(at) = length.checked_sub(END_BYTES).filter(|at| *at >= HEADER_BYTES) else { return Ok(None) };

@@ -1,13 +1,14 @@
-//! One file of the spool: its name, its header, its sums.
+//! Segment: one file of the spool, with its name, header, and sums.
 //!
-//! Owns what is told of a segment without its records. Never reads or writes a file.
+//! Owns the facts of a segment other than its records. Never reads or writes a file.
 //!
 //! ```text
-//! header:  0 "kprobedS" | 8 version u32 | 12 checksum u32 | 16 boot id | 32 epoch u64 | 40 number u64 | 48 first sequence u64
-//!          56 created_wall_ns u64
+//! header:  0 "kprobedS" | 8 version u32 | 12 checksum u32 | 16 boot id | 32 epoch u64
+//!          40 number u64 | 48 first sequence u64 | 56 created_wall_ns u64
 //! records: see `record`
 //! end:     a record without events, whose payload is
-//!          0 offset u64 | 8 events u64 | 16 first_wall_ns u64 | 24 last_wall_ns u64 | 32 whether the run ended here u32
+//!          0 offset u64 | 8 events u64 | 16 first_wall_ns u64 | 24 last_wall_ns u64
+//!          32 whether the run ended here u32
 //! ```
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -21,7 +22,7 @@ use super::{BootId, EntryKind};
 
 const MAGIC: [u8; 8] = *b"kprobedS";
 
-/// The version of the format. Another one is not read.
+/// The version of the format. The daemon reads no other version.
 const VERSION: u32 = 1;
 
 /// Bytes of the header.
@@ -35,8 +36,8 @@ const SUMS_SIZE: usize = 36;
 pub(super) const END_BYTES: u64 = END_SIZE as u64;
 pub(super) const END_SIZE: usize = HEAD_SIZE.saturating_add(SUMS_SIZE);
 
-/// A segment's place in the order of all: the run of the daemon, and the how many-eth of that run
-/// it is.
+/// A segment's place in the order of all segments: the run of the daemon, and its index in that
+/// run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId {
     /// The run.
@@ -53,7 +54,7 @@ impl fmt::Display for SegmentId {
 }
 
 impl SegmentId {
-    /// The segment whose file has this name. `None` for a name that is not one of ours.
+    /// The segment whose file has this name. `None` if it is not the name of a segment.
     pub fn parse(name: &str) -> Option<Self> {
         let (epoch, number) = name.strip_suffix(".seg")?.split_once('-')?;
         let id = Self { epoch: epoch.parse().ok()?, number: number.parse().ok()? };
@@ -61,7 +62,7 @@ impl SegmentId {
     }
 }
 
-/// What a segment says of itself before its first record.
+/// Header of a segment, which precedes its first record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The boot.
@@ -74,19 +75,19 @@ pub struct Header {
     pub created_wall_ns: u64,
 }
 
-/// How bytes are no header.
+/// Why bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BrokenHeader {
-    /// There are fewer than a header has.
+    /// There are fewer bytes than a header has.
     #[error("the file has {0} bytes, fewer than a header")]
     Truncated(u64),
-    /// They do not begin as a segment does.
+    /// They do not begin with the magic bytes of a segment.
     #[error("it does not begin as a segment of the spool does")]
     Magic,
     /// It was written by another version.
     #[error("it has version {0} of the format, which this kprobed does not read")]
     Version(u32),
-    /// The bytes are not those that were written.
+    /// The checksum does not match.
     #[error("the checksum of the header is wrong")]
     Checksum,
     /// The header is that of another file.
@@ -95,7 +96,7 @@ pub enum BrokenHeader {
 }
 
 impl Header {
-    /// The bytes, and what the checksums of the records begin with.
+    /// The bytes of the header, and the seed of the records' checksums.
     pub fn encode(&self) -> (Vec<u8>, u32) {
         let mut body = Vec::with_capacity(48);
         body.extend_from_slice(&self.boot_id.0);
@@ -110,8 +111,7 @@ impl Header {
         (bytes, checksum)
     }
 
-    /// Reads the header that the bytes begin with, and what the checksums of the records begin
-    /// with.
+    /// Reads the header at the beginning of the bytes, and the seed of the records' checksums.
     ///
     /// # Errors
     /// See [`BrokenHeader`].
@@ -138,33 +138,33 @@ impl Header {
     }
 }
 
-/// What is known of a segment: its header, and sums over its records.
+/// Facts of a segment: its header, and sums over its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentFacts {
     /// The header.
     pub header: Header,
-    /// What the checksums of the records begin with.
+    /// Seed of the records' checksums.
     pub(super) seed: u32,
-    /// Number of the first event behind it.
+    /// Number of the first event after it.
     pub next_sequence: u64,
     /// Events in it.
     pub events: u64,
-    /// Earliest time of a first event, in nanoseconds since 1970; that of its creation when it has
-    /// none.
+    /// Earliest time of a first event, in nanoseconds since 1970; the time of its creation if it
+    /// has no event.
     pub first_wall_ns: u64,
-    /// Latest time of a last event, in nanoseconds since 1970; that of its creation when it has
-    /// none.
+    /// Latest time of a last event, in nanoseconds since 1970; the time of its creation if it has
+    /// no event.
     pub last_wall_ns: u64,
     /// Bytes of header and records.
     pub bytes: u64,
-    /// Whether its last record is there, and no other will follow.
+    /// Whether it has its last record, so that no other will follow.
     pub closed: bool,
-    /// Whether the run of the daemon ended with it, and everything was written down.
+    /// Whether the run of the daemon ended with it, and had written all its events.
     pub ends_epoch: bool,
 }
 
 impl SegmentFacts {
-    /// Those of a segment without records.
+    /// The facts of a segment without records.
     pub(super) fn new(header: Header, seed: u32) -> Self {
         Self {
             header,
@@ -184,7 +184,8 @@ impl SegmentFacts {
         self.header.id
     }
 
-    /// Counts the next record. Gives an error, and counts nothing, for one that cannot stand here.
+    /// Counts the next record. Returns an error, and counts nothing, if the record cannot follow
+    /// here.
     pub(super) fn add(&mut self, record: &Record<'_>) -> Result<(), BrokenRecord> {
         if self.closed {
             return Err(BrokenRecord::BehindTheEnd);
@@ -241,7 +242,7 @@ impl SegmentFacts {
         }
     }
 
-    /// Takes the sums of the last record for those of the segment; `bytes` become those before it.
+    /// Takes the sums of the last record as those of the segment; `bytes` become those before it.
     pub(super) fn take_sums(&mut self, end: &Record<'_>) -> Result<(), BrokenRecord> {
         let mut fields = Fields(end.payload);
         let mut number = || fields.u64().ok_or(BrokenRecord::Sums);

@@ -1,7 +1,7 @@
-//! Where a reader begins.
+//! Start of a reader: the search for the position that it was asked for.
 //!
-//! Owns finding the place that was asked for, and what has to be told when it is not there any
-//! more.
+//! Owns that search, and the items about events from there on that are no longer stored. Never
+//! reads on: `reader` does.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use super::state::{Limit, Shared, State};
 use super::walk::{Walk, WalkError};
 use super::{Cursor, EntryKind, Missing, MissingCause, SpoolError, SpoolItem};
 
-/// Where to begin.
+/// Where a reader begins.
 pub(super) struct Start {
-    /// Events before this one are not wanted.
+    /// The reader skips events before this position.
     pub(super) at: Cursor,
     /// Where to look for the first segment.
     pub(super) segment: Bound<SegmentId>,
-    /// Entries are left out until one ends at this time, in nanoseconds since 1970.
+    /// The reader skips entries until one ends at this time, in nanoseconds since 1970.
     pub(super) since_wall_ns: Option<u64>,
-    /// What is to be told first.
+    /// Items to return first.
     pub(super) items: Vec<SpoolItem>,
 }
 
-/// With the oldest there is. All that has gone is told on the way.
+/// Begins with the oldest entry. The reader reports all expired events on the way.
 pub(super) fn beginning(state: &State) -> Start {
     let (epoch, boot_id) = state.index.oldest_epoch().unwrap_or((state.now.epoch, state.now.boot_id));
     Start {
@@ -35,7 +35,7 @@ pub(super) fn beginning(state: &State) -> Start {
     }
 }
 
-/// Behind what a client has.
+/// Begins after the events that a client has.
 pub(super) fn cursor(state: &State, cursor: Cursor) -> Result<Start, SpoolError> {
     let Cursor { epoch, sequence, .. } = cursor;
     let now = state.now;
@@ -45,12 +45,12 @@ pub(super) fn cursor(state: &State, cursor: Cursor) -> Result<Start, SpoolError>
         return Err(SpoolError::ForeignCursor { cursor, now_boot, now_epoch: now.epoch });
     }
     let mut items = vec![state.index.epoch_start(epoch, cursor.boot_id)];
-    // Runs newer than the oldest one that is known, and not known themselves, have put nothing in.
+    // Unknown runs that are newer than the oldest known one have stored nothing.
     if known.is_none() && state.index.oldest_epoch().is_none_or(|(oldest, _)| epoch < oldest) {
         let (from, to) = (Some(sequence), None);
         items.push(SpoolItem::Missing(Missing { epoch, from, to, cause: MissingCause::Expired }));
     }
-    // Entries without events may stand at the very end of a segment.
+    // A segment may end with entries without events.
     let is_behind = |facts: &&SegmentFacts| {
         let id = facts.header.id;
         id.epoch > epoch || (id.epoch == epoch && facts.next_sequence >= sequence)
@@ -60,7 +60,7 @@ pub(super) fn cursor(state: &State, cursor: Cursor) -> Result<Start, SpoolError>
     Ok(Start { at: cursor, segment, since_wall_ns: None, items })
 }
 
-/// With the first entry that ends at a time or later.
+/// Begins with the first entry that ends at a time or later.
 pub(super) fn since_wall(state: &State, limit: &Limit, wall_ns: u64) -> Start {
     let first = state.index.segments.values().find(|facts| facts.last_wall_ns >= wall_ns);
     let at = first.map_or(limit.cursor, |facts| Cursor {
@@ -82,9 +82,9 @@ pub(super) fn since_wall(state: &State, limit: &Limit, wall_ns: u64) -> Start {
     Start { at, segment, since_wall_ns: Some(wall_ns), items }
 }
 
-/// With the entry that makes `wanted` full, counting back from the last one. `count` is shown the
-/// schemas of a segment before its other entries, and those from the last one back. `None` when all
-/// that is there is less.
+/// Begins with the entry at which the count reaches `wanted`, counting back from the last one.
+/// `count` gets the schemas of a segment before its other entries, and those from the last one
+/// back. `None` if all entries count less.
 pub(super) fn last(
     shared: &Arc<Shared>,
     limit: &Limit,
@@ -94,7 +94,7 @@ pub(super) fn last(
     let Some((mut id, mut bytes)) = limit.segment else { return Ok(None) };
     let mut found = 0_u64;
     loop {
-        // A segment that has gone meanwhile, and all before it, have expired.
+        // A segment that was removed meanwhile, and all before it, have expired.
         let Some((facts, file)) = open(shared, id)? else { return Ok(None) };
         let io = |error| match error {
             WalkError::Io(source) => SpoolError::io("read", &shared.files.segment(id))(source),
@@ -113,7 +113,7 @@ pub(super) fn last(
                     entries.push((at, record.sequence));
                 }
                 Ok(Some(_)) => {}
-                // What is behind a break is missing, and told so to the reader.
+                // Records after a break are missing, and the reader reports them.
                 Ok(None) | Err(WalkError::Broken(_)) => break,
                 Err(error @ WalkError::Io(_)) => return Err(io(error)),
             }
@@ -131,7 +131,7 @@ pub(super) fn last(
     }
 }
 
-/// The facts and the file of a segment, while it is there.
+/// The facts and the file of a segment. `None` if it was removed.
 fn open(shared: &Shared, id: SegmentId) -> Result<Option<(SegmentFacts, Arc<std::fs::File>)>, SpoolError> {
     let state = shared.lock();
     let Some(facts) = state.index.segments.get(&id) else { return Ok(None) };
@@ -148,15 +148,15 @@ fn at_entry(state: &State, facts: &SegmentFacts, sequence: u64) -> Start {
     }
 }
 
-/// Nothing but what is put in from now on.
+/// Begins with the entries that are appended from now on.
 pub(super) fn end(state: &State, limit: &Limit) -> Start {
     let at = limit.cursor;
     let items = vec![state.index.epoch_start(at.epoch, at.boot_id)];
     Start { at, segment: newest(state, at.epoch), since_wall_ns: None, items }
 }
 
-/// Where to look for what is put in later: the last segment, since more may be put into it, unless
-/// it is of an earlier run.
+/// The segment from which to look for later entries: the last one, since the writer may append to
+/// it, unless it is of an earlier run.
 fn newest(state: &State, epoch: u64) -> Bound<SegmentId> {
     match state.index.segments.keys().next_back() {
         Some(last) if last.epoch == epoch => Bound::Included(*last),

@@ -1,7 +1,8 @@
-//! What the writer and the readers share.
+//! State of the spool, which the writer and the readers share.
 //!
-//! Owns the steps from one state of the spool to the next: a segment is begun, closed, gone. A step
-//! that fails leaves what was there, and is remembered.
+//! Owns the steps from one state of the spool to the next: a segment is begun, closed, or removed.
+//! A step that fails leaves the state as it was, and its error is kept. Never decides when a step
+//! is due: the writer does.
 
 use std::fs::File;
 use std::io;
@@ -21,33 +22,34 @@ pub(super) struct Shared {
     state: Mutex<State>,
 }
 
-/// What changes.
+/// State that the lock protects.
 #[derive(Debug)]
 pub(super) struct State {
-    /// The boot and the run of the daemon, and how many events were put in or given up.
+    /// The boot and the run of the daemon, and the number of events that were appended or given up.
     pub(super) now: Cursor,
-    /// All segments. Of the one that is written to, what was known when it was last looked at.
+    /// All segments. The facts of the one that is written to are those of the last
+    /// [`show_tail`](Self::show_tail).
     pub(super) index: Index,
-    /// The segment that is written to. None before the first entry, and after the one before was
-    /// closed for its age.
+    /// The segment that is written to. None before the first entry, and after a segment was closed
+    /// for its age.
     pub(super) tail: Option<Tail>,
     /// Number of the next segment.
     next_number: u64,
     /// Why nothing is stored at present.
     pub(super) failing: Option<String>,
-    /// Events of this run that were not stored, and are told so.
+    /// Events of this run that were not stored, and are reported to readers.
     pub(super) not_stored_events: u64,
-    /// What went wrong last, and how often something did.
+    /// The last error, and the number of errors.
     pub(super) last_error: Option<String>,
     pub(super) errors: u64,
 }
 
-/// As far as a reader reads: what was there when somebody looked.
+/// Limit of a reader: what was stored at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// The last segment, and how many bytes of it. None when there is none.
+    /// The last segment, and how many bytes of it. None if there is no segment.
     pub(super) segment: Option<(SegmentId, u64)>,
-    /// The place behind the last event.
+    /// The position after the last event.
     pub(super) cursor: Cursor,
 }
 
@@ -76,11 +78,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what is in memory, and says how far one can read now.
+    /// Writes the entries in memory, and returns how far readers can read now.
     pub(super) fn limit(&self) -> Limit {
         let mut state = self.lock();
-        // What fails is remembered, and tried again by the writer; what was written before can be
-        // read all the same.
+        // If this fails, the error is kept and the writer tries again; readers still read what was
+        // written before.
         if state.failing.is_none() {
             drop(state.flush(&self.files));
         }
@@ -100,27 +102,27 @@ impl Shared {
 }
 
 impl State {
-    /// Brings what the index says of the segment that is written to up to date.
+    /// Updates the index with the facts of the segment that is written to.
     pub(super) fn show_tail(&mut self) {
         if let Some(tail) = &self.tail {
             self.index.segments.insert(tail.facts().id(), *tail.facts());
         }
     }
 
-    /// Remembers what went wrong.
+    /// Keeps an error and counts it.
     pub(super) fn note(&mut self, error: &SpoolError) {
         self.errors += 1;
         self.last_error = Some(error.to_string());
     }
 
-    /// Stores nothing any more until it is tried again.
+    /// Stops storing until the writer tries again.
     fn fail(&mut self, error: SpoolError) -> SpoolError {
         self.note(&error);
         self.failing = self.last_error.clone();
         error
     }
 
-    /// Writes what is in memory to the file.
+    /// Writes the entries in memory to the file.
     pub(super) fn flush(&mut self, files: &Files) -> Result<(), SpoolError> {
         let Some(tail) = &mut self.tail else { return Ok(()) };
         let path = files.segment(tail.facts().id());
@@ -148,15 +150,15 @@ impl State {
                 Ok(())
             }
             Err(error) => {
-                // What was made of it, if anything, has nothing in it.
+                // The file, if it was created, has no entry.
                 drop(shared.files.remove(id));
                 Err(self.fail(error))
             }
         }
     }
 
-    /// Closes the segment that is written to. Gives its file, which is still to be synced. When
-    /// what is in memory cannot be written, it stays what is written to.
+    /// Closes the segment that is written to, and returns its file, which must still be synced. If
+    /// the entries in memory cannot be written, the segment stays open.
     pub(super) fn close_tail(
         &mut self,
         files: &Files,
@@ -172,7 +174,7 @@ impl State {
         Ok(Some((facts.id(), file)))
     }
 
-    /// Removes the oldest segments, as long as there are too many.
+    /// Removes the oldest segments as long as there are too many.
     pub(super) fn expire(&mut self, files: &Files, too_many: impl Fn(&Index) -> bool) {
         let tail = self.tail.as_ref().map(|tail| tail.facts().id());
         let mut gone = Vec::new();
@@ -184,7 +186,7 @@ impl State {
         if gone.is_empty() {
             return;
         }
-        // The list comes first: a removal that is cut short is carried on when the spool is opened
+        // The list is written first: an interrupted removal is completed when the spool is opened
         // again.
         if let Err(error) = files.replace_expired(&self.index.expired.encode()) {
             self.note(&error);
@@ -203,7 +205,7 @@ impl State {
         });
     }
 
-    /// Remembers that a file could not be synced.
+    /// Keeps the error of a file that could not be synced.
     pub(super) fn note_unsynced(&mut self, files: &Files, id: SegmentId, source: io::Error) -> SpoolError {
         let error = SpoolError::io("sync", &files.segment(id))(source);
         self.note(&error);

@@ -1,8 +1,8 @@
-//! The segment that is written to.
+//! Tail of the spool: the segment that is written to.
 //!
-//! Owns its file and what has not been written to it yet. Records are put together in memory and
-//! written in large pieces, at places that are counted here: a write that fails half-way is done
-//! again over what it left.
+//! Owns its file and the records that are not written to it yet. It collects records in memory and
+//! writes them in large pieces, at offsets that it counts: a write that fails half-way is repeated
+//! at the same offset. Never decides when to begin another segment.
 
 use std::fs::File;
 use std::io;
@@ -12,27 +12,27 @@ use std::sync::Arc;
 use super::record::Record;
 use super::segment::{Header, SegmentFacts};
 
-/// Bytes that are put together before they are written.
+/// Bytes that are collected before they are written.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// The segment that is written to.
 #[derive(Debug)]
 pub(super) struct Tail {
     pub(super) file: Arc<File>,
-    /// With what is not written yet.
+    /// The facts, including records that are not written yet.
     facts: SegmentFacts,
-    /// What is not written yet.
+    /// Records that are not written yet.
     pending: Vec<u8>,
     /// Number of the first event that is not written yet.
     written_sequence: u64,
     /// Events that are written.
     written_events: u64,
-    /// Whether something was written that may not have reached the disk.
+    /// Whether bytes were written that may not have reached the disk.
     unsynced: bool,
 }
 
 impl Tail {
-    /// Writes the header into a file without anything.
+    /// Writes the header into an empty file.
     pub(super) fn begin(file: Arc<File>, header: Header) -> io::Result<Self> {
         let (bytes, seed) = header.encode();
         file.write_all_at(&bytes, 0)?;
@@ -41,7 +41,7 @@ impl Tail {
         Ok(Self { file, facts, pending: Vec::new(), written_sequence, written_events: 0, unsynced: true })
     }
 
-    /// What is known of it, with what is not written yet.
+    /// The facts, including records that are not written yet.
     pub(super) fn facts(&self) -> &SegmentFacts {
         &self.facts
     }
@@ -66,7 +66,7 @@ impl Tail {
         self.pending.len() as u64
     }
 
-    /// Adds a record in memory. Adds nothing when the record cannot stand here, which is a mistake
+    /// Adds a record in memory. Adds nothing if the record cannot follow here, which is a mistake
     /// of the caller.
     pub(super) fn push(&mut self, record: &Record<'_>) -> Result<(), super::record::BrokenRecord> {
         self.facts.add(record)?;
@@ -74,12 +74,12 @@ impl Tail {
         Ok(())
     }
 
-    /// Whether so much is in memory that it is worth a write.
+    /// Whether enough is in memory to be worth a write.
     pub(super) fn is_due(&self) -> bool {
         self.pending.len() >= PIECE_BYTES
     }
 
-    /// Writes what is in memory. After an error all of it is still there.
+    /// Writes the records in memory. After an error all of them are still in memory.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if self.pending.is_empty() {
             return Ok(());
@@ -93,28 +93,28 @@ impl Tail {
         Ok(())
     }
 
-    /// Writes the last record, behind what was flushed. After an error the segment is without one:
-    /// it is as good, and read through when the spool is opened again.
+    /// Writes the last record after those that were flushed. After an error the segment has no last
+    /// record: it is still good, and is read through when the spool is opened again.
     pub(super) fn close(mut self, ends_epoch: bool) -> (SegmentFacts, Arc<File>, io::Result<()>) {
         let open = self.facts;
         let sums = open.sums(ends_epoch);
-        // It fits by construction: it has the sums of these very facts.
+        // The record is valid by construction: it has the sums of these very facts.
         let closed = self.push(&open.end_record(&sums)).map_err(io::Error::other).and_then(|()| self.flush());
         let facts = if closed.is_ok() { self.facts } else { open };
         (facts, self.file, closed)
     }
 
-    /// The file, if it must be synced; from now on it has not.
+    /// The file, if it must be synced; from now on it counts as synced.
     pub(super) fn take_unsynced(&mut self) -> Option<Arc<File>> {
         std::mem::take(&mut self.unsynced).then(|| Arc::clone(&self.file))
     }
 
-    /// Whether something is in memory, or may not have reached the disk.
+    /// Whether any record is in memory, or may not have reached the disk.
     pub(super) fn is_dirty(&self) -> bool {
         self.unsynced || !self.pending.is_empty()
     }
 
-    /// Syncing has failed.
+    /// Notes that syncing has failed.
     pub(super) fn set_unsynced(&mut self) {
         self.unsynced = true;
     }

@@ -1,7 +1,7 @@
-//! From record to record of a segment.
+//! Walk over the records of a segment.
 //!
 //! Owns reading in large pieces, and the rule that each record continues the one before it. Never
-//! decides what becomes of a segment that breaks.
+//! decides what to do with a segment that is damaged.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::fs::File;
@@ -17,7 +17,7 @@ use super::segment::{HEADER_BYTES, SegmentFacts};
 /// Bytes that are read at once.
 const WINDOW_BYTES: u64 = 256 << 10;
 
-/// Bytes that can be read anywhere.
+/// Source of bytes that can be read at any offset.
 pub(super) trait ReadAt {
     /// Reads some bytes; none at the end.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
@@ -43,7 +43,7 @@ pub(super) enum WalkError {
     /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It can, and there is no record.
+    /// The file can be read, and there is no valid record.
     #[error(transparent)]
     Broken(#[from] BrokenRecord),
 }
@@ -52,32 +52,32 @@ pub(super) enum WalkError {
 #[derive(Debug)]
 pub(super) struct Walk<R> {
     source: R,
-    /// Those of the records so far: `bytes` is where the next one begins.
+    /// The facts of the records so far: the next record begins at `bytes`.
     facts: SegmentFacts,
-    /// Where the records end that may be read.
+    /// The end of the records that may be read.
     limit: u64,
     window: Vec<u8>,
     window_at: u64,
 }
 
 impl<R: ReadAt> Walk<R> {
-    /// Begins with the first record. Reads nothing at or behind `limit`.
+    /// Begins with the first record. Reads nothing at or after `limit`.
     pub(super) fn new(source: R, start: SegmentFacts, limit: u64) -> Self {
         Self { source, facts: start, limit, window: Vec::new(), window_at: HEADER_BYTES }
     }
 
-    /// What is known of the records so far.
+    /// The facts of the records so far.
     pub(super) fn facts(&self) -> &SegmentFacts {
         &self.facts
     }
 
-    /// Allows more, when more was written.
+    /// Raises the limit after more was written.
     pub(super) fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
     }
 
-    /// The next record, and where it begins. `None` at the limit. After an error the walk is at an
-    /// end: it gives the same error again.
+    /// The next record, and its offset. `None` at the limit. An error ends the walk: further calls
+    /// return the same error.
     pub(super) fn next(&mut self) -> Result<Option<(u64, Record<'_>)>, WalkError> {
         let at = self.facts.bytes;
         if at >= self.limit {
@@ -91,14 +91,14 @@ impl<R: ReadAt> Walk<R> {
         Ok(Some((at, record)))
     }
 
-    /// The record at a place where one begins.
+    /// The record at the offset at which one begins.
     pub(super) fn record_at(&mut self, at: u64) -> Result<Record<'_>, WalkError> {
         let size = Record::size(self.fill(at, HEAD_BYTES)?)?;
         self.fill(at, size)?;
         Ok(Record::decode(behind(&self.window, self.window_at, at), self.facts.seed)?)
     }
 
-    /// The bytes from `at` on: at least `wanted`, when there are so many before the limit.
+    /// The bytes from `at` on: at least `wanted`, if there are that many before the limit.
     fn fill(&mut self, at: u64, wanted: u64) -> Result<&[u8], WalkError> {
         let available = self.limit.saturating_sub(at);
         if (behind(&self.window, self.window_at, at).len() as u64) < wanted.min(available) {
@@ -116,13 +116,13 @@ impl<R: ReadAt> Walk<R> {
     }
 }
 
-/// What a window that begins at `window_at` has of the bytes from `at` on.
+/// The bytes from `at` on in a window that begins at `window_at`.
 fn behind(window: &[u8], window_at: u64, at: u64) -> &[u8] {
     let offset = at.checked_sub(window_at).and_then(|offset| usize::try_from(offset).ok());
     offset.and_then(|offset| window.get(offset..)).unwrap_or_default()
 }
 
-/// Fills the buffer as far as there are bytes.
+/// Fills the buffer with the bytes that there are.
 pub(super) fn read_up_to(source: &impl ReadAt, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     let mut filled = 0_usize;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {

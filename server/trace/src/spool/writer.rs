@@ -1,8 +1,8 @@
-//! Putting entries into the spool.
+//! Spool writer: appends entries, syncs them, and removes expired segments.
 //!
-//! Owns the writer's side: which schemas a segment still needs, what was refused and is to be told,
-//! when to sync and to begin another segment. An entry costs one copy and one checksum. Only this
-//! thread ever waits for the disk, and a reader while a piece is written.
+//! Owns which schemas a segment still needs, which refused events must still be reported, and when
+//! to sync and to begin another segment. An entry costs one copy and one checksum. Only the writing
+//! thread ever waits for the disk, and a reader while a piece is written. Never waits for a reader.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -17,37 +17,38 @@ use super::state::{Shared, State};
 use super::tail::Tail;
 use super::{AppendError, Entry, EntryKind, SpoolError, SpoolStats};
 
-/// A segment is closed when it is as old as this part of what is kept, so that what is kept is
-/// never much older than it should be.
+/// The writer closes a segment once it is as old as this part of the maximum age, so that no event
+/// is kept much longer than that age.
 const PARTS_OF_AGE: u32 = 16;
 
-/// How long a disk that fails is left alone, at first and at most: it doubles with each failure.
+/// How long the writer waits after a disk error before it tries again, at first and at most: the
+/// time doubles with each error.
 const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
-/// Bytes of the record that tells of events that were not stored.
+/// Bytes of the record that reports events that were not stored.
 const NOT_STORED_BYTES: u64 = HEAD_BYTES + 8;
 
-/// The writing end of the spool. There is one. Dropped without [`SpoolWriter::close`], the run has
-/// not ended in order.
+/// The writing end of the spool. There is only one. If it is dropped without
+/// [`SpoolWriter::close`], the run has not ended in order.
 #[derive(Debug)]
 pub struct SpoolWriter {
     shared: Arc<Shared>,
-    /// Those of this run.
+    /// Schemas of this run.
     schemas: HashMap<u32, Bytes>,
-    /// Those that are in the present segment already.
+    /// Schemas that the present segment already has.
     in_segment: HashSet<u32>,
-    /// Number of the first event behind those that were refused.
+    /// Number of the first event after those that were refused.
     seen: u64,
-    /// Whether something was refused since an entry was stored, be it without events.
+    /// Whether an entry, even one without events, was refused since the last one was stored.
     refused: bool,
-    /// When was last synced, or nothing had to be.
+    /// The last time at which the writer synced, or had nothing to sync.
     last_sync: Instant,
     /// The last segment whose name has reached the disk.
     named: Option<SegmentId>,
-    /// After a failure: when it is tried again.
+    /// After an error: when the writer tries again.
     rests_until: Option<Instant>,
-    /// How long it rests after the next failure.
+    /// How long it waits after the next error.
     rest: Duration,
 }
 
@@ -66,23 +67,24 @@ impl SpoolWriter {
         }
     }
 
-    /// Puts an entry in. It names the schemas that are needed to read it, which were put in before;
-    /// a schema is kept in memory, and written when something names it.
+    /// Appends an entry. `schemas` are those needed to read it, which must have been appended
+    /// before; the writer keeps a schema in memory, and writes it to a segment when an entry names
+    /// it.
     ///
-    /// Where the entry does not begin with the event behind the last one, the events between count
-    /// as not stored.
+    /// If the entry does not begin with the event after the last one, the events between count as
+    /// not stored.
     ///
     /// # Errors
-    /// When the entry is not stored: see [`AppendError`]. Readers will be told, as soon as
-    /// something can be stored again.
+    /// [`AppendError`] if the entry is not stored. Readers get a report of that as soon as an entry
+    /// can be stored again.
     pub fn append(&mut self, entry: &Entry, schemas: &[u32]) -> Result<(), AppendError> {
         let shared = Arc::clone(&self.shared);
         let put = self.put(&shared, &mut shared.lock(), entry, schemas);
         match put {
             Ok(None) => Ok(()),
             Ok(Some((id, file))) => {
-                // The entry is stored, in the segment behind the one that could not be synced; that
-                // is in the statistics.
+                // The entry is stored, in the segment after the one that could not be synced; the
+                // statistics have the error.
                 drop(self.sync_file(id, &file));
                 Ok(())
             }
@@ -96,7 +98,7 @@ impl SpoolWriter {
         }
     }
 
-    /// Puts an entry in, and gives the segment that was closed to make room for it.
+    /// Appends an entry, and returns the segment that was closed to make room for it.
     fn put(
         &mut self,
         shared: &Shared,
@@ -123,8 +125,8 @@ impl SpoolWriter {
         }
         let gap = (self.refused || entry.sequence > next).then(|| (entry.sequence - next).to_le_bytes());
         let own = record.bytes() + if gap.is_some() { NOT_STORED_BYTES } else { 0 };
-        // A new segment needs all schemas of the entry, the present one those that are not in it
-        // yet.
+        // A new segment needs all schemas of the entry, the present one only those that it does not
+        // have.
         let all = own + self.schema_bytes(schemas, false)?;
         if all > room {
             return Err(AppendError::TooLarge { bytes: all, limit: room });
@@ -155,13 +157,13 @@ impl SpoolWriter {
         self.seen = state.now.sequence;
         self.refused = false;
         if state.tail.as_ref().is_some_and(Tail::is_due) {
-            // When this fails, the entry stays in memory, to be written when the writer ticks.
+            // If this fails, the entry stays in memory, and `tick` writes it.
             drop(state.flush(&shared.files));
         }
         Ok(closed)
     }
 
-    /// Keeps a schema. One that replaces another is written again.
+    /// Keeps a schema. A schema that replaces another one is written again.
     fn define(&mut self, schema: &Entry) {
         if self.schemas.get(&schema.key) != Some(&schema.payload) {
             self.schemas.insert(schema.key, schema.payload.clone());
@@ -179,15 +181,16 @@ impl SpoolWriter {
         keys.iter().map(bytes).sum()
     }
 
-    /// Writes what is in memory to the file. It may not reach the disk until [`SpoolWriter::sync`].
+    /// Writes the entries in memory to the file. They may not reach the disk until
+    /// [`SpoolWriter::sync`].
     ///
     /// # Errors
-    /// [`SpoolError::Io`]: nothing more is stored until [`SpoolWriter::tick`] tries again.
+    /// [`SpoolError::Io`]: the writer stores nothing more until [`SpoolWriter::tick`] tries again.
     pub fn flush(&mut self) -> Result<(), SpoolError> {
         self.shared.lock().flush(&self.shared.files)
     }
 
-    /// Has everything reach the disk.
+    /// Writes and syncs all entries, so that they reach the disk.
     ///
     /// # Errors
     /// [`SpoolError::Io`].
@@ -195,7 +198,7 @@ impl SpoolWriter {
         let mut state = self.shared.lock();
         let flushed = state.flush(&self.shared.files);
         let unsynced = state.tail.as_mut().and_then(|tail| Some((tail.facts().id(), tail.take_unsynced()?)));
-        // A disk may take its time: readers do not wait for it.
+        // A sync may take long: readers do not wait for it.
         drop(state);
         self.last_sync = Instant::now();
         let synced = unsynced.map_or(Ok(()), |(id, file)| self.sync_file(id, &file));
@@ -214,8 +217,8 @@ impl SpoolWriter {
         Ok(())
     }
 
-    /// Does what is due: tries again what failed, syncs, closes a segment that is old, removes
-    /// those that are too old. After a failure nothing is due for a while. `wall_ns` is the time in
+    /// Does what is due: repeats a failed write, syncs, closes an old segment, and removes those
+    /// that are too old. After an error nothing is due for a while. `wall_ns` is the time in
     /// nanoseconds since 1970.
     ///
     /// # Errors
@@ -242,7 +245,7 @@ impl SpoolWriter {
             if state.tail.is_some() {
                 state.flush(&shared.files)?;
             } else {
-                // It was a segment that could not be begun.
+                // The failed step was to begin a segment.
                 self.in_segment.clear();
                 state.begin(&shared, wall_ns)?;
             }
@@ -264,8 +267,8 @@ impl SpoolWriter {
         Ok(())
     }
 
-    /// How long it is until [`SpoolWriter::tick`] has something to do. `None`: until something is
-    /// put in.
+    /// The time until [`SpoolWriter::tick`] has something to do. `None`: nothing, until an entry is
+    /// appended.
     pub fn next_tick(&self, now: Instant, wall_ns: u64) -> Option<Duration> {
         let state = self.shared.lock();
         let options = &self.shared.options;
@@ -284,15 +287,15 @@ impl SpoolWriter {
         Some(due.max(rest))
     }
 
-    /// How it stands.
+    /// Statistics.
     pub fn stats(&self) -> SpoolStats {
         let mut stats = SpoolStats::of(&self.shared);
         stats.not_stored_events += self.seen.saturating_sub(self.shared.lock().now.sequence);
         stats
     }
 
-    /// Ends the run in order: everything is written down, and readers of later runs are told that
-    /// nothing is missing at its end but what they are told of.
+    /// Ends the run in order: it writes all entries, and marks the run as complete, so that later
+    /// readers know of every missing event at its end.
     ///
     /// # Errors
     /// [`SpoolError::Io`]: the run has not ended in order.
@@ -330,7 +333,7 @@ impl SpoolWriter {
     }
 }
 
-/// The facts of a record that stands before this one and has no events.
+/// The fields of a record without events that precedes this one.
 fn before<'a>(record: &Record<'a>) -> Record<'a> {
     Record { events: 0, last_ns: record.first_ns, ..*record }
 }

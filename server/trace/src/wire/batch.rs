@@ -1,4 +1,7 @@
-//! Columns become a batch message.
+//! Encoder of batch messages: columns become one `StreamEventsResponse`.
+//!
+//! Owns the order of its fields, and the short forms of columns whose rows are all equal. Never
+//! reads a message: `read` does.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::sync::Arc;
@@ -11,14 +14,14 @@ use super::protobuf::Writer;
 use crate::decode::{Column, Columns, FieldKind};
 use kprobed_host::kernel::ClockMapping;
 
-/// What is known of a task.
+/// Name and process of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// Thread id.
     pub tid: i32,
-    /// Its name; empty when nobody knows it.
+    /// Its name; empty if it is unknown.
     pub comm: Arc<[u8]>,
-    /// Id of its process; 0 when nobody knows it.
+    /// Id of its process; 0 if it is unknown.
     pub tgid: i32,
 }
 
@@ -31,12 +34,12 @@ pub struct Symbol {
     pub text: Arc<str>,
 }
 
-/// What a batch says beside its groups.
+/// Fields of a batch other than its groups.
 #[derive(Clone, Copy, Debug)]
 pub struct Envelope<'a> {
     /// The CPU.
     pub cpu: u32,
-    /// Where its entry in the log begins.
+    /// The log position at which its entry begins.
     pub sequence: u64,
     /// How many events that entry has.
     pub log_events: u32,
@@ -64,9 +67,9 @@ pub struct GroupRows<'a> {
     pub schema_id: u32,
     /// The events.
     pub columns: &'a Columns,
-    /// Which of them.
+    /// The rows to encode.
     pub rows: Rows<'a>,
-    /// Which of their fields.
+    /// The fields to encode.
     pub projected: &'a Projected,
 }
 
@@ -112,7 +115,7 @@ pub fn encode(envelope: &Envelope<'_>, groups: &[GroupRows<'_>], pool: &MessageP
     pool.message(bytes, |buffer| write(envelope, groups, buffer))
 }
 
-/// Bytes that a group will not take more than, unless most of its bytes are in a few of its rows.
+/// The most bytes that a group takes, unless most of its bytes are in a few of its rows.
 fn bytes_about(group: &GroupRows<'_>) -> usize {
     let bytes = group.columns.bytes();
     match group.rows {
@@ -200,7 +203,7 @@ fn encode_group(out: &mut Writer<'_>, group: &GroupRows<'_>) {
     out.end(message);
 }
 
-/// Packed numbers of the selected rows; a single one if all are equal and that is allowed.
+/// Packed numbers of the selected rows; a single one if all are equal and the field allows that.
 fn numbers<T: PartialEq, const N: usize>(
     out: &mut Writer<'_>,
     field: u32,
@@ -267,8 +270,8 @@ fn are_equal<T: PartialEq>(values: &[T], first: &T) -> bool {
     values.chunks(64).all(|some| some.iter().filter(|value| *value != first).count() == 0)
 }
 
-/// The values of one row, if all rows have the same. Where they do not, that is seen at the second
-/// row of most columns.
+/// The values of one row, if all rows have the same. If they do not, the second row of most columns
+/// shows it.
 fn the_same(values: &[u8], row_bytes: usize) -> Option<&[u8]> {
     let first = values.get(..row_bytes).filter(|first| !first.is_empty())?;
     let others = values.get(row_bytes..)?;

@@ -1,25 +1,26 @@
-//! Gaps: events that a subscriber will never get, and why; and the message about a gap.
+//! Losses: gaps that a subscriber will never get the events of, their causes, and their message.
 //!
-//! Owns how gaps of the same cause add up. The causes are those of `kprobed_event`.
+//! Owns how gaps of the same cause add up. The causes are those of `kprobed_event`. Never detects a
+//! loss: the pipeline does.
 
 use kprobed_event::{LossCause, PauseReason, RecordingPause};
 use kprobed_proto::v1;
 
-/// Events that will never come.
+/// Events that will never be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Why.
+    /// The cause.
     pub cause: LossCause,
-    /// Of which CPU; absent for any.
+    /// The CPU whose events are missing; absent for any CPU.
     pub cpu: Option<u32>,
-    /// How many; absent if that is not known here, and 0 if an earlier gap has counted them.
+    /// How many; absent if the number is unknown, and 0 if an earlier gap has counted them.
     pub count: Option<u64>,
-    /// Time stamp of the first event behind the gap, in nanoseconds of the trace clock; 0 if there
+    /// Time stamp of the first event after the gap, in nanoseconds of the trace clock; 0 if there
     /// is none yet.
     pub before_ns: u64,
-    /// How many gaps it stands for.
+    /// Number of gaps in this report.
     pub gaps: u64,
-    /// What the pause was. Present if and only if the cause is [`LossCause::Paused`].
+    /// Reason and length of the pause. Present if and only if the cause is [`LossCause::Paused`].
     pub pause: Option<RecordingPause>,
 }
 
@@ -29,13 +30,13 @@ impl Loss {
         Self { cause, cpu: Some(cpu), count, before_ns, gaps: 1, pause: None }
     }
 
-    /// One gap, of any CPU, with no event behind it yet.
+    /// One gap, of any CPU, with no event after it yet.
     pub const fn anywhere(cause: LossCause, count: Option<u64>) -> Self {
         Self { cause, cpu: None, count, before_ns: 0, gaps: 1, pause: None }
     }
 
-    /// Nothing was recorded in a pause. How many events there would have been is not known: filters
-    /// would have held back some.
+    /// The gap of a pause in recording. The number of missing events is unknown: filters would have
+    /// rejected some.
     pub const fn paused(pause: RecordingPause, before_ns: u64) -> Self {
         Self { before_ns, pause: Some(pause), ..Self::anywhere(LossCause::Paused, None) }
     }
@@ -46,7 +47,7 @@ impl Loss {
         (self.cpu, self.cause, reason(self)) == (other.cpu, other.cause, reason(other))
     }
 
-    /// Takes in a later gap that is reported together with this one.
+    /// Adds a later gap that is reported together with this one.
     pub(crate) fn absorb(&mut self, later: &Self) {
         self.count = self.count.zip(later.count).map(|(a, b)| a.saturating_add(b));
         self.before_ns = later.before_ns;
@@ -66,8 +67,8 @@ impl From<&Loss> for v1::Loss {
     }
 }
 
-/// The loss of a message that was stored. `None` if this version does not know its cause, or the
-/// reason of its pause.
+/// The loss of a stored message. `None` if this version does not know its cause, or the reason of
+/// its pause.
 pub fn loss_from_message(message: &v1::Loss) -> Option<Loss> {
     let cause = LossCause::from(v1::LossCause::try_from(message.cause).ok()?);
     let pause = match cause {

@@ -1,10 +1,10 @@
-//! Events as they go over the wire and to disk: decoded columns as one serialised
-//! `kprobed.v1.StreamEventsResponse`.
+//! Wire form of events: decoded columns as one serialised `kprobed.v1.StreamEventsResponse`, for
+//! streams and for the history.
 //!
 //! Owns the layout of a batch message. It is written by hand, straight from the columns, once for
-//! everybody who wants the same columns; the generated code would build, measure and copy a message
-//! of its own for each of them. The generated reader reads it back ([`read_batch`]), and tests hold
-//! the two together. Never decides who wants what.
+//! all subscribers that want the same columns; the generated code would build, measure and copy a
+//! message of its own for each of them. The generated reader reads it back ([`read_batch`]), and
+//! tests hold the two together. Never decides which subscriber gets which events.
 
 mod batch;
 mod loss;

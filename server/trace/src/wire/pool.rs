@@ -1,21 +1,22 @@
-//! Memory for messages.
+//! Pool of message buffers.
 //!
-//! Owns buffers that are used again once everybody is done with the message in them: the pages of
-//! fresh memory would be touched for the first time with each message, which costs more than
-//! writing it.
+//! Owns buffers, which it uses again once no subscriber holds the message in them: fresh memory
+//! would fault in its pages for each message, which costs more than writing the message. Never
+//! changes a message that is in use.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 
-/// Buffers that are kept: as many messages can be under way before new memory is taken.
+/// Number of buffers that are kept: that many messages can be in use before the pool allocates new
+/// memory.
 const BUFFERS: usize = 16;
 
-/// Messages that are smaller get memory of their own. A subscriber that does not read may keep them
-/// for long, and with them the whole buffer.
+/// Smaller messages get memory of their own. A subscriber that does not read may keep a message for
+/// long, and with it the whole buffer.
 const SMALLEST_BYTES: usize = 24 << 10;
 
-/// Buffers come in multiples of this.
+/// Buffer sizes are multiples of this.
 const STEP_BYTES: usize = 32 << 10;
 
 /// Buffers for messages. Several threads may make messages at once.
@@ -25,7 +26,7 @@ pub struct MessagePool {
 }
 
 impl MessagePool {
-    /// Makes a message of at most some `bytes`; it may become longer, at the price of a copy.
+    /// Makes a message of about `bytes` bytes; it may become longer, at the price of a copy.
     pub(super) fn message(&self, bytes: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
         if bytes < SMALLEST_BYTES {
             let mut buffer = BytesMut::with_capacity(bytes);
@@ -43,7 +44,7 @@ impl MessagePool {
         message
     }
 
-    /// A buffer that nobody reads any more.
+    /// A buffer whose message no subscriber holds any more.
     fn take(&self, bytes: usize) -> Option<BytesMut> {
         let mut buffers = self.buffers();
         let free = buffers.iter_mut().position(|buffer| buffer.try_reclaim(bytes))?;

@@ -1,17 +1,20 @@
-//! Which fields of events a subscriber wants.
+//! Projection: the fields of events that a subscriber wants.
+//!
+//! Owns the names, and what they select of a schema. Never copies a value: the encoder leaves the
+//! other fields out.
 
 use crate::decode::Schema;
 
-/// What all events have, and a subscriber can leave out.
+/// Columns that all events have, and that a subscriber can leave out.
 pub const COMMON: [&str; 4] = ["tid", "comm", "context", "location"];
 
-/// Names of fields, of probes or of what all events have. None: everything.
+/// Names of fields, of probes or common to all events. None: all fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
     names: Vec<String>,
 }
 
-/// A projection as it is for one schema.
+/// A projection of one schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Projected {
     /// Indices of the schema's fields, in the order of the schema.
@@ -37,8 +40,8 @@ impl Projection {
         self.names.is_empty()
     }
 
-    /// The first name that none of these schemas has, nor all events. None without a schema: the
-    /// probe may come yet.
+    /// The first name that is neither a field of one of these schemas nor common to all events.
+    /// None if there is no schema: the probe may be created later.
     pub fn unknown(&self, schemas: &[&Schema]) -> Option<&str> {
         schemas.first()?;
         let has = |schema: &Schema, name: &str| schema.fields.iter().any(|field| field.name == name);
@@ -46,7 +49,8 @@ impl Projection {
         self.names.iter().map(String::as_str).find(|name| !known(name))
     }
 
-    /// What it leaves of a schema. A name that both the probe and all events have stands for both.
+    /// The fields of a schema that it keeps. A name that is both a field of the probe and common to
+    /// all events selects both.
     pub fn of(&self, schema: &Schema) -> Projected {
         if self.is_everything() {
             let fields = (0..schema.fields.len()).collect();
@@ -56,7 +60,7 @@ impl Projection {
         let comm = has("comm");
         Projected {
             fields: (0..).zip(&schema.fields).filter(|(_, field)| has(&field.name)).map(|(i, _)| i).collect(),
-            // A name is found by its thread.
+            // The name of a task is found by its thread id.
             tid: has("tid") || comm,
             comm,
             context: has("context"),

@@ -1,8 +1,8 @@
-//! The few pieces of the protobuf wire format that a batch needs.
+//! Protobuf writer: the few pieces of the wire format that a batch needs.
 //!
 //! A nested message begins with a length of fixed width, which is filled in when the message is
-//! complete: a varint may have more bytes than it needs, so that nothing has to be measured before
-//! it is written.
+//! complete: a varint may have more bytes than it needs, so that the writer need not measure a
+//! message before it writes it. Owns the encoding of fields, and never their meaning.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::{BufMut as _, BytesMut};
@@ -12,7 +12,7 @@ const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
 const LENGTH_DELIMITED: u32 = 2;
 
-/// Bytes of the length of a nested message: 28 bits are far more than a batch may have.
+/// Bytes of the length of a nested message: 28 bits are far more than the largest batch needs.
 const LENGTH_BYTES: usize = 4;
 
 /// A nested message that is being written.
@@ -39,7 +39,7 @@ impl Writer<'_> {
         self.raw_varint(u64::from(field << 3 | wire_type));
     }
 
-    /// An integer; nothing for 0, which is what absence means.
+    /// An integer; nothing for 0, which is the value of an absent field.
     pub(super) fn varint(&mut self, field: u32, value: u64) {
         if value != 0 {
             self.key(field, VARINT);
@@ -69,7 +69,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Room for so many bytes of a field, zeroed, to be filled by the caller.
+    /// Room for this many bytes of a field, zeroed, for the caller to fill.
     pub(super) fn room(&mut self, field: u32, bytes: usize) -> &mut [u8] {
         self.key(field, LENGTH_DELIMITED);
         self.raw_varint(bytes as u64);
@@ -86,7 +86,7 @@ impl Writer<'_> {
         Nested { length_at }
     }
 
-    /// Ends it.
+    /// Ends a nested message, and fills in its length.
     pub(super) fn end(&mut self, nested: Nested) {
         let start = nested.length_at.saturating_add(LENGTH_BYTES);
         let length = self.0.len().saturating_sub(start);

@@ -1,4 +1,7 @@
-//! A stored batch message becomes columns again.
+//! Decoder of stored batch messages: a message becomes columns again.
+//!
+//! Owns the checks of a message that was read from disk. Never trusts a length or a number of rows
+//! in it.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::sync::Arc;
@@ -8,17 +11,17 @@ use prost::Message as _;
 
 use crate::decode::{ColumnParts, Columns, ColumnsParts, FieldKind, FieldSchema, Schema};
 
-/// Memory that one column may take of a message in which one row stands for all. No reader makes a
-/// batch that is nearly as large, but a stored message can claim any number of rows.
+/// Memory that one column may take in a message that has the values of all rows as one row. No
+/// reader makes a batch that is nearly as large, but a stored message can claim any number of rows.
 const GROUP_BYTES_MAX: usize = 64 << 20;
 
 /// Why bytes are not a batch.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// They are not a message, or another one.
+    /// They are not a message, or not a batch.
     #[error("it is not a batch message")]
     NoBatch,
-    /// They are no protobuf.
+    /// They are not valid protobuf.
     #[error(transparent)]
     Decode(#[from] prost::DecodeError),
     /// A group does not fit its schema.
@@ -54,7 +57,7 @@ pub fn read_group(group: v1::EventGroup, schema: &Arc<Schema>) -> Result<Columns
     parts.and_then(|parts| Columns::from_parts(Arc::clone(schema), parts)).ok_or(ReadError::Group(id))
 }
 
-/// Whether a column has nothing that belongs to columns of another kind.
+/// Whether a column has no part that belongs to columns of another kind.
 fn has_only(kind: FieldKind, column: &v1::Column) -> bool {
     match kind {
         FieldKind::String | FieldKind::SymbolName => column.values.is_empty(),
@@ -99,13 +102,14 @@ fn parts(group: v1::EventGroup) -> Option<ColumnsParts> {
     })
 }
 
-/// Packed numbers of all rows; a single one stands for all of them.
+/// Packed numbers of all rows; a single one is the value of all of them.
 fn numbers<T: Clone, const N: usize>(bytes: &[u8], rows: usize, of: impl Fn([u8; N]) -> T) -> Option<Vec<T>> {
     let (values, rest) = bytes.as_chunks::<N>();
     match values {
         _ if !rest.is_empty() => None,
         [] => Some(Vec::new()),
-        // A message can claim any number of rows; that each of them has a time is checked first.
+        // A message can claim any number of rows; the caller has checked that each of them has a
+        // time.
         [only] => Some(vec![of(*only); rows]),
         values if values.len() == rows => Some(values.iter().map(|value| of(*value)).collect()),
         _ => None,

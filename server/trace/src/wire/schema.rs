@@ -1,4 +1,6 @@
-//! Schemas as messages, and back.
+//! Schema messages: the `EventSchema` of a schema, and back.
+//!
+//! Owns the mapping of field types. Never assigns a schema number: the source table does.
 
 use kprobed_proto::v1;
 
@@ -6,7 +8,7 @@ use super::projection::Projected;
 use crate::decode::{Base, FieldKind, FieldSchema, Schema};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
-/// A schema message that cannot be understood.
+/// Error for a schema message with an unknown field type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("field `{field}` of a schema is of no known type, or has a width that its type cannot have")]
 pub struct SchemaError {
@@ -14,8 +16,8 @@ pub struct SchemaError {
     pub field: String,
 }
 
-/// The message about a schema, with the fields that a projection leaves. 0 is for schemas outside
-/// of streams.
+/// The message of a schema, with the fields that a projection keeps. Number 0 is for schemas
+/// outside of streams.
 pub fn schema_message(
     schema_id: u32,
     name: &ProbeName,

@@ -1,4 +1,4 @@
-//! What is written by hand is what the generated reader reads.
+//! Tests of the batch encoder: the generated reader reads what it writes.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! File of `--cursor`: where the next run continues.
 //!
-//! Owns that the cursor in it lies behind printed events only: after a crash some events may be printed
-//! again, and none is missed.
+//! Owns that the cursor in it never passes an event that was not printed: after a crash some events
+//! may be printed again, and none is missed.
 
 use std::fs;
 use std::io;

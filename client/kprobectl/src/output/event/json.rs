@@ -1,8 +1,8 @@
 //! Events, losses and other items of a stream as JSON and YAML objects.
 //!
-//! The key `type` is `event`, `loss` (a gap), `interruption` (a lost connection), `epoch` (a new run of
-//! the daemon; events of the run before may be missing), or `caught_up` (the end of the history). The
-//! client library writes events in JSON, which is faster; both forms are the same.
+//! The key `type` is `event`, `loss` (a gap), `interruption` (a lost connection), `epoch` (a new
+//! run of the daemon; events of the run before may be missing), or `caught_up` (the end of the
+//! history). The client library writes events in JSON, which is faster; both forms are the same.
 
 use kprobed_client::event::format::{EXACT, Origin};
 use kprobed_client::event::{Address, Context, Cursor, Interruption, Loss, Row, Value};

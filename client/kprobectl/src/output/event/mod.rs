@@ -1,7 +1,7 @@
 //! Printer of event streams.
 //!
-//! Owns one buffer for all rows, and writes it in large chunks: a row costs no allocation and no system
-//! call.
+//! Owns one buffer for all rows, and writes it in large chunks: a row costs no allocation and no
+//! system call.
 
 mod json;
 mod merged;
@@ -144,7 +144,8 @@ impl<'o> EventPrinter<'o> {
         }
     }
 
-    /// Prints that a run of the daemon did not stop cleanly: whether events are missing after it is not known.
+    /// Prints that a run of the daemon did not stop cleanly: whether events are missing after it is
+    /// not known.
     pub(crate) fn may_miss(&mut self, cursor: &Cursor) -> io::Result<()> {
         self.may_miss_of(None, cursor)
     }

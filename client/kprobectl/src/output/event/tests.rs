@@ -178,7 +178,8 @@ proptest! {
             };
             let text = printed(event_ns);
             let time = read(&text);
-            // Of an hour that clocks show twice it is the first one, and a time that they skip was never printed.
+            // Of an hour that clocks show twice it is the first one, and a time that they skip was
+            // never printed.
             let is_twice = zone.to_ambiguous_timestamp(event.to_zoned(zone.clone()).datetime()).is_ambiguous();
             let off_ns = event.as_nanosecond() - time.as_nanosecond();
             if is_twice {

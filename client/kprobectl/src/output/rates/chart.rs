@@ -202,7 +202,8 @@ mod tests {
             step_seconds: 60,
             series: vec![
                 series("kprobes/rising", "one", 600, 60, &rising[..6]),
-                // The host was booted in between, and another daemon has watched from the half of a minute on.
+                // The host was booted in between, and another daemon has watched from the half of a
+                // minute on.
                 series("kprobes/rising", "two", 600 + 7 * 60, 60, &[&[(30, 210)], &rising[8..]].concat()),
                 series("kprobes/idle", "two", 600 + 7 * 60, 60, &[(30, 0), (60, 0)]),
             ],

@@ -38,7 +38,8 @@ fn one_process_drives_a_state() {
     assert!(matches!(StateFile::read(&directory.path().join("absent")), Err(StateError::Read { .. })));
 }
 
-/// Whether they outlive a power cut shows on a real disk only; here, that nothing is left out of the path.
+/// Whether they outlive a power cut shows on a real disk only; here, that nothing is left out of
+/// the path.
 #[test]
 fn directories_are_made_as_deep_as_asked() {
     let directory = tempfile::tempdir().unwrap();

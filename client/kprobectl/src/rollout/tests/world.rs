@@ -1,7 +1,7 @@
 //! Simulated hosts, disk and clock for tests of roll-outs.
 //!
-//! Owns what a daemon would do, and when the process ends. In every test it checks that each request and
-//! each reported event is on the disk before.
+//! Owns what a daemon would do, and when the process ends. In every test it checks that each
+//! request and each reported event is on the disk before.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +79,8 @@ fn probe(document: &Document, number: i64) -> Probe {
 }
 
 impl Daemon {
-    /// `b` has another definition, another label and is on; `same` is as it should be; `a` is not there.
+    /// `b` has another definition, another label and is on; `same` is as it should be; `a` is not
+    /// there.
     pub(super) fn new() -> Self {
         let text = "\
 probe: kprobes/b

@@ -31,7 +31,8 @@ fn run(fake: &Fake, arguments: &[&str]) -> String {
     fake.run(&[arguments, &["--duration", "100ms"]].concat())
 }
 
-/// Counts for a moment, and gives what is shown. What is counted, and for how long, is said beside that.
+/// Counts for a moment, and gives what is shown. What is counted, and for how long, is said beside
+/// that.
 fn shown(fake: &Fake, arguments: &[&str]) -> String {
     let told = run(fake, arguments);
     let what = match arguments {

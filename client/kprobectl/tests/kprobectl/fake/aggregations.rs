@@ -152,7 +152,8 @@ fn values(key: &Key, alone: bool) -> [Value; 3] {
     }
 }
 
-/// A reading with so many times the counts. Readings of deltas after the first are told from it.
+/// A reading with the counts multiplied by `times`. With `delta` it is a reading of differences,
+/// later than the first.
 fn snapshot(aggregation: &Aggregation, times: u64, delta: bool) -> AggregationSnapshot {
     let spec = aggregation.spec.as_ref().unwrap().aggregation.as_ref().unwrap();
     let (probe, keys): (&str, Vec<Key>) = match spec {
@@ -327,7 +328,8 @@ impl AggregationService for Aggregations {
         } else {
             Box::pin(tokio_stream::pending())
         };
-        // A chain lets go of what is at its end: what tells of the end of the stream is around all of it.
+        // A chain drops each of its streams when that stream ends: the guard that reports the end
+        // must be held by the whole chain.
         Ok(Response::new(Box::pin(canned.chain(end).map(move |message| {
             let _open = &ended;
             message

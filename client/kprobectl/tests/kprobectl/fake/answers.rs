@@ -303,7 +303,8 @@ pub(super) fn explanation() -> ExplainProbeResponse {
     }
 }
 
-/// Every line that is no comment. One with `+3` can be read and is refused, one with `?` cannot be read.
+/// Every line that is no comment. One with `+3` can be read and is refused, one with `?` cannot be
+/// read.
 pub(super) fn definitions(text: &str) -> ReadDefinitionsResponse {
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     let definitions = lines.map(|(text, line)| FileDefinition {
@@ -536,7 +537,8 @@ pub(super) fn started() -> StreamStarted {
     }
 }
 
-/// What the kernel could do: all of the filter for one probe, and nothing for another, which has a field less.
+/// What the kernel could do: all of the filter for one probe, and nothing for another, which has a
+/// field less.
 pub(super) fn checked_filter(selection: &EventSelection) -> CheckFilterResponse {
     let exact = ProbeFilter {
         probe: "kprobes/open".to_owned(),
@@ -556,7 +558,7 @@ pub(super) fn checked_filter(selection: &EventSelection) -> CheckFilterResponse 
     CheckFilterResponse { probes: all.into_iter().filter(|found| selected(&found.probe)).collect() }
 }
 
-/// A function of two parameters, and a structure behind any path.
+/// A function of two parameters, and a structure at any path.
 pub(super) fn description(request: &DescribeFunctionRequest) -> DescribeFunctionResponse {
     let parameter = |name: &str, c_type: &str, argument: &str, fetch_type: &str| ParameterDescription {
         name: name.to_owned(),

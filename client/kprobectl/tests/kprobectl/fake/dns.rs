@@ -66,7 +66,7 @@ impl Dns {
         Self(address)
     }
 
-    /// The term of `--hosts` for a name, as this server has it.
+    /// The term of `--hosts` for a name of this server.
     pub(crate) fn term(&self, name: &str) -> String {
         format!("srv:{name}@{}", self.0)
     }

@@ -58,7 +58,8 @@ impl History {
 }
 
 impl Service {
-    /// All that a client is told who has seen everything before this event. It begins one entry too early.
+    /// The messages for a client that has seen everything before this event. They begin one entry
+    /// too early.
     fn messages(&self, seen: u64) -> Vec<Message> {
         let oldest = self.expired * ENTRY_EVENTS;
         let first = seen.saturating_sub(ENTRY_EVENTS).max(oldest);

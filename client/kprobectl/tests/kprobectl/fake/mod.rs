@@ -74,7 +74,8 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Starts a fake whose event stream ends in this way. It lives in a thread until the process ends.
+    /// Starts a fake whose event stream ends in this way. It lives in a thread until the process
+    /// ends.
     pub(crate) fn start(ending: Ending) -> Self {
         Self::launch(ending, None)
     }

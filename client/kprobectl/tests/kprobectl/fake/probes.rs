@@ -1,4 +1,5 @@
-//! Fake probe service: one probe that records and one that is pending, whatever is defined or changed.
+//! Fake probe service: one probe that records and one that is pending, whatever is defined or
+//! changed.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ fn same_spec(spec: &ProbeSpec) -> Result<(), Status> {
     if same { Ok(()) } else { Err(Status::invalid_argument(format!("other fields: {spec:?}"))) }
 }
 
-/// A change, as the log has it.
+/// A change, as in the log of changes.
 fn told(change: &Change) -> String {
     match change {
         Change::Create(CreateProbeRequest { definition, enabled, lease, .. }) => {
@@ -145,7 +146,8 @@ impl ProbeService for Services {
                         .await
                         .map(|done| done.into_inner().probe.unwrap()),
                 ),
-                // Another client was faster: what could be made when it was checked cannot be made now.
+                // Another client was faster: what could be made when it was checked cannot be made
+                // now.
                 Change::Create(creation)
                     if creation.definition.contains("late") && !creation.validate_only =>
                 {
@@ -189,7 +191,8 @@ impl ProbeService for Services {
         Ok(Response::new(answer))
     }
 
-    /// Two probes and a change; then the stream ends. A watch that resumes is refused, with its token in the message.
+    /// Two probes and a change; then the stream ends. A watch that resumes is refused, with its
+    /// token in the message.
     async fn watch_probes(&self, request: Request<WatchProbesRequest>) -> Answer<Self::WatchProbesStream> {
         let request = request.into_inner();
         if !request.resume_token.is_empty() {

@@ -1,4 +1,5 @@
-//! Fake daemons of a fleet with their own clocks and histories, which fall silent, die and come back.
+//! Fake daemons of a fleet with their own clocks and histories, which fall silent, die and come
+//! back.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -105,7 +106,7 @@ impl Scripted {
         fake
     }
 
-    /// Where it is, as an inventory has it.
+    /// Its address, as in an inventory.
     pub(crate) fn address(&self) -> String {
         match self.address {
             Some(address) => format!("tcp://{address}"),

@@ -28,7 +28,7 @@ fn batch(sequence: u64, rows: u32) -> api::StreamEventsResponse {
     }))
 }
 
-/// A message with events at these places.
+/// A message with events at these positions.
 fn events(epoch: u64, places: std::ops::Range<u64>) -> Received {
     let schema = api::EventSchema { schema_id: 1, probe: "a/b".to_owned(), ..Default::default() };
     let mut content = vec![response(Message::Schema(schema))];
@@ -61,7 +61,7 @@ fn ledger(messages: &[Received]) -> Received {
     }
 }
 
-/// The events, by place, and how many are told as missing.
+/// The events, by position, and how many are reported as missing.
 fn read(log: &mut HostLog, messages: impl IntoIterator<Item = Received>) -> (Vec<u64>, u64) {
     let (mut seen, mut lost) = (Vec::new(), 0);
     for message in messages {
@@ -89,7 +89,7 @@ fn a_part_counts_when_it_is_whole() {
     // And so is the whole part after that.
     let last = events(1, 20..21);
     assert_eq!(read(&mut log, [last.clone(), ledger(&[last])]), (vec![20], 8));
-    // What was published again is seen once.
+    // A message that was published again counts once.
     assert_eq!(read(&mut log, [a.clone(), ledger(&[a])]), (vec![], 0));
     assert_eq!(log.repeated(), 2);
     // Another run of the daemon counts anew.
@@ -119,8 +119,8 @@ fn a_payload_that_is_none_says_which() {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
-    /// A daemon that goes on from the last end in the stream after each failure, whatever is left
-    /// over of what it had begun, and a server that drops ids that it knows.
+    /// A daemon that continues from the last end in the stream after each failure, whatever remains
+    /// of the part that it had begun, and a server that drops ids that it knows.
     #[test]
     fn every_event_is_seen_once(rounds in proptest::collection::vec((1..6_u64, 1..4_u64, 0..5_usize, any::<bool>()), 1..30)) {
         let mut stream: Vec<Received> = Vec::new();

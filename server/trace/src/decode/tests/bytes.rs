@@ -1,4 +1,4 @@
-//! Any bytes, and bytes that are nearly right.
+//! Tests of decoding with random bytes, and with damaged records.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

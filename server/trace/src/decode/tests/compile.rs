@@ -1,4 +1,4 @@
-//! What formats become, and which cannot become anything.
+//! Tests of plans: the schemas that formats compile to, and formats that are refused.
 
 use super::*;
 

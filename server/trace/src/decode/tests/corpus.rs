@@ -1,4 +1,4 @@
-//! Pages of a real kernel, judged by the kernel's own text of the same events.
+//! Tests of decoding on pages of a real kernel, against the kernel's own text of the same events.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! A model of how the kernel stores arguments, and the proof that what it meant is what is decoded.
+//! Model of how the kernel stores arguments, and the test that decoding gives the values that it
+//! stored.
 //!
 //! The model follows kernel/trace/trace_probe_tmpl.h as of 6.6 (store_trace_args,
 //! process_fetch_insn_bottom) on memory of which the test decides what can be read. The record
@@ -10,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What happens when a string is fetched.
+/// Outcome of fetching a string.
 #[derive(Clone, Debug)]
 enum Text {
     Read(Vec<u8>),
@@ -29,7 +30,7 @@ enum Argument {
     Strings(Vec<Text>),
 }
 
-/// What the kernel stores for one dynamic argument.
+/// Data that the kernel stores for one dynamic argument.
 enum Fetch<'a> {
     Strings(Vec<&'a Text>),
     Symbol(&'a [u8]),
@@ -54,7 +55,7 @@ impl Fetch<'_> {
         }
     }
 
-    /// Stores it and returns what it took.
+    /// Stores the data and returns the bytes that it took.
     fn store(&self, record: &mut [u8], at: usize, data: usize, room: usize) -> usize {
         let mut put = |at: usize, bytes: &[u8]| record[at..at + bytes.len()].copy_from_slice(bytes);
         put(at, &descriptor(data, room));
@@ -150,7 +151,7 @@ fn record(arguments: &[Argument], stale: &[u8]) -> (Format, Vec<u8>) {
     (format(&[PROBE, &fields].concat(), ""), record)
 }
 
-/// What must be decoded.
+/// The values that decoding must give.
 fn meant(argument: &Argument) -> Vec<Value<'_>> {
     match argument {
         Argument::Numbers { values: Some(values), bytes, .. } => {

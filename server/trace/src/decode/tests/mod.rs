@@ -1,5 +1,5 @@
-//! The kernel's own text as the judge, a model of how the kernel writes arguments, records written
-//! by hand, and any bytes.
+//! Tests of decoding: against the kernel's own text, a model of how the kernel stores arguments,
+//! hand-written records, and any bytes.
 
 mod bytes;
 mod compile;

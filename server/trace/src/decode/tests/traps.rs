@@ -1,4 +1,4 @@
-//! Records written by hand, as kernels leave them when something could not be read.
+//! Tests of decoding with hand-written records, as kernels leave them after a failed read.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn strings(names: &[&str]) -> Plan {
     plan(&format(&fields, ""))
 }
 
-/// The strings of one event; a fault is what no string here is.
+/// The strings of one event; a fault is a text that no string here has.
 fn read(plan: &Plan, descriptors: &[(usize, usize)], data: &[u8]) -> Vec<String> {
     let mut record = HEAD.to_vec();
     record.extend(descriptors.iter().flat_map(|(offset, length)| descriptor(*offset, *length)));
@@ -94,8 +94,7 @@ fn without_a_successor_unwritten_elements_show_by_their_place() {
     assert_eq!(read(&plan, &descriptors, b"a\0b\0c\0"), ["a", "b", "c"]);
 }
 
-/// From a 6.1 guest. a and e could be read, b, c, d and f could not: what stands in their place is
-/// stale.
+/// From a 6.1 guest. a and e could be read, b, c, d and f could not: their bytes are stale.
 const GUARDED: [u8; 80] = [
     0x70, 0x05, 0x00, 0x00, 0x5c, 0x00, 0x00, 0x00, 0x50, 0xa3, 0xf4, 0x86, 0xff, 0xff, 0xff, 0xff, 0x00,
     0x80, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x28, 0x00, 0x10, 0x00, 0x38, 0x00, 0x00, 0x00, 0x38, 0x00,
@@ -244,7 +243,7 @@ fn a_bad_record_leaves_nothing_behind() {
     assert_eq!(plan.decode(&good, 3, &mut foreign), Err(DecodeError::ForeignColumns));
 }
 
-/// A number that a guard watches, of which the name of its symbol is wanted.
+/// A guarded number that is shown as a symbol name.
 #[test]
 fn addresses_become_names() {
     let fields = [
@@ -272,7 +271,7 @@ fn addresses_become_names() {
     plan.decode(&record(0xdead, faulty), 2, &mut columns).unwrap();
     let name = |address: u64, text: &mut Vec<u8>| text.extend_from_slice(format!("<{address:x}>").as_bytes());
     columns.name_addresses(name);
-    // What comes later is named later; what has a name keeps it.
+    // Later addresses are named later; a name that was set stays.
     plan.decode(&record(0x5, good), 3, &mut columns).unwrap();
     let mut cut = record(0x6, good);
     cut[0] = 0;

@@ -1,4 +1,4 @@
-//! What filters select.
+//! Tests of the events that filters select.
 
 use super::*;
 use crate::decode::{Plan, PlanOptions};
@@ -102,14 +102,13 @@ fn what_is_the_same_for_all_events_is_folded() {
     assert!(matches!(bind("host != 'host1' && u8 == 1").unwrap(), BoundFilter::Never));
     assert!(matches!(bind("u8 == 1 || !(host ~ 'x*')").unwrap(), BoundFilter::Always));
     assert!(matches!(bind("probe ~ '*open' && u8 == 1").unwrap(), BoundFilter::Program(_)));
-    // What another probe has does not matter where the probe's name decides.
+    // Fields of another probe do not matter if the probe's name decides.
     let text = "(probe == 'kprobes/open' && u8 == 200) || (probe == 'kprobes/close' && fd == 1)";
     assert!(selects(text, &event()));
     assert!(bind("u8 == 200 && fd == 1").unwrap_err().is_unknown_field());
 }
 
-/// A probe whose fields are called like what all events have: `pid`, `comm`, `probe`, `CPU` and
-/// `cpu`.
+/// A probe whose fields have the names of common ones: `pid`, `comm`, `probe`, `CPU` and `cpu`.
 fn schema_of_namesakes() -> Schema {
     let mut schema = schema();
     for (field, name) in schema.fields.iter_mut().zip(["pid", "comm", "probe", "CPU", "cpu"]) {
@@ -155,7 +154,7 @@ fn the_kernel_gets_its_own_names_for_namesakes() {
     assert_eq!(kernel("fields.comm == -2 && fields.pid == 200"), "comm == -2 && pid == 200");
     assert_eq!(kernel("comm == \"cat\" && pid == 42"), "COMM == \"cat\" && common_pid == 42");
     assert_eq!(kernel("cpu == 3"), "common_cpu == 3");
-    // As a kernel filter the text means what the kernel makes of it.
+    // As a kernel filter the text has the kernel's meaning.
     let check = |text: &str| Filter::parse(text).unwrap().check_for_kernel(&schema, None);
     assert!(check("comm == -2 && pid == 200").is_ok());
     assert_eq!(check("fields.comm == -2").unwrap_err().code, FilterCode::UnknownSuffix);

@@ -1,4 +1,4 @@
-//! Text, types and meaning, against hand-written answers and against a second evaluator.
+//! Tests of filters: text, types and meaning, against hand-written results and a second evaluator.
 
 mod meaning;
 mod properties;
@@ -111,7 +111,7 @@ impl FilterEvent for Event {
     }
 }
 
-/// Two functions, `one` and `two`, one behind the other.
+/// Two adjacent functions, `one` and `two`.
 struct TwoFunctions;
 
 impl Functions for TwoFunctions {

@@ -1,12 +1,12 @@
-//! Properties: text and tree are inverse, no text panics, and what is selected follows the laws of
-//! logic.
+//! Property tests of filters: text and tree are inverse, no text panics, and selection follows the
+//! laws of logic.
 
 use proptest::prelude::*;
 
 use super::strategies::{events, nearly, trees};
 use super::*;
 
-/// What must hold for any text.
+/// Properties of any text.
 fn check_text(text: &str) {
     let checked = |error: &FilterError| {
         assert!(text.get(error.span.range()).is_some(), "{error:?} of {text:?}");
@@ -45,7 +45,7 @@ fn check_text(text: &str) {
     }
 }
 
-/// Nesting as deep as a text can have it.
+/// Nesting as deep as the limit of a text allows.
 #[test]
 fn deep_nesting_is_survived() {
     check_text(&"(".repeat(4000));
@@ -97,7 +97,8 @@ proptest! {
         }
     }
 
-    /// What the kernel gets selects at least as much, for events that could be read as for others.
+    /// The kernel's filter selects at least as much, whether or not the values of an event could be
+    /// read.
     #[test]
     fn the_kernel_selects_no_less(tree in trees(), events in prop::collection::vec(events(), 8)) {
         let bound = bind(&tree.text()).unwrap();

@@ -1,4 +1,4 @@
-//! What the kernel is asked for.
+//! Tests of push-down: the filter that the kernel gets.
 
 use super::*;
 

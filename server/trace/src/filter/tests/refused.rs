@@ -1,4 +1,4 @@
-//! What is refused: code, place, and that there is advice.
+//! Tests of refused filters: code, place, and hint.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Filters and events for properties, and what a filter means by the book.
+//! Strategies for property tests: filters, events, and a second evaluator.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -35,7 +35,7 @@ impl Tree {
         }
     }
 
-    /// Logic with a third value (Kleene's): what could not be read decides nothing.
+    /// Kleene's logic with a third value: a value that could not be read decides nothing.
     pub(super) fn holds(&self, event: &Event) -> Option<bool> {
         match self {
             Self::Number { field, operator, operand } => {

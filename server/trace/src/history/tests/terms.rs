@@ -1,4 +1,4 @@
-//! Every counter of the history counts.
+//! Tests of ledger terms: every counter of the history counts.
 
 use std::time::Duration;
 

@@ -1,25 +1,26 @@
-//! The times at which to change over from one instance to the next, so that no event is lost and
-//! none comes twice.
+//! Cutover times of a hand-over: up to when the events of each task come from the old instance, so
+//! that no event is lost and none is published twice.
 //!
 //! For a while both instances record the same probes. Each hit then has two copies, and they never
 //! have the same time: the handler of an event goes through the instances that have it enabled, one
 //! after the other, in the order in which they enabled it (include/linux/tracepoint.h and
 //! kernel/trace/trace_probe.c:trace_probe_add_file both append). The old instance always enabled it
-//! first, so that its copy is never later than that of the new one.
+//! first, so that its copy is never later than the one in the new instance.
 //!
 //! A cutover is a time: what is earlier is taken from the old instance, what is not from the new
-//! one. A hit with one copy on each side would come twice, so it has to be a time at which no hit
-//! is between its copies. How many are is the number of copies in the old instance so far, less
-//! that in the new one, and a constant: it is none where that difference is smallest. No copy has
-//! to be told from another for that, and it holds however hits are nested. The copies of a hit can
-//! be on two CPUs, if its task was moved between them (system calls and uprobes, whose handlers can
-//! be preempted); so each task has a time of its own, and only the idle tasks, which all have the
-//! same number, have one for each CPU.
+//! one. A hit whose old copy is before the cutover and whose new copy is not before it would be
+//! published twice, so the cutover must be a time at which no hit is between its copies. The number
+//! of hits between their copies is the number of copies in the old instance so far, less the number
+//! in the new one, plus a constant: it is zero where that difference is smallest. No copy need be
+//! matched to another for that, and it holds however hits are nested. The copies of a hit can be on
+//! two CPUs, if its task was moved between them (system calls and uprobes, whose handlers can be
+//! preempted); so each task has a time of its own, and only the idle tasks, which all have the same
+//! number, have one for each CPU.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 
-/// A task, whose hits come one after the other.
+/// A task, whose hits happen one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::pipeline) enum TaskKey {
     /// A task.
@@ -31,9 +32,9 @@ pub(in crate::pipeline) enum TaskKey {
 /// Which instance a copy is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::pipeline) enum Side {
-    /// The one that is left. Its copy of a hit comes first.
+    /// The instance that readers switch from. Its copy of a hit is recorded first.
     Old,
-    /// The one that is read from then on.
+    /// The instance that readers switch to.
     New,
 }
 
@@ -45,10 +46,10 @@ pub(in crate::pipeline) struct EventCopy {
     pub(in crate::pipeline) side: Side,
 }
 
-/// When each task changes over.
+/// The time at which each task changes over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::pipeline) struct Cutover {
-    /// For tasks without a hit while both recorded.
+    /// For tasks without a hit while both instances recorded.
     default_ns: u64,
     by_task: HashMap<TaskKey, u64>,
     /// Event ids that both instances recorded.
@@ -60,8 +61,8 @@ impl Cutover {
     ///
     /// `copies` is every copy with a time in `window`, in any order. All events of the ids `both`,
     /// and only those, have two copies if the first of them is in the window: the new instance
-    /// recorded before it began. It lasts longer than any hit, so that a task without a copy in it
-    /// had no hit between its copies either.
+    /// recorded before it began. The window is longer than any hit, so that a task without a copy
+    /// in it had no hit between its copies either.
     pub(in crate::pipeline) fn find(
         copies: Vec<EventCopy>,
         window: &RangeInclusive<u64>,
@@ -80,7 +81,7 @@ impl Cutover {
     /// (include/linux/trace_events.h:struct trace_entry).
     pub(in crate::pipeline) fn takes(&self, side: Side, cpu: u32, time_ns: u64, payload: &[u8]) -> bool {
         let Some((id, task)) = identity(payload, cpu) else { return side == Side::Old };
-        // What only one of them records is taken from there.
+        // An event that only one of the instances records is taken from that instance.
         if !self.both.contains(&id) {
             return true;
         }
@@ -88,9 +89,9 @@ impl Cutover {
         (time_ns < cut_ns) == (side == Side::Old)
     }
 
-    /// Whether a gap that ends at that time counts. None is in the window; in the old instance it
-    /// is one before that, in the new one after it: what the other has lost there is not taken from
-    /// it.
+    /// Whether a gap that ends at that time counts. No gap is in the window. A gap of the old
+    /// instance counts if it is before the window, and one of the new instance if it is after: at
+    /// other times events are taken from the other instance.
     pub(in crate::pipeline) const fn takes_gap(&self, side: Side, end_ns: u64) -> bool {
         (end_ns <= self.default_ns) == matches!(side, Side::Old)
     }
@@ -103,8 +104,8 @@ pub(in crate::pipeline) fn identity(payload: &[u8], cpu: u32) -> Option<(u16, Ta
     Some((id, if tid == 0 { TaskKey::Idle(cpu) } else { TaskKey::Task(tid) }))
 }
 
-/// The earliest time at which the fewest hits are between their copies. Nobody knows what came
-/// first of one and the same time, so that it is never between two copies of one time.
+/// The earliest time at which the fewest hits are between their copies. The order of copies with
+/// equal time stamps is unknown, so that the result never separates two of those.
 fn quietest(mut copies: Vec<(u64, Side)>, start_ns: u64) -> u64 {
     copies.sort_unstable_by_key(|(time_ns, _)| *time_ns);
     let (mut between, mut fewest, mut cut_ns) = (0i64, 0, start_ns);
@@ -136,7 +137,7 @@ mod tests {
         payload
     }
 
-    /// A hit: who, where its copies are, and when.
+    /// A hit: its task, the CPUs of its copies, and their times.
     #[derive(Clone, Copy, Debug)]
     struct Hit {
         tid: i32,
@@ -144,9 +145,9 @@ mod tests {
         times: (u64, u64),
     }
 
-    /// What one task does: for each hit a pause before it, how long it takes, whether it moves to
-    /// another CPU between its copies, and the hits of interrupts between its copies: each a pause
-    /// and how long it takes.
+    /// Hits of one task: for each the pause before it, its duration, whether the task moves to
+    /// another CPU between its copies, and the hits of interrupts between its copies, each with
+    /// pause and duration.
     type Script = Vec<(u64, u64, bool, Vec<(u64, u64)>)>;
 
     fn script() -> impl Strategy<Value = Script> {
@@ -173,8 +174,8 @@ mod tests {
         hits
     }
 
-    /// What comes out of both instances, for hits of which the next instance records those copies
-    /// that are not before `on`.
+    /// The hits taken from both instances, if the next instance records the copies that are not
+    /// before `on`.
     fn taken(hits: &[Hit], on: u64, end: u64) -> Vec<usize> {
         let window = on..=end;
         let mut copies = Vec::new();

@@ -1,12 +1,12 @@
-//! The hand-over of a CPU's events from one tracing instance to the next.
+//! Hand-over of a CPU's events from one trace instance to the next.
 //!
 //! For a while both instances record the same events, and their pages are kept as they were read.
 //! Then a [`Cutover`] says for each task up to when its events are taken from the old instance, and
 //! from when on from the new one, so that no event is lost and none comes twice.
 //!
 //! Owns the one source of pages that readers have: a [`Source`] reads one ring buffer, or both of
-//! them, and neither a reader nor the decoding knows which. Never decides when: that is the control
-//! thread's.
+//! them, and neither a reader nor the decoding knows which. Never decides when to change over: the
+//! control thread does.
 
 mod cutover;
 mod pages;
@@ -29,37 +29,37 @@ use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::ring::PageLayout;
 use kprobed_host::tracefs::{Tracefs, TracefsError};
 
-/// Bytes that are held at most of one buffer. What comes after that waits there.
+/// The most bytes that are held of one buffer. Later events wait in the ring buffer.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// Records that are decoded before it is looked at whether a batch is full.
+/// Records that are decoded between two checks whether a batch is full.
 const RECORDS_AT_ONCE: usize = 1024;
 
-/// What a reader is asked to do for a hand-over, one after the other. Each answers.
+/// The steps of a hand-over that a reader carries out, in order. It answers each of them.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Read these buffers as well from now on, in the order of the reader's CPUs, and publish
     /// nothing.
     Hold(Vec<Ring>, Sender<()>),
-    /// Read everything up to the end of the window. Answers the copies of events in it; nothing if
-    /// some of them are missing.
+    /// Read everything up to the end of the window. The answer is the copies of events in it;
+    /// `None` if some of them are missing.
     Look(HandoverWindow, Sender<Option<Vec<EventCopy>>>),
-    /// Publish what is held, each event from one of the two instances, and go on with the new one.
+    /// Publish the held events, each from one of the two instances, and go on with the new one.
     ChangeOver(Arc<Cutover>, Sender<()>),
-    /// Publish what is held of the old instance, and forget the new one.
+    /// Publish the held events of the old instance, and close the new one.
     GoBack(Sender<()>),
 }
 
-/// Where a CPU's events are read from: one ring buffer or, during a hand-over, those of two
-/// instances that record the same.
+/// Source of a CPU's pages: one ring buffer or, during a hand-over, those of two instances that
+/// record the same events.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// The one that events are taken from: the old one, as long as there are two.
+    /// The buffer that events are taken from: the old one, as long as there are two.
     ring: Ring,
     beside: Option<Box<Beside>>,
 }
 
-/// The ring buffer in the new instance, and what was read of both and is not published.
+/// The ring buffer in the new instance, and the pages read from both that are not yet published.
 #[derive(Debug)]
 struct Beside {
     new: Ring,
@@ -67,8 +67,8 @@ struct Beside {
     new_pages: HeldPages,
     /// Nothing was recorded in the new instance before this time.
     since_ns: u64,
-    /// The old instance was asked how much its gaps are: what it loses later may be counted with
-    /// them.
+    /// The old instance's counter gave the size of its gaps: events that it loses later may be
+    /// counted with them.
     asked: bool,
 }
 
@@ -93,7 +93,7 @@ impl Source {
         std::iter::once(&self.ring).chain(self.beside.as_ref().map(|beside| &beside.new))
     }
 
-    /// Reads as far as `depth` says, and publishes what can be published.
+    /// Reads as far as `depth` says, and publishes the events that need not be held.
     pub(super) fn read(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -110,8 +110,8 @@ impl Source {
         found
     }
 
-    /// Opens the buffer again after a malformed page. Returns whether its layout is another one.
-    /// During a hand-over nothing is done: what is held has the layout that it was read with.
+    /// Opens the buffer again after a malformed page. Returns whether its layout has changed.
+    /// During a hand-over it does nothing: held pages have the layout that they were read with.
     pub(super) fn reopen(&mut self, tracefs: &Tracefs) -> Result<bool, TracefsError> {
         if self.beside.is_some() { Ok(false) } else { self.ring.reopen(tracefs) }
     }
@@ -149,8 +149,8 @@ impl Source {
         }
     }
 
-    /// Publishes what is held. With a cutover the new buffer is the one from then on; without, it
-    /// is forgotten.
+    /// Publishes the held events. With a cutover it continues with the new buffer; without one it
+    /// closes the new buffer.
     fn settle(&mut self, cutover: Option<&Cutover>, decoding: &mut Decoding<'_>) {
         let Some(beside) = self.beside.take() else { return };
         let Beside { new, old_pages, new_pages, .. } = *beside;
@@ -162,8 +162,8 @@ impl Source {
 }
 
 impl Beside {
-    /// Reads what both have up to a time, not much at once, and keeps it. What only the old one can
-    /// have is published.
+    /// Reads both buffers up to a time, not much at once, and holds the pages. It publishes events
+    /// from before the time at which the new instance began to record.
     fn read(
         &mut self,
         old: &mut Ring,
@@ -186,8 +186,8 @@ impl Beside {
 
     /// Adds every copy of an event in the window. Returns whether none is missing.
     fn note(&self, old: &Ring, window: &HandoverWindow, copies: &mut Vec<EventCopy>) -> bool {
-        // As long as more is recorded, a number that was asked for may count what the new instance
-        // has.
+        // While the old instance still records, a counter that was read may include events that the
+        // new instance has.
         if self.asked && !window.has_ended {
             return false;
         }
@@ -212,8 +212,8 @@ fn hold_pages(
     ring.read(buffer, Depth::Until(until_ns), bytes_max, inbox, |page| pages.push(&page, &layout))
 }
 
-/// Publishes what was held of two instances, in the order of time, each event from one of them.
-/// Without a cutover everything is taken from the old one.
+/// Publishes the held events of two instances, in the order of time, each from one of them. Without
+/// a cutover everything is taken from the old one.
 fn publish(
     (old, old_layout): (&HeldPages, &PageLayout),
     (new, new_layout): (&HeldPages, &PageLayout),
@@ -293,7 +293,7 @@ pub(super) fn carry_out(
     }
 }
 
-/// Publishes what is held of all CPUs of a reader: see [`Source::settle`].
+/// Publishes the held events of all CPUs of a reader: see [`Source::settle`].
 pub(super) fn settle(cpus: &mut [Cpu], cutover: Option<&Cutover>, target: &mut Target) {
     for cpu in cpus {
         let (source, mut decoding) = cpu.parts(target);

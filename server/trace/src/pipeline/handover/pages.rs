@@ -1,4 +1,8 @@
-//! Pages that are read and not yet published, while two instances record the same events.
+//! Held pages of a hand-over: read and not yet published, while two instances record the same
+//! events.
+//!
+//! Owns the bytes of those pages, the gaps between them, and the walk over both. Never decides
+//! which instance an event is taken from: `cutover` does.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -16,14 +20,14 @@ struct HeldPage {
     begun_ns: u64,
 }
 
-/// What is on held pages, in the order in which it was recorded.
+/// Events, gaps and malformed bytes of held pages, in the order in which they were recorded.
 #[derive(Debug)]
 pub(super) enum HeldRecord<'p> {
     /// An event.
     Event(Record<'p>),
     /// Events were lost before that time.
     Lost(Gap, u64),
-    /// Malformed bytes, with the time of what was before them.
+    /// Malformed bytes, with the time of the record before them.
     Malformed(PageError, u64),
 }
 
@@ -60,7 +64,7 @@ impl HeldPages {
         let PageRead { bytes, page, gap } = read;
         let data_bytes = page.as_ref().map_or(bytes.len(), Page::data_bytes);
         let begun_ns = page.as_ref().map_or(0, Page::timestamp_ns);
-        // What is behind the data, a count of what was lost excepted, is nothing.
+        // The bytes after the data hold nothing but a count of lost events, if one is stored there.
         let length = (layout.sub_buffer_bytes() - layout.data_capacity_bytes())
             .saturating_add(data_bytes)
             .saturating_add(size_of::<u64>());
@@ -74,8 +78,8 @@ impl HeldPages {
         self.pages.last().is_some_and(|page| page.begun_ns > time_ns)
     }
 
-    /// Takes out the pages with nothing but what is earlier than that: those before the last one
-    /// that was begun earlier.
+    /// Takes out the pages whose events are all earlier than that: those before the last page that
+    /// begins earlier.
     pub(super) fn take_earlier(&mut self, time_ns: u64) -> Self {
         let begun_earlier = |page: &HeldPage| (1..time_ns).contains(&page.begun_ns);
         let count = self.pages.iter().rposition(begun_earlier).unwrap_or(0);
@@ -85,7 +89,7 @@ impl HeldPages {
         Self { bytes, ..earlier }
     }
 
-    /// What is on them.
+    /// The records of all pages, in order.
     pub(super) fn records<'p>(&'p self, layout: &'p PageLayout) -> impl Iterator<Item = HeldRecord<'p>> {
         self.pages.iter().flat_map(|held| {
             let (page, error) = match Page::parse(&held.bytes, layout) {
@@ -131,8 +135,8 @@ impl HeldPages {
                         copies.push(EventCopy { task, time_ns, side: of });
                     }
                 }
-                // The gap ends here. What the new instance has lost before the window it had
-                // recorded just as well.
+                // The gap of the old instance ends before the window, so that no copy in the window
+                // is missing.
                 HeldRecord::Lost(_, time_ns) if of == Side::Old && time_ns <= *window.window.start() => {}
                 HeldRecord::Lost(..) | HeldRecord::Malformed(..) => return false,
             }

@@ -1,5 +1,5 @@
-//! From one instance to the next: what was held comes out once, in the order of time, with the
-//! losses that matter.
+//! Tests of the hand-over: held events are published once, in the order of time, with the losses
+//! that matter.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ fn both_ends(last: &[u64], next: &[u64], start: u64) -> Cutover {
     Cutover::find(seen, &(start..=1000), HashSet::from([7]))
 }
 
-/// What a subscriber gets of two instances, and what the ledger says: read and lost.
+/// The items of a subscriber from two instances, and the ledger terms read and lost.
 fn published(
     last: &HeldPages,
     next: &HeldPages,
@@ -154,8 +154,8 @@ fn a_gap_in_the_window_is_found() {
     let gap = |before: &[u64], after: &[u64]| vec![(page(before), None), (page(after), Some(lost(1)))];
     let both = [Side::Old, Side::New].map(|side| [(110, side), (190, side)]).concat();
     assert_eq!(seen(whole(), whole(), false), Some(both.clone()));
-    // Before the window and behind it nothing matters, as long as the next instance has all that
-    // the last one may have lost.
+    // Gaps before and after the window do not matter, as long as the next instance has all events
+    // that the last one may have lost.
     assert_eq!(seen(gap(&[50], &[90, 110, 190, 210]), whole(), true), Some(both.clone()));
     assert_eq!(seen(gap(&[90, 110, 190, 210], &[300]), whole(), true), Some(both.clone()));
     assert_eq!(seen(whole(), gap(&[90, 110, 190, 210], &[300]), true), Some(both));

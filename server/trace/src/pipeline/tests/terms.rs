@@ -1,4 +1,4 @@
-//! Every counter of a subscriber counts.
+//! Tests of ledger terms: every counter of a subscriber counts.
 
 use super::*;
 
@@ -41,13 +41,13 @@ fn every_term_of_a_subscriber_counts() {
     .map(|view| attached(&hub, view));
     publish(&hub, &a, 0, 10, 1000);
     publish(&hub, &b, 0, 7, 2000);
-    // Each hears of what it got, and then there is more than fits.
+    // Each subscriber takes its items, and then gets more than its queue holds.
     assert!(subscriptions.iter().all(|subscription| !taken(subscription).is_empty()));
     publish(&hub, &a, 0, 10, 3000);
     publish(&hub, &a, 0, 10, 4000);
     let [first, .., last] = &subscriptions;
     assert!(matches!(now(last.next()), Some(Ok(Item::Loss(_)))), "what was dropped comes first");
-    // What a client of the history is given and told.
+    // Events and losses of a client that reads the history.
     let groups = [group(&a, 10, 1000)];
     let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
     let draft = Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock };

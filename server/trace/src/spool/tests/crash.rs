@@ -1,4 +1,5 @@
-//! Runs of the daemon, one after the other, that end in order or are cut off at any byte.
+//! Tests of crashes: runs of the daemon, one after the other, that end in order or are cut off at
+//! any byte.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,8 +8,7 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// An entry: events that it covers, bytes, and how many events before it were never handed
-    /// over.
+    /// An entry: its events, its bytes, and how many events before it were never appended.
     Append {
         events: u32,
         bytes: usize,
@@ -16,11 +16,11 @@ enum Step {
     },
     Loss,
     Flush,
-    /// A segment of its own for what follows.
+    /// A new segment for later entries.
     Age,
     /// The run ends in order.
     Close,
-    /// The run ends with so many of 256 parts of its last segment on the disk.
+    /// The run ends with this many of 256 parts of its last segment on disk.
     Crash {
         part: u8,
     },
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What was put into one run.
+/// Entries appended in one run.
 #[derive(Debug, Default)]
 struct Run {
     entries: Vec<Entry>,
@@ -56,8 +56,8 @@ fn run_of(epoch: u64, epochs: &[u64]) -> usize {
     epochs.iter().position(|known| *known == epoch).unwrap()
 }
 
-/// What is read must be what was put in, without what has expired at the beginning and what never
-/// reached the disk at the end of a run.
+/// The reader must return the appended entries, except those that have expired at the beginning and
+/// those that never reached the disk at the end of a run.
 fn check(spool: &Spool, runs: &[Run], epochs: &[u64]) {
     let mut reader = spool.reader(Position::Beginning).unwrap();
     let mut run: Option<usize> = None;
@@ -76,7 +76,7 @@ fn check(spool: &Spool, runs: &[Run], epochs: &[u64]) {
             SpoolItem::EpochStart(start) => {
                 end_of_run(run, at);
                 let next = run_of(start.epoch, epochs);
-                // Runs that left nothing are not there.
+                // Runs without an entry are not listed.
                 let before = runs[..next].iter().rposition(|run| !run.entries.is_empty());
                 if let (Some(run), Some(before)) = (run, before)
                     && run == before
@@ -179,7 +179,7 @@ proptest! {
                     prop_assert_eq!(recovery.set_aside, 0);
                     prop_assert_eq!(recovery.cut_segments, recovery.reasons.len() as u64);
                     directory = copy;
-                    // What was cut off has never been.
+                    // Entries that were cut off never existed.
                     let end = read(&spool, Position::Beginning);
                     let left = end.iter().rev().find_map(|item| match item {
                         SpoolItem::EpochStart(start) if start.epoch == own.epoch => Some(true),

@@ -1,4 +1,4 @@
-//! Disks that are full, files that are gone or broken, callers that make mistakes.
+//! Tests of failures: full disks, missing or broken files, and mistakes of callers.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ fn a_full_disk_costs_the_history_only_and_is_told() {
     writer.append(&events(0, 5, 100), &[]).unwrap();
     writer.flush().unwrap();
     writer.append(&events(5, 5, 100), &[]).unwrap();
-    // A file that cannot be written to stands for the full disk.
+    // A file that cannot be written to acts as a full disk.
     let segment = &files(&directory.path().join("spool"), ".seg")[0];
     let readable = Arc::new(fs::File::open(segment).unwrap());
     let file = {
@@ -78,7 +78,7 @@ fn a_full_disk_is_tried_ever_more_rarely() {
     writer.append(&events(sequence, 1, 100), &[]).unwrap();
     let expected = format!("| e0-5 n5-{sequence} e{sequence}-{}", sequence + 1);
     assert_eq!(brief(&read(&spool, Position::Beginning)), expected);
-    // It is in order again: the next failure is tried again as soon as the first one was.
+    // The disk works again: after the next error the writer waits as long as after the first one.
     now += Duration::from_secs(2);
     writer.tick(now, NOW_NS).unwrap();
     assert_eq!(writer.next_tick(now, NOW_NS).map(|wait| wait > Duration::from_secs(30)), Some(true));

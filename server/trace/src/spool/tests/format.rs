@@ -1,4 +1,4 @@
-//! The bytes on the disk: any of them, and each cut.
+//! Tests of the format on disk: any bytes, and a cut at every byte.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,10 +15,10 @@ fn segment() -> Vec<u8> {
     std::fs::read(&files(&directory.path().join("spool"), ".seg")[0]).unwrap()
 }
 
-/// Where records begin, and their own bytes.
+/// Offsets and bytes of records.
 type Records = Vec<(u64, Vec<u8>)>;
 
-/// The records in some bytes, and what is known of all.
+/// The records in some bytes, and the result of the scan.
 fn records(bytes: &[u8]) -> Option<(Records, Scan)> {
     let (_, seed) = Header::decode(bytes).ok()?;
     let mut records = Vec::new();
@@ -176,7 +176,7 @@ proptest! {
     }
 
     /// One to four changed bytes are always seen (the checksum finds all errors of up to 32 bits in
-    /// a row), and what is before is good.
+    /// a row), and the records before them are good.
     #[test]
     fn changed_bytes_are_seen(at in 0_usize..1000, change in vec(1_u8.., 1..5)) {
         let whole = segment();

@@ -1,4 +1,4 @@
-//! What goes when there is too much, or when it is too old.
+//! Tests of limits: removal of segments by size and by age.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant;
@@ -88,7 +88,7 @@ fn a_reader_survives_the_segment_that_it_reads() {
     fill(&mut writer, 30, 1000);
     let first = spool.stats().oldest.unwrap().0.sequence;
     let before = brief(&rest(&mut reader));
-    // The segment that it holds, and not the second one that was there when it began.
+    // The segment that it keeps open, and not the second one that existed when it began.
     let held: u64 = before.split(' ').filter(|word| word.starts_with('e')).count() as u64 + 2;
     assert!(held > 10 && held < 30, "{before}");
     assert!(before.ends_with(&format!("x{held}-30")), "{before}");
@@ -104,7 +104,7 @@ fn what_is_too_old_goes() {
     fill(&mut writer, 0, 10);
     let start = Instant::now();
     let later = |seconds: u64| (start + Duration::from_secs(seconds), NOW_NS + seconds * SECOND_NS);
-    // A 16th of the hour: the segment is closed, and another one begun when something comes.
+    // A 16th of the hour: the segment is closed, and another one begins with the next entry.
     let (now, wall_ns) = later(230);
     writer.tick(now, wall_ns).unwrap();
     assert_eq!(spool.stats().segments, 1);

@@ -35,7 +35,7 @@ fn fresh() -> (TempDir, Spool, SpoolWriter) {
     (directory, spool, writer)
 }
 
-/// Events that are each a second behind the one before, with a payload that tells them from others.
+/// Events one second apart, with a payload that identifies them.
 fn events(sequence: u64, count: u32, payload_bytes: usize) -> Entry {
     let text = sequence.to_le_bytes();
     Entry {
@@ -59,7 +59,7 @@ fn schema(key: u32, text: &'static str) -> Entry {
     Entry { kind: EntryKind::Schema, key, payload, events: 0, ..events(0, 0, 0) }
 }
 
-/// Everything that the reader gives until it is at its end.
+/// All items that the reader returns until its end.
 fn rest(reader: &mut SpoolReader) -> Vec<SpoolItem> {
     std::iter::from_fn(|| reader.next().unwrap()).collect()
 }

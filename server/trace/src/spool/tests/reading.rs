@@ -1,4 +1,4 @@
-//! Reading from all kinds of places, also while more is put in.
+//! Tests of readers: from every kind of position, also while entries are appended.
 
 use std::thread;
 
@@ -128,7 +128,7 @@ fn a_reader_goes_on_with_what_came_since() {
     assert_eq!(reader.extend().sequence, 22, "what is in the writer's memory counts");
     assert_eq!(brief(&rest(&mut reader)), "e21-22");
     assert_eq!(reader.cursor(), reader.end());
-    // Over the edges of segments.
+    // Across segments.
     for sequence in 22..300 {
         writer.append(&events(sequence, 1, 100), &[1]).unwrap();
         if sequence % 7 == 0 {

@@ -1,4 +1,4 @@
-//! What happens, as records and as what has to be told of it.
+//! Happenings for tests: records, with the rows and losses that must follow from them.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ const FIXED: u16 = 301;
 const TEXT: u16 = 302;
 /// Where the text begins in a record.
 const TEXT_AT: usize = 28;
-/// Somebody else's.
+/// An event that no probe of the daemon defined.
 const FOREIGN: u16 = 999;
 
-/// Something that happens, over and over.
+/// A happening that is repeated.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     what: What,
@@ -34,7 +34,7 @@ enum What {
         seed: u64,
         text: Option<Vec<u8>>,
     },
-    /// Bytes that make no event: a foreign one, or one of ours that is too short.
+    /// Bytes that are not an event of a probe: a foreign event, or a record that is too short.
     Senseless {
         after_ns: u64,
         id: u16,
@@ -60,7 +60,7 @@ pub(super) struct Row {
     pub(super) values: Vec<String>,
 }
 
-/// What a subscriber hears.
+/// Rows and losses that a subscriber receives.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     /// By event id.
@@ -101,7 +101,7 @@ impl Told {
     }
 }
 
-/// Names and formats of our events.
+/// Names and formats of the probes' events.
 pub(super) fn formats() -> [(&'static str, String); 2] {
     let line = |declaration: &str, offset: usize, size: usize, signed: u8| {
         format!("\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n")
@@ -150,8 +150,8 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec((what, times).prop_map(|(what, times)| Step { what, times }), 0..40)
 }
 
-/// What happens, and what has to be told of it. At the end stands an event, since what was lost is
-/// told with the next one.
+/// Happenings, with the rows and losses that a subscriber must receive. The last one is an event,
+/// since a loss is reported before the next event.
 pub(super) fn of(start_ns: u64, steps: &[Step]) -> (Vec<Happening>, Told) {
     let mut story = Story {
         now_ns: start_ns,
@@ -173,9 +173,9 @@ struct Story {
     now_ns: u64,
     happenings: Vec<Happening>,
     told: Told,
-    /// Since the last event of ours.
+    /// Undecodable records since the last event of a probe.
     senseless: u64,
-    /// Since the last record.
+    /// Overwritten events since the last record.
     overwritten: u64,
 }
 

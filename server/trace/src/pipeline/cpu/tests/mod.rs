@@ -1,7 +1,8 @@
-//! What is read does not depend on how it lies on pages and when the reader comes by.
+//! Tests of reading and decoding: the result depends neither on how the kernel lays events out on
+//! pages, nor on when the reader reads them.
 //!
-//! The same happenings are laid out by a model of the kernel's writer in several ways, and read by
-//! [`Cpu`] from a file. Each has to give the rows, the losses and the counts that follow from the
+//! A model of the kernel's writer lays the same happenings out in several ways, and [`Cpu`] reads
+//! them from a file. Each layout must give the rows, the losses and the counts that follow from the
 //! happenings themselves.
 
 mod happenings;
@@ -90,7 +91,7 @@ impl World {
             }
             let found = cpu.read(&mut buffer, *depth, &inbox, &mut target);
             assert!(!found.broken && found.is_published);
-            // Who waits does so for a page at most, unless everything is to be read.
+            // A command waits for at most one page, unless the turn is to read everything.
             assert!(!is_waited_for || *depth != Depth::Pages || found.pages <= 1);
             if found.pages == 0 {
                 assert!(found.caught_up);
@@ -112,7 +113,7 @@ impl World {
         subscription
     }
 
-    /// What a subscriber was told.
+    /// The rows and losses that a subscriber received.
     fn told(&self, subscription: &Subscription) -> Told {
         let mut told = Told::default();
         while let Some(Ok(item)) = subscription.next().now_or_never() {
@@ -138,11 +139,11 @@ impl World {
     }
 }
 
-/// How the reader comes by.
+/// How the reader reads.
 #[derive(Clone, Copy, Debug)]
 struct TurnOf {
     depth: Depth,
-    /// Whether somebody has a command for the reader.
+    /// Whether a command waits for the reader.
     is_waited_for: bool,
 }
 
@@ -202,7 +203,7 @@ fn turns() -> impl Strategy<Value = Vec<TurnOf>> {
     vec(turn, 1..5)
 }
 
-/// Reads what happened, laid out in that manner, and compares everything with what follows from it.
+/// Reads the happenings in that layout, and compares the result with the one expected.
 fn check(steps: &[Step], manner: &Manner, turns: &[TurnOf]) {
     let (happenings, expected) = happenings::of(START_NS, steps);
     let world = World::new(expected.lost(LossCause::Overrun));
@@ -213,8 +214,8 @@ fn check(steps: &[Step], manner: &Manner, turns: &[TurnOf]) {
     let told = world.told(&subscription);
     assert_eq!(told.rows, expected.rows);
     assert_eq!(told.losses_of(LossCause::Undecodable), expected.losses_of(LossCause::Undecodable));
-    // Each gap is in its place. Where a page has no room for the number, the kernel's counter is
-    // asked, and it can be ahead: the sum is exact.
+    // Each gap is at its place. If a page has no room for the number, the reader uses the kernel's
+    // counter, which can be ahead: the sum is exact.
     assert_eq!(told.gaps(LossCause::Overrun), expected.gaps(LossCause::Overrun));
     assert_eq!(told.lost(LossCause::Overrun), expected.lost(LossCause::Overrun));
 

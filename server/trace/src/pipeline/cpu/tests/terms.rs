@@ -1,10 +1,11 @@
-//! Every counter of a buffer and of a probe counts, in the code that runs in the daemon.
+//! Tests of ledger terms: every counter of a buffer and of a probe counts, in the code that runs in
+//! the daemon.
 
 use super::writer::Happening;
 use super::*;
 use crate::pipeline::{BufferCounts, ProbeCounts, Span};
 
-/// Of `happenings::formats`: fields of 24 bytes behind a head of 16.
+/// Event of `happenings::formats`: 24 bytes of fields after a head of 16.
 const FIXED: u16 = 301;
 
 fn event(bytes: usize) -> Happening {
@@ -18,7 +19,7 @@ fn event(bytes: usize) -> Happening {
 fn every_term_of_a_buffer_and_of_a_probe_counts() {
     let world = World::new(9);
     let subscription = world.subscribe();
-    // One that is whole, one that is too short, and one behind a gap.
+    // A complete event, one that is too short, and one after a gap.
     let happenings = [event(40), event(4), Happening::Overwritten { events: 9 }, event(40)];
     let manner = Manner { sub_buffer_bytes: 4096, reads: vec![1], is_absolute: false, is_padded: false };
     let turns = [TurnOf { depth: Depth::Pages, is_waited_for: false }];
@@ -28,7 +29,7 @@ fn every_term_of_a_buffer_and_of_a_probe_counts() {
     let target = world.target();
     for text in [
         "overrun: 9\ncommit overrun: 2\ndropped events: 3\nread events: 3\n",
-        // Somebody else empties the buffer, and more is lost after that.
+        // Another program empties the buffer, and more events are lost after that.
         "overrun: 0\ncommit overrun: 5\ndropped events: 0\nread events: 1\n",
     ] {
         std::fs::write(&stats, text).unwrap();
@@ -58,7 +59,7 @@ fn every_term_of_a_buffer_and_of_a_probe_counts() {
     let ProbeCounts { read, read_span, undecodable } = world.probes[&FIXED].counts();
     assert_eq!((read, undecodable, read_span), (2, 1, span(10, 30)));
 
-    // Whoever listens is told of each.
+    // The subscriber gets a report of each loss.
     let mut told = Vec::new();
     while let Some(Ok(item)) = subscription.next().now_or_never() {
         if let Item::Loss(loss) = item {

@@ -1,22 +1,23 @@
-//! Pages as the kernel fills them and hands them out (kernel/trace/ring_buffer.c).
+//! Model of the kernel's ring buffer writer: pages as it fills and returns them
+//! (kernel/trace/ring_buffer.c).
 
-/// What happens on one CPU, in the order of time.
+/// A happening on one CPU.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
-    /// An event is recorded, so long after what was before it.
+    /// An event is recorded, this long after the one before it.
     Event { after_ns: u64, payload: Vec<u8> },
     /// An event is recorded and taken back.
     Discarded { after_ns: u32, words: usize },
-    /// So many events are overwritten that nobody has read.
+    /// The kernel overwrites this number of unread events.
     Overwritten { events: u64 },
 }
 
-/// What must make no difference to what is read.
+/// Layout of pages, on which the result must not depend.
 #[derive(Clone, Debug)]
 pub(super) struct Manner {
     /// Size of a sub-buffer.
     pub(super) sub_buffer_bytes: usize,
-    /// After how many events the reader comes by and takes what is there, over and over. Empty:
+    /// After how many events the reader reads a page that is not full, repeated in a cycle. Empty:
     /// never before a page is full.
     pub(super) reads: Vec<usize>,
     /// Whether long times are written as absolute ones.
@@ -60,17 +61,17 @@ struct Writer<'a> {
     handed_out: Vec<Vec<u8>>,
     /// Time of what was written last.
     now_ns: u64,
-    /// What is on the page and was not read.
+    /// Data on the page that was not read.
     data: Vec<u8>,
     /// Time before it.
     stamp_ns: u64,
-    /// Bytes of the page that are taken, by what was read too.
+    /// Bytes of the page that are in use, including data that was read.
     used: usize,
-    /// Events overwritten since the last page was handed out.
+    /// Events overwritten since the reader got the last page.
     missed: u64,
-    /// Events since the reader was here.
+    /// Events since the last read.
     events: usize,
-    /// How often it was.
+    /// Number of reads.
     visits: usize,
 }
 
@@ -103,8 +104,8 @@ impl Writer<'_> {
                 let length = u32::try_from(4 + words * 4).unwrap();
                 let body =
                     [&PADDING.to_le_bytes()[..], &length.to_le_bytes(), &vec![0xdd; words * 4]].concat();
-                // As the first of a page it would get a delta that it has not (rb_event_discard),
-                // and the next one would be late by that.
+                // As the first record of a page it would get a wrong delta (rb_event_discard), and
+                // the next one would be late by that.
                 if self.used + body.len() > self.capacity() {
                     self.next_page();
                 } else if self.used > 0 {
@@ -118,7 +119,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What stands before an event that comes long after the last one (rb_add_time_stamp).
+    /// The time stamp before an event that is long after the last one (rb_add_time_stamp).
     fn stamp(&mut self, before_ns: u64, delta_ns: u64) {
         let (kind, value) = if self.manner.is_absolute {
             (TIME_STAMP, (before_ns + delta_ns) & ((1 << ABSOLUTE_BITS) - 1))
@@ -149,7 +150,7 @@ impl Writer<'_> {
         self.used += body.len();
     }
 
-    /// Ends the page (rb_reset_tail) and hands it out.
+    /// Ends the page (rb_reset_tail) and gives it to the reader.
     fn next_page(&mut self) {
         let left = self.capacity() - self.used;
         if self.manner.is_padded && !self.data.is_empty() && left >= 4 {
@@ -174,8 +175,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Gives what was not read to the reader (ring_buffer_read_page). What follows it on the page
-    /// counts from the time that was read last.
+    /// Gives the unread data to the reader (ring_buffer_read_page). Later data on the page counts
+    /// from the time of the last event read.
     fn hand_out(&mut self) {
         let data = std::mem::take(&mut self.data);
         let stamp_ns = std::mem::replace(&mut self.stamp_ns, self.now_ns);
@@ -199,7 +200,7 @@ impl Writer<'_> {
     }
 }
 
-/// A record without its time: the length is in the header where it fits (rb_update_event).
+/// A record without its time: the length is in the header if it fits (rb_update_event).
 fn body(payload: &[u8]) -> Vec<u8> {
     let words = payload.len() / 4;
     if (1..=28).contains(&words) {
