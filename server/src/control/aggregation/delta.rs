@@ -1,4 +1,6 @@
-//! What came since an earlier snapshot.
+//! Difference of two snapshots of an aggregation.
+//!
+//! Owns the subtraction, row by row. Never reads the kernel's tables.
 
 use std::collections::BTreeMap;
 
