@@ -1,4 +1,7 @@
-//! Requests that files make instead of clients: judged by the same rules, and marked with the file.
+//! Requests of declaration files: judged by the same rules as those of clients, and marked with the
+//! file.
+//!
+//! Owns their conversion. Never reads a file.
 
 use kprobed_document::Definition;
 use kprobed_proto::v1;
@@ -28,7 +31,7 @@ pub(crate) fn read(checker: &Checker, definition: &Definition) -> Result<(String
     Ok((given.text().to_owned(), spec::write(&read)))
 }
 
-/// To make a probe that a file declares.
+/// A request to create a probe that a file declares.
 pub(crate) fn creation(
     request: v1::CreateProbeRequest,
     file: &str,
@@ -40,7 +43,7 @@ pub(crate) fn creation(
     Ok(create)
 }
 
-/// To change a probe that a file declares.
+/// A request to change a probe that a file declares.
 pub(crate) fn update(
     request: v1::UpdateProbeRequest,
     file: &str,
@@ -53,7 +56,7 @@ pub(crate) fn update(
     Ok(update)
 }
 
-/// What a refusal says, and its hint.
+/// The message of a refusal, and its hint.
 pub(crate) fn refused(error: &ControlError) -> Refused {
     let hint = match error {
         ControlError::Definition { diagnostics, .. } => {

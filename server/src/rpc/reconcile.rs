@@ -1,4 +1,6 @@
-//! `ReconcileService`.
+//! `ReconcileService`: repairs on demand, and foreign events.
+//!
+//! Owns the messages. Never decides what is repaired or adopted.
 
 use std::collections::HashSet;
 
@@ -18,9 +20,9 @@ use kprobed_lang::model::{Glob, ProbeName};
 /// The service.
 #[derive(Debug)]
 pub struct ReconcileServer {
-    /// Changes go here.
+    /// Carries out changes.
     pub control: ControlHandle,
-    /// Looks for events that are not ours.
+    /// Finds foreign events.
     pub foreign: Foreign,
 }
 

@@ -1,4 +1,6 @@
-//! `TypeService`.
+//! `TypeService`: functions and types of the kernel, from BTF.
+//!
+//! Owns the messages. Never reads BTF itself.
 
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ use kprobed_verdict::validate::typed::{
 /// The service.
 #[derive(Debug)]
 pub struct TypeServer {
-    /// Types are read here.
+    /// Facts of the kernel, with its types.
     pub facts: Arc<FactsCache>,
 }
 

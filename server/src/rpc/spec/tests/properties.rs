@@ -1,4 +1,4 @@
-//! Properties: fields and definitions are inverse, and no field says anything but itself.
+//! Properties: fields and definitions are inverse, and no field changes the meaning of another.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -10,7 +10,7 @@ use super::*;
 use kprobed_lang::definition::{Span, parse_any};
 use kprobed_lang::samples::{v6_1, v7_3};
 
-/// Texts that mean something to the parser, or to what cuts a text into lines and words.
+/// Texts that are special to the parser, or to the code that cuts a text into lines and words.
 fn hostile_text() -> impl Strategy<Value = String> {
     let pieces = proptest::sample::select(vec![
         "a",
