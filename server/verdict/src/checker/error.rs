@@ -1,4 +1,6 @@
-//! Why a text has no verdict.
+//! Errors of a check: why a text has no verdict.
+//!
+//! Owns their texts. A refused place is not an error: see [`super::CheckOutcome`].
 
 use kprobed_host::kernel::FactsError;
 use kprobed_lang::definition::Diagnostic;
