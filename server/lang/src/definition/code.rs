@@ -1,7 +1,7 @@
-//! The catalogue of problems: the kernel's own codes for kprobe events, and ours where the kernel
-//! is silent.
+//! Error codes: the kernel's own for kprobe events, and those of this daemon for problems that the
+//! kernel does not report.
 //!
-//! Owns names, kernel texts, errno values and general hints. It never looks at a definition.
+//! Owns names, kernel texts, errno values and general hints. Never looks at a definition.
 //!
 //! Names and texts are those of the `ERRORS` list in kernel/trace/trace_probe.h (5.10 to 7.3, codes
 //! of uprobes and event probes left out). The list grows and its texts drift: a text that is not
@@ -19,7 +19,7 @@ const EOPNOTSUPP: i32 = 95;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident $name:literal $text:literal $hint:literal;)*) => {
-        /// What is wrong with a definition.
+        /// A problem of a definition.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Code {
@@ -41,8 +41,7 @@ macro_rules! codes {
                 match self { $(Self::$variant => $text,)* }
             }
 
-            /// What to write instead, in general; empty where the message of the problem says it
-            /// all.
+            /// What to write instead, in general; empty if the message of the problem says it.
             pub const fn hint(self) -> &'static str {
                 match self { $(Self::$variant => $hint,)* }
             }
@@ -380,8 +379,8 @@ codes! {
 }
 
 impl Code {
-    /// The errno with which kernels answer, as a rule. A [`super::Diagnostic`] has the one of the
-    /// running kernel: where kernels differ, it is given when the problem is found.
+    /// The usual errno of kernels. A [`super::Diagnostic`] has the one of the running kernel: if
+    /// kernels differ, it is set when the problem is found.
     pub(super) const fn errno(self) -> i32 {
         match self {
             Self::BadInsnBndry => EILSEQ,
@@ -409,7 +408,7 @@ impl Code {
         }
     }
 
-    /// Who refuses a definition with this problem, as a rule.
+    /// Who usually refuses a definition with this problem.
     pub const fn refused_by(self) -> RefusedBy {
         match self {
             Self::NoModuleName
@@ -438,7 +437,7 @@ impl Code {
 
     /// The code of a text that the kernel wrote into `error_log`.
     pub fn from_kernel_text(text: &str) -> Option<Self> {
-        // Older kernels spell this word in their own way.
+        // Older kernels spell this word differently.
         let text = text.trim().replace("valiable", "variable");
         Self::ALL.iter().copied().find(|code| !text.is_empty() && code.kernel_text() == text)
     }
