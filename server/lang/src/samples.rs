@@ -1,6 +1,6 @@
 //! Sample features of kernels, for tests of this crate and of those above.
 //!
-//! Owns shortened `README` texts. Never used outside of tests.
+//! Owns shortened `README` texts. Never used by the daemon itself.
 
 use crate::definition::Features;
 

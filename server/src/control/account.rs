@@ -278,7 +278,7 @@ mod tests {
                     self.account.note_disabled(self.now.hits.hits);
                     let hits = self.unread(hits);
                     self.truth.disabled += hits;
-                    // In the middle of it the count is there as well.
+                    // In the middle of it the count is known as well.
                     assert_eq!(self.account.terms(&self.now).disabled, self.truth.disabled);
                     self.account.note_enabled(self.now.hits.hits);
                 }

@@ -3,8 +3,8 @@
 //! Owns the order in which that is safe. The row is written first, and as settled: a start removes
 //! from the kernel the events of rows that are not settled, and before the adoption the event is
 //! not the daemon's to remove. If the daemon ends after that, its next start finds the row and the
-//! event, and does the rest. Writes to the daemon's own instance only: what other programs have
-//! switched on stays on.
+//! event, and does the rest. Never writes to another instance than the daemon's own: what other
+//! programs have switched on stays on.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -1,9 +1,9 @@
-//! The one way in which probes are changed: judge the change, store the intent, carry it out, store
-//! the outcome, answer.
+//! Application of changes to probes: judge a change, store the intent, carry it out, store the
+//! outcome, answer.
 //!
-//! Owns that order, for one change and for many. Whether a change can be made is judged in
-//! [`super::create`], [`super::update`] and [`super::remove`], which write nothing;
-//! [`super::execute`] writes to the kernel, and for deletions [`super::remove`] does.
+//! Owns that order, for one change and for many. Never judges a change itself: [`super::create`],
+//! [`super::update`] and [`super::remove`] do, which write nothing for that. [`super::execute`]
+//! writes to the kernel, and for deletions [`super::remove`] does.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) enum Judged {
 
 /// A probe that is to be made or changed.
 pub(super) struct Work {
-    /// What is written down first. Absent for a repair: what is wanted does not change.
+    /// The intent to store first. Absent for a repair: what is wanted does not change.
     pub(super) intent: Option<Intent>,
     pub(super) request: Option<RequestKey>,
     /// The probe as it was. Absent for a new one.
@@ -56,7 +56,8 @@ pub(super) struct Before {
 /// What the changes of one batch are judged by: read once for all of them.
 pub(super) struct Grounds<'a> {
     pub(super) facts: RecentFacts<'a>,
-    /// The probes that are to be changed as the kernel has them, and what keeps probes from firing on the whole host.
+    /// The probes that are to be changed as the kernel has them, and what keeps probes from firing
+    /// on the whole host.
     pub(super) observed: Observed,
     /// Names that this batch gives to new probes.
     pub(super) claimed: HashSet<ProbeName>,
@@ -69,7 +70,7 @@ impl<'a> Grounds<'a> {
         Self { facts, observed, claimed: HashSet::new(), changed: HashMap::new() }
     }
 
-    /// Refuses a second change of a probe. One that another change deletes is not there for it.
+    /// Refuses a second change of a probe. A probe that another change deletes counts as not found.
     pub(super) fn claim(&mut self, probe: &Probe, deletes: bool) -> Result<(), ControlError> {
         match self.changed.insert(probe.uid, deletes) {
             None => Ok(()),
@@ -114,7 +115,7 @@ impl Controller {
         Applied { outcomes: outcomes.collect(), plan }
     }
 
-    /// Answers by the place of each change in its request.
+    /// Outcomes, each with the index of its change in the request.
     async fn carry_out_batch(&mut self, batch: Batch) -> Vec<(usize, Result<Changed, ControlError>)> {
         let Batch { work, doomed, together } = batch;
         let (changes, work): (Vec<_>, Vec<_>) = work.into_iter().unzip();
@@ -203,7 +204,8 @@ impl Controller {
         for (mut job, (intent, request, before)) in jobs.into_iter().zip(work) {
             self.note(&mut job, before.as_ref());
             if let Err(error) = std::mem::replace(&mut job.outcome, Ok(())) {
-                // A new probe that is left in the kernel is removed by the next start: its row stays as it is.
+                // A new probe that is left in the kernel is removed by the next start: its row
+                // stays as it is.
                 if !job.left_behind || !matches!(intent, Some(Intent::Create { .. })) {
                     undo.extend(undone(job.probe.uid, intent, request));
                 }
@@ -330,7 +332,7 @@ impl Controller {
         Changed::Probe(self.parts.registry.put(probe))
     }
 
-    /// The answers, with the states that the probes have in the kernel now.
+    /// The outcomes, with the states that the probes have in the kernel now.
     pub(super) fn as_they_are(
         &self,
         outcomes: Vec<Result<Changed, ControlError>>,

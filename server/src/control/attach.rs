@@ -137,7 +137,7 @@ impl Controller {
         Ok(self.attached_now(name.clone(), Attachment { uid, filter, create_time, source: Ok(source) }))
     }
 
-    /// Switches an event off that could not be stored. Answers whether it is off.
+    /// Switches an event off that could not be stored. Returns whether it is off.
     fn stop_recording(&mut self, name: &ProbeName, uid: ProbeUid) -> bool {
         let switched_off = switch_off(&self.parts, name);
         if let Err(error) = &switched_off {

@@ -44,7 +44,7 @@ pub(super) struct Attachment {
     pub(super) uid: ProbeUid,
     pub(super) filter: String,
     pub(super) create_time: SystemTime,
-    /// Where its events come from, or why they do not.
+    /// The source of its events, or why there is none.
     pub(super) source: Result<Arc<EventSource>, String>,
 }
 

@@ -117,7 +117,7 @@ impl Changed {
     /// The probe, of a change that leaves one.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`] if there is none, which no such change answers.
+    /// [`ControlError::Stopping`] if there is none, which does not happen for such a change.
     pub fn probe(self) -> Result<Arc<Probe>, ControlError> {
         match self {
             Self::Probe(probe) => Ok(probe),
@@ -128,7 +128,7 @@ impl Changed {
     /// What was removed, of a change that removes.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`] if nothing was, which no such change answers.
+    /// [`ControlError::Stopping`] if nothing was removed, which does not happen for such a change.
     pub fn removed(self) -> Result<Removed, ControlError> {
         match self {
             Self::Removed(removed) => Ok(removed),
@@ -180,7 +180,8 @@ pub struct DetachRequest {
 /// The outcome of attaching or detaching an event of the host.
 #[derive(Clone, Debug)]
 pub struct Sourced {
-    /// The event as it is now, or was last. Absent if it was only checked whether it could be attached.
+    /// The event as it is now, or was last. Absent if it was only checked whether it could be
+    /// attached.
     pub event: Option<AttachedEvent>,
     /// What would be done, in order, if it was only checked.
     pub plan: Vec<PlannedStep>,
@@ -210,7 +211,8 @@ pub(super) enum Command {
 }
 
 impl Command {
-    /// Whether the caller has gone: its deadline has passed, it has cancelled the call, or its connection has closed.
+    /// Whether the caller has gone: its deadline has passed, it has cancelled the call, or its
+    /// connection has closed.
     pub(super) fn is_abandoned(&self) -> bool {
         match self {
             Self::Apply(_, _, reply) => reply.is_closed(),
@@ -289,7 +291,7 @@ impl ControlHandle {
         answer.await.unwrap_or(Err(ControlError::Stopping))
     }
 
-    /// Carries out changes at the cost of one. Answers in their order.
+    /// Carries out changes at the cost of one. Returns the outcomes in their order.
     ///
     /// # Errors
     /// [`ControlError::Stopping`]; each change has an outcome of its own.

@@ -80,7 +80,7 @@ pub struct ControllerParts {
     pub procfs: std::path::PathBuf,
     /// Usually `/sys`.
     pub sysfs: std::path::PathBuf,
-    /// What to leave behind.
+    /// What the daemon leaves in the kernel when it stops.
     pub on_exit: OnExit,
     /// Time between two samples of the hit counts.
     pub sample_interval: Duration,

@@ -1,6 +1,6 @@
 //! Errors of the control thread: why a request was not carried out.
 //!
-//! Owns their texts. Their gRPC codes, details and hints are in [`crate::rpc::status`].
+//! Owns their texts. Never chooses a gRPC code, details or hints: [`crate::rpc::status`] does.
 
 use std::sync::Arc;
 

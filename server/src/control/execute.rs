@@ -135,7 +135,7 @@ impl Executor<'_> {
             job.take_step(|probe, step| {
                 let Step::Filter { after, .. } = step else { return Ok(()) };
                 let own = self.now(probe)?;
-                // That of an event that was there before was judged before anything was written down.
+                // The filter of an existing event was judged before anything was stored.
                 if is_new && !after.is_empty() {
                     self.judge_filter(own, after, probe.schema.as_deref())?;
                 }
@@ -320,7 +320,7 @@ impl Registered {
             ProbeKind::Return => &self.returns,
         };
         let below = |limit: u64| addresses.partition_point(|address| *address < limit);
-        // The hidden ones stand first.
+        // The kernel lists the hidden ones first.
         below(1) + below(place.end).saturating_sub(below(place.start.max(1)))
     }
 }

@@ -23,7 +23,7 @@ impl Controller {
     }
 
     /// Compares probes again whose module is loaded as another build than before: arms those that
-    /// were held back for it, and takes out those that record something else now.
+    /// were held back for it, and removes those that record something else now.
     pub(super) async fn watch_modules(&mut self) {
         let mut probes = self.parts.registry.of_modules();
         if probes.is_empty() {
@@ -63,7 +63,7 @@ impl Controller {
                 left.push(probe.uid);
             }
         }
-        // One that cannot be taken out is tried again with the next look.
+        // If one cannot be removed, the next look tries again.
         for (probe, found) in held.into_iter().filter(|(probe, _)| !left.contains(&probe.uid)) {
             self.parts.registry.put(found.hold(Probe::clone(&probe)));
         }

@@ -205,7 +205,8 @@ impl Controller {
         let both = recorded.iter().filter(|event| event.enabled).map(|event| event.id).collect();
         if way == Way::Paused {
             let pause = self.pause_recording(settling.reason(), true);
-            // What is just being recorded is, before it is read. A thorough wait would only lose more.
+            // What is just being recorded is, before it is read. A thorough wait would only lose
+            // more.
             grace_period();
             let now_ns = trace_clock_ns();
             let wanted = HandoverWindow { window: now_ns..=now_ns, both, has_ended: true };
@@ -243,7 +244,8 @@ impl Controller {
 /// How the last instance is left, the best way first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// It goes on recording while it is looked at. Under overload the kernel overwrites it meanwhile.
+    /// It goes on recording while it is looked at. Under overload the kernel overwrites it
+    /// meanwhile.
     Running,
     /// It stops once both have recorded for long enough, so that what it has of that time is not
     /// overwritten before it is read. When the buffer is too small for that time, what was hit

@@ -28,7 +28,7 @@ pub(super) struct Job {
     steps: VecDeque<Step>,
     /// The steps that were carried out.
     pub(super) done: Vec<Step>,
-    /// Where its events come from, if it was defined.
+    /// The source of its events, if it was defined.
     pub(super) source: Option<Arc<EventSource>>,
     /// How often it had been hit by the time that it was switched.
     pub(super) hits: Option<u64>,

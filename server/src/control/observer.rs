@@ -318,7 +318,8 @@ mod tests {
             let file = host.directory.path().join(path);
             let before = fs::read_to_string(&file).unwrap();
             fs::write(&file, other).unwrap();
-            // A probe that is on can be listed as disabled only if kprobes were off when it was switched on.
+            // A probe that is on can be listed as disabled only if kprobes were off when it was
+            // switched on.
             let switched = || host.write("debug/kprobes/enabled", "1\n");
             if path == "debug/kprobes/list" {
                 switched();

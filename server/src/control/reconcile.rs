@@ -34,8 +34,8 @@ pub(super) struct Unfinished {
     phase: Phase,
 }
 
-/// Goes through all rows of the database. Answers what the kernel has of them, and what is still to be removed: see
-/// [`Controller::finish_removals`].
+/// Goes through all rows of the database. Returns what the kernel has of them, and what must still
+/// be removed: see [`Controller::finish_removals`].
 pub(super) async fn reconcile(
     parts: &ControllerParts,
     observer: &Observer,
@@ -149,7 +149,8 @@ impl Controller {
                 Err(error) => {
                     tracing::warn!(probe = %probe.name, %error, "cannot remove what a crash has left of it");
                     if self.parts.registry.get(&probe.name).is_some() {
-                        // Another probe has the name, as soon as this one is out: the next start tries again.
+                        // Another probe has the name, as soon as this one is out: the next start
+                        // tries again.
                         continue;
                     }
                     undo.push(Undo::Deletion(probe.uid));

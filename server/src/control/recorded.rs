@@ -28,7 +28,8 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Answers until all handles are gone. A command without an answer here fails as it does when the daemon stops.
+    /// Answers until all handles are gone. A command without an answer here fails as it does when
+    /// the daemon stops.
     pub async fn run(self, mut queue: CommandQueue) {
         let mut made = 0;
         while let Some(command) = queue.0.recv().await {

@@ -145,7 +145,8 @@ mod tests {
     }
 
     proptest! {
-        /// From everything that can be seen, the steps lead to what is wanted, and from there no step is left.
+        /// From everything that can be seen, the steps lead to what is wanted, and from there no
+        /// step is left.
         #[test]
         fn steps_lead_to_what_is_wanted(
             switch in switch(),

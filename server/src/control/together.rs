@@ -4,7 +4,7 @@
 //! when nothing else can fail any more. If one change fails, those of its group that were made are
 //! taken back: the database is restored, and the kernel is brought to that as if another program
 //! had changed it. After a crash the next start does the same ([`crate::store::Undo::Reversal`]),
-//! until all changes of a group are settled in one transaction.
+//! until all changes of a group are settled in one transaction. Never judges a change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Member {
         Self { group, work, doomed, is_out: false, note: "", error: None }
     }
 
-    /// What is written down first.
+    /// The intents to store first.
     fn intended(&self) -> Vec<Intended> {
         let doomed = self.doomed.as_ref().map(|doomed| Intended {
             intent: Intent::Remove(doomed.probe.uid),
@@ -107,7 +107,7 @@ impl Member {
 }
 
 impl Controller {
-    /// Carries out changes by groups. Answers in their order.
+    /// Carries out changes by groups. Returns their outcomes in order.
     pub(super) async fn change_together(
         &mut self,
         changes: Vec<(usize, Together)>,

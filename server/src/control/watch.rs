@@ -49,7 +49,7 @@ pub struct ProbeWatch {
     registry: Arc<Registry>,
     newest: Receiver<u64>,
     selects: Selects,
-    /// Where it goes on. Absent: all probes come first.
+    /// The position to continue from. Absent: all probes come first.
     position: Option<WatchPosition>,
     /// Probes that were sent.
     known: HashSet<ProbeUid>,

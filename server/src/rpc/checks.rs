@@ -26,7 +26,8 @@ pub(super) type CheckStream = Pin<Box<dyn Stream<Item = Result<v1::CheckProbesRe
 /// Most verdicts in one message: small enough that the first of many arrive soon.
 const MESSAGE_CHECKS: usize = 512;
 
-/// A message is sent when it has so many bytes, which keeps it well below the 4 MiB that gRPC clients take by default.
+/// A message is sent when it has so many bytes, which keeps it well below the 4 MiB that gRPC
+/// clients take by default.
 const MESSAGE_BYTES: usize = 256 << 10;
 
 /// A stream of checks under way.

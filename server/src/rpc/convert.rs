@@ -1,6 +1,7 @@
 //! Conversion of domain values that only services send.
 //!
-//! Owns times, durations, enumerations and plans. Probes and events are in [`crate::messages`].
+//! Owns times, durations, enumerations and plans. Never converts probes and events:
+//! [`crate::messages`] does.
 
 use std::time::{Duration, SystemTime};
 

@@ -13,7 +13,8 @@ use crate::control::{ControlError, CreateRequest, Probe, UpdateRequest};
 use crate::messages;
 use kprobed_verdict::checker::Checker;
 
-/// Why a request cannot be made or was refused, and what to do; the second is empty where the first says it.
+/// Why a request cannot be made or was refused, and what to do; the second is empty if the first
+/// says it.
 type Refused = (String, String);
 
 /// A probe as a message, without its definition as fields.

@@ -164,7 +164,7 @@ impl RowStream {
                     self.is_over = true;
                 }
                 Some(Item::Epoch { cursor, .. }) => {
-                    // The host's clock was restarted: older rows are sent now.
+                    // The clock of a new epoch begins anew: all waiting rows are sent now.
                     self.release(u64::MAX);
                     self.cursor = start::message(&cursor);
                 }

@@ -1,4 +1,6 @@
 //! Time order of events: late events, and rows sorted by time.
+//!
+//! Owns the watermark, before which no further row is expected. Never reads a clock.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +42,8 @@ pub(super) struct Sorter {
     /// By time, and among equals by arrival.
     rows: BTreeMap<(u64, u64), v1::EventRow>,
     arrived: u64,
-    /// Entries of the log with rows that wait: where they begin, how many of their rows are here, and up to which time.
+    /// Entries of the log with rows that wait, by their beginning: their end, and the time of their
+    /// last row.
     entries: BTreeMap<u64, (u64, u64)>,
 }
 

@@ -175,7 +175,8 @@ impl ProbeService for ProbeServer {
         let limit = page_size(request.page_size, PROBE_PAGE) as usize;
         let glob = non_empty(request.name_glob).map(Glob::new);
         let selector = labels::selector("label_selector", &request.label_selector)?;
-        // The token is the last name of the page before: it stays good whatever is added or deleted in between.
+        // The token is the last name of the page before: it stays good whatever is added or deleted
+        // in between.
         let after = non_empty(request.page_token).map(|token| token.parse::<ProbeName>()).transpose();
         let after = after.map_err(|_error| status::page_token())?;
         let mut page = self.registry.page(after.as_ref(), limit + 1, |probe| {

@@ -1,7 +1,8 @@
 //! gRPC statuses: the only place that makes them of errors.
 //!
-//! Every status carries `google.rpc.ErrorInfo`; one about a field `google.rpc.BadRequest`; one about a text
-//! `kprobed.v1.Diagnostics`.
+//! Owns the mapping from errors to codes, reasons and details. Every status carries
+//! `google.rpc.ErrorInfo`; one about a field `google.rpc.BadRequest`; one about a text
+//! `kprobed.v1.Diagnostics`. Never decides whether a request fails.
 
 mod aggregation;
 mod echo;

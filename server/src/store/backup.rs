@@ -18,7 +18,8 @@ const KEPT: usize = 2;
 /// Copies a database that has contents and lacks a migration.
 ///
 /// # Errors
-/// [`StoreError::Backup`], [`StoreError::Directory`], [`StoreError::Database`]. Then nothing is to be changed.
+/// [`StoreError::Backup`], [`StoreError::Directory`], [`StoreError::Database`]. Then nothing is to
+/// be changed.
 pub(super) async fn before_migration(
     connection: &mut SqliteConnection,
     path: &Path,

@@ -108,7 +108,8 @@ impl Store {
     /// each probe, in their order.
     ///
     /// # Errors
-    /// [`StoreError::Database`], also when there is a probe of the name of a new one. Then nothing is written.
+    /// [`StoreError::Database`], also when there is a probe of the name of a new one. Then nothing
+    /// is written.
     pub async fn begin(&self, intents: &[Intended]) -> Result<Vec<ProbeUid>, StoreError> {
         let undo = intents.iter().filter_map(|Intended { intent, request, .. }| match intent {
             // The code that finds a row that is not settled repairs it.

@@ -57,7 +57,8 @@ pub struct Failure {
 struct Link {
     /// Absent if it was dropped and there is no new one yet.
     connection: Option<SqliteConnection>,
-    /// Whether it is known that no transaction is open. Not while one is: whoever asked for it may go away half-way.
+    /// Whether it is known that no transaction is open. False while one is open: the future that
+    /// runs it may be dropped half-way.
     proven: bool,
     /// Closed for good.
     closed: bool,

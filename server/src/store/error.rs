@@ -1,6 +1,7 @@
 //! Errors of the database, with what an operator can do about them.
 //!
-//! Owns the texts, and what SQLite's result codes mean. Their gRPC codes are in `rpc::status`.
+//! Owns the texts, and what SQLite's result codes mean. Never chooses a gRPC code: `rpc::status`
+//! does.
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +40,8 @@ pub enum StoreError {
         /// Why.
         source: sqlx::Error,
     },
-    /// The file is not a database, or its pages do not fit together. It is set aside when the daemon starts.
+    /// The file is not a database, or its pages do not fit together. It is set aside when the
+    /// daemon starts.
     #[error("the database `{path}` is damaged: {damage}", path = path.display())]
     Damaged {
         /// The database.
@@ -54,7 +56,7 @@ pub enum StoreError {
         points: u64,
         /// The most.
         most: u64,
-        /// The shortest interval that can be asked for, in seconds.
+        /// The shortest interval that can be requested, in seconds.
         step_s: u64,
     },
     /// The directory or the file of the database cannot be created.

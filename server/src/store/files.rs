@@ -103,7 +103,8 @@ pub(super) fn of_database(path: &Path) -> [PathBuf; 4] {
     SUFFIXES.map(|suffix| with_suffix(path, suffix))
 }
 
-/// A name that no file has, made of a kind and a time: `KIND-20260131T120000Z`. Names are in the order of time.
+/// A name that no file has, made of a kind and a time: `KIND-20260131T120000Z`. Names are in the
+/// order of time.
 pub(super) fn unused(directory: &Path, kind: &str, now: SystemTime) -> PathBuf {
     let time = prost_types::Timestamp::from(now);
     let time = prost_types::Timestamp { nanos: 0, ..time }.to_string().replace(['-', ':'], "");

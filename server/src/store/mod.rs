@@ -70,7 +70,8 @@ impl Store {
     /// begins with an empty one. `now` is in the names of these files.
     ///
     /// # Errors
-    /// [`StoreError::Newer`] for a database of a later version; otherwise whatever keeps it from being opened.
+    /// [`StoreError::Newer`] for a database of a later version; otherwise whatever keeps it from
+    /// being opened.
     pub async fn open(directory: &Path, now: SystemTime) -> Result<Opened, StoreError> {
         let path = files::prepare(directory)?;
         let damage = match Self::open_file(path.clone(), options(&path), now).await {
@@ -155,7 +156,8 @@ fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new().filename(path).foreign_keys(true).busy_timeout(Duration::from_secs(5))
 }
 
-/// One connection, on which every commit reaches the disk: an acknowledged definition survives a power cut.
+/// One connection, on which every commit reaches the disk: an acknowledged definition survives a
+/// power cut.
 fn durable(options: SqliteConnectOptions) -> SqliteConnectOptions {
     options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full)
 }

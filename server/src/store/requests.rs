@@ -12,7 +12,7 @@ use kprobed_lang::model::ProbeUid;
 /// How long a request is remembered.
 const REMEMBERED: Duration = Duration::from_hours(24);
 
-/// What a request asked for: its method and arguments.
+/// What a request asks for: its method and arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint(pub String);
 
@@ -21,7 +21,7 @@ pub struct Fingerprint(pub String);
 pub struct RequestKey {
     /// The client's id.
     pub id: String,
-    /// What it asked for.
+    /// What it asks for.
     pub fingerprint: Fingerprint,
 }
 

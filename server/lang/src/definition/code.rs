@@ -122,7 +122,7 @@ codes! {
     /// An unknown `$` variable, or one that is not available here.
     BadVar "BAD_VAR" "Invalid $-variable specified"
         "known are $argN, $retval, $stack, $stackN and $comm";
-    /// Something behind `$argN`: the same error, with another errno.
+    /// Further text after `$argN`: the same error, with another errno.
     VarTail "BAD_VAR" ""
         "write $argN or $argN:TYPE";
     /// An unknown register.
@@ -234,7 +234,7 @@ codes! {
     /// `$arg*` with a name or a type, or inside an expression.
     BadVarArgs "BAD_VAR_ARGS" "$arg* must be an independent parameter without name etc."
         "write `$arg*` alone";
-    /// `$argN` where no function starts or returns.
+    /// `$argN` at a place at which no function starts or returns.
     NofentryArgs "NOFENTRY_ARGS" "$arg* can be used only on function entry or exit"
         "probe the function name itself, without an offset, or read registers";
     /// `$arg*` twice.
@@ -249,7 +249,7 @@ codes! {
     /// BTF is off, or this is no function entry.
     NosupBtfarg "NOSUP_BTFARG" "BTF is not available or not supported"
         "use $argN:TYPE, or a register";
-    /// `$arg*` where BTF has no parameters: the same error, with another errno.
+    /// `$arg*` for a function without parameters in BTF: the same error, with another errno.
     NosupAllArgs "NOSUP_BTFARG" ""
         "name what you need: NAME=$argN:TYPE";
     /// The function has no such parameter.
@@ -340,10 +340,10 @@ codes! {
     /// Ours: memory that older kernels must not touch.
     DangerousMemory "DANGEROUS_MEMORY" ""
         "read another address: a kernel with the fix of Linux 6.8 reads nothing there either";
-    /// Ours (a warning): a number from memory of which nothing tells whether it was read.
+    /// Ours (a warning): a number from memory without a proof that it was read.
     Unproven "UNPROVEN_VALUE" ""
         "";
-    /// Ours (a warning): a part that harms the kernel, and that it gets in another form.
+    /// Ours (a warning): a harmful part, which the kernel gets in another form.
     Rewritten "REWRITTEN" ""
         "";
     /// Ours (a warning): a function that a livepatch has redirected.
@@ -355,7 +355,7 @@ codes! {
     /// Ours: a form of an older language that no probe of today can record.
     NoEquivalent "NO_EQUIVALENT" ""
         "";
-    /// Ours: a token of a function prototype that cannot stand there.
+    /// Ours: a token that is not allowed at its position in a function prototype.
     UnexpectedToken "UNEXPECTED_TOKEN" ""
         "write FUNCTION(TYPE NAME, TYPE NAME[INDEX], NULL, ...)";
     /// Ours: a function prototype that is not finished.

@@ -25,7 +25,7 @@ pub struct Danger {
     pub pattern: &'static str,
     /// What the kernel does with it.
     pub harm: &'static str,
-    /// Where in the kernel.
+    /// The file and function in the kernel.
     pub function: &'static str,
     /// Which kernels.
     pub kernels: &'static str,
@@ -100,7 +100,7 @@ pub const TABLE: &[Danger] = &[
     },
     // 035ba76014c0 (Linux 6.9) sets the number of arguments before 128 of them are read.
     // 73f35080477e (Linux 6.12, and 6.11.6) refuses more. 6.6.59 has both changes. Kernels without
-    // them drop the arguments behind the 128th.
+    // them drop the arguments after the 128th.
     Danger {
         pattern: "more than 128 arguments",
         harm: "counts arguments that it does not set up, and follows their empty pointers",

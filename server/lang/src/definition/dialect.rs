@@ -6,19 +6,19 @@
 //!
 //! The rule by which a dialect is recognised, in this order:
 //!
-//! 1. A text with a `(` is a function prototype if only a name stands before it, or if it does not
-//!    start with `p`, `r` or `-`. No line of `kprobe_events` looks like that.
+//! 1. A text with a `(` is a function prototype if only a name precedes it, or if it does not start
+//!    with `p`, `r` or `-`. No line of `kprobe_events` looks like that.
 //! 2. A bare `aN`, `sN`, `sa`, `rv` or `ra` in a line is a word of 2009 unless it can be the name
 //!    of a parameter: the function has a parameter of that name ([`Parameters`]), and names can be
-//!    used at the place, which is never so at an address, and in return probes only where the
-//!    kernel keeps arguments. Where the parameters of the function are not known, a word is what
-//!    the kernel makes of it: a name where the kernel knows names. The meaning of a definition that
-//!    the kernel takes is never changed by this.
-//! 3. Elsewhere the word is the name of a parameter, with a warning (`OLD_DIALECT`).
+//!    used at the place, which is never so at an address, and in return probes only if the kernel
+//!    keeps arguments. If the parameters of the function are not known, the word is what the kernel
+//!    reads it as: a name if the kernel resolves names. This never changes the meaning of a
+//!    definition that the kernel accepts.
+//! 3. Otherwise the word is the name of a parameter, with a warning (`OLD_DIALECT`).
 //!
 //! A comment `# dialect: 2009` (or `kernel`, or `prototype`) asks for one explicitly, and
 //! [`Reading::pinned`] writes it into a text that another kernel would recognise differently.
-//! [`parse_as`] is for callers who know.
+//! [`parse_as`] is for callers that know the dialect.
 
 use super::Span;
 use super::ast::{Definition, ProbeDefinition};

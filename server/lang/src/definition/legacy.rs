@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `sN`, `sa` | Nth entry of the stack, stack address | `$stackN`, `$stack` |
 //! | `aN` at a function | argument N, from 0 | `$arg(N+1)` |
-//! | `aN` elsewhere | what is where argument N would be | the register or the stack entry |
+//! | `aN` elsewhere | the value in the place of argument N | the register or the stack entry |
 //! | `rv` | return value | `$retval` |
 //! | `ra` | return address | no argument: see below |
 //!

@@ -100,14 +100,13 @@ impl ProbeDefinition {
     /// its type* become those of the parameter (`p:x vfs_read $arg1` has a field `file` on 6.12 and
     /// `arg1` on 6.1). With a name, `x=$arg1` is the raw slot everywhere, shown in hexadecimal. So:
     ///
-    /// - a bare parameter `NAME` keeps its name; it exists only where BTF does, and if its name is
-    ///   longer than one may write, it stays without: that kernel names it so by itself;
+    /// - a bare parameter `NAME` keeps its name; it exists only with BTF, and if its name is longer
+    ///   than the kernel lets a user write, it stays without: that kernel names it so by itself;
     /// - everything else, `$argN` and `$retval` included, is named by its position, as the kernel
-    ///   does where it knows no name: `arg1`, with `_` appended while another argument has that
-    ///   name;
-    /// - `$argN` as a text stays without: the parameter can be one, which the kernel puts there by
-    ///   itself; the raw slot, which a name would make it, cannot;
-    /// - `$arg*` stays: how many fields it stands for is not known here.
+    ///   does if it knows no name: `arg1`, with `_` appended while another argument has that name;
+    /// - `$argN` as a text stays without a name: the parameter, by which the kernel replaces it,
+    ///   can be a text; the raw slot, which it would be with a name, cannot;
+    /// - `$arg*` stays: the number of its fields is not known here.
     ///
     /// So a valid definition stays valid with names, unless they make it too long.
     ///

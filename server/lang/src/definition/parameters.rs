@@ -1,6 +1,7 @@
 //! Function parameters: facts about functions of the running kernel that the parser needs.
 //!
-//! Owns the interface only. The code that knows the types of the kernel implements it.
+//! Owns the interface only, and never looks a function up: the code that knows the types of the
+//! kernel implements it.
 
 /// Facts about functions of the running kernel that the parser needs.
 pub trait Parameters {

@@ -1,6 +1,6 @@
 //! Errors of aggregations: why the daemon did not create, read or delete one.
 //!
-//! Owns their texts. Their gRPC codes are in [`crate::rpc::status`].
+//! Owns their texts. Never chooses a gRPC code: [`crate::rpc::status`] does.
 
 use thiserror::Error;
 

@@ -35,7 +35,7 @@ pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Resu
     Ok(())
 }
 
-/// Removes the triggers that can be. Answers whether there were any.
+/// Removes the triggers that can be removed. Returns whether there were any.
 fn remove_triggers(instance: &Instance, events: &[ProbeName]) -> bool {
     let mut removed = false;
     for event in events {

@@ -3,8 +3,8 @@
 //! Owns what an aggregation is, which triggers it takes, and its life. Everything happens in a
 //! tracing instance of its own, which is made with the first aggregation and removed with the last
 //! one: triggers that use time stamps change the clock and the records of their instance, and the
-//! deletion of a probe empties the buffers of each instance that had it armed. Nothing of it is
-//! durable: the kernel's tables are removed with the instance.
+//! deletion of a probe empties the buffers of each instance that had it armed. Never stores
+//! anything: the kernel's tables are removed with the instance.
 
 mod command;
 mod delta;

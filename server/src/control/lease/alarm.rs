@@ -60,7 +60,8 @@ impl BootAlarm {
         timer(ClockId::CLOCK_BOOTTIME).map(Self)
     }
 
-    /// Sets it to a time since boot, in nanoseconds; one that has passed rings at once. `None`: it does not ring.
+    /// Sets it to a time since boot, in nanoseconds; one that has passed rings at once. `None`: it
+    /// does not ring.
     ///
     /// # Errors
     /// What the kernel says. There is no reason known for which it would refuse.

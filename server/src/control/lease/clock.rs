@@ -24,7 +24,7 @@ pub(in crate::control) struct Clocks<'a> {
 /// A lease as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::control) struct Written<'a> {
-    /// As asked for.
+    /// As requested.
     pub(in crate::control) duration: Duration,
     /// Its end by the wall clock when it was stored.
     pub(in crate::control) expire: SystemTime,

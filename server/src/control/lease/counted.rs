@@ -20,7 +20,7 @@ pub(super) struct Counting {
     /// Stored leases of rows that the start has not processed yet.
     written: HashMap<ProbeUid, LeaseClock>,
     counted: HashMap<ProbeUid, Counted>,
-    /// Probes that could not be taken out, and when that is tried again.
+    /// Probes that could not be removed from the kernel, and when the daemon tries again.
     stuck: HashMap<ProbeUid, u64>,
 }
 
@@ -32,9 +32,9 @@ struct Counted {
     /// As the registry has it: another time means another lease.
     expire: SystemTime,
     end: End,
-    /// When the probe was taken out.
+    /// When the probe was removed from the kernel.
     ended: Option<SystemTime>,
-    /// When its row goes.
+    /// When its row is deleted.
     gone_boot_ns: u64,
     is_written: bool,
 }
@@ -234,7 +234,8 @@ mod tests {
         "kprobes/open".parse().unwrap()
     }
 
-    /// A lease of two hours that ends at this hour of the wall clock, as it was written down or not.
+    /// A lease of two hours that ends at this hour of the wall clock, stored with or without a
+    /// clock.
     fn read(clock: Option<LeaseClock>, expire: u32, is_left: bool, now: &Clocks<'_>) -> Counting {
         let written = clock.map(|clock| (UID, clock)).into_iter().collect();
         let mut counting = Counting::new(HOUR, written);
@@ -274,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_wall_clock_is_believed_when_it_is_set() {
-        // After a reboot, in 1970: it lasts two hours from the boot, and nothing of that is written down.
+        // After a reboot, in 1970: it lasts two hours from the boot, and nothing of that is stored.
         let mut counting = read(Some(clock("a", 7, None)), 1002, false, &clocks("b", 1, 0));
         assert_eq!(counting.next_boot_ns(), Some(2 * HOUR_NS));
         assert!(counting.unwritten("b").is_empty());
@@ -303,9 +304,9 @@ mod tests {
         assert_eq!(counting.take_forgotten(HOUR_NS), [UID]);
         let counting = read(ended(), 1002, false, &clocks("a", 7, 900));
         assert_eq!(counting.next_boot_ns(), Some(8 * HOUR_NS));
-        // The kernel has it all the same: it is taken out.
+        // The kernel still has its event, which must be removed.
         assert!(read(ended(), 1002, true, &clocks("a", 7, 1002)).is_due(UID, 7 * HOUR_NS));
-        // Nothing was written down but the row: the wall clock says.
+        // Only the row was stored: the wall clock decides.
         assert!(read(None, 1002, true, &clocks("a", 7, 1002)).is_due(UID, 7 * HOUR_NS));
         assert_eq!(read(None, 1002, true, &clocks("a", 7, 1001)).next_boot_ns(), Some(8 * HOUR_NS));
     }

@@ -211,7 +211,8 @@ impl Controller {
                 }
             }
         }
-        // When that cannot be written, the next start does the same: it knows no hold of another run.
+        // When that cannot be written, the next start does the same: it knows no hold of another
+        // run.
         self.parts.store.undo_all(gone).await;
     }
 
@@ -339,7 +340,7 @@ pub(super) fn expired(probe: &Probe) -> Option<Trouble> {
     })
 }
 
-/// A duration as the command line takes it, such as `1h30m`; what is below a second is left out.
+/// A duration as the command line accepts it, such as `1h30m`, without fractions of a second.
 fn brief(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let parts =

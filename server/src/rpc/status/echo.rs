@@ -12,7 +12,8 @@ use tonic::Status;
 use tonic::codegen::http::{HeaderMap, HeaderValue};
 use tonic_types::pb;
 
-/// Trailers that every gRPC client accepts, in bytes: name, value and 32 for each, as HTTP/2 counts them.
+/// Trailers that every gRPC client accepts, in bytes: name, value and 32 for each, as HTTP/2 counts
+/// them.
 pub(super) const TRAILERS_BYTES: usize = 8 << 10;
 
 /// Bytes of other trailers than the message and the details.
@@ -48,7 +49,8 @@ pub(super) fn fit(whole: pb::Status) -> pb::Status {
     smaller.into_iter().find(|cut| trailers_bytes(cut) <= TRAILERS_BYTES).unwrap_or(bare)
 }
 
-/// The same for a status that was made elsewhere and is on its way: in trailers, or in headers if there is no answer.
+/// The same for a status that was made elsewhere and is on its way: in trailers, or in headers if
+/// there is no answer.
 #[expect(clippy::disallowed_methods, reason = "it is the same status, and keeps its reason")]
 pub(crate) fn fit_headers(headers: &mut HeaderMap) {
     let bytes: usize =
@@ -70,7 +72,7 @@ pub(crate) fn fit_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// Where a status is.
+/// Headers that contain a status.
 const STATUS_HEADERS: [&str; 2] = ["grpc-message", "grpc-status-details-bin"];
 
 /// Bytes of a status in the trailers: the message is percent-encoded, the details are in base64.

@@ -15,7 +15,8 @@
 //!
 //! How it is stored, and why:
 //!
-//! - A sample is one row with all counters, LEB128-packed ([`packed`]): one insert for a thousand probes.
+//! - A sample is one row with all counters, LEB128-packed ([`packed`]): one insert for a thousand
+//!   probes.
 //! - Minutes are a row for each hour and series, hours a row for each day and series: a mask of the
 //!   slots in which something happened, and their counts. A row of the table for each minute would
 //!   take 14 bytes besides its count of one or two.

@@ -57,7 +57,8 @@ impl Block {
         })
     }
 
-    /// Two columns, hits and skipped runs. Each is a mask of the slots that are not zero, and their values.
+    /// Two columns, hits and skipped runs. Each is a mask of the slots that are not zero, and their
+    /// values.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(2 + 3 * self.slots.len());
         for column in [|hits: &Hits| hits.hits, |hits: &Hits| hits.nmissed] {
@@ -70,7 +71,8 @@ impl Block {
     }
 
     /// # Errors
-    /// [`StoreError::Corrupt`] for bytes that [`Block::encode`] does not make of a block with so many slots.
+    /// [`StoreError::Corrupt`] for bytes that [`Block::encode`] does not make of a block with so
+    /// many slots.
     pub(super) fn decode(slots: usize, bytes: &[u8]) -> Result<Self, StoreError> {
         let mut block = Self::new(slots);
         let mut rest = bytes;

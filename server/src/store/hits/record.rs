@@ -39,7 +39,8 @@ pub struct Counted {
 /// One look at the counters of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tick {
-    /// Since when the counters are watched, if they were not before: otherwise the time of the look before.
+    /// Since when the counters are watched, if they were not before: otherwise the time of the look
+    /// before.
     pub since: SystemTime,
     /// When they were read. Times are kept to the second.
     pub time: SystemTime,
@@ -256,10 +257,12 @@ impl Store {
         Ok(counters)
     }
 
-    /// Stores what has changed since the look before. That nothing has is stored every five minutes, or if `at_once`.
+    /// Stores what has changed since the look before. That nothing has is stored every five
+    /// minutes, or if `at_once`.
     ///
     /// # Errors
-    /// [`StoreError::Database`]. Then `counters` are as before: the next look contains what this one had.
+    /// [`StoreError::Database`]. Then `counters` are as before: the next look contains what this
+    /// one had.
     pub async fn add_tick(
         &self,
         counters: &mut Counters,

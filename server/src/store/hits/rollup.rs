@@ -180,7 +180,8 @@ async fn ticks_to_minutes(transaction: &mut SqliteConnection, due: &Due) -> Resu
     let (mut last, mut taken, mut hour) = (None, 0, None);
     for tick in &ticks {
         let (since, time): (i64, i64) = (tick.try_get("since_s")?, tick.try_get("time_s")?);
-        // Up to the end of an hour, whose row is written once then. A sample on the hour belongs to the one before.
+        // Up to the end of an hour, whose row is written once then. A sample on the hour belongs to
+        // the one before.
         let ends_in = (time - 1).div_euclid(HOUR);
         if taken >= STEP_COUNTS || !due.includes(time) || hour.is_some_and(|hour| hour != ends_in) {
             break;

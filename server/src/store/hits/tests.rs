@@ -302,7 +302,8 @@ fn happening() -> impl Strategy<Value = Happening> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// However it is rolled up, the sum of each probe is what the kernel counted, and the time is what was watched.
+    /// However it is rolled up, the sum of each probe is what the kernel counted, and the time is
+    /// what was watched.
     #[test]
     fn sums_are_exact_whenever_it_is_rolled_up(happenings in prop::collection::vec(happening(), 1..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -84,7 +84,7 @@ async fn metadata_comes_back_as_it_was() {
 
 /// A probe after so many changes.
 fn settings(uid: ProbeUid, enabled: bool, filter: &str, text: &str, revision: i64) -> Record {
-    // The first is as a new probe has it.
+    // Like that of a new probe at first.
     let owner = format!("owner {revision}");
     let changed = || Metadata { owner, ..Metadata::default() };
     let metadata = if revision == 1 { with_leases().remove(0) } else { changed() };

@@ -65,7 +65,7 @@ fn find(path: *const c_char) -> Option<(Arc<Disk>, String)> {
     if path.is_null() {
         return None;
     }
-    // SAFETY: SQLite's paths end with a zero, and are there during the call.
+    // SAFETY: SQLite's paths end with a zero, and are valid during the call.
     let path = unsafe { CStr::from_ptr(path) }.to_str().ok()?;
     let (number, name) = path.strip_prefix('/')?.split_once('/')?;
     let disks = DISKS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +87,8 @@ struct Inner {
 }
 
 fn inner<'a>(file: *mut sqlite3_file) -> &'a mut Inner {
-    // SAFETY: SQLite gives back what `open` filled, and uses a connection from one thread at a time.
+    // SAFETY: SQLite gives back what `open` filled, and uses a connection from one thread at a
+    // time.
     let file = unsafe { &mut *file.cast::<OpenFile>() };
     // SAFETY: `open` made it, and only `close` frees it, which is called last.
     unsafe { &mut *file.inner }
@@ -207,7 +208,7 @@ unsafe extern "C" fn full_pathname(
     room: c_int,
     out: *mut c_char,
 ) -> c_int {
-    // SAFETY: SQLite's paths end with a zero, and are there during the call.
+    // SAFETY: SQLite's paths end with a zero, and are valid during the call.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes_with_nul();
     if path.len() > size(room) {
         return sqlite::SQLITE_CANTOPEN;

@@ -1,6 +1,7 @@
 //! Errors of a check: why a text has no verdict.
 //!
-//! Owns their texts. A refused place is not an error: see [`super::CheckOutcome`].
+//! Owns their texts. Never reports a refused place, which is a verdict: see
+//! [`super::CheckOutcome`].
 
 use kprobed_host::kernel::FactsError;
 use kprobed_lang::definition::Diagnostic;

@@ -55,7 +55,8 @@ pub struct KernelLine {
     pub event: String,
 }
 
-/// The group of probes without one: the kernel's own default (kernel/trace/trace_kprobe.c, `KPROBE_EVENT_SYSTEM`).
+/// The group of probes without one: the kernel's own default (kernel/trace/trace_kprobe.c,
+/// `KPROBE_EVENT_SYSTEM`).
 const DEFAULT_GROUP: &str = "kprobes";
 
 impl Checker {
@@ -188,8 +189,8 @@ impl Checker {
     /// Judges a definition.
     ///
     /// # Errors
-    /// [`CheckError::Definition`] when the text is no definition, [`CheckError::Facts`] when the kernel hides too much,
-    /// [`CheckError::NoKprobeEvents`] when it cannot have probes.
+    /// [`CheckError::Definition`] when the text is no definition, [`CheckError::Facts`] when the
+    /// kernel hides too much, [`CheckError::NoKprobeEvents`] when it cannot have probes.
     pub fn check(&self, text: &str) -> Result<CheckOutcome, CheckError> {
         self.check_with(text, &mut self.recent_facts())
     }
@@ -327,7 +328,8 @@ impl Checker {
     /// The probes of this daemon that a deleting line names.
     ///
     /// # Errors
-    /// [`CheckError::Definition`] with what the kernel would say, or why this daemon does not ask it.
+    /// [`CheckError::Definition`] with what the kernel would say, or why this daemon does not ask
+    /// it.
     pub fn deleted_by(&self, text: &str, delete: &DeleteDefinition) -> Result<Vec<ProbeName>, CheckError> {
         let named = self.names.as_ref().map_or(Ok(Vec::new()), |names| names.deleted_by(delete));
         named.map_err(|problem| CheckError::of(text, vec![problem]))

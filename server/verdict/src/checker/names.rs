@@ -1,7 +1,7 @@
 //! Names of events that are in use, as far as a verdict depends on them.
 //!
-//! Owns the interface only. The daemon implements it for a running kernel. For an image of a
-//! kernel, all names are free.
+//! Owns the interface only, and never stores a name. The daemon implements it for a running kernel.
+//! For an image of a kernel, all names are free.
 
 use std::collections::HashSet;
 use std::fmt::Debug;

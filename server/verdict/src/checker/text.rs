@@ -36,7 +36,7 @@ pub(super) enum Asked {
 }
 
 impl Asked {
-    /// Whether the parser would get the same answers from these facts.
+    /// Whether the parser would learn the same from these facts.
     fn holds_for(&self, facts: impl FnOnce() -> Option<Arc<KernelFacts>>) -> bool {
         match self {
             Self::Nothing => true,

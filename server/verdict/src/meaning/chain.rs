@@ -13,7 +13,7 @@ pub(super) const PARAMETER_REGISTERS: [&str; 6] = ["di", "si", "dx", "cx", "r8",
 /// Registers whose meaning does not depend on code.
 const FIXED_REGISTERS: [&str; 6] = ["ip", "cs", "flags", "ss", "sp", "orig_ax"];
 
-/// Where a probe is.
+/// The position of a probe in its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
     /// At the entry of a function: parameters are in the places of the calling convention, and the

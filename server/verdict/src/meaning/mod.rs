@@ -19,8 +19,8 @@
 //! | registers at the entry of a function without types | the code of the whole function |
 //! | `$comm`, `\IMM`, `@SYM` | itself |
 //!
-//! What cannot be known (memory behind a `void *`, behind `@SYM`, behind a register inside a
-//! function) is [`Origin::Unknown`] or [`Read::Unknown`]: it is the same on the same build only.
+//! What cannot be known (memory behind a `void *`, at `@SYM`, or at a register inside a function)
+//! is [`Origin::Unknown`] or [`Read::Unknown`]: it is the same on the same build only.
 
 mod capture;
 mod chain;

@@ -48,7 +48,7 @@ pub struct Field {
 /// `[unsigned] ATOM[COUNT]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldType {
-    /// `unsigned` stands before it.
+    /// `unsigned` precedes it.
     pub unsigned: bool,
     /// The element.
     pub atom: Atom,

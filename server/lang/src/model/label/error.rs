@@ -62,7 +62,7 @@ pub enum LabelProblem {
         /// How many it has.
         bytes: usize,
     },
-    /// Nothing where a selector needs a key.
+    /// Nothing at a position at which a selector needs a key.
     #[error("expected a key")]
     NoKey,
     /// An unexpected text after a key.

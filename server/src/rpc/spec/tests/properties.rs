@@ -137,7 +137,8 @@ fn specs() -> impl Strategy<Value = v1::ProbeSpec> {
         })
 }
 
-/// What is taken reads back as the same fields; what is not is refused at a field. Says whether it was taken.
+/// What is taken reads back as the same fields; what is not is refused at a field. Says whether it
+/// was taken.
 fn check(spec: &v1::ProbeSpec) -> bool {
     let mut taken = false;
     for features in [v6_1(), v6_12(), v7_3()] {
