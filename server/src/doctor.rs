@@ -1,6 +1,6 @@
 //! Checks of the host (`kprobectl doctor`): tracefs, kprobes, the daemon's instance and its probes.
 //!
-//! Only looks. The daemon changes no system setting by itself: other tools may depend on it.
+//! Owns these checks. Never changes a system setting: other tools may depend on it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use kprobed_host::kernel::{FactsCache, TRACE_CLOCK};
 use kprobed_host::tracefs::{CurrentInstance, Instance, ListedProbe, Tracefs};
 use kprobed_lang::model::ProbeName;
 
-/// Looks at the host.
+/// Checks of the host.
 #[derive(Debug)]
 pub struct Doctor {
     /// Tracefs.
@@ -29,8 +29,8 @@ pub struct Doctor {
 }
 
 impl Doctor {
-    /// Runs all checks. Those about probes only where there can be probes, given all probes with
-    /// the states that they have now.
+    /// Runs all checks. Runs those about probes only if the host can have probes. `probes` are all
+    /// probes with their present states.
     pub fn checks(&self, probes: &[Arc<Probe>]) -> Vec<HostCheck> {
         let mut checks = vec![self.tracefs_check(), self.recording_check()];
         checks.extend([self.clock_check(), self.buffer_check(), self.task_check()]);
@@ -155,7 +155,7 @@ impl Doctor {
     }
 
     fn lockdown_check(&self) -> HostCheck {
-        // A kernel without the security module has no such file and is not locked down.
+        // A kernel without the security module does not have the file and is not locked down.
         let text = std::fs::read_to_string(&self.lockdown).unwrap_or_default();
         if text.contains("[confidentiality]") {
             let finding = "the kernel is locked down (confidentiality): no probes, no code".to_owned();
@@ -164,7 +164,7 @@ impl Doctor {
         ok("lockdown", "does not keep probes out".to_owned())
     }
 
-    /// Probe events that are not ours.
+    /// Foreign events: probe events that are not ours.
     pub fn foreign(&self) -> Vec<(ProbeName, ListedProbe)> {
         let list = self.tracefs.kprobe_list().unwrap_or_default();
         list.probes()
@@ -178,11 +178,11 @@ impl Doctor {
     }
 }
 
-/// The kernel rounds a buffer to whole sub-buffers of their data size: written again, a size can
-/// become this much larger.
+/// The kernel rounds a buffer to whole sub-buffers of their data size: a size that is written back
+/// can become this much larger.
 const ROUNDING_KIB: u64 = 256;
 
-/// Probes that are named in one finding at most.
+/// Most probes that one finding names.
 const NAMED: usize = 3;
 
 /// Whether every probe is as it was asked for.

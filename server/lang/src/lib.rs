@@ -1,9 +1,8 @@
-//! The languages in which users say what they mean: definitions of probes in every dialect, labels
-//! and names.
+//! Languages of kprobed: definitions of probes in every dialect, labels and names.
 //!
-//! Owns text, trees, diagnostics, and the words of the domain (`model`). Plain functions over text
-//! and values: no I/O, no kernel, no messages, no database. The language of filters is a crate of
-//! its own, `kprobed-filter`, because clients evaluate it too.
+//! Owns text, trees, diagnostics, and the vocabulary of the domain (`model`). Plain functions over
+//! text and values: never does I/O, and knows no kernel, no messages and no database. The language
+//! of filters is a crate of its own, `kprobed-filter`, because clients evaluate it too.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]

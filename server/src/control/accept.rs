@@ -1,4 +1,9 @@
-//! Accepting what a definition means on the running kernel.
+//! Acceptance of a changed meaning: what a held-back definition records on the running kernel
+//! becomes what the probe is for.
+//!
+//! Owns the two ways to accept: keep the definition, or replace it by the line offered for this
+//! kernel. Stores the new meaning and arms the probe. Never compares meanings: that is
+//! [`super::guard`].
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,12 +19,12 @@ use super::{ControlError, Probe, ProbeState};
 use crate::store::{Accepted, Intent, RequestKey};
 use kprobed_verdict::checker::DefinitionText;
 
-/// Take what a probe records on this kernel for what it is to record.
+/// Accept what a probe records on this kernel as what it is meant to record.
 #[derive(Clone, Debug)]
 pub struct AcceptRequest {
     /// `GROUP/EVENT` or `EVENT`.
     pub name: String,
-    /// Give it the line that was offered for this kernel, instead of the definition that it has.
+    /// Replace the definition by the line that was offered for this kernel.
     pub ported: bool,
     /// Only if the probe still has this etag.
     pub etag: Option<String>,
@@ -28,7 +33,8 @@ pub struct AcceptRequest {
 }
 
 impl Controller {
-    /// Writes down what the definition means here, and arms the probe. When it cannot be armed, nothing has changed.
+    /// Stores what the definition means on this kernel, and arms the probe. If it cannot be armed,
+    /// nothing has changed.
     pub(super) async fn accept(&mut self, request: AcceptRequest) -> Result<Arc<Probe>, ControlError> {
         let probe = self.probe(&request.name)?;
         if let Some(key) = &request.request
@@ -60,7 +66,7 @@ impl Controller {
         let mut wanted = Probe { guarded, left_alone: None, ..Probe::clone(&probe) };
         wanted.record.revision += 1;
         wanted.record.update_time = SystemTime::now();
-        // It is at home here from now on: nothing holds it back.
+        // It was accepted on this kernel: nothing holds it back any more.
         let job =
             if is_held { self.define_anew(wanted, &mut grounds)? } else { Job::change(wanted, Vec::new()) };
         let (before, wanted) = (Box::new(probe.record.clone()), Box::new(job.probe.record.clone()));
@@ -72,7 +78,8 @@ impl Controller {
         outcome.unwrap_or(Err(ControlError::Stopping))?.probe()
     }
 
-    /// Replaces the definition by the line that records here what the definition was made for.
+    /// Replaces the definition by the line that records on this kernel what the definition was made
+    /// for.
     async fn port(&mut self, probe: &Probe, request: AcceptRequest) -> Result<Arc<Probe>, ControlError> {
         let offered = probe.guarded.change.as_ref().and_then(|change| change.offered.clone());
         let Some(line) = offered else {

@@ -1,6 +1,7 @@
-//! The arithmetic of the ledger: from two samples of a probe's counters to where its hits went.
+//! Ledger arithmetic: where the hits of a probe went, computed from two samples of its counters.
 //!
-//! Owns what has to be remembered of a probe between its baseline and now. Plain functions: reads nothing.
+//! Owns what must be remembered of a probe since its baseline. Plain functions: never reads a
+//! counter or a clock.
 
 use kprobed_lang::model::Hits;
 use kprobed_trace::pipeline::{BufferCounts, ProbeCounts};
@@ -41,7 +42,7 @@ pub(super) struct Account {
     disabled_at: Option<u64>,
     /// Whether it had a filter at any time.
     had_filter: bool,
-    /// Whether something else recorded beside it at any time.
+    /// Whether another program also recorded the event at any time.
     shared: bool,
     /// Whether another program had switched recording off, or changed the size of the buffers: the
     /// kernel records nothing while it does.
@@ -53,23 +54,24 @@ pub(super) struct Account {
 pub struct Terms {
     /// Hits and skipped runs since the baseline, by the kernel's count.
     pub hits: Hits,
-    /// Events decoded, and events that could not be.
+    /// Events that were decoded, and events that could not be.
     pub counts: ProbeCounts,
     /// Hits of which no event was read. Derived.
     pub not_read: u64,
-    /// The part of those that was lost in the buffers or in a pause. Absent when the buffers do not
-    /// tell whose events they lost.
+    /// The part of `not_read` that was lost in the buffers or in a pause. Absent if the buffers do
+    /// not show whose events they lost.
     pub lost: Option<u64>,
     /// Hits while the daemon paused recording. A part of `lost`.
     pub paused: u64,
-    /// Hits while the probe was disabled and something else kept it armed.
+    /// Hits while the probe was disabled and another program kept it armed.
     pub disabled: u64,
-    /// Hits that the filter held back; with the daemon's own ones if there was a filter. Absent when it is not known.
+    /// Hits that the filter held back; if there was a filter, the daemon's own hits are included.
+    /// Absent if it is not known.
     pub filtered: Option<u64>,
-    /// Hits by the daemon's own threads. Absent when they cannot be told from others. If `lost` and
-    /// `filtered` are there, they are part of `filtered` then.
+    /// Hits by the daemon's own threads. Absent if they cannot be told from others. If `lost` and
+    /// `filtered` are known, they are part of `filtered`.
     pub own: Option<u64>,
-    /// Whether something else recorded beside it.
+    /// Whether another program also recorded the event.
     pub shared: bool,
 }
 
@@ -94,7 +96,7 @@ impl Account {
         self.had_filter = true;
     }
 
-    /// Something else records beside it.
+    /// Another program records the event too.
     pub(super) const fn note_sharing(&mut self) {
         self.shared = true;
     }
@@ -158,7 +160,7 @@ mod tests {
     enum Step {
         /// Hits that are recorded and read.
         Recorded(u8),
-        /// Events that are read and make no sense.
+        /// Events that are read and cannot be decoded.
         Undecodable(u8),
         /// Hits by the daemon's own threads.
         Own(u8),
@@ -276,7 +278,7 @@ mod tests {
                     self.account.note_disabled(self.now.hits.hits);
                     let hits = self.unread(hits);
                     self.truth.disabled += hits;
-                    // In the middle of it the count is there as well.
+                    // In the middle of it the count is known as well.
                     assert_eq!(self.account.terms(&self.now).disabled, self.truth.disabled);
                     self.account.note_enabled(self.now.hits.hits);
                 }
@@ -308,7 +310,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever happens, every term that is there is true, and is there whenever it can be known.
+        /// Whatever happens, every term that is given is true, and every term that can be known is
+        /// given.
         #[test]
         fn terms_are_what_happened(
             baseline in baseline(),

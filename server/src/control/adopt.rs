@@ -1,9 +1,10 @@
-//! Adopting an event that the kernel has: a probe of the daemon is made of it, and the event stays as it is.
+//! Adoption of an event that the kernel has: it becomes a probe of the daemon, and stays as it is.
 //!
-//! Owns the order in which that is safe. The row is written first, and as settled: a start takes
-//! out of the kernel what is not, and the event is not ours to take out before it is adopted. A
-//! daemon that ends behind that finds the row and the event, and does the rest. Nothing is written
-//! but to the daemon's own instance: what others have switched on stays on.
+//! Owns the order in which that is safe. The row is written first, and as settled: a start removes
+//! from the kernel the events of rows that are not settled, and before the adoption the event is
+//! not the daemon's to remove. If the daemon ends after that, its next start finds the row and the
+//! event, and does the rest. Never writes to another instance than the daemon's own: what other
+//! programs have switched on stays on.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -34,7 +35,7 @@ pub struct AdoptRequest {
     pub enabled: Option<bool>,
     /// Kernel filter; empty for none. Absent: as it is in the daemon's instance.
     pub filter: Option<String>,
-    /// What it is found by.
+    /// Its labels.
     pub labels: Labels,
     /// For a file that declares the probe.
     pub declared: Option<Declared>,
@@ -44,8 +45,8 @@ pub struct AdoptRequest {
     pub validate_only: bool,
 }
 
-/// What a file declares whose event the kernel has already. Only an event is adopted that looks as
-/// if a daemon had made it whose database was lost, and that is exactly what is declared.
+/// The declaration of a file whose event the kernel has already. An event is adopted only if it
+/// looks as if a daemon had made it whose database was lost, and if it is exactly what is declared.
 #[derive(Clone, Debug)]
 pub struct Declared {
     /// The definition, in the words of the file.
@@ -59,7 +60,8 @@ pub struct Declared {
 pub struct Adopted {
     /// The probe; with `validate_only`, as it would be.
     pub probe: Arc<Probe>,
-    /// Names of the other tracing instances in which it is switched on; an empty one for the top.
+    /// Names of the other tracing instances in which it is switched on; an empty name for the top
+    /// one.
     pub enabled_in: Vec<String>,
     /// What would be done, in order, if it was only checked.
     pub plan: Vec<PlannedStep>,
@@ -119,7 +121,7 @@ impl Controller {
         Ok(Adopted { probe: self.shown(&probe), enabled_in, plan: Vec::new() })
     }
 
-    /// Whether an event can be adopted like that, its filter apart. Writes nothing.
+    /// Whether an event can be adopted as requested, except for its filter. Writes nothing.
     fn judge_adoption(&self, request: &AdoptRequest) -> Result<Adoption, ControlError> {
         let AdoptRequest { name, enabled, filter, labels, declared, .. } = request;
         let refused = |obstacle: Obstacle| ControlError::NotAdoptable { name: name.clone(), obstacle };
@@ -205,8 +207,8 @@ impl Controller {
         source.origin.set_labels(probe.spec.labels.clone());
         let schema = Some(Arc::clone(&source.origin.schema));
         if steps.first() == Some(&Step::Disable) {
-            // What it has recorded before is read while it is of no probe, so that the account
-            // begins with what is hit from now on.
+            // What it has recorded before is read while it belongs to no probe, so that the account
+            // begins with the hits from now on.
             steps.remove(0);
             self.parts.instance.set_enabled(&own.name, false)?;
             self.readers.drain();
@@ -228,7 +230,7 @@ impl Controller {
             }
             return Err(error);
         }
-        // Others can have had it hit until it was switched on.
+        // Other programs can have had it armed until it was switched on here.
         until_now.hits = job.hits.unwrap_or(until_now.hits);
         let probe = job.probe;
         let baseline = Sample { hits: until_now, losses: self.losses(), ..Sample::default() };
@@ -253,7 +255,8 @@ struct Done {
     until_now: Hits,
 }
 
-/// What brings the event to what is wanted. One that is on goes off first: see [`Controller::carry_out_adoption`].
+/// The steps that bring the event to what is wanted. If it is on, it is switched off first: see
+/// [`Controller::carry_out_adoption`].
 fn steps(adoption: &Adoption) -> Vec<Step> {
     let Adoption { probe, seen, .. } = adoption;
     let is_on = seen.switch != Switch::Off;

@@ -1,8 +1,8 @@
-//! Whether the daemon can take over an event that it did not define.
+//! Check whether the daemon can adopt an event that it did not define.
 //!
-//! Owns what stands against it. An event is adopted as it is, and defined anew by the daemon when
-//! it is lost, or the host was booted: so it has to be one that the daemon would define itself.
-//! Never writes anything.
+//! Owns the obstacles. The daemon records an adopted event as it is, and defines it anew if it is
+//! lost or the host was booted: so it must be one that the daemon would define itself. Never writes
+//! anything.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Obstacle {
 pub(super) struct Adoptable {
     /// Its line in `kprobe_events`.
     pub(super) listing: String,
-    /// What is said of its definition.
+    /// The outcome of the check of its definition.
     pub(super) outcome: CheckOutcome,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn has_guards(listing: &str) -> bool {
 }
 
 /// A line of the kernel as its writer may have written it: without the arguments that this daemon
-/// adds. Values hold no blanks: the kernel cuts a definition at each of them.
+/// adds. Values contain no blanks: the kernel cuts a definition at each of them.
 fn without_guards(listing: &str) -> String {
     let words: Vec<_> = listing.split(' ').filter(|word| !word.starts_with(guard::PREFIX)).collect();
     words.join(" ")
@@ -90,7 +90,7 @@ mod tests {
     use kprobed_host::kernel::{FactsCache, KernelPaths};
     use kprobed_lang::definition::Features;
 
-    /// The code of what stands against lines, on a kernel of which nothing is known.
+    /// The code of the obstacle to these lines, on a kernel of which nothing is known.
     fn obstacle(lines: &[&str]) -> &'static str {
         let nowhere = || "/nonexistent".into();
         let paths =
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(obstacle(&["-:g/e"]), "UNREADABLE");
         assert_eq!(obstacle(&["p:g/e 0x00000000a1b2c3d4 a=%di:x64"]), "ADDRESS");
         assert_eq!(obstacle(&["p:g/e f a=%di:symstr"]), "SYMBOL_NAMES");
-        // All that is left to ask is the kernel, of which nothing is known here.
+        // The only question left is one to the kernel, of which nothing is known here.
         assert_eq!(obstacle(&["p:g/e f a=%di:u64 __kpd_end=$comm:string"]), "UNREADABLE");
     }
 
@@ -120,7 +120,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is listed, nothing panics, and there is an obstacle: nothing is known of this kernel.
+        /// Whatever is listed, nothing panics, and there is an obstacle: nothing is known of this
+        /// kernel.
         #[test]
         fn any_line_is_judged(lines in prop::collection::vec("[pr-][0-9]{0,2}:g/e [ -~]{0,40}", 0..3)) {
             let lines: Vec<_> = lines.iter().map(String::as_str).collect();

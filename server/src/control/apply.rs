@@ -1,9 +1,9 @@
-//! The one way in which probes are changed: judge, write down what is intended, carry it out, write
-//! down what it came to, answer.
+//! Application of changes to probes: judge a change, store the intent, carry it out, store the
+//! outcome, answer.
 //!
-//! Owns that order, for one change and for many. Whether a change can be made is judged in
-//! [`super::create`], [`super::update`] and [`super::remove`], which write nothing; the kernel is
-//! written to by [`super::execute`], and for deletions by [`super::remove`].
+//! Owns that order, for one change and for many. Never judges a change itself: [`super::create`],
+//! [`super::update`] and [`super::remove`] do, which write nothing for that. [`super::execute`]
+//! writes to the kernel, and for deletions [`super::remove`] does.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// What is done for one change.
 pub(super) enum Judged {
-    /// Nothing that is still to be done: it was asked for before.
+    /// Nothing is left to do: an earlier request with the same key asked for it.
     Done(Changed),
     /// To make a probe, or to change one.
     Work(Box<Work>),
@@ -36,7 +36,7 @@ pub(super) enum Judged {
 
 /// A probe that is to be made or changed.
 pub(super) struct Work {
-    /// What is written down first. Absent for a repair: what is wanted does not change.
+    /// The intent to store first. Absent for a repair: what is wanted does not change.
     pub(super) intent: Option<Intent>,
     pub(super) request: Option<RequestKey>,
     /// The probe as it was. Absent for a new one.
@@ -47,16 +47,17 @@ pub(super) struct Work {
 /// A probe before its change.
 pub(super) struct Before {
     pub(super) probe: Arc<Probe>,
-    /// It did not record what was asked, so that what became of its hits is not known.
+    /// It did not record what was asked, so its ledger does not know what happened to its hits.
     pub(super) drifted: bool,
-    /// It was asked for that it records.
+    /// The request was to enable it.
     pub(super) is_to_record: bool,
 }
 
 /// What the changes of one batch are judged by: read once for all of them.
 pub(super) struct Grounds<'a> {
     pub(super) facts: RecentFacts<'a>,
-    /// The probes that are to be changed as the kernel has them, and what keeps probes from firing on the whole host.
+    /// The probes that are to be changed as the kernel has them, and what keeps probes from firing
+    /// on the whole host.
     pub(super) observed: Observed,
     /// Names that this batch gives to new probes.
     pub(super) claimed: HashSet<ProbeName>,
@@ -69,7 +70,7 @@ impl<'a> Grounds<'a> {
         Self { facts, observed, claimed: HashSet::new(), changed: HashMap::new() }
     }
 
-    /// Refuses a second change of a probe. One that another change deletes is not there for it.
+    /// Refuses a second change of a probe. A probe that another change deletes counts as not found.
     pub(super) fn claim(&mut self, probe: &Probe, deletes: bool) -> Result<(), ControlError> {
         match self.changed.insert(probe.uid, deletes) {
             None => Ok(()),
@@ -81,7 +82,7 @@ impl<'a> Grounds<'a> {
 
 impl Controller {
     /// Carries out changes at the cost of one: one transaction before and one after, and each list
-    /// of the kernel read once.
+    /// of the kernel is read once.
     pub(super) async fn apply(&mut self, changes: Vec<Change>, unit: Unit) -> Applied {
         let checked: Vec<_> = changes.iter().map(Change::validate_only).collect();
         let judged = self.judge(changes).await;
@@ -114,7 +115,7 @@ impl Controller {
         Applied { outcomes: outcomes.collect(), plan }
     }
 
-    /// Answers by the place of each change in its request.
+    /// Outcomes, each with the index of its change in the request.
     async fn carry_out_batch(&mut self, batch: Batch) -> Vec<(usize, Result<Changed, ControlError>)> {
         let Batch { work, doomed, together } = batch;
         let (changes, work): (Vec<_>, Vec<_>) = work.into_iter().unzip();
@@ -125,7 +126,7 @@ impl Controller {
         changes.into_iter().chain(deletions).chain(members).zip(ended).collect()
     }
 
-    /// Writes the intents down, and carries them out. The outcomes of the work come first.
+    /// Stores the intents, and carries them out. The outcomes of the work come first.
     pub(super) async fn intend_and_do(
         &mut self,
         mut work: Vec<Work>,
@@ -203,7 +204,8 @@ impl Controller {
         for (mut job, (intent, request, before)) in jobs.into_iter().zip(work) {
             self.note(&mut job, before.as_ref());
             if let Err(error) = std::mem::replace(&mut job.outcome, Ok(())) {
-                // A new probe that is left in the kernel is removed by the next start: its row stays as it is.
+                // A new probe that is left in the kernel is removed by the next start: its row
+                // stays as it is.
                 if !job.left_behind || !matches!(intent, Some(Intent::Create { .. })) {
                     undo.extend(undone(job.probe.uid, intent, request));
                 }
@@ -251,7 +253,7 @@ impl Controller {
         let redefined = work.iter().filter(|one| one.before.is_some() && one.job.basis.is_some());
         let redefined: Vec<_> = redefined.map(|one| one.job.probe.uid).collect();
         if !redefined.is_empty() {
-            // What the buffers still hold of events that were lost is read as what it was.
+            // Events of lost probes that the buffers still hold are read under their old names.
             self.readers.drain();
             self.forget_live(&redefined);
         }
@@ -260,7 +262,7 @@ impl Controller {
         }
     }
 
-    /// The account of a probe that did not record what was asked begins to be silent.
+    /// The account of a probe that did not record what was asked notes that it was silenced.
     pub(super) fn prepare_account(&mut self, before: Option<&Before>, uid: ProbeUid) {
         if before.is_some_and(|before| before.drifted)
             && let Some(live) = self.live.get_mut(&uid)
@@ -270,7 +272,7 @@ impl Controller {
     }
 
     /// Switches recording on and sets the clock, if another program has changed them. If that
-    /// cannot be mended, the states say so.
+    /// fails, the states of the probes say so.
     pub(super) fn record_again(&self) {
         self.restore_clock();
         if !self.parts.instance.is_recording().unwrap_or(true)
@@ -280,7 +282,7 @@ impl Controller {
         }
     }
 
-    /// Enters into the account of a probe what was done, whether it went well or not.
+    /// Enters into the account of a probe what was done, whether it succeeded or not.
     pub(super) fn note(&mut self, job: &mut Job, before: Option<&Before>) {
         let Job { probe, outcome, source, hits, .. } = job;
         if let (Ok(()), Some(source)) = (&outcome, source.take()) {
@@ -290,14 +292,14 @@ impl Controller {
             return;
         }
         let Some(before) = before else { return };
-        // One that was switched on and off again has recorded meanwhile.
+        // A probe that was switched on and off again has recorded in between.
         let hits_now = if outcome.is_ok() { *hits } else { self.hits_of(&probe.name) };
         let Some(live) = self.live.get_mut(&probe.uid) else { return };
         if probe.spec.enabled
             && !before.probe.spec.enabled
             && let Some(hits) = *hits
         {
-            // What it was hit while it was disabled ends here.
+            // The hits while it was disabled end here.
             live.account.note_enabled(hits);
         }
         let now = if outcome.is_ok() { &*probe } else { &*before.probe };
@@ -330,7 +332,7 @@ impl Controller {
         Changed::Probe(self.parts.registry.put(probe))
     }
 
-    /// The answers, with the states that the probes have in the kernel now.
+    /// The outcomes, with the states that the probes have in the kernel now.
     pub(super) fn as_they_are(
         &self,
         outcomes: Vec<Result<Changed, ControlError>>,
@@ -367,7 +369,7 @@ fn is_known(probe: &Probe, before: Option<&Before>) -> bool {
     })
 }
 
-/// What puts the database right when a change was not made after all.
+/// The undo that corrects the database when a change was not made after all.
 pub(super) fn undone(uid: ProbeUid, intent: Option<Intent>, request: Option<RequestKey>) -> Option<Undo> {
     let request = request.map(|request| request.id);
     Some(match intent? {

@@ -1,7 +1,8 @@
-//! Recording events of the host that are not ours, and leaving them alone again.
+//! Attached events: recording trace events of the host that the daemon did not define, and ending
+//! that.
 //!
-//! Everything happens in the daemon's own instance. The definition of the event, and what other
-//! instances do with it, are not touched.
+//! Owns the order of attaching and detaching. Everything happens in the daemon's own instance.
+//! Never touches the definition of the event, or what other instances do with it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -43,7 +44,7 @@ impl Controller {
     }
 
     /// What would be done to attach an event. A filter is judged as far as that disturbs nothing:
-    /// on an event that is recorded, the kernel sees it when it is attached.
+    /// if the event is recorded already, the kernel judges the filter when it is attached.
     async fn plan_attach(&self, name: &ProbeName, filter: &str) -> Result<Vec<PlannedStep>, ControlError> {
         recordable(&self.parts, name)?;
         refuse_harm(self.tracefs(), name, filter)?;
@@ -56,10 +57,10 @@ impl Controller {
         Ok(planned.map(|step| PlannedStep::for_event(instance.name(), name, step)).collect())
     }
 
-    /// Has the kernel judge a filter in the daemon's instance, where the event is off and has the
-    /// filter `before`: at the top it can be in use. Meanwhile the event counts as one that is
-    /// being attached: a daemon that ends in between leaves the filter there, and the next one
-    /// clears it.
+    /// Has the kernel judge a filter in the daemon's instance, in which the event is off and has
+    /// the filter `before`: in the top instance other programs can use it. Meanwhile the event
+    /// counts as one that is being attached: if the daemon ends in between, the filter stays, and
+    /// the next start clears it.
     pub(super) async fn try_first_filter(
         &self,
         name: &ProbeName,
@@ -102,7 +103,8 @@ impl Controller {
         Ok(self.attached_now(name, Attachment { uid, filter, create_time, source: Ok(source) }))
     }
 
-    /// Attaches an event that was attached before and is not recorded. When that fails it goes on waiting.
+    /// Attaches an event again that was attached before and is not recorded. If that fails, it goes
+    /// on waiting.
     async fn try_again(&mut self, name: &ProbeName, filter: String) -> Result<AttachedEvent, ControlError> {
         let Some(waiting) = self.attached.get(name) else {
             return Err(ControlError::NotAttached { name: name.clone() });
@@ -135,7 +137,7 @@ impl Controller {
         Ok(self.attached_now(name.clone(), Attachment { uid, filter, create_time, source: Ok(source) }))
     }
 
-    /// Switches an event off that could not be stored. Answers whether it is off.
+    /// Switches an event off that could not be stored. Returns whether it is off.
     fn stop_recording(&mut self, name: &ProbeName, uid: ProbeUid) -> bool {
         let switched_off = switch_off(&self.parts, name);
         if let Err(error) = &switched_off {
@@ -177,13 +179,14 @@ impl Controller {
         self.readers.drain();
         self.sources.remove(&[last.uid]);
         self.attached.remove(name);
-        // That it goes is stored. The row may stay for a while.
+        // The database says that it goes. The row may stay for a while.
         self.parts.store.undo(Undo::Attachment(last.uid)).await;
         tracing::info!(event = %name, "detached");
         Ok(Sourced { event: Some(last), plan: Vec::new() })
     }
 
-    /// Records an event on that could not be detached: it may be off by then, or without its filter.
+    /// Records an event again that could not be detached: it may be off by then, or without its
+    /// filter.
     fn keep_recording(&mut self, name: &ProbeName, filter: &str) {
         let Some(attachment) = self.attached.get_mut(name).filter(|attached| attached.source.is_ok()) else {
             return;
@@ -208,8 +211,8 @@ impl Controller {
     }
 }
 
-/// Goes through all attached events of the database: what was acknowledged is recorded again, what
-/// was not or was on its way out goes.
+/// Goes through all attached events of the database: what was acknowledged is recorded again; what
+/// was never acknowledged, or was being detached, is removed.
 pub(super) async fn bring_back(
     parts: &ControllerParts,
     sources: &SourceTable,
@@ -279,8 +282,8 @@ fn record(
     Ok(source)
 }
 
-/// What our instance has of an event. One that is on goes off first: it was left by an earlier run
-/// of the daemon, or has lost its filter.
+/// What our instance has of an event. If it is on, it is switched off first: an earlier run of the
+/// daemon left it on, or it has lost its filter.
 fn seen(instance: &Instance, name: &ProbeName) -> Result<Seen, TracefsError> {
     let is_on = instance.is_enabled(name)?;
     let switch = if is_on { Switch::On } else { Switch::Off };
@@ -297,15 +300,16 @@ fn first_filter(instance: &Instance, name: &ProbeName, filter: &str) -> Result<(
     })
 }
 
-/// Leaves no filter on an event that could not be recorded: who adopts it takes the filter that it has.
+/// Leaves no filter on an event that could not be recorded: adopting the event would take over that
+/// filter.
 fn clear_filter(instance: &Instance, name: &ProbeName) {
     if let Err(error) = instance.set_filter(name, "") {
         tracing::warn!(event = %name, %error, "cannot clear the filter of an event that could not be recorded");
     }
 }
 
-/// Which fields of somebody else's probe are not read from memory, as its definition in the kernel
-/// says. Absent for other events.
+/// Which fields of another program's probe are not read from memory, by its definition in the
+/// kernel. Absent for other events.
 fn options_of_foreign_probe(
     parts: &ControllerParts,
     name: &ProbeName,
@@ -316,8 +320,8 @@ fn options_of_foreign_probe(
     Ok(definition.map(|definition| PlanOptions { named: HashSet::new(), ..plan_options(&definition) }))
 }
 
-/// Whether our instance has an event that is not one of our probes: one can have taken the name of
-/// an event that was waiting.
+/// Whether our instance has the event, and it is not one of our probes: a probe can have taken the
+/// name of an event that was waiting.
 fn is_there(parts: &ControllerParts, name: &ProbeName) -> bool {
     parts.registry.get(name).is_none() && parts.instance.has_event(name)
 }
@@ -327,7 +331,8 @@ fn detaching(instance: &Instance, name: &ProbeName) -> Result<Vec<Step>, Tracefs
     Ok(vec![Step::Disable, Step::Filter { before: instance.filter(name)?, after: String::new() }])
 }
 
-/// Switches an event off in our instance, and waits until nothing writes it any more. One that has gone is off.
+/// Switches an event off in our instance, and waits until no handler writes it any more. An event
+/// that has gone counts as off.
 fn switch_off(parts: &ControllerParts, name: &ProbeName) -> Result<(), ControlError> {
     if !is_there(parts, name) {
         return Ok(());

@@ -1,4 +1,7 @@
-//! An event of the host that clients want recorded.
+//! An attached event: a trace event of the host that clients want recorded, and whether it is.
+//!
+//! Owns its state, which is read from the kernel each time. Never attaches or detaches: that is
+//! [`super::attach`].
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,9 +14,9 @@ use kprobed_trace::pipeline::EventSource;
 /// Whether an attached event is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttachedState {
-    /// It is.
+    /// It is recorded.
     Recording,
-    /// It is not, or not as it was asked for; for this reason.
+    /// It is not recorded, or not as it was asked for. The reason is for people.
     Waiting(String),
 }
 
@@ -30,7 +33,8 @@ pub struct AttachedEvent {
     pub state: AttachedState,
     /// When it was attached.
     pub create_time: SystemTime,
-    /// Its fields, and what was read of it. Absent when it could not be recorded since the daemon was started.
+    /// Its fields, and the counts of its events. Absent if it could not be recorded since the
+    /// daemon was started.
     pub source: Option<Arc<EventSource>>,
 }
 
@@ -40,12 +44,12 @@ pub(super) struct Attachment {
     pub(super) uid: ProbeUid,
     pub(super) filter: String,
     pub(super) create_time: SystemTime,
-    /// Where its events come from, or why they do not.
+    /// The source of its events, or why there is none.
     pub(super) source: Result<Arc<EventSource>, String>,
 }
 
 impl Attachment {
-    /// Looks whether it still records what was asked. An event can go while it is attached: its
+    /// Checks whether it still records what was asked. An event can go while it is attached: its
     /// module is unloaded, or its owner removes it.
     pub(super) fn state(&self, name: &ProbeName, observer: &Observer, instance: &Instance) -> AttachedState {
         let source = match &self.source {

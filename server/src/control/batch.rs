@@ -1,6 +1,7 @@
-//! The changes of one request, judged: what is done for each, and the plan of all.
+//! A batch of changes: what is done for each change of one request, and the plan of all.
 //!
-//! Owns which of them are made together, and what would be done for those that are only checked. Writes nothing.
+//! Owns which of them are made together, and the expected outcome of those that are only checked.
+//! Writes nothing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,11 +18,11 @@ use crate::store::Intent;
 /// What is done, with the place of each change in the request.
 #[derive(Default)]
 pub(super) struct Batch {
-    /// Probes that are made or changed, each for itself.
+    /// Probes that are made or changed, each independently.
     pub(super) work: Vec<(usize, Work)>,
-    /// Probes that are deleted, each for itself, behind those.
+    /// Probes that are deleted, each independently, after those.
     pub(super) doomed: Vec<(usize, Doomed)>,
-    /// Changes in groups that stand and fall together, behind those.
+    /// Changes in groups that succeed or fail together, after those.
     pub(super) together: Vec<(usize, (usize, Together))>,
 }
 
@@ -40,7 +41,7 @@ impl Batch {
         }
     }
 
-    /// What would become of each.
+    /// The expected outcome of each.
     pub(super) fn into_expected(self) -> Vec<(usize, Changed)> {
         let work = self.work.into_iter().map(|(index, one)| (index, made(one)));
         let doomed = self.doomed.into_iter().map(|(index, one)| (index, removed(one)));
@@ -55,7 +56,7 @@ impl Batch {
 
 fn made(Work { intent, job, .. }: Work) -> Changed {
     let is_new = matches!(intent, Some(Intent::Create { .. }));
-    // What it would come to, the kernel decides.
+    // The kernel decides which state it will have.
     let state = if is_new { ProbeState::Pending } else { job.probe.state.clone() };
     Changed::Probe(Arc::new(Probe { state, ..job.probe }))
 }
@@ -65,7 +66,8 @@ fn removed(Doomed { probe, profile, .. }: Doomed) -> Changed {
 }
 
 impl Controller {
-    /// What would be done for changes, with what lets the instance record again that another program has stopped.
+    /// What would be done for changes. Includes the steps that make the instance record again if
+    /// another program has stopped it.
     pub(super) fn plan_work(&self, work: &[Work]) -> Vec<PlannedStep> {
         let mut plan = self.new_plan();
         plan.change(&work.iter().map(|one| &one.job).collect::<Vec<_>>());

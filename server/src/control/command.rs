@@ -1,4 +1,7 @@
-//! What the control thread can be asked to do.
+//! Commands of the control thread: the requests that it takes, and the handle that sends them.
+//!
+//! Owns their types, the length of the queue, and when a caller has gone. Never carries a command
+//! out: that is [`super::controller`].
 
 use std::sync::Arc;
 
@@ -20,9 +23,9 @@ pub struct CreateRequest {
     pub enabled: bool,
     /// Kernel filter; empty for none.
     pub filter: String,
-    /// What it is found by.
+    /// Its labels.
     pub labels: Labels,
-    /// What is kept with it beside that.
+    /// Its other metadata.
     pub metadata: MetadataChange,
     /// Makes the request safe to repeat.
     pub request: Option<RequestKey>,
@@ -43,9 +46,9 @@ pub struct UpdateRequest {
     pub filter: Option<String>,
     /// Labels to set and to remove.
     pub labels: LabelChange,
-    /// What is kept with it beside that.
+    /// Its other metadata.
     pub metadata: MetadataChange,
-    /// Change it though a file declares it, which does so no more then.
+    /// Change it although a file declares it. It belongs to the file no more then.
     pub take_over: bool,
     /// Only if the probe still has this etag.
     pub etag: Option<String>,
@@ -60,7 +63,7 @@ pub struct UpdateRequest {
 pub struct RemoveRequest {
     /// `GROUP/EVENT` or `EVENT`.
     pub name: String,
-    /// Remove it though a file declares it.
+    /// Remove it although a file declares it.
     pub take_over: bool,
     /// Only if the probe still has this etag.
     pub etag: Option<String>,
@@ -92,16 +95,16 @@ pub enum Change {
     Remove(RemoveRequest),
 }
 
-/// What of several changes is made all or not at all.
+/// Which of several changes are made all or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Each change for itself.
+    /// Each change independently.
     Each,
     /// All of them together.
     All,
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Clone, Debug)]
 pub enum Changed {
     /// The probe as it is now; with `validate_only`, as it would be.
@@ -114,7 +117,7 @@ impl Changed {
     /// The probe, of a change that leaves one.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`] if there is none, which no such change answers.
+    /// [`ControlError::Stopping`] if there is none, which does not happen for such a change.
     pub fn probe(self) -> Result<Arc<Probe>, ControlError> {
         match self {
             Self::Probe(probe) => Ok(probe),
@@ -125,7 +128,7 @@ impl Changed {
     /// What was removed, of a change that removes.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`] if nothing was, which no such change answers.
+    /// [`ControlError::Stopping`] if nothing was removed, which does not happen for such a change.
     pub fn removed(self) -> Result<Removed, ControlError> {
         match self {
             Self::Removed(removed) => Ok(removed),
@@ -145,10 +148,10 @@ impl Change {
     }
 }
 
-/// What became of several changes.
+/// The outcomes of several changes.
 #[derive(Debug)]
 pub struct Applied {
-    /// Of each, in their order.
+    /// The outcome of each, in their order.
     pub outcomes: Vec<Result<Changed, ControlError>>,
     /// What would be done for those that were only checked, in order.
     pub plan: Vec<PlannedStep>,
@@ -174,10 +177,11 @@ pub struct DetachRequest {
     pub validate_only: bool,
 }
 
-/// What became of an event of the host.
+/// The outcome of attaching or detaching an event of the host.
 #[derive(Clone, Debug)]
 pub struct Sourced {
-    /// The event as it is now, or was last. Absent if it was only checked whether it could be attached.
+    /// The event as it is now, or was last. Absent if it was only checked whether it could be
+    /// attached.
     pub event: Option<AttachedEvent>,
     /// What would be done, in order, if it was only checked.
     pub plan: Vec<PlannedStep>,
@@ -202,12 +206,13 @@ pub(super) enum Command {
         validate_only: bool,
         reply: Reply<Reconciliation>,
     },
-    /// Without a sender when nobody is left to wait for the end.
+    /// Without a sender if no caller waits for the end.
     Stop(Option<oneshot::Sender<()>>),
 }
 
 impl Command {
-    /// Whether the caller has gone: its deadline has passed, it has cancelled the call, or its connection has closed.
+    /// Whether the caller has gone: its deadline has passed, it has cancelled the call, or its
+    /// connection has closed.
     pub(super) fn is_abandoned(&self) -> bool {
         match self {
             Self::Apply(_, _, reply) => reply.is_closed(),
@@ -286,7 +291,7 @@ impl ControlHandle {
         answer.await.unwrap_or(Err(ControlError::Stopping))
     }
 
-    /// Carries out changes at the cost of one. Answers in their order.
+    /// Carries out changes at the cost of one. Returns the outcomes in their order.
     ///
     /// # Errors
     /// [`ControlError::Stopping`]; each change has an outcome of its own.
@@ -298,7 +303,7 @@ impl ControlHandle {
         self.apply(vec![change], Unit::Each).await?.outcomes.pop().unwrap_or(Err(ControlError::Stopping))
     }
 
-    /// Makes a probe.
+    /// Creates a probe.
     ///
     /// # Errors
     /// See [`ControlError`].
@@ -314,7 +319,7 @@ impl ControlHandle {
         self.apply_one(Change::Update(request)).await?.probe()
     }
 
-    /// Removes a probe. Answers its name and last hit counts.
+    /// Removes a probe. Returns its name and last hit counts.
     ///
     /// # Errors
     /// See [`ControlError`].
@@ -322,7 +327,7 @@ impl ControlHandle {
         self.apply_one(Change::Remove(request)).await?.removed()
     }
 
-    /// Takes what a probe records on this kernel for what it is to record, and arms it.
+    /// Accepts what a probe records on this kernel as what it is meant to record, and arms it.
     ///
     /// # Errors
     /// See [`ControlError`].
@@ -338,8 +343,8 @@ impl ControlHandle {
         self.ask(Command::HitProfiles).await
     }
 
-    /// Stores the current hit counts, so that what is read of the past reaches until now. Whether
-    /// it could is for the log and the checks of the host: the past can be read in any case.
+    /// Stores the current hit counts, so that the stored past reaches until now. A failure is
+    /// reported in the log and in the checks of the host: the past can be read in any case.
     ///
     /// # Errors
     /// [`ControlError::Stopping`].
@@ -363,7 +368,7 @@ impl ControlHandle {
         self.ask(|reply| Command::Attach(request, reply)).await
     }
 
-    /// Stops recording an event of the host. Answers what it was last.
+    /// Stops recording an event of the host. Returns its last state.
     ///
     /// # Errors
     /// See [`ControlError`].
@@ -379,7 +384,8 @@ impl ControlHandle {
         self.ask(Command::Attached).await
     }
 
-    /// Looks at what the kernel has of these probes while nothing is being changed. Those that are gone are left out.
+    /// Reads what the kernel has of these probes while nothing is being changed. Those that are
+    /// gone are left out.
     ///
     /// # Errors
     /// [`ControlError::Stopping`].
@@ -395,8 +401,8 @@ impl ControlHandle {
         self.ask(|reply| Command::Adopt(request, reply)).await
     }
 
-    /// Looks at all probes now, and repairs those that can be and are due; with `force` also those
-    /// that were repaired too often or too lately, and with `validate_only` none.
+    /// Looks at all probes now, and repairs those that can be repaired and are due; with `force`
+    /// also those that were repaired too often or too recently, and with `validate_only` none.
     ///
     /// # Errors
     /// [`ControlError::Stopping`].

@@ -1,4 +1,7 @@
 //! The control thread: its state, its loop, and the steps that several requests share.
+//!
+//! Owns the order in which commands, samples, repairs, leases and state changes take their turn.
+//! Never parses or judges a definition.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
@@ -36,11 +39,11 @@ use kprobed_verdict::checker::Checker;
 /// Time after which states that were noted are stored.
 const STATES_STORED_AFTER: Duration = Duration::from_secs(1);
 
-/// What becomes of the kernel when the daemon stops.
+/// What the daemon leaves in the kernel when it stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExit {
-    /// Everything that the daemon put into it is taken out. The next start puts it back.
+    /// The daemon removes everything that it put into the kernel. The next start puts it back.
     #[default]
     Restore,
     /// Probes stay armed and go on recording into the daemon's instance.
@@ -52,13 +55,14 @@ pub enum OnExit {
 pub struct ControllerParts {
     /// Mounted file systems.
     pub mounted: Mounted,
-    /// The daemon's instance. It is another one after a deletion.
+    /// The daemon's instance. A deletion can replace it by another one.
     pub instance: Instance,
     /// Keeps other daemons from the instance.
     pub claim: Claim,
-    /// How it is made; the name is that of the first one, the size that of the present one.
+    /// How an instance is made. The name is that of the first one, the size is that of the present
+    /// one.
     pub instance_options: InstanceOptions,
-    /// The same instance, for those who only look.
+    /// The same instance, for readers outside of the control thread.
     pub current_instance: Arc<CurrentInstance>,
     /// The database.
     pub store: Store,
@@ -76,17 +80,17 @@ pub struct ControllerParts {
     pub procfs: std::path::PathBuf,
     /// Usually `/sys`.
     pub sysfs: std::path::PathBuf,
-    /// What to leave behind.
+    /// What the daemon leaves in the kernel when it stops.
     pub on_exit: OnExit,
     /// Time between two samples of the hit counts.
     pub sample_interval: Duration,
     /// How long hits are kept.
     pub hit_retention: HitRetention,
-    /// Time between two looks at what others have done to the probes. Absent: never.
+    /// Time between two looks at what other programs have done to the probes. Absent: never.
     pub repair_interval: Option<Duration>,
-    /// Probes that are there for as long as a client is connected.
+    /// Holds: probes that last only as long as a client is connected.
     pub holds: Arc<Holds>,
-    /// How long a probe is listed whose lease has ended.
+    /// How long a probe stays listed after its lease has ended.
     pub lease_keep: Duration,
 }
 
@@ -115,7 +119,8 @@ pub struct Controller {
 #[derive(Debug)]
 pub(super) struct LiveProbe {
     pub(super) source: Arc<EventSource>,
-    /// Whether the event was enabled in our instance at any time: its removal then empties the buffers.
+    /// Whether the event was enabled in our instance at any time: its removal then empties the
+    /// buffers.
     pub(super) ever_enabled: bool,
     pub(super) account: Account,
 }
@@ -129,7 +134,7 @@ impl Controller {
     /// cannot be brought back is only marked.
     pub async fn start(parts: ControllerParts) -> Result<Self, ControllerStartError> {
         let sources = Arc::<SourceTable>::default();
-        // Before any probe is removed: those that were counted could not be.
+        // Before any probe is removed: the kernel refuses to remove one that is counted.
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         let sampler =
             Sampler::begin(&parts.mounted.tracefs, &parts.store).await.map_err(ControlError::from)?;
@@ -172,8 +177,8 @@ impl Controller {
             resized: Resized::default(),
         };
         controller.finish_removals(&unfinished).await;
-        // Those that ended while no daemon ran, and those that end at another time of day since the
-        // clock was set meanwhile; and what was held before, and could not be removed just now.
+        // Leases that ended while no daemon ran, or that end at another time of day since the clock
+        // was set; and probes of an earlier hold that could not be removed just now.
         controller.parts.holds.look_again();
         controller.attend_leases(Wake::ClockSet).await;
         controller.begin_ledger()?;
@@ -188,9 +193,10 @@ impl Controller {
         (ControlHandle { commands }, CommandQueue(inbox))
     }
 
-    /// Carries out commands until it is told to stop. Blocks on kernel I/O: run it on a thread of its own.
+    /// Carries out commands until one of them is `Stop`. Blocks on kernel I/O: run it on a thread
+    /// of its own.
     pub async fn run(mut self, mut queue: CommandQueue) {
-        // The first one is what rates begin with.
+        // Rates begin with the first sample.
         let mut next_sample = Instant::now();
         let mut next_repair = self.next_repair();
         let mut noted = self.parts.registry.log().newest();
@@ -219,7 +225,7 @@ impl Controller {
                 continue;
             }
             self.triggers.follow(&self.parts);
-            // One that is held back can be armed when its module comes.
+            // A probe that is held back can be armed when its module is loaded.
             let depends_on_others = !self.live.is_empty() || self.has_modules_to_watch();
             let look_at = self.triggers.due().filter(|_| depends_on_others);
             let expiry = self.aggregations.next_expiry();
@@ -227,7 +233,7 @@ impl Controller {
             next_repair = next_repair.filter(|_| !self.live.is_empty()).or_else(|| self.next_repair());
             let command = tokio::select! {
                 command = queue.0.recv() => command,
-                // Without probes nothing is hit, and nobody needs to wake up.
+                // Without probes nothing is hit, and the thread need not wake up.
                 () = sleep_until(next_sample), if depends_on_others => {
                     self.watch_modules().await;
                     self.sample(false).await;
@@ -247,7 +253,7 @@ impl Controller {
                     self.repair().await;
                     continue;
                 }
-                // Together, and behind what clients wait for.
+                // All of them together, after the commands that clients wait for.
                 Ok(()) = noted.changed(), if store_states_at.is_none() => {
                     store_states_at = Some(Instant::now() + STATES_STORED_AFTER);
                     continue;
@@ -276,14 +282,15 @@ impl Controller {
         }
     }
 
-    /// Carries out one command, and what it can be carried out with. `Stop` ends it all.
+    /// Carries out one command, and the commands that can be carried out with it. Returns `Break`
+    /// for `Stop`.
     async fn carry_out(
         &mut self,
         command: Command,
         queue: &mut CommandQueue,
         waiting: &mut VecDeque<Command>,
     ) -> ControlFlow<Option<oneshot::Sender<()>>> {
-        // Whoever got no answer believes that nothing was done.
+        // A client that got no answer assumes that nothing was done.
         if command.is_abandoned() {
             tracing::info!(request = command.kind(), "dropped a request: its caller left before it began");
             return ControlFlow::Continue(());
@@ -296,13 +303,13 @@ impl Controller {
             }
             Command::Apply(mut changes, Unit::Each, reply) => {
                 let mut replies = vec![(changes.len(), reply)];
-                // Deletions that wait right behind deletions are carried out with them.
+                // Deletions that directly follow deletions in the queue are carried out with them.
                 while only_removes(&changes)
                     && let Some(next) = waiting.pop_front().or_else(|| queue.0.try_recv().ok())
                 {
                     match next {
                         abandoned if abandoned.is_abandoned() => {}
-                        // The same request again is to find the outcome of the first.
+                        // A repeated request must find the outcome of the first one.
                         Command::Apply(more, Unit::Each, reply)
                             if only_removes(&more) && share_no_name(&changes, &more) =>
                         {
@@ -415,7 +422,7 @@ impl Controller {
         }
     }
 
-    /// What keeps probes that are on from recording what was asked.
+    /// The reasons for which probes that are on do not record what was asked.
     pub(super) fn problems(&self) -> Vec<RecordingProblem> {
         let probes = self.parts.registry.recording();
         let observed = self.observer.observe(&probes);
@@ -454,7 +461,7 @@ impl Controller {
     }
 }
 
-/// Takes out of the kernel what the daemon has put into it.
+/// Removes from the kernel what the daemon has put into it.
 fn take_everything_out(
     parts: &ControllerParts,
     readers: Readers,
@@ -465,7 +472,7 @@ fn take_everything_out(
     let own: BTreeMap<_, _> =
         probes.iter().filter_map(|probe| Some((&probe.name, probe.own.as_ref()?))).collect();
     let recorded = attached.iter().filter(|(_, attachment)| attachment.source.is_ok()).map(|(name, _)| name);
-    // Read once: the ids are looked at right before each write.
+    // Read once: the ids are checked right before each write.
     let list = tracefs.kprobe_list().unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot list the probes on the way out");
         Arc::default()
@@ -531,7 +538,7 @@ pub(super) fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, Cont
     }
 }
 
-/// Whether others can join: what is only checked has a plan of its own.
+/// Whether other deletions can join: a change that is only checked has a plan of its own.
 fn only_removes(changes: &[Change]) -> bool {
     changes.iter().all(|change| matches!(change, Change::Remove(_)) && !change.validate_only())
 }

@@ -1,4 +1,7 @@
-//! Whether a probe can be made, and how.
+//! Creation of a probe: whether it can be made, and by which steps.
+//!
+//! Owns the judgement of a new definition and its state once the kernel has it. Writes nothing:
+//! [`super::apply`] does.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -60,8 +63,7 @@ fn new_probe(
     Ok(Work { intent: Some(intent), request, before: None, job })
 }
 
-/// What has to be done to make a probe whose definition was checked, and what is written down
-/// first.
+/// The steps that make a probe whose definition was checked, and the intent that is stored first.
 pub(super) fn creation(record: Record, outcome: CheckOutcome) -> (Job, Intent) {
     let meaning = outcome.meaning();
     let CheckOutcome { definition, report, .. } = outcome;
@@ -72,10 +74,11 @@ pub(super) fn creation(record: Record, outcome: CheckOutcome) -> (Job, Intent) {
 }
 
 impl Switches {
-    /// Refuses to enable what would not fire. A probe that is armed through ftrace never fires
-    /// while ftrace is switched off, and none does while kprobes are. One that is enabled then
-    /// stays dead when kprobes are switched on again (kernel/kprobes.c: enable_kprobe clears its
-    /// mark only while they are on, and arm_all_kprobes passes by what is marked).
+    /// Refuses to enable a probe that would not fire. A probe that is armed through ftrace never
+    /// fires while ftrace is switched off, and no probe does while kprobes are. If it is enabled
+    /// then, it does not fire even after kprobes are switched on again (kernel/kprobes.c:
+    /// enable_kprobe clears its mark only while they are on, and arm_all_kprobes skips what is
+    /// marked).
     pub(super) fn require_firing(&self, arming: Option<Arming>) -> Result<(), ControlError> {
         if !self.kprobes {
             return Err(ControlError::KprobesDisabled);

@@ -1,7 +1,7 @@
-//! What became of the files that declare probes, for whoever asks.
+//! State of the files that declare probes: the last result, and its host check.
 //!
-//! Owns the last result, which [`crate::declared`] leaves here, and the rule that a probe belongs
-//! to its file until somebody takes it over.
+//! Owns that result, which [`crate::declared`] stores here, and the rule that a probe belongs to
+//! its file until a client takes it over. Never reads a file.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,25 +11,25 @@ use super::{ControlError, Probe};
 use crate::health::{HostCheck, failed, ok};
 use kprobed_lang::model::ProbeName;
 
-/// Problems that are told in one finding at most.
+/// Most problems that one finding lists.
 const TOLD: usize = 3;
 
-/// Why something that a file says is not so.
+/// Why the host differs from what a file declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclarationProblem {
     /// The file, by its name below the directory; empty for the directory itself.
     pub file: String,
-    /// Line and column, both from 1. Absent where it is about no place of the file.
+    /// Line and column, both from 1. Absent if the problem has no place in the file.
     pub place: Option<(usize, usize)>,
-    /// The probe. Absent where it is about the file as a whole.
+    /// The probe. Absent if the problem is about the file as a whole.
     pub probe: Option<ProbeName>,
     /// What is wrong, and what holds instead.
     pub message: String,
-    /// What to do; empty where the message says it.
+    /// What to do; empty if the message says it.
     pub hint: String,
 }
 
-/// What the last look at the directory came to.
+/// The result of the last look at the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclarationState {
     /// The directory.
@@ -38,7 +38,7 @@ pub struct DeclarationState {
     pub files: Option<usize>,
     /// Probes that files declare.
     pub probes: usize,
-    /// What is not as the files say.
+    /// Differences between the files and the host.
     pub problems: Vec<DeclarationProblem>,
 }
 
@@ -49,12 +49,12 @@ pub struct Declarations {
 }
 
 impl Declarations {
-    /// What the last look came to. Absent before the first.
+    /// The result of the last look. Absent before the first.
     pub fn state(&self) -> Option<Arc<DeclarationState>> {
         self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the result. Answers whether it is another one.
+    /// Replaces the result. Returns whether it has changed.
     pub fn set(&self, state: DeclarationState) -> bool {
         let mut last = self.state.write().unwrap_or_else(PoisonError::into_inner);
         if last.as_deref() == Some(&state) {

@@ -1,4 +1,6 @@
-//! Why a request was not carried out.
+//! Errors of the control thread: why a request was not carried out.
+//!
+//! Owns their texts. Never chooses a gRPC code, details or hints: [`crate::rpc::status`] does.
 
 use std::sync::Arc;
 
@@ -14,10 +16,11 @@ use kprobed_trace::filter::FilterError;
 use kprobed_verdict::checker::{CheckError, Taken};
 use kprobed_verdict::validate::Refusal;
 
-/// Why a request was not carried out. Every variant is mapped to a gRPC status in one place: [`crate::rpc::status`].
+/// Why a request was not carried out. Every variant is mapped to a gRPC status in one place:
+/// [`crate::rpc::status`].
 #[derive(Debug, Error)]
 pub enum ControlError {
-    /// The text is no definition.
+    /// The text is not a definition.
     #[error("{}", diagnostics.first().map_or("the definition cannot be read", |first| first.message.as_str()))]
     Definition {
         /// The text.
@@ -32,7 +35,7 @@ pub enum ControlError {
         text: String,
         /// Why.
         refusal: Box<Refusal>,
-        /// What else is wrong with the text.
+        /// Further problems of the text.
         further: Vec<Diagnostic>,
     },
     /// The kernel refused the definition.
@@ -51,10 +54,11 @@ pub enum ControlError {
         error: TracefsError,
         /// What it wrote to its log, if anything.
         message: Option<KernelMessage>,
-        /// What we have against it: the kernel is often silent, and never says what to do instead.
+        /// The daemon's own finding: the kernel often writes no message, and never says what to do
+        /// instead.
         found: Option<Box<FilterError>>,
     },
-    /// The filter would harm the host, and never reaches the kernel.
+    /// The filter would harm the host. It is never written to the kernel.
     #[error("{}", found.message)]
     HarmfulFilter {
         /// The filter.
@@ -67,7 +71,7 @@ pub enum ControlError {
     Taken {
         /// The text.
         text: String,
-        /// By whom, and what the kernel says to that.
+        /// Who has the name, and what the kernel would say.
         taken: Box<Taken>,
     },
     /// There is an event of that name, and it is not one of this daemon's.
@@ -81,7 +85,7 @@ pub enum ControlError {
     NotFound {
         /// The name as asked for.
         name: String,
-        /// Whether somebody else has an event of that name.
+        /// Whether the host has an event of that name that is not a probe of this daemon.
         foreign: bool,
     },
     /// Several probes of that event name.
@@ -100,7 +104,7 @@ pub enum ControlError {
         /// Its etag.
         current: String,
     },
-    /// Somebody else has the event enabled, or a trigger or perf holds it.
+    /// Another program has the event enabled, or a trigger or perf holds it.
     #[error(
         "`{name}` is in use outside of this daemon (enabled in another tracing instance, held by a trigger, or attached by perf)"
     )]
@@ -130,7 +134,7 @@ pub enum ControlError {
         /// What to do; empty for nothing.
         hint: String,
     },
-    /// The probe would record something else here than what it was made for.
+    /// The probe would record something other than what it was made for.
     #[error("`{name}` is held back: {reason}")]
     HeldBack {
         /// The probe.
@@ -195,7 +199,7 @@ pub enum ControlError {
         /// The event.
         name: ProbeName,
     },
-    /// An argument of the request makes no sense.
+    /// An argument of the request is malformed or out of range.
     #[error("{message}")]
     BadArgument {
         /// The field.
@@ -254,16 +258,16 @@ pub enum ControlError {
         /// The probe.
         name: ProbeName,
     },
-    /// A probe is to be held by a hold that is not there.
+    /// A probe is to be held by a hold that does not exist.
     #[error("there is no such hold: it has ended, or the daemon never gave out this key")]
     NoHold,
-    /// Alarms for the end of leases cannot be had.
+    /// The kernel cannot make a timer for the end of leases.
     #[error("cannot make a timer: {0}")]
     Alarm(#[source] std::io::Error),
-    /// Another change of a batch failed, all or none of which is made.
+    /// One change of a batch that is made all or not at all failed.
     #[error("not made, since another change of the same request failed: {cause}")]
     BatchFailed {
-        /// Why the other one failed.
+        /// Why that change failed.
         cause: String,
     },
     /// The daemon is stopping.

@@ -1,9 +1,9 @@
-//! Carrying steps out, for one probe or a thousand.
+//! Execution of steps: writing the changes of many probes to the kernel.
 //!
-//! Owns how the steps of many probes are taken together, phase by phase ([`Phase`]). Each list of
-//! the host is read once for all of them, and right before each write the event's id is. What fails
-//! for one probe is taken back for that one. Never decides what is done, and knows neither the
-//! database nor the readers.
+//! Owns how the steps of many probes are taken together, phase by phase ([`Phase`]). Reads each
+//! list of the host once for all of them, and each event's id right before each write. If a step of
+//! one probe fails, takes back the steps of that probe only. Never decides what is done, and never
+//! touches the database or the readers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use kprobed_trace::filter::{Filter, FilterError, Functions};
 use kprobed_trace::pipeline::SourceTable;
 use kprobed_verdict::validate::Report;
 
-/// Probes that are switched between two readings of the hit counts. What hits a probe between its
-/// reading and its switching is taken for what it is not, if something else keeps the probe armed.
-/// A reading costs as much as some switches.
+/// Probes that are switched between two readings of the hit counts. Hits of a probe between its
+/// reading and its switching are put to the wrong term, if another program keeps the probe armed. A
+/// reading costs as much as some switches.
 const SWITCHED_AT_ONCE: usize = 256;
 
 /// What is written to, and what is known of it.
@@ -59,7 +59,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Ends the jobs whose event is there no more.
+    /// Ends the jobs whose event does not exist any more.
     fn recognise(&self, jobs: &mut [Job]) {
         let mut jobs = jobs.iter_mut().filter(|job| job.changes_an_event()).peekable();
         if jobs.peek().is_some() {
@@ -113,7 +113,8 @@ impl Executor<'_> {
     fn find(&self, list: &KprobeList, job: &mut Job) -> Result<(), ControlError> {
         let probe = &mut job.probe;
         let Some(own) = self.tracefs.find_own(list, &probe.name, &probe.kernel_definition)? else {
-            // It is gone again, or cannot be told from what somebody else has defined at the same time.
+            // It has gone again, or cannot be told from an event that another program has defined
+            // at the same time.
             let is_taken = self.tracefs.has_event(probe.name.group(), probe.name.event());
             own::require(if is_taken { Presence::Foreign } else { Presence::Absent }, &probe.name)?;
             return Err(ControlError::Unregistered { name: probe.name.clone() });
@@ -134,7 +135,7 @@ impl Executor<'_> {
             job.take_step(|probe, step| {
                 let Step::Filter { after, .. } = step else { return Ok(()) };
                 let own = self.now(probe)?;
-                // That of an event that was there before was judged before anything was written down.
+                // The filter of an existing event was judged before anything was stored.
                 if is_new && !after.is_empty() {
                     self.judge_filter(own, after, probe.schema.as_deref())?;
                 }
@@ -157,8 +158,8 @@ impl Executor<'_> {
         if jobs.is_empty() {
             return;
         }
-        // Their ids were looked at right before: what has come under a name since is listed in
-        // another way, or does the same.
+        // Their ids were compared right before: an event that has taken a name since is listed
+        // differently, or does the same.
         let mut jobs = jobs.into_iter();
         self.require_listed(&mut jobs);
     }
@@ -189,7 +190,7 @@ impl Executor<'_> {
         }
     }
 
-    /// The event of a probe, if it is there at this moment.
+    /// The event of a probe, if it exists at this moment.
     fn now<'a>(&self, probe: &'a super::Probe) -> Result<&'a OwnEvent, ControlError> {
         let Some(own) = &probe.own else { return Err(own::missing(Presence::Absent, &probe.name)) };
         if self.tracefs.is_still(own)? {
@@ -213,14 +214,15 @@ impl Executor<'_> {
 
     fn undo(&self, job: &mut Job, step: &Step) -> Result<(), ControlError> {
         let Some(own) = &job.probe.own else {
-            // It was defined and not found in the list: it may be there all the same.
+            // It was defined and not found in the list: it may exist all the same.
             job.left_behind |= matches!(step, Step::Define { .. });
             return Ok(());
         };
         let is_ours = self.tracefs.is_still(own)?;
         match step {
             Step::Disable if is_ours => self.instance.set_enabled(&own.name, true)?,
-            // Whoever has the name now did not ask to be recorded by us.
+            // The event that has the name now is another program's, which did not ask the daemon to
+            // record it.
             Step::Enable if self.instance.has_event(&own.name) => {
                 self.instance.set_enabled(&own.name, false)?;
             }
@@ -235,8 +237,9 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Has the kernel judge a filter where it does no harm. When it refuses, we look for what is
-    /// wrong too, so that there is a place and advice where the kernel has none.
+    /// Has the kernel judge a filter in an instance in which that does no harm. If it refuses, the
+    /// daemon checks the filter too, so that the error has a position and advice even if the kernel
+    /// gives none.
     pub(super) fn judge_filter(
         &self,
         event: &OwnEvent,
@@ -284,7 +287,8 @@ struct Place {
 }
 
 impl Place {
-    /// Where the probe of a job is to be registered. Absent for one that waits for its module.
+    /// The place at which the probe of a job is to be registered. Absent if it waits for its
+    /// module.
     fn of(job: &Job) -> Option<Self> {
         let Report { absent_module: None, code_range, .. } = &job.basis.as_ref()?.report else { return None };
         let (start, end) = code_range.as_ref().map_or((0, 0), |range| (range.start, range.end));
@@ -292,7 +296,7 @@ impl Place {
     }
 }
 
-/// The addresses of everything that is registered, ascending; 0 where the kernel hides them.
+/// The addresses of all registered probes, ascending; 0 if the kernel hides them.
 struct Registered {
     entries: Vec<u64>,
     returns: Vec<u64>,
@@ -316,7 +320,7 @@ impl Registered {
             ProbeKind::Return => &self.returns,
         };
         let below = |limit: u64| addresses.partition_point(|address| *address < limit);
-        // The hidden ones stand first.
+        // The kernel lists the hidden ones first.
         below(1) + below(place.end).saturating_sub(below(place.start.max(1)))
     }
 }

@@ -1,7 +1,7 @@
-//! The events of `kprobe_events` that no probe of this daemon stands for.
+//! Foreign events: the events of `kprobe_events` that are not probes of this daemon.
 //!
-//! Owns whose an event is, and what can be known of one that is not ours. Looks only: foreign
-//! events are never written to, unless they are adopted (see [`super::adopt`]).
+//! Owns which events are foreign, and what can be known of them. Only reads: foreign events are
+//! never written to, unless they are adopted (see [`super::adopt`]).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
@@ -14,7 +14,7 @@ use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Hits, ProbeName};
 use kprobed_verdict::checker::Checker;
 
-/// Looks for them.
+/// Finds foreign events.
 #[derive(Clone, Debug)]
 pub struct Foreign {
     /// Tracefs.
@@ -30,7 +30,7 @@ pub struct Foreign {
 /// An event that is not ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignEvent {
-    /// `GROUP/EVENT` as the kernel lists it, which may be no name that a probe can have.
+    /// `GROUP/EVENT` as the kernel lists it. A probe may not be allowed to have this name.
     pub name: String,
     /// Its lines in `kprobe_events`, one for each place; never empty.
     pub lines: Vec<String>,
@@ -38,22 +38,22 @@ pub struct ForeignEvent {
     pub kind: ProbeKind,
     /// Its first place, as it is listed.
     pub place: String,
-    /// Names of the tracing instances in which it is switched on; an empty one for the top.
+    /// Names of the tracing instances in which it is switched on; an empty name for the top one.
     pub enabled_in: Vec<String>,
-    /// What the kernel has counted of all its places. Absent when that cannot be read.
+    /// The kernel's count over all its places. Absent if that cannot be read.
     pub hits: Option<Hits>,
     /// It looks as if a daemon had made it whose database was lost.
     pub looks_own: bool,
-    /// The definition that it would be adopted with, or what stands against that.
+    /// The definition that it would be adopted with, or the obstacle.
     pub adoptable: Result<String, Obstacle>,
 }
 
-/// Lines of the kernel by the name that they stand under.
+/// Lines of the kernel by the name of their event.
 type ByName = BTreeMap<String, Vec<String>>;
 
 impl Foreign {
-    /// Events in the order of their names, up to `most` that `selected` takes. Those up to and with
-    /// `after` are left out. `attached` are those that are recorded though they are foreign.
+    /// Up to `most` events that `selected` accepts, in the order of their names, after `after`.
+    /// `attached` are the foreign events that the daemon records.
     ///
     /// # Errors
     /// [`ControlError::Tracefs`].
@@ -108,7 +108,7 @@ impl Foreign {
         Ok(events.collect())
     }
 
-    /// What stands against an event whatever it does.
+    /// The obstacle to adopting an event that does not depend on its definition.
     fn obstacle(&self, group: &str, event: &str, is_attached: bool) -> Option<Obstacle> {
         if ProbeName::new(group, event).is_ok_and(|name| self.registry.get(&name).is_some()) {
             let message =
@@ -135,7 +135,7 @@ impl Foreign {
     }
 }
 
-/// Several counts as one. Absent if one of them is.
+/// The sum of several counts. Absent if one of them is.
 fn sum(mut hits: impl Iterator<Item = Option<Hits>>) -> Option<Hits> {
     hits.try_fold(Hits::default(), |sum, hits| {
         let hits = hits?;

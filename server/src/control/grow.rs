@@ -1,9 +1,10 @@
-//! Larger ring buffers, when the rate asks for them.
+//! Automatic growth of the ring buffers when the rate of events needs it.
 //!
-//! The kernel does not record while it changes the size of a buffer, and what is hit meanwhile is
-//! counted nowhere. So the size is changed by going over to another instance, as for a deletion,
-//! without a loss unless they overflow too soon for that. Buffers never become smaller again: that
-//! a rate was seen once is reason enough to expect it.
+//! Owns when and by how much they grow. The kernel does not record while it changes the size of a
+//! buffer, and hits in that time are counted nowhere. So the daemon never resizes a buffer: it
+//! switches to another instance with larger ones, as for a deletion, without a loss unless they
+//! overflow too soon for that. Buffers never become smaller again: a rate that was seen once is
+//! expected to return.
 
 use std::collections::HashSet;
 use std::iter::successors;
@@ -44,7 +45,7 @@ impl Controller {
         if self.growth.not_before.is_some_and(|time| Instant::now() < time) {
             return;
         }
-        // Somebody may have made them larger than they were made here, or than they may grow.
+        // Another program may have made them larger than the daemon did, or than they may grow.
         if self.parts.instance.buffer_kib().is_ok_and(|now_kib| now_kib >= buffer_kib) {
             return;
         }
@@ -56,7 +57,7 @@ impl Controller {
                 return;
             }
         };
-        // One that is switched off is not disturbed at all.
+        // An event that is switched off is not disturbed at all.
         let Some(event) = recorded.iter().min_by_key(|event| event.enabled) else { return };
         if !recorded.iter().any(|event| event.enabled) {
             return;
@@ -79,9 +80,9 @@ impl Controller {
 pub(super) struct Resized(Option<(PathBuf, u64)>);
 
 impl Resized {
-    /// Takes the size that the buffers of the instance at `root` have now. Answers whether it has
-    /// changed since the last time, which only another program does: the daemon makes another
-    /// instance.
+    /// Takes the size that the buffers of the instance at `root` have now. Returns whether it has
+    /// changed since the last time. Only another program causes that: the daemon makes a new
+    /// instance instead.
     pub(super) fn set(&mut self, root: &Path, now_kib: u64) -> bool {
         let is_changed = self.0.as_ref().is_some_and(|(of, kib)| of == root && *kib != now_kib);
         self.0 = Some((root.to_owned(), now_kib));
@@ -89,8 +90,8 @@ impl Resized {
     }
 }
 
-/// The size to go to: doubled as often as it takes, up to `most_kib`. Absent when it is large
-/// enough, or as large as it may be.
+/// The size to switch to: doubled as often as needed, up to `most_kib`. Absent if the present size
+/// suffices, or is the largest allowed.
 fn larger(now_kib: u64, wanted_kib: u64, most_kib: u64) -> Option<u64> {
     let doubled = successors(Some(now_kib.max(1)), |kib| kib.checked_mul(2)).find(|kib| *kib >= wanted_kib);
     let kib = doubled.unwrap_or(u64::MAX).min(most_kib);

@@ -1,7 +1,8 @@
-//! The guard over meaning: whether a definition records on this build of kernel and module what it was made for.
+//! Meaning guard: whether a definition records on this build of kernel and module what it was made
+//! for.
 //!
-//! Owns when that is compared, what is decided on a difference, and what is said. What a definition
-//! means is for [`kprobed_verdict::meaning`]; arming and taking out are not done here.
+//! Owns when that is compared, and what is decided and said about a difference. What a definition
+//! means is for [`kprobed_verdict::meaning`]. Never arms a probe or removes one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,18 +15,19 @@ use kprobed_lang::model::{KernelChange, ProbeUid};
 use kprobed_verdict::checker::{CheckOutcome, Checker, MeaningChange};
 use kprobed_verdict::meaning::{Build, Difference, DifferenceKind, Meaning, compare};
 
-/// What the definition of a probe meant where it was made, and what has become of that.
+/// What the definition of a probe meant on the build that it was made for, and how that has
+/// changed.
 #[derive(Clone, Debug, Default)]
 pub struct Guarded {
-    /// On the build that it was made for, or accepted on. Absent where that is not known.
+    /// On the build that it was made for, or accepted on. Absent if that is not known.
     meaning: Option<Arc<Meaning>>,
-    /// What was found of its module when that was last looked at: see [`module_now`].
+    /// The module as the last look found it: see [`module_now`].
     seen: Option<String>,
-    /// What differs on the running kernel. Absent where nothing does.
+    /// What differs on the running kernel. Absent if nothing does.
     pub change: Option<Arc<MeaningChange>>,
 }
 
-/// What was found of a definition.
+/// The decision on a definition.
 #[derive(Debug)]
 pub(super) enum Looked {
     /// It can be armed.
@@ -56,20 +58,21 @@ impl Held {
     }
 }
 
-/// What was written down of all probes. What cannot be read is not known.
+/// The stored meanings of all probes. One that cannot be read counts as not known.
 pub(super) async fn read(store: &Store) -> Result<HashMap<ProbeUid, Guarded>, StoreError> {
     let stored = store.meanings().await?.into_iter();
     let one = |(uid, text): (ProbeUid, String)| Some((uid, Guarded::new(Meaning::from_json(&text)?)));
     Ok(stored.filter_map(one).collect())
 }
 
-/// What is loaded under the name of a module: its build id, or nothing but that. Absent when it is not loaded.
+/// Identity of the loaded module of that name: its build id, or empty if it has none. Absent if it
+/// is not loaded.
 pub(super) fn module_now(name: &str, facts: &KernelFacts) -> Option<String> {
     facts.symbols.has_module(name).then(|| facts.build_ids.module(name).unwrap_or_default())
 }
 
 impl Guarded {
-    /// What a definition means from now on.
+    /// The meaning of a definition from now on.
     pub(super) fn new(meaning: Meaning) -> Self {
         let seen = meaning.module.as_ref().filter(|_| meaning.complete).and_then(|module| module.id.clone());
         Self { meaning: Some(Arc::new(meaning)), seen, change: None }
@@ -80,7 +83,7 @@ impl Guarded {
         self.meaning.as_ref()?.to_json().ok()
     }
 
-    /// Whether something else is written down for it than for another one.
+    /// Whether another meaning is stored for it than for the other one.
     pub(super) fn is_other_than(&self, other: &Self) -> bool {
         self.meaning != other.meaning
     }
@@ -90,7 +93,7 @@ impl Guarded {
         Some(&self.meaning.as_ref()?.module.as_ref()?.name)
     }
 
-    /// Whether its module is loaded as another one than when it was last looked at.
+    /// Whether another build of its module is loaded than at the last look.
     pub(super) fn has_another_module(&self, facts: &KernelFacts) -> bool {
         let now = self.module().and_then(|module| module_now(module, facts));
         now.is_some() && now != self.seen
@@ -113,10 +116,11 @@ impl Guarded {
     }
 }
 
-/// Whether a probe may be armed on the running kernel, as far as its meaning is concerned. What
-/// else there is against it is not asked.
+/// Whether a probe may be armed on the running kernel, as far as its meaning is concerned. Checks
+/// nothing else.
 pub(super) fn look(checker: &Checker, probe: &Probe, facts: &mut RecentFacts<'_>) -> Looked {
-    // What keeps facts or definition from being read keeps it from being armed too, and is said then.
+    // If facts or definition cannot be read, the probe cannot be armed either, and that check
+    // reports it.
     let clear = || Looked::Clear(Guarded { change: None, ..probe.guarded.clone() });
     if facts.get().is_ok_and(|facts| probe.guarded.is_at_home(&facts)) {
         return clear();
@@ -127,7 +131,7 @@ pub(super) fn look(checker: &Checker, probe: &Probe, facts: &mut RecentFacts<'_>
     }
 }
 
-/// The same for a definition that was checked.
+/// Like [`look`], for a definition that was checked.
 fn look_at(checker: &Checker, probe: &Probe, outcome: &CheckOutcome, recent: &mut RecentFacts<'_>) -> Looked {
     let guarded = &probe.guarded;
     let Ok(facts) = recent.get() else { return Looked::Clear(guarded.clone()) };
@@ -144,7 +148,7 @@ fn look_at(checker: &Checker, probe: &Probe, outcome: &CheckOutcome, recent: &mu
         return clear();
     }
     if !before.complete && now.complete && before.kernel.is(&now.kernel) {
-        // Its module was not loaded when it was made: this is the first one that it meets.
+        // Its module was not loaded when it was made: this is the first build that it meets.
         return Looked::Clear(Guarded::new(now));
     }
     if !now.complete {

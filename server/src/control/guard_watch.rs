@@ -1,11 +1,13 @@
-//! Modules come and go while the daemon runs, and come back as other builds: probes in them are compared again.
+//! Meaning checks when modules are loaded: probes in a module that comes back as another build are
+//! compared again.
 //!
-//! The kernel itself arms a probe when its module is loaded
-//! (kernel/trace/trace_kprobe.c:trace_kprobe_module_callback), before anybody can compare builds.
-//! So on the kernel that a probe was made for, it waits in the kernel and loses nothing of the
-//! module's start; another build of the module is noticed with the look that its loading causes
-//! (see [`super::triggers`]), and the probe is taken out then: what it has recorded until then is
-//! recorded. On another kernel it is not in the kernel before its module is there and was compared.
+//! Owns which probes are compared then, and what is armed and removed. The kernel itself arms a
+//! probe when its module is loaded (kernel/trace/trace_kprobe.c:trace_kprobe_module_callback),
+//! before any program can compare builds. So on the kernel that a probe was made for, it waits in
+//! the kernel and loses nothing of the module's start. Another build of the module is noticed with
+//! the look that its loading causes (see [`super::triggers`]), and the probe is removed then: the
+//! daemon keeps what it has recorded until then. On another kernel the probe is never in the kernel
+//! before its module is loaded and was compared.
 
 use std::sync::Arc;
 
@@ -15,13 +17,13 @@ use super::guard::{Looked, look};
 use super::{ControlError, Probe, ProbeState, Trouble};
 
 impl Controller {
-    /// Whether a probe depends on a module, so that it must be looked at again and again.
+    /// Whether a probe depends on a module, so that it must be compared at every look.
     pub(super) fn has_modules_to_watch(&self) -> bool {
         self.parts.registry.has_of_modules()
     }
 
     /// Compares probes again whose module is loaded as another build than before: arms those that
-    /// were held back for it, and takes out those that record something else now.
+    /// were held back for it, and removes those that record something else now.
     pub(super) async fn watch_modules(&mut self) {
         let mut probes = self.parts.registry.of_modules();
         if probes.is_empty() {
@@ -61,14 +63,14 @@ impl Controller {
                 left.push(probe.uid);
             }
         }
-        // One that cannot be taken out is tried again with the next look.
+        // If one cannot be removed, the next look tries again.
         for (probe, found) in held.into_iter().filter(|(probe, _)| !left.contains(&probe.uid)) {
             self.parts.registry.put(found.hold(Probe::clone(&probe)));
         }
         self.bring_back_cleared(cleared).await;
     }
 
-    /// Arms what was held back, and notes what need not be.
+    /// Arms the probes that were held back, and notes those that need no arming.
     async fn bring_back_cleared(&mut self, cleared: Vec<(Arc<Probe>, Probe)>) {
         let (back, rest): (Vec<_>, Vec<_>) =
             cleared.into_iter().partition(|(before, _)| matches!(before.state, ProbeState::HeldBack(_)));

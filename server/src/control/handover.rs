@@ -1,10 +1,12 @@
-//! Switching to a fresh instance, so that a probe can be deleted while others record, or the buffers become larger.
+//! Hand-over to a second trace instance, so that a probe can be deleted while others record, or the
+//! buffers can grow.
 //!
-//! The kernel empties the buffers of every instance in which a kprobe event that is removed was
-//! ever enabled (kernel/trace/trace_events.c: probe_remove_event_call, EVENT_FILE_FL_WAS_ENABLED),
-//! and of no other. So everything that records is enabled in a second instance, in which what is to
-//! be deleted never was, the readers change over without losing or doubling an event, and the first
-//! instance is removed. What is deleted then empties nothing.
+//! Owns the switch and its loss-free order. The kernel empties the buffers of every instance in
+//! which a kprobe event that is removed was ever enabled (kernel/trace/trace_events.c:
+//! probe_remove_event_call, EVENT_FILE_FL_WAS_ENABLED), and of no other. So everything that records
+//! is enabled in a second instance, in which what is to be deleted never was, the readers switch
+//! without losing or doubling an event, and the first instance is removed. The deletion then
+//! empties nothing.
 
 use std::collections::HashSet;
 use std::thread;
@@ -20,13 +22,14 @@ use kprobed_host::tracefs::{ClaimError, Instance, InstanceOptions, TracefsError,
 use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{HandoverWindow, ReadersError};
 
-/// How often an instance is tried to be removed: somebody may have one of its files open for a moment.
+/// How often the daemon tries to remove an instance: another program may have one of its files open
+/// for a short time.
 const REMOVALS: usize = 20;
 
 /// Time between two of those tries.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(5);
 
-/// What is recorded in our instance, or would be when it were switched on.
+/// What our instance records, or would record if it were switched on.
 #[derive(Clone, Debug)]
 pub(super) struct Recorded {
     pub(super) name: ProbeName,
@@ -39,7 +42,7 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// What has it recorded in another instance as it is in ours.
+    /// The steps that record it in another instance as it is recorded in ours.
     pub(super) fn steps(&self) -> Vec<Step> {
         step::change(&Seen::FRESH, step::Aim { enabled: Some(self.enabled), filter: &self.filter })
     }
@@ -55,7 +58,7 @@ pub(super) enum Settling<'a> {
 }
 
 impl Settling<'_> {
-    /// What a pause would be for: an event that records takes part when nothing is deleted.
+    /// The reason of a pause: an event that records is used only if nothing is deleted.
     const fn reason(&self) -> PauseReason {
         match self {
             Self::Unused(_) => PauseReason::Deletion,
@@ -71,13 +74,13 @@ impl Settling<'_> {
     }
 }
 
-/// Why it was not gone over to a new instance. The old one is as it was.
+/// Why the daemon did not switch to a new instance. The old one is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandOverError {
     /// The kernel refused something.
     #[error(transparent)]
     Tracefs(#[from] TracefsError),
-    /// Another daemon has the other instance.
+    /// Another daemon has the second instance.
     #[error(transparent)]
     Claim(#[from] ClaimError),
     /// The new buffers cannot be read.
@@ -92,7 +95,7 @@ pub(super) enum HandOverError {
 }
 
 impl Controller {
-    /// What else is in our instance.
+    /// What else our instance records.
     pub(super) fn recorded_besides(&self, doomed: &HashSet<ProbeUid>) -> Result<Vec<Recorded>, ControlError> {
         let mut recorded = Vec::new();
         let mut probes = self.parts.registry.in_instance();
@@ -100,7 +103,7 @@ impl Controller {
         let observed = self.observer.observe(&probes);
         for probe in probes {
             let Some(live) = self.live.get(&probe.uid) else { continue };
-            // What somebody else has changed stays as it is: both instances have to record the same.
+            // Changes by other programs stay: both instances must record the same.
             let (enabled, filter) = match observed.events.get(&probe.uid) {
                 Some(ObservedEvent::Lost(_)) => continue,
                 Some(ObservedEvent::There { switch, filter, .. }) => {
@@ -130,8 +133,8 @@ impl Controller {
         Ok(recorded)
     }
 
-    /// Switches to the other instance, made with those options, with everything of `recorded`. What
-    /// was enabled only in the old one is not in the new one.
+    /// Switches to the second instance, made with those options, with everything of `recorded`.
+    /// What was enabled only in the old one is not in the new one.
     pub(super) fn hand_over(
         &mut self,
         options: &InstanceOptions,
@@ -142,7 +145,7 @@ impl Controller {
         let overrun = self.parts.instance.overrun()?;
         let (next, claim) = self.parts.instance.create_next(self.tracefs(), options)?;
         let prepared = prepare(&next, &self.parts.procfs, recorded);
-        // What overflows all the time does so while it is looked at.
+        // Buffers that overflow all the time do so during this check.
         let overflows = prepared.is_ok() && self.parts.instance.overrun()? > overrun;
         let ways = [Way::Running, Way::Stopped, Way::Paused].into_iter().skip(usize::from(overflows));
         let way = match prepared.and_then(|()| self.go_over_to(&next, settling, recorded, ways)) {
@@ -157,7 +160,7 @@ impl Controller {
             self.resized.set(next.root(), kib);
         }
         self.parts.current_instance.set(next);
-        // The next one is claimed before the last one is given up.
+        // The next one is claimed before the last one is released.
         let last_claim = std::mem::replace(&mut self.parts.claim, claim);
         remove(&last, recorded);
         drop(last_claim);
@@ -202,7 +205,8 @@ impl Controller {
         let both = recorded.iter().filter(|event| event.enabled).map(|event| event.id).collect();
         if way == Way::Paused {
             let pause = self.pause_recording(settling.reason(), true);
-            // What is just being recorded is, before it is read. A thorough wait would only lose more.
+            // What is just being recorded is, before it is read. A thorough wait would only lose
+            // more.
             grace_period();
             let now_ns = trace_clock_ns();
             let wanted = HandoverWindow { window: now_ns..=now_ns, both, has_ended: true };
@@ -214,8 +218,8 @@ impl Controller {
         let overrun = self.parts.instance.overrun()?;
         next.set_recording(true)?;
         let start_ns = trace_clock_ns();
-        // Every handler that ran when the window began has ended before it does, and every one that
-        // ran when it ended has ended before it is looked at.
+        // Every handler that ran when the window began has ended before the window does, and every
+        // one that ran at its end has ended before the buffers are read.
         settling.wait(next)?;
         let window = start_ns..=trace_clock_ns();
         if next.overrun()? > 0 {
@@ -227,7 +231,7 @@ impl Controller {
         let overwritten = !has_ended && self.parts.instance.overrun()? > overrun;
         let wanted = HandoverWindow { window, both, has_ended };
         if settled.is_ok() && !overwritten && self.readers.change_over(&wanted) {
-            // What was hit since then is in the next instance.
+            // Hits since then are in the next instance.
             return Ok(());
         }
         if let Some(pause) = pause {
@@ -240,7 +244,8 @@ impl Controller {
 /// How the last instance is left, the best way first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// It goes on recording while it is looked at. Under overload the kernel overwrites it meanwhile.
+    /// It goes on recording while it is looked at. Under overload the kernel overwrites it
+    /// meanwhile.
     Running,
     /// It stops once both have recorded for long enough, so that what it has of that time is not
     /// overwritten before it is read. When the buffer is too small for that time, what was hit
@@ -266,8 +271,9 @@ fn prepare(next: &Instance, procfs: &std::path::Path, recorded: &[Recorded]) -> 
     Ok(())
 }
 
-/// Keeps the daemon from recording itself. A thread that is started meanwhile is excluded as the
-/// child of one that is, unless its parent was not yet: then it is found the next time.
+/// Keeps the daemon from recording itself. The kernel excludes a thread that is started meanwhile
+/// as the child of an excluded thread. If the parent was not excluded yet, the next round finds the
+/// thread.
 fn exclude_ourselves(instance: &Instance, procfs: &std::path::Path) -> Result<(), HandOverError> {
     let mut excluded = Vec::new();
     loop {
@@ -280,8 +286,8 @@ fn exclude_ourselves(instance: &Instance, procfs: &std::path::Path) -> Result<()
     }
 }
 
-/// Removes an instance that is not read any more. One that cannot be removed, since somebody has it
-/// open, at least records nothing.
+/// Removes an instance that is not read any more. If another program has it open, so that it cannot
+/// be removed, it at least records nothing.
 fn remove(instance: &Instance, recorded: &[Recorded]) {
     for left in (0..REMOVALS).rev() {
         match instance.clone().remove() {

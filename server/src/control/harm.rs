@@ -1,7 +1,7 @@
-//! No filter that harms the host reaches the kernel.
+//! Refusal of filters with which the kernel would harm the host.
 //!
-//! Owns the look that comes before every write of a filter: for a probe, an attached event, an
-//! aggregation. What does harm is [`kprobed_trace::filter::harm`]'s to know.
+//! Owns the check before every write of a filter: for a probe, an attached event, an aggregation.
+//! Never decides what does harm: that is [`kprobed_trace::filter::harm`].
 
 use super::ControlError;
 use super::source::read_format;

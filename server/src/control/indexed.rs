@@ -1,8 +1,7 @@
-//! Probes, found by each thing that requests know of them.
+//! Indexes of the probes: by name, uid, event, line of the kernel, lease and module.
 //!
-//! Owns the indexes, which are changed together with the probes: what a request does grows with the
-//! probes that it is about, and not with all that are stored. Knows neither the kernel nor who
-//! asks.
+//! Owns these indexes, which change together with the probes: the cost of a request grows with the
+//! probes that it is about, and not with all that are stored. Never looks at the kernel.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use super::controller::in_kernel;
 use super::{Probe, ProbeState};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
-/// Probes by name, and what else they are found by.
+/// Probes by name, and by further keys.
 #[derive(Debug, Default)]
 pub(super) struct Indexed {
     named: BTreeMap<ProbeName, Arc<Probe>>,
@@ -29,7 +28,7 @@ pub(super) struct Indexed {
 }
 
 impl Indexed {
-    /// All, by name.
+    /// All probes, by name.
     pub(super) const fn named(&self) -> &BTreeMap<ProbeName, Arc<Probe>> {
         &self.named
     }
@@ -63,7 +62,7 @@ impl Indexed {
         self.of_modules.iter().filter_map(|name| self.named.get(name))
     }
 
-    /// Puts a probe where one of its name was, and returns that one.
+    /// Inserts a probe, and returns the one that had its name.
     pub(super) fn insert(&mut self, probe: &Arc<Probe>) -> Option<Arc<Probe>> {
         let last = self.remove(&probe.name);
         let name = || probe.name.clone();
@@ -85,7 +84,7 @@ impl Indexed {
         last
     }
 
-    /// Takes out the probe of a name.
+    /// Removes the probe of a name.
     pub(super) fn remove(&mut self, name: &ProbeName) -> Option<Arc<Probe>> {
         let probe = self.named.remove(name)?;
         self.uids.remove(&probe.uid);
@@ -110,7 +109,7 @@ fn is_in_instance(probe: &Probe) -> bool {
     in_kernel(&probe.state) && (probe.spec.enabled || !probe.spec.filter.is_empty())
 }
 
-/// Whether a probe can come to mean something else when its module is loaded again.
+/// Whether the meaning of a probe can change when its module is loaded again.
 fn is_of_module(probe: &Probe) -> bool {
     let is_there = in_kernel(&probe.state) || matches!(probe.state, ProbeState::HeldBack(_));
     is_there && probe.guarded.module().is_some()

@@ -1,4 +1,6 @@
-//! A change of one probe that is under way: what is to be done, what was done, and how it ended.
+//! A job: a change of one probe under way, with its steps, what was done, and how it ended.
+//!
+//! Owns how far the steps got. Never writes to the kernel: [`super::execute`] does.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ pub(super) struct Job {
     steps: VecDeque<Step>,
     /// The steps that were carried out.
     pub(super) done: Vec<Step>,
-    /// Where its events come from, if it was defined.
+    /// The source of its events, if it was defined.
     pub(super) source: Option<Arc<EventSource>>,
     /// How often it had been hit by the time that it was switched.
     pub(super) hits: Option<u64>,
@@ -51,7 +53,7 @@ impl Job {
         }
     }
 
-    /// Changes the event of an earlier run, whose events come from there.
+    /// Changes the event of an earlier run; its events come from `source`.
     pub(super) fn adopt(probe: Probe, source: Arc<EventSource>, steps: Vec<Step>) -> Self {
         Self { source: Some(source), ..Self::change(probe, steps) }
     }
@@ -79,12 +81,13 @@ impl Job {
         matches!(self.next(), Some(Step::Define { .. }))
     }
 
-    /// Whether it leaves an event switched off that was there before and is not known to have been hit so often.
+    /// Whether it leaves an event switched off that existed before and whose hits until then are
+    /// not known.
     pub(super) fn is_off_and_not_counted(&self) -> bool {
         !self.probe.spec.enabled && self.basis.is_none() && !self.done.is_empty() && self.hits.is_none()
     }
 
-    /// Whether it is about an event that is there.
+    /// Whether it is about an event that exists.
     pub(super) fn changes_an_event(&self) -> bool {
         !self.defines() && self.next().is_some()
     }

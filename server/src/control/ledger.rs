@@ -1,7 +1,7 @@
 //! The ledger: where the hits of every probe went.
 //!
-//! Owns when its terms are read, so that they belong together, and what the accounts of probes are
-//! told. The sums are in `account`.
+//! Owns when its terms are read, so that they belong together, and what is noted in the accounts of
+//! probes. Never computes the sums: they are in `account`.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{BufferCounts, ProbeCounts, SubscriberCounts};
 
 /// How often the baseline waits for a moment in which nothing is recorded while the buffers are
-/// read, before it makes one.
+/// read, before the daemon stops the probes that record.
 const QUIET_TRIALS: u32 = 16;
 
-/// How long the ledger is read again if something was recorded while it was read.
+/// How long the daemon reads the ledger again if something was recorded while it was read.
 const SETTLING_TIME: Duration = Duration::from_millis(20);
 
 /// Where the hits of one probe, or the events of one attached event, went since the baseline.
@@ -28,7 +28,8 @@ pub struct ProbeLedger {
     pub uid: ProbeUid,
     /// Name.
     pub name: ProbeName,
-    /// Whether the kernel counts its hits. It does not count an attached event's: then only what was read is known.
+    /// Whether the kernel counts its hits. The hits of an attached event are not counted: only what
+    /// was read is known.
     pub has_hits: bool,
     /// Where they went.
     pub terms: Terms,
@@ -62,7 +63,7 @@ pub struct RecordingProblem {
     pub trouble: Trouble,
 }
 
-/// What was read of the buffers up to some moment.
+/// What was read of the buffers up to one moment.
 struct Read {
     counts: HashMap<ProbeUid, ProbeCounts>,
     buffers: Vec<BufferCounts>,
@@ -73,7 +74,7 @@ impl Read {
         Losses::of(&self.buffers)
     }
 
-    /// Whether nothing came to the buffers since an earlier moment.
+    /// Whether no event reached the buffers since an earlier moment.
     fn is_as(&self, earlier: &Self) -> bool {
         let came = |read: &Self| -> Vec<_> {
             read.buffers.iter().map(|buffer| (buffer.cpu, buffer.all(), buffer.resets)).collect()
@@ -101,7 +102,8 @@ impl Controller {
         Losses::of(&self.readers.counts())
     }
 
-    /// From here on everything is counted: what was recorded for an earlier run of the daemon has been read.
+    /// From here on everything is counted: what an earlier run of the daemon had recorded has been
+    /// read.
     pub(super) fn begin_ledger(&mut self) -> Result<(), ControlError> {
         let mut held = Held::default();
         let (hits, read) = self.moment_when_all_is_read(&mut held)?;
@@ -131,10 +133,10 @@ impl Controller {
     }
 
     /// The kernel's counts and what was read, at a moment at which everything that was recorded is
-    /// read. It comes by itself if nothing is recorded while the buffers are read to their end:
-    /// what was read before and after the kernel's counts is the same then. For probes that record
-    /// all the time it must be made: they are switched off, so that the kernel does not count their
-    /// hits either, and put into `held`.
+    /// read. If nothing is recorded while the buffers are read to their end, the counts of read
+    /// events before and after the kernel's counts are equal, and that is such a moment. For probes
+    /// that record all the time the daemon makes one: it switches them off, so that the kernel does
+    /// not count their hits either, and puts them into `held`.
     fn moment_when_all_is_read(&self, held: &mut Held) -> Result<(KernelHits, Read), ControlError> {
         let mut trials = 0_u32;
         let mut hits_before = self.kernel_hits()?;
@@ -145,7 +147,7 @@ impl Controller {
             let has_lost = read.losses() != before.losses();
             let is_hot = |probe: &Probe| {
                 let count = |hits: &KernelHits| hits.get(&probe.name).map(|hits| hits.hits);
-                // The buffers do not tell whose events they lose.
+                // The buffers do not show whose events they lose.
                 let may_have_lost = has_lost && count(&hits) != count(&hits_before);
                 read.counts.get(&probe.uid) != before.counts.get(&probe.uid) || may_have_lost
             };
@@ -169,7 +171,8 @@ impl Controller {
         }
     }
 
-    /// When several probes or attached events record at a time, none of them can tell its own losses any more.
+    /// When several probes or attached events record at a time, the losses cannot be assigned to
+    /// one of them.
     pub(super) fn note_sharing(&mut self) {
         let enabled: Vec<_> = self.parts.registry.recording().iter().map(|probe| probe.uid).collect();
         if enabled.len() + self.recording_attached() > 1 {
@@ -193,8 +196,8 @@ impl Controller {
     }
 
     pub(super) fn ledger(&mut self) -> Result<Ledger, ControlError> {
-        // Every pause of the daemon ends within the command that needs it: what does not record now
-        // was changed by another program.
+        // Every pause of the daemon ends within the command that needs it: if the instance does not
+        // record now, another program has changed it.
         let problems = self.problems();
         for problem in &problems {
             if let Some(live) = self.live.get_mut(&problem.uid) {

@@ -1,15 +1,15 @@
-//! What a livepatch does to a probe in the function that it redirects.
+//! Livepatched functions: what a livepatch does to a probe in a function that it redirects.
 //!
-//! Owns which probes the kernel then ignores, and what is said of those and of the others. Never
-//! reads: that is [`Livepatches`]'.
+//! Owns which probes the kernel then ignores, and the texts about those and the others. Never reads
+//! livepatches: that is [`Livepatches`].
 //!
 //! A livepatch is a handler at the function's ftrace call site that leads to another function
-//! (kernel/livepatch/patch.c:klp_ftrace_handler). All handlers at that site are called, in any
-//! order, and that of kprobes puts back the address to go on at (arch/x86/kernel/kprobes/ftrace.c:
-//! kprobe_ftrace_handler), so that a probe at the entry fires with each call, and so does a return
-//! probe, when the new function returns. What is behind the call site is not run any more
-//! (Documentation/livepatch/livepatch.rst, "Limitations"): a breakpoint there is never reached. The
-//! guest test `livepatch` counts this on 6.1 and 6.12.
+//! (kernel/livepatch/patch.c:klp_ftrace_handler). The kernel calls all handlers at that site, in
+//! any order, and that of kprobes restores the address to go on at
+//! (arch/x86/kernel/kprobes/ftrace.c: kprobe_ftrace_handler), so that a probe at the entry fires
+//! with each call, and so does a return probe, when the new function returns. The code after the
+//! call site is not run any more (Documentation/livepatch/livepatch.rst, "Limitations"): a
+//! breakpoint in it is never reached. The guest test `livepatch` counts this on 6.1 and 6.12.
 
 use super::probe::{Probe, Trouble};
 use kprobed_host::kernel::{Livepatches, Progress, Redirect};
@@ -30,13 +30,13 @@ pub(super) struct PatchedPlace<'a> {
     kind: ProbeKind,
 }
 
-/// What the writer of a definition that was checked should know of a livepatch that has redirected its function.
+/// A warning for the writer of a checked definition, if a livepatch has redirected its function.
 pub fn livepatch_warning(outcome: &CheckOutcome, livepatches: &Livepatches) -> Option<Diagnostic> {
     let CheckOutcome { definition, report, text, .. } = outcome;
     PatchedPlace::new(&report.location, definition.kind, report.arming)?.warning(livepatches, text.as_str())
 }
 
-/// What becomes of a probe.
+/// What a livepatch does to a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// The kernel ignores it, for some tasks at least.
@@ -71,7 +71,8 @@ impl<'a> PatchedPlace<'a> {
         let Self { module, function, .. } = *self;
         let Redirect { patch, progress, position } = livepatches.redirect_of(module, function)?;
         if position > 1 {
-            // A name alone means the first one. Which one another spelling of the place means is not known here.
+            // A name alone means the first symbol of it. Which symbol another spelling of the place
+            // means is not known here.
             return Some(Effect::Fires(format!(
                 "livepatch `{patch}` has redirected number {position} of the functions that are called `{function}`: a \
                  probe inside that one is ignored"

@@ -1,8 +1,8 @@
-//! The single writer: everything that changes the kernel or the database goes through one thread,
+//! Control of probes: everything that changes the kernel or the database goes through one thread,
 //! one command after the other.
 //!
-//! Owns the order of things: intent to the database, then the kernel, then the outcome to the
-//! database, then the answer. What the database does not know of, it never removes from the kernel.
+//! Owns that order: intent to the database, then the kernel, then the outcome to the database, then
+//! the answer. Never removes an event from the kernel that the database does not know of.
 
 mod accept;
 mod account;

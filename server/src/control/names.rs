@@ -1,8 +1,8 @@
-//! Names of probes: which are free, and what the kernel says to one that is taken.
+//! Names of probes: which are free, and what the kernel says if one is taken.
 //!
 //! Owns the comparison of a definition with the event that has its name, as
-//! kernel/trace/trace_kprobe.c does it (register_trace_kprobe, append_trace_kprobe): behind the
-//! reading of the definition, and before the questions about its place. Never writes anything.
+//! kernel/trace/trace_kprobe.c does it (register_trace_kprobe, append_trace_kprobe): after the
+//! definition is parsed, and before its place is checked. Never writes anything.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use kprobed_verdict::validate::typed;
 /// Longest name of an event.
 const EVENT_MAX_BYTES: usize = 63;
 
-/// The names that the kernel and the daemon have given away.
+/// The names that the kernel and the daemon use.
 #[derive(Clone, Debug)]
 pub struct Names {
     tracefs: Tracefs,
@@ -128,20 +128,20 @@ struct Subject<'a> {
 /// A line of the kernel's list.
 struct Existing {
     is_return: bool,
-    /// Absent if the line is in words that this daemon does not know.
+    /// Absent if this daemon cannot parse the line.
     definition: Option<ProbeDefinition>,
 }
 
 impl Existing {
     fn read(line: &str, facts: &KernelFacts, features: &Features) -> Self {
-        // Hidden arguments are not those that were asked for.
+        // Hidden arguments are not part of the request.
         let is_visible = |word: &&str| !word.starts_with(guard::PREFIX);
         let words: Vec<_> = line.split(' ').filter(is_visible).collect();
         let definition = match parse(&words.join(" "), features) {
             Ok(Definition::Probe(definition)) => Some(definition),
             _ => None,
         };
-        // Arguments without a type have the one of the parameter where the kernel knows it.
+        // Arguments without a type have the type of the parameter, if the kernel knows it.
         let resolved = definition.map(|definition| match typed::resolve(&definition, facts, features) {
             Ok(resolution) => resolution.definition,
             Err(_) => definition,
@@ -151,7 +151,7 @@ impl Existing {
 }
 
 impl Subject<'_> {
-    /// The kernel's questions in its order, about all probes of the event.
+    /// The kernel's checks in its order, over all probes of the event.
     fn against(&self, existing: &[Existing]) -> Diagnostic {
         let Some(first) = existing.first() else {
             return self.problem(Code::EventExist, "it is not a kprobe");
@@ -189,7 +189,7 @@ impl Subject<'_> {
         same_place && self.definition.args.iter().map(body).eq(other.args.iter().map(body))
     }
 
-    /// The kernel's caret stands at the beginning of the line.
+    /// The kernel's caret is at the beginning of the line.
     fn problem(&self, code: Code, what: &str) -> Diagnostic {
         let name = self.name;
         let message = if self.ours {
@@ -205,8 +205,8 @@ impl Subject<'_> {
 }
 
 /// The first argument in which two events differ
-/// (kernel/trace/trace_probe.c:trace_probe_compare_arg_type): with another number of arguments, the
-/// first that only one of them has.
+/// (kernel/trace/trace_probe.c:trace_probe_compare_arg_type): if they have different numbers of
+/// arguments, the first that only one of them has.
 fn first_difference(args: &[Argument], others: &[Argument]) -> Option<usize> {
     if args.len() != others.len() {
         return Some(args.len().min(others.len()));
@@ -214,7 +214,8 @@ fn first_difference(args: &[Argument], others: &[Argument]) -> Option<usize> {
     args.iter().zip(others).position(|(argument, other)| record(argument) != record(other))
 }
 
-/// What an argument is in the record: name, type as the kernel tells types apart, and length of the array.
+/// What the kernel compares of an argument: name, type as the kernel distinguishes types, and
+/// length of the array.
 fn record(argument: &Argument) -> (Option<&str>, BaseType, Option<u8>) {
     let base = match argument.base_type() {
         BaseType::BitField { container, .. } => BaseType::Unsigned(container),
@@ -242,7 +243,7 @@ mod tests {
         Existing { is_return: line.starts_with('r'), definition: Some(definition(line)) }
     }
 
-    /// What there is against `line` beside an event that consists of these.
+    /// The code and column of the problem with `line`, if an event of its name consists of `lines`.
     fn against(line: &str, lines: &[&str]) -> (Code, usize) {
         let definition = definition(line);
         let name = ProbeName::new("g", "e").unwrap();

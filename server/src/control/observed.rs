@@ -1,7 +1,9 @@
-//! What the kernel has of the probes, read at one time, and the state that follows from it.
+//! Observed state: what the kernel has of the probes, read at one time, and the probe state that
+//! follows from it.
 //!
-//! A state that a client sees is never a memory: others can switch, filter and remove our events at
-//! any time. Deciding is a plain function over what was read; [`super::Observer`] reads.
+//! Owns that decision, a plain function over what was read; [`super::Observer`] reads. A state that
+//! a client sees is never remembered: other programs can switch, filter and remove our events at
+//! any time.
 
 use std::collections::HashMap;
 
@@ -17,28 +19,28 @@ use kprobed_verdict::validate::Arming;
 pub(super) enum Switch {
     On,
     Off,
-    /// A trigger that somebody else has set decides when it records.
+    /// A trigger that another program has set decides when it records.
     Held,
 }
 
 /// What the kernel has of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ObservedEvent {
-    /// Our event is not there; this is.
+    /// Our event does not exist; `Presence` is what was found.
     Lost(Presence),
-    /// Our event.
+    /// Our event exists.
     There {
         switch: Switch,
         /// The filter in force; empty for none.
         filter: String,
-        /// Somebody else has added places to it.
+        /// Another program has added places to it.
         shared: bool,
-        /// It is switched on, and its kprobe is marked as disabled all the same.
+        /// It is switched on, but its kprobe is marked as disabled.
         unarmed: bool,
-        /// The module that it is in is not loaded.
+        /// Its module is not loaded.
         module_is_absent: bool,
     },
-    /// That could not be read.
+    /// The event could not be read.
     Unknown(String),
 }
 
@@ -83,7 +85,7 @@ impl Observed {
         }
     }
 
-    /// The state of a probe that is armed, and that the kernel ignores.
+    /// The state of a probe that is armed and that the kernel ignores, because of a livepatch.
     fn shadowed(&self, probe: &Probe) -> Option<ProbeState> {
         match PatchedPlace::of(probe)?.effect(&self.livepatches)? {
             Effect::Ignored(trouble) => Some(ProbeState::ShadowedByLivepatch(trouble)),
@@ -105,7 +107,7 @@ impl Observed {
     }
 }
 
-/// The state of a probe that was wanted as it is, given what the kernel has.
+/// The state of a probe, given what the kernel has.
 pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -> ProbeState {
     match &probe.state {
         ProbeState::Pending | ProbeState::Failed(_) | ProbeState::HeldBack(_) | ProbeState::Expired(_) => {
@@ -173,7 +175,7 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
     }
 }
 
-/// Why nothing of a probe is recorded that is on.
+/// Why nothing is recorded of a probe that is on.
 fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(&'static str, String, String)) {
     let Switches { instance, recording, limited_to_tasks, wrong_clock, kprobes, ftrace } = switches;
     if !kprobes {
@@ -212,7 +214,7 @@ fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(&'static 
     }
 }
 
-/// What is said while all kprobes are off.
+/// The text while all kprobes are off.
 pub(super) const KPROBES_OFF: &str =
     "kprobes are switched off on this host (`/sys/kernel/debug/kprobes/enabled` is 0)";
 
@@ -333,8 +335,8 @@ mod tests {
     }
 
     proptest! {
-        /// "armed" is said if and only if everything is as it must be for the probe to record what
-        /// was asked; and what is not as asked has a reason.
+        /// The state is "armed" if and only if everything is as it must be for the probe to record
+        /// what was asked; and every difference has a reason.
         #[test]
         fn armed_is_armed(
             enabled: bool,

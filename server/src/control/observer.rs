@@ -1,6 +1,7 @@
-//! Reads from the kernel what it has of the probes.
+//! Observer: reads what the kernel has of the probes.
 //!
-//! Reads each list once at most, however many probes are looked at, and of each probe three short files. Never writes.
+//! Owns which files are read: each list at most once, however many probes are looked at, and three
+//! short files of each probe. Never writes.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use kprobed_host::tracefs::{
 };
 use kprobed_lang::definition::ProbeKind;
 
-/// Looks at what the kernel has.
+/// Reads what the kernel has.
 #[derive(Clone, Debug)]
 pub struct Observer {
     /// Tracefs.
@@ -25,9 +26,9 @@ pub struct Observer {
     pub procfs: PathBuf,
     /// Usually `/sys`.
     pub sysfs: PathBuf,
-    /// The kernel lists a place so only of what was switched on while kprobes were off
-    /// (kernel/kprobes.c: enable_kprobe), and of what is off: no others can be unarmed than those
-    /// that it listed so since kprobes were last switched.
+    /// Places listed as disabled. The kernel lists a place so only if it was switched on while
+    /// kprobes were off (kernel/kprobes.c: enable_kprobe), or if it is off: no other place can be
+    /// unarmed than those listed so since kprobes were last switched.
     unarmed: Arc<CachedReading<Unarmed>>,
 }
 
@@ -43,20 +44,20 @@ struct Lists {
 }
 
 impl Observer {
-    /// Looks at what tracefs, its instance, `/proc` and `/sys` show.
+    /// An observer of what tracefs, its instance, `/proc` and `/sys` show.
     pub fn new(tracefs: Tracefs, instance: Arc<CurrentInstance>, procfs: PathBuf, sysfs: PathBuf) -> Self {
         let unarmed = Arc::new(CachedReading::new(vec![tracefs.kprobes_switch()]));
         Self { tracefs, instance, procfs, sysfs, unarmed }
     }
 
-    /// Has the next look read every list, whether somebody has written to it or not.
+    /// Has the next look read every list, whether another program has written to it or not.
     pub(super) fn forget(&self) {
         self.tracefs.forget_kprobe_list();
         self.unarmed.forget();
     }
 
-    /// Looks at these probes. What the control thread is just changing can look like a change of
-    /// somebody else: see [`super::ProbeStates`].
+    /// Reads what the kernel has of these probes. A change that the control thread is just making
+    /// can look like a change by another program: see [`super::ProbeStates`].
     pub fn observe(&self, probes: &[Arc<Probe>]) -> Observed {
         self.instance.look(|instance| self.read(instance, probes)).unwrap_or_else(|error| {
             let unknown = ObservedEvent::Unknown(error.to_string());
@@ -106,7 +107,8 @@ impl Observer {
         self.unarmed.get(read).unwrap_or_default()
     }
 
-    /// Whether the kernel does not arm a probe that is on. One that was off when the list was read can be armed by now.
+    /// Whether the kernel does not arm a probe that is on. A probe that was off when the list was
+    /// read can be armed by now.
     fn is_unarmed(&self, lists: &mut Lists, probe: &Probe) -> bool {
         let Some(unarmed) = &lists.unarmed else { return false };
         if !unarmed.has(probe) || lists.is_read {
@@ -190,9 +192,9 @@ impl Unarmed {
         Self(disabled.filter(|place| !armed.contains(place)).collect())
     }
 
-    /// Whether the kprobe of that probe is one of them. The list says no more than the place: where
-    /// several share one, and some are armed, it is taken for armed. On a function that begins with
-    /// ENDBR the kernel moves the entry behind it (arch/x86/kernel/kprobes/core.c:
+    /// Whether the kprobe of that probe is one of them. The list shows only the place: if several
+    /// kprobes share it, and some are armed, the probe counts as armed. On a function that begins
+    /// with ENDBR the kernel moves the entry after it (arch/x86/kernel/kprobes/core.c:
     /// arch_adjust_kprobe_addr).
     fn has(&self, probe: &Probe) -> bool {
         const ENDBR_BYTES: u64 = 4;
@@ -204,7 +206,7 @@ impl Unarmed {
     }
 }
 
-/// Whether ftrace is switched on. A kernel without the switch has it on.
+/// Whether ftrace is switched on. On a kernel without the switch it is.
 pub fn ftrace_enabled(procfs: &Path) -> bool {
     std::fs::read_to_string(procfs.join("sys/kernel/ftrace_enabled")).map_or(true, |text| text.trim() != "0")
 }
@@ -316,7 +318,8 @@ mod tests {
             let file = host.directory.path().join(path);
             let before = fs::read_to_string(&file).unwrap();
             fs::write(&file, other).unwrap();
-            // A probe that is on can be listed as disabled only if kprobes were off when it was switched on.
+            // A probe that is on can be listed as disabled only if kprobes were off when it was
+            // switched on.
             let switched = || host.write("debug/kprobes/enabled", "1\n");
             if path == "debug/kprobes/list" {
                 switched();

@@ -1,26 +1,28 @@
-//! Writes to events of ours: each right behind a look at whether the event is ours.
+//! Guarded writes to the daemon's own events: each directly follows a check that the event is the
+//! daemon's.
 //!
-//! The kernel has no write that asks for the identity of an event, except for deletion. Between the
-//! look and the write somebody else can take the name; all that is written here belongs to our
-//! instance only, and switching on is looked at again, and undone, afterwards.
+//! Owns that check. The kernel has no write that asks for the identity of an event, except for
+//! deletion. Between the check and the write another program can take the name; so everything that
+//! is written here concerns only the daemon's instance, and after switching on the event is checked
+//! again, and switched off if it is not the daemon's. Never defines or deletes an event.
 
 use super::ControlError;
 use super::observed::{ObservedEvent, lost};
 use kprobed_host::tracefs::{Instance, OwnEvent, Presence, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
 
-/// Refuses when what is there under the name is not ours.
+/// Refuses if the event of that name is not ours.
 pub(super) fn require(presence: Presence, name: &ProbeName) -> Result<(), ControlError> {
     if presence.is_ours() { Ok(()) } else { Err(missing(presence, name)) }
 }
 
-/// What is said when this is there under the name, and not our event.
+/// The error if this is found under the name, instead of our event.
 pub(super) fn missing(presence: Presence, name: &ProbeName) -> ControlError {
     let lost = lost(&ObservedEvent::Lost(presence));
     ControlError::NotInKernel { name: name.clone(), reason: lost.reason, hint: lost.hint }
 }
 
-/// Switches our event on or off in our instance. Returns what is there under its name: if that is
+/// Switches our event on or off in our instance. Returns what was found under its name: if that is
 /// not ours, nothing was changed.
 pub(super) fn switch(
     tracefs: &Tracefs,
@@ -43,7 +45,7 @@ pub(super) fn switch(
     Ok(presence)
 }
 
-/// Sets the filter of our event in our instance; empty removes it. Returns what is there under its
+/// Sets the filter of our event in our instance; empty removes it. Returns what was found under its
 /// name: if that is not ours, nothing was changed.
 pub(super) fn set_filter(
     tracefs: &Tracefs,

@@ -1,4 +1,7 @@
-//! Pauses in which the daemon's instance records nothing, and what they cost.
+//! Pauses in which the daemon's instance records nothing, and how many hits they cost.
+//!
+//! Owns how a pause begins and ends, and the gap that subscribers receive. Never decides when to
+//! pause.
 
 use std::time::Instant;
 
@@ -24,11 +27,11 @@ impl Controller {
         if let Err(error) = self.parts.instance.set_recording(false) {
             tracing::warn!(%error, "cannot pause recording");
         }
-        // What is hit between the two is not part of the pause's count.
+        // Hits between the two steps are not part of the pause's count.
         Pause { reason, begun, hits: if anything { self.kernel_hits().ok() } else { None } }
     }
 
-    /// Records again, into that instance. What was hit meanwhile is lost, counted, and told.
+    /// Records again, into that instance. Hits in the pause are lost, counted, and reported.
     pub(super) fn resume_recording(&mut self, pause: &Pause, instance: &Instance) {
         let now = pause.hits.as_ref().and_then(|_| self.kernel_hits().ok());
         if let Err(error) = instance.set_recording(true) {
@@ -48,9 +51,9 @@ impl Controller {
         self.tell_pause(pause.reason, pause.begun, Some(paused));
     }
 
-    /// Tells everybody that nothing was recorded since `begun`. How many events there would have
-    /// been is not known: filters would have held back some, and how often attached events happen
-    /// is counted nowhere.
+    /// Reports to all subscribers that nothing was recorded since `begun`. How many events are
+    /// missing is not known: filters would have held back some, and the kernel does not count
+    /// attached events.
     pub(super) fn tell_pause(&self, reason: PauseReason, begun: Instant, hits: Option<u64>) {
         let took = begun.elapsed();
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);

@@ -1,8 +1,9 @@
-//! Plans: everything that is done to the kernel for some changes, in order, as values that print.
+//! Plans: everything that is done to the kernel for some changes, in order, as values that print as
+//! shell commands.
 //!
-//! Owns the order of the steps of several changes, and what becomes of the daemon's instance
-//! between them. Plain functions: [`super::apply`] makes the plan of a request from the same values
-//! that it carries out, and [`super::controller`] carries out the one of a shut-down.
+//! Owns the order of the steps of several changes, and which instance the daemon uses between them.
+//! Plain functions, which never write: [`super::apply`] makes the plan of a request from the same
+//! values that it carries out, and [`super::controller`] carries out the plan of a shut-down.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -55,7 +56,7 @@ impl PlannedStep {
         Self::Event { name: name.clone(), instance: instance.to_owned(), step }
     }
 
-    /// The event that it is about. Absent for a step that is about all that is recorded.
+    /// The event that it is about. Absent for a step that is about everything that is recorded.
     pub const fn event(&self) -> Option<&ProbeName> {
         match self {
             Self::Event { name, .. } => Some(name),
@@ -94,7 +95,7 @@ impl fmt::Display for PlannedStep {
     }
 }
 
-/// For a shell, between single quotes.
+/// Quoted for a shell, in single quotes.
 fn quoted(text: &str) -> String {
     text.replace('\'', r"'\''")
 }
@@ -109,9 +110,9 @@ struct After {
 /// A plan that is being made.
 #[derive(Debug)]
 pub(super) struct KernelPlan {
-    /// The daemon's instance once the steps so far are done.
+    /// The daemon's instance after the steps so far.
     instance: String,
-    /// The one that can take its place, and the size of its buffers.
+    /// The instance that can replace it, and the size of its buffers.
     other: String,
     buffer_kib: u64,
     steps: Vec<PlannedStep>,
@@ -120,8 +121,8 @@ pub(super) struct KernelPlan {
 }
 
 impl KernelPlan {
-    /// Nothing yet. `instance` is the daemon's present one, and `other` the one that can take its
-    /// place, with buffers of that size.
+    /// An empty plan. `instance` is the daemon's present one, and `other` the one that can replace
+    /// it, with buffers of that size.
     pub(super) fn new(instance: &str, other: &str, buffer_kib: u64) -> Self {
         let (instance, other) = (instance.to_owned(), other.to_owned());
         let (changed, deleted) = (BTreeMap::new(), HashSet::new());
@@ -140,7 +141,7 @@ impl KernelPlan {
         self.steps.push(PlannedStep::Instance { name: self.instance.clone(), step });
     }
 
-    /// Events are made and changed, in the order in which [`super::execute`] does that.
+    /// Adds the creation and change of events, in the order in which [`super::execute`] does that.
     pub(super) fn change(&mut self, jobs: &[&Job]) {
         for phase in Phase::ALL {
             for job in jobs {
@@ -156,12 +157,12 @@ impl KernelPlan {
         }
     }
 
-    /// Recording is switched on.
+    /// Adds that recording is switched on.
     pub(super) fn record(&mut self) {
         self.instance(InstanceStep::Record);
     }
 
-    /// What is recorded once the steps so far are done, given what is recorded now.
+    /// What is recorded after the steps so far, given what is recorded now.
     pub(super) fn recorded(&self, now: Vec<Recorded>) -> Vec<Recorded> {
         let known: HashSet<_> = now.iter().map(|event| event.name.clone()).collect();
         let new = self.changed.iter().filter(|(name, _)| !known.contains(*name));
@@ -181,7 +182,7 @@ impl KernelPlan {
         stays.chain(new).collect()
     }
 
-    /// Events are deleted, with what `room` does so that it empties no buffer that matters.
+    /// Adds the deletion of events, with what `room` does so that it empties no buffer in use.
     pub(super) fn delete(&mut self, doomed: &[&ProbeName], room: &Room) {
         for name in doomed {
             self.event(name, Step::Disable);
@@ -213,8 +214,8 @@ impl KernelPlan {
     }
 }
 
-/// Everything is taken out of the kernel that the daemon has put into it. With the instance gone,
-/// no deletion empties a buffer.
+/// The plan that removes from the kernel everything that the daemon has put into it. After the
+/// instance is gone, no deletion empties a buffer.
 pub(super) fn shut_down<'a>(
     instance: &str,
     own: impl Iterator<Item = &'a ProbeName> + Clone,

@@ -1,4 +1,6 @@
-//! A probe as the daemon knows it.
+//! A probe as the daemon knows it: its record, its state, and what the kernel has of it.
+//!
+//! Owns these types and the etag. Never reads or writes the kernel.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,10 +16,10 @@ use kprobed_trace::decode::Schema;
 use kprobed_verdict::meaning::Meaning;
 use kprobed_verdict::validate::{Arming, Report};
 
-/// Where a probe stands between what was asked and what the kernel has.
+/// State of a probe: what the kernel has, compared with what was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeState {
-    /// Durable, not yet in the kernel.
+    /// Stored, not yet in the kernel.
     Pending,
     /// In the kernel and recording.
     Armed,
@@ -25,15 +27,15 @@ pub enum ProbeState {
     Disabled,
     /// In the kernel; its module is not loaded. The kernel registers it when the module arrives.
     PendingModule,
-    /// Kept, but the kernel does not have it.
+    /// Stored, but the kernel does not have it.
     Failed(Trouble),
-    /// In the kernel, and not as it was asked for.
+    /// In the kernel, but not as it was asked for.
     Drifted(Trouble),
-    /// Kept out of the kernel: it would mean something else there than what it was made for.
+    /// Kept out of the kernel: it would record something other than what it was made for.
     HeldBack(Trouble),
     /// In the kernel, in code that is not run since a livepatch redirects its function.
     ShadowedByLivepatch(Trouble),
-    /// Taken out of the kernel: its time is over.
+    /// Removed from the kernel: its lease has ended.
     Expired(Trouble),
 }
 
@@ -53,7 +55,8 @@ impl ProbeState {
         }
     }
 
-    /// Whether it follows from what the kernel has. Otherwise it is what became of the probe, whatever the kernel has.
+    /// Whether it follows from what the kernel has. Otherwise it is the outcome of a change,
+    /// whatever the kernel has.
     pub(super) const fn is_of_the_kernel(&self) -> bool {
         match self {
             Self::Pending | Self::Failed(_) | Self::HeldBack(_) | Self::Expired(_) => false,
@@ -65,7 +68,7 @@ impl ProbeState {
         }
     }
 
-    /// Why it is not as it should be. Absent when it is.
+    /// Why the probe is not as it should be. Absent if it is.
     pub const fn trouble(&self) -> Option<&Trouble> {
         match self {
             Self::Pending | Self::Armed | Self::Disabled | Self::PendingModule => None,
@@ -81,7 +84,7 @@ impl ProbeState {
 /// Why a probe is not as it should be, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// Why, for programs: in upper snake case.
+    /// Reason code, in upper snake case.
     pub code: &'static str,
     /// Why.
     pub reason: String,
@@ -105,7 +108,7 @@ impl Trouble {
         Self { code, reason: reason.to_string(), hint: String::new() }
     }
 
-    /// Several as one, with the code of the first. Absent when there is none.
+    /// Several troubles as one, with the code of the first. Absent if there are none.
     pub(super) fn all(troubles: &[Self]) -> Option<Self> {
         let code = troubles.first()?.code;
         let mut hints: Vec<&str> = Vec::new();
@@ -121,22 +124,22 @@ impl Trouble {
     }
 }
 
-/// A probe: its record, and what the kernel has of it. It reads as its record does (`probe.name`,
-/// `probe.spec.filter`), so that no field stands in two places.
+/// A probe: its record, and what the kernel has of it. Dereferences to its record (`probe.name`,
+/// `probe.spec.filter`), so that no field exists twice.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// What is kept of it, with what is wanted.
+    /// What is stored of it, with what is wanted.
     pub record: Record,
     /// Entry or return.
     pub kind: ProbeKind,
-    /// In the registry, what became of the last change; to clients, what the kernel has: see
+    /// In the registry, the outcome of the last change; to clients, what the kernel has: see
     /// [`super::Observed::shown`].
     pub state: ProbeState,
-    /// Since when it has this state. Absent before that was noted.
+    /// Time since which it has this state. Absent before that was noted.
     pub state_time: Option<SystemTime>,
     /// The event that was made of it. Absent when the kernel does not have it.
     pub own: Option<OwnEvent>,
-    /// How often it was repaired, if the daemon has done so for the last time and leaves it alone now.
+    /// How often it was repaired, if the daemon has stopped repairing it.
     pub left_alone: Option<u32>,
     /// The fields of its events, once the kernel has it.
     pub schema: Option<Arc<Schema>>,
@@ -146,7 +149,7 @@ pub struct Probe {
     pub location: String,
     /// How the kernel arms it. Absent while it is not resolved.
     pub arming: Option<Arming>,
-    /// What its definition meant where it was made, and what has become of that.
+    /// What its definition meant on the build that it was made for, and how that has changed.
     pub guarded: Guarded,
 }
 
@@ -188,7 +191,7 @@ impl Probe {
             .resolved(definition, report)
     }
 
-    /// With what a check has found of its definition.
+    /// With the findings of a check of its definition.
     pub(super) fn resolved(self, definition: &ProbeDefinition, report: &Report) -> Self {
         Self {
             warnings: definition.warnings.clone(),
@@ -198,7 +201,7 @@ impl Probe {
         }
     }
 
-    /// The same probe, of which something else is wanted.
+    /// The same probe with another specification.
     pub(super) fn wanting(&self, spec: ProbeSpec) -> Self {
         let mut probe = self.clone();
         probe.record.spec = spec;
@@ -239,7 +242,7 @@ pub(super) mod tests {
     }
 
     impl Probe {
-        /// The same, of which something else is kept.
+        /// The same probe with another record.
         pub(crate) fn with(mut self, change: impl FnOnce(&mut Record)) -> Self {
             change(&mut self.record);
             self

@@ -1,8 +1,9 @@
-//! At start: bringing together what the database wants and what the kernel has.
+//! Reconciliation at start: brings together what the database wants and what the kernel has.
 //!
-//! What clients saw acknowledged is put back; what was never acknowledged is taken out; what a
-//! client wanted gone goes. An event in the kernel is ours only if the kernel lists it word for
-//! word as it did when we made it: everything else belongs to somebody else and stays (see
+//! Owns the decision on each row. What clients saw acknowledged is put back; what was never
+//! acknowledged is removed; what a client deleted is removed. An event in the kernel is ours only
+//! if the kernel lists it word for word as it did when the daemon made it: every other event
+//! belongs to another program, and the daemon never touches it (see
 //! [`kprobed_host::tracefs::OwnEvent`]).
 
 use std::collections::{HashMap, HashSet};
@@ -27,14 +28,14 @@ use kprobed_lang::model::ProbeUid;
 use kprobed_trace::pipeline::SourceTable;
 use kprobed_verdict::checker::{CheckOutcome, Checker};
 
-/// A probe that was on its way out, or never acknowledged, when the daemon ended.
+/// A probe that was being deleted, or was never acknowledged, when the daemon ended.
 pub(super) struct Unfinished {
     probe: Arc<Probe>,
     phase: Phase,
 }
 
-/// Goes through all rows of the database. Answers what the kernel has of them, and what is still to be removed: see
-/// [`Controller::finish_removals`].
+/// Goes through all rows of the database. Returns what the kernel has of them, and what must still
+/// be removed: see [`Controller::finish_removals`].
 pub(super) async fn reconcile(
     parts: &ControllerParts,
     observer: &Observer,
@@ -46,7 +47,8 @@ pub(super) async fn reconcile(
     let list = tracefs.kprobe_list()?;
     let mut wanted = Vec::new();
     let rows = parts.store.probes().await?;
-    // Changes that were to be made all or not at all: what was read has them taken back already.
+    // Changes that were to be made all or not at all: the rows as read have them taken back
+    // already.
     let reversals = rows.iter().filter(|row| row.is_reversed);
     let reversals = reversals.map(|row| Undo::Reversal { before: Box::new(row.record.clone()) });
     parts.store.undo_all(reversals.collect()).await;
@@ -56,11 +58,11 @@ pub(super) async fn reconcile(
     for row in settled.into_iter().chain(others) {
         let StoredProbe { record, kernel_listing, .. } = &row;
         let left = tracefs.find_left(&list, &record.name, kernel_listing, &record.kernel_definition)?;
-        // One that was to take the place of another may look like it.
+        // A probe that was to replace another one may be listed like it.
         let left = left.filter(|left| claimed.insert(left.id));
         let at_start = leases.at_start(record, left.is_some());
         let phase = match (row.phase, at_start) {
-            // Nobody is left who held it.
+            // The client that held it has no connection any more.
             (Phase::Settled, AtStart::Unheld) => Phase::Removing,
             (phase, _) => phase,
         };
@@ -76,7 +78,7 @@ pub(super) async fn reconcile(
         let guarded = meanings.remove(&record.uid).unwrap_or_default();
         let probe = Probe { own: left, guarded, ..as_probe(&parts.checker, row.record, ProbeState::Pending) };
         match (phase, expired(&probe)) {
-            // What the kernel has of it is taken out with all others that have expired.
+            // Its event is removed with those of all others that have expired.
             (Phase::Settled, Some(trouble)) => {
                 parts.registry.put(Probe { state: ProbeState::Expired(trouble), ..probe });
             }
@@ -93,8 +95,8 @@ pub(super) async fn reconcile(
     Ok((live, unfinished))
 }
 
-/// Leaves the probes that can be armed, as far as their meaning is concerned: the others are held
-/// back. With what is known of that meaning.
+/// Returns the probes that can be armed, as far as their meaning is concerned, with what is known
+/// of that meaning: the others are held back.
 async fn hold_back(
     parts: &ControllerParts,
     sources: &SourceTable,
@@ -109,7 +111,7 @@ async fn hold_back(
         let probe = Probe { guarded, ..as_probe(&parts.checker, row.record.clone(), ProbeState::Pending) };
         match look(&parts.checker, &probe, &mut facts) {
             Looked::Held(held) => {
-                // It can be there still: its module was loaded anew, as another build.
+                // Its event can still exist: its module was loaded anew, as another build.
                 take_out(parts, sources, &Probe { own: left, ..probe.clone() });
                 parts.registry.put(held.hold(probe));
             }
@@ -132,8 +134,8 @@ async fn hold_back(
 }
 
 impl Controller {
-    /// Removes what was on its way out, or never acknowledged, when the daemon ended. What cannot
-    /// be removed stays as it was.
+    /// Removes the probes that were being deleted, or were never acknowledged, when the daemon
+    /// ended. Those that cannot be removed stay as they were.
     pub(super) async fn finish_removals(&mut self, unfinished: &[Unfinished]) {
         let probes: Vec<_> = unfinished.iter().map(|unfinished| Arc::clone(&unfinished.probe)).collect();
         let outcomes = self.take_all_out_of_kernel(&probes);
@@ -147,7 +149,8 @@ impl Controller {
                 Err(error) => {
                     tracing::warn!(probe = %probe.name, %error, "cannot remove what a crash has left of it");
                     if self.parts.registry.get(&probe.name).is_some() {
-                        // Another probe has the name, as soon as this one is out: the next start tries again.
+                        // Another probe has the name, as soon as this one is out: the next start
+                        // tries again.
                         continue;
                     }
                     undo.push(Undo::Deletion(probe.uid));
@@ -158,7 +161,7 @@ impl Controller {
             }
         }
         self.parts.store.undo_all(undo).await;
-        // Those whose names were taken by what has just been removed.
+        // Those whose names were used by what has just been removed.
         let names = unfinished.iter().map(|unfinished| &unfinished.probe.name);
         let waiting: Vec<_> = names.filter_map(|name| self.parts.registry.get(name)).collect();
         if !waiting.is_empty() {
@@ -167,7 +170,7 @@ impl Controller {
     }
 }
 
-/// Makes known what the buffers hold of a probe that is to be removed: it has recorded until now.
+/// Registers what the buffers hold of a probe that is to be removed: it has recorded until now.
 fn still_recorded(parts: &ControllerParts, sources: &SourceTable, record: &Record) -> Option<LiveProbe> {
     let definition = parts.checker.probe(&record.spec.definition).ok()?;
     match event_source(&parts.mounted.tracefs, record.uid, &record.name, &plan_options(&definition)) {
@@ -183,8 +186,8 @@ fn still_recorded(parts: &ControllerParts, sources: &SourceTable, record: &Recor
     }
 }
 
-/// Lets probes record as their rows say: those that the kernel has still, and those that are
-/// defined anew. One that cannot be brought back is not in the kernel then.
+/// Makes probes record as their rows say: those that the kernel still has, and those that are
+/// defined anew. A probe that cannot be brought back is not in the kernel then.
 async fn bring_back(
     parts: &ControllerParts,
     observer: &Observer,
@@ -222,7 +225,7 @@ async fn bring_back(
             (Ok(()), Some(source)) => {
                 let (state, adopted) = (&job.probe.state, job.basis.is_none());
                 tracing::info!(probe = %row.record.name, ?state, adopted, "brought back");
-                // Whoever was here before may have had it enabled: its removal is to be treated so.
+                // An earlier daemon may have had it enabled: its removal must be treated so.
                 let entry = LiveProbe { source, ever_enabled: true, account: Account::default() };
                 brought.push((job.probe, Some(entry)));
             }
@@ -249,15 +252,15 @@ fn job(
 ) -> Result<Job, ControlError> {
     let spec = &record.spec;
     let outcome = checker.check_text(&spec.definition, facts)?;
-    // Its name is its own, or is looked at below.
+    // Its name is its own, or is checked below.
     refuse(spec.definition.as_str(), &outcome, None)?;
     let CheckOutcome { definition, report, .. } = outcome;
     if left.is_none() && list.lines_of(&record.name).next().is_some() {
         return Err(ControlError::ExistsForeign { name: record.name.clone() });
     }
     let enabled = if spec.enabled && !observed.switches.kprobes {
-        // One that is switched on now would stay dead when kprobes are switched on again. It is off
-        // instead, and its state says why.
+        // If it were switched on now, it would not fire even after kprobes are switched on again.
+        // It is off instead, and its state says why.
         tracing::warn!(probe = %record.name, "left a probe switched off: kprobes are switched off on this host");
         None
     } else {
@@ -285,8 +288,8 @@ fn job(
     Ok(Job::adopt(Probe { schema, ..probe }, source, steps))
 }
 
-/// Writes down how the kernel lists the probes that were defined anew, where that is not what it
-/// was before. When that fails, they end.
+/// Stores how the kernel lists the probes that were defined anew, if that has changed. If it cannot
+/// be stored, their jobs end.
 async fn store_redefined(parts: &ControllerParts, jobs: &mut [Job], rows: &[StoredProbe]) {
     let mut redefined = Vec::new();
     let mut changed = Vec::new();
@@ -312,7 +315,7 @@ async fn store_redefined(parts: &ControllerParts, jobs: &mut [Job], rows: &[Stor
     }
 }
 
-/// Takes out what was not brought back whole.
+/// Removes from the kernel what was only partly brought back.
 fn take_out(parts: &ControllerParts, sources: &SourceTable, probe: &Probe) {
     sources.remove(&[probe.uid]);
     let Some(own) = &probe.own else { return };
@@ -330,7 +333,7 @@ fn failed(checker: &Checker, record: Record, error: &ControlError) -> Probe {
     as_probe(checker, record, ProbeState::Failed(Trouble::because(error)))
 }
 
-/// A probe of which nothing is known but its row, and what its definition says.
+/// A probe of which only its row is known, and what its definition says.
 fn as_probe(checker: &Checker, record: Record, state: ProbeState) -> Probe {
     let reading = checker.reading(&record.spec.definition);
     let kind = match &reading.result {
@@ -345,8 +348,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::control::create::tests::observed;
 
-    /// What a start makes of records whose events the kernel does not have: compared with what they
-    /// meant, and judged anew.
+    /// The probes that a start makes of records whose events the kernel does not have: compared
+    /// with what they meant, and judged anew.
     pub(crate) fn recalled(checker: &Checker, records: Vec<Record>) -> Vec<Probe> {
         let (tracefs, list) = (Tracefs::new("/nonexistent", "/nonexistent"), KprobeList::default());
         let (observed, mut facts) = (observed(), checker.recent_facts());

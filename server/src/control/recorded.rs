@@ -1,5 +1,5 @@
-//! Recorded answers in place of the control thread: what stands between it and a client can be
-//! measured without a kernel.
+//! Recorded answers in place of the control thread, for benchmarks of the daemon's front without a
+//! kernel.
 //!
 //! Owns which command gets which answer. Never changes anything.
 
@@ -12,23 +12,24 @@ use super::controller::answer;
 use super::{Aggregation, Applied, Changed, Column, CommandQueue, Ledger, Probe, Snapshot};
 use kprobed_lang::model::HitProfile;
 
-/// What is answered instead of by [`Controller::run`](super::Controller::run).
+/// The answers given instead of by [`Controller::run`](super::Controller::run).
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// What each change leaves, unless it removes something.
+    /// The outcome of each change, unless it removes something.
     pub probe: Arc<Probe>,
     /// The hit counts.
     pub profiles: Vec<HitProfile>,
     /// The ledger.
     pub ledger: Ledger,
-    /// What each aggregation has counted; its name and its times are those of the aggregation.
+    /// The counts of each aggregation; its name and its times are those of the aggregation.
     pub snapshot: Snapshot,
     /// The keys of the rows of that.
     pub keys: Vec<Column>,
 }
 
 impl Recorded {
-    /// Answers until all handles are gone. A command without an answer here fails as it does when the daemon stops.
+    /// Answers until all handles are gone. A command without an answer here fails as it does when
+    /// the daemon stops.
     pub async fn run(self, mut queue: CommandQueue) {
         let mut made = 0;
         while let Some(command) = queue.0.recv().await {

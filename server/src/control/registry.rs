@@ -1,4 +1,6 @@
-//! The probes as clients see them: changed by the control thread, read by everybody.
+//! Registry: the probes in memory, which the control thread changes and every request reads.
+//!
+//! Owns the indexes' lock and lookup by name. Never reads the kernel.
 
 use std::mem::discriminant;
 use std::ops::Bound;
@@ -31,33 +33,32 @@ impl Registry {
         self.probes().named().values().cloned().collect()
     }
 
-    /// Those with a lease, by name.
+    /// Probes with a lease, by name.
     pub(super) fn leased(&self) -> Vec<Arc<Probe>> {
         self.probes().leased().cloned().collect()
     }
 
-    /// Those that the kernel has, and that are to record or have a filter, by name.
+    /// Probes that the kernel has, and that are to record or have a filter, by name.
     pub(super) fn in_instance(&self) -> Vec<Arc<Probe>> {
         self.probes().in_instance().cloned().collect()
     }
 
-    /// Those that the kernel has and that are to record, by name.
+    /// Probes that the kernel has and that are to record, by name.
     pub(super) fn recording(&self) -> Vec<Arc<Probe>> {
         self.probes().in_instance().filter(|probe| probe.spec.enabled).cloned().collect()
     }
 
-    /// Those whose meaning depends on a module that may be loaded as another build, by name.
+    /// Probes whose meaning depends on a module that may be loaded as another build, by name.
     pub(super) fn of_modules(&self) -> Vec<Arc<Probe>> {
         self.probes().of_modules().cloned().collect()
     }
 
-    /// Whether there are any of those.
+    /// Whether there are probes whose meaning depends on such a module.
     pub(super) fn has_of_modules(&self) -> bool {
         self.probes().of_modules().next().is_some()
     }
 
-    /// Probes in the order of their names, up to `most` that `selected` takes. Those up to and with
-    /// `after` are left out.
+    /// Up to `most` probes that `selected` accepts, in the order of their names, after `after`.
     pub fn page(
         &self,
         after: Option<&ProbeName>,
@@ -75,17 +76,17 @@ impl Registry {
         self.probes().named().get(name).cloned()
     }
 
-    /// The probe of that incarnation.
+    /// The probe of that uid.
     pub(crate) fn by_uid(&self, uid: ProbeUid) -> Option<Arc<Probe>> {
         self.probes().by_uid(uid).cloned()
     }
 
-    /// The probe whose event the kernel lists so.
+    /// The probe whose event the kernel lists with that line.
     pub(super) fn by_listing(&self, listing: &str) -> Option<Arc<Probe>> {
         self.probes().by_listing(listing).cloned()
     }
 
-    /// Finds a probe by `GROUP/EVENT`, or by `EVENT` where only one probe has it.
+    /// Finds a probe by `GROUP/EVENT`, or by `EVENT` if only one probe has it.
     ///
     /// # Errors
     /// [`ControlError::NotFound`], [`ControlError::Ambiguous`].
@@ -107,7 +108,7 @@ impl Registry {
         }
     }
 
-    /// What became of probes, as it is noticed.
+    /// Changes of probes and their states.
     pub const fn log(&self) -> &StateLog {
         &self.log
     }
@@ -131,13 +132,14 @@ impl Registry {
         }
     }
 
-    /// A probe as it was seen in the kernel, with the time since when it is so. What was seen
-    /// before the probe was last changed is not noted.
+    /// A probe as the kernel was seen to have it, with the time since which its state is so. What
+    /// was seen before the probe was last changed is not noted.
     pub(super) fn seen(&self, shown: Probe) -> Arc<Probe> {
-        // Until it is noted: then it cannot be removed in between, and noted after that.
+        // The lock is held until the state is noted: otherwise the probe could be removed in
+        // between, and noted after that.
         let probes = self.probes();
         let current = probes.named().get(&shown.name);
-        // A probe that was taken out meanwhile has not come back.
+        // A probe that was removed from the kernel meanwhile has not come back.
         let is_same = |probe: &Probe| discriminant(&probe.state) == discriminant(&shown.state);
         let is_possible = |probe: &Probe| probe.state.is_of_the_kernel() || is_same(probe);
         let is_current = current.is_some_and(|probe| {

@@ -1,4 +1,7 @@
-//! Removing probes.
+//! Removal of probes, without emptying the buffers of those that record.
+//!
+//! Owns how room is made for a deletion: nothing, a pause, or a hand-over. Never deletes an event
+//! that is not the daemon's.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,19 +22,20 @@ use kprobed_event::PauseReason;
 use kprobed_host::tracefs::{Deleted, Presence, TracefsError};
 use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
 
-/// So many removals take longer than the change to another instance, when each of them empties the
-/// buffers of the present one.
+/// From so many removals on, a hand-over takes less time than emptying the buffers of the present
+/// instance with each of them.
 const WORTH_AN_INSTANCE: usize = 8;
 
-/// What is done so that deletions empty no buffer that matters.
+/// What the daemon does so that deletions empty no buffer in use.
 #[derive(Debug)]
 pub(super) enum Room {
-    /// Nothing: what is deleted was never enabled in our instance, or is not there.
+    /// Nothing: what is deleted was never enabled in our instance, or does not exist.
     Free,
-    /// Nothing else records. What was recorded is read before, and nothing is meanwhile.
+    /// A pause: nothing else records. What was recorded is read first, and nothing is recorded
+    /// meanwhile.
     Pause,
-    /// Another instance takes over, in which what is deleted was never enabled. Each deletion takes
-    /// a fraction of the time, too.
+    /// A hand-over to a second instance, in which what is deleted was never enabled. Each deletion
+    /// also takes a fraction of the time.
     HandOver {
         /// What goes on being recorded.
         recorded: Vec<Recorded>,
@@ -39,7 +43,7 @@ pub(super) enum Room {
 }
 
 impl Room {
-    /// For so many deletions, beside what else is recorded.
+    /// For so many deletions, given what else is recorded.
     pub(super) fn beside(recorded: Vec<Recorded>, deletions: usize) -> Self {
         if recorded.iter().any(|event| event.enabled) || deletions >= WORTH_AN_INSTANCE {
             return Self::HandOver { recorded };
@@ -57,7 +61,7 @@ pub(super) struct Doomed {
 }
 
 impl Controller {
-    /// Whether a probe can be deleted.
+    /// Checks whether a probe can be deleted.
     pub(super) async fn judge_removal(
         &self,
         request: RemoveRequest,
@@ -77,7 +81,8 @@ impl Controller {
         self.require_uncounted(&probe.name)?;
         let profile = match profiles {
             Ok(profiles) => profiles.get(&probe.uid).cloned(),
-            // Others add and remove probes all the time: look at this one again.
+            // Other programs can add and remove probes at any time: read the counts of this one
+            // again.
             Err(_) => self.hit_profiles()?.into_iter().find(|profile| profile.uid == probe.uid),
         };
         grounds.claim(&probe, true)?;
@@ -95,7 +100,7 @@ impl Controller {
                 Ok(found) => {
                     profiles.extend(profile.clone());
                     self.parts.registry.remove(&probe.name);
-                    // That it goes is stored. The row may stay for a while.
+                    // The database says that it goes. The row may stay for a while.
                     undo.push(Undo::Probe(probe.uid));
                     tracing::info!(probe = %probe.name, uid = %probe.uid, ?found, "deleted");
                     let note = note(&probe, found);
@@ -114,8 +119,8 @@ impl Controller {
         outcomes
     }
 
-    /// Takes probes out of the kernel that could not be stored. Answers whether each is out;
-    /// otherwise the database still says that it is to go, and the next start removes it.
+    /// Removes probes from the kernel that could not be stored. Returns whether each is out;
+    /// otherwise the database still says that it goes, and the next start removes it.
     pub(super) fn take_back(&mut self, probes: &[Arc<Probe>]) -> Vec<bool> {
         if probes.is_empty() {
             return Vec::new();
@@ -156,9 +161,9 @@ impl Controller {
     }
 
     /// Switches probes off and removes them from the kernel. Their removal empties the buffers of
-    /// our instance when one of them was ever enabled there. So when others record, that is left
-    /// for another instance first. What cannot be removed is as before. Returns what was found
-    /// under the name of each: only what was ours is gone.
+    /// our instance if one of them was ever enabled in it. So if others record, the daemon first
+    /// switches to another instance. A probe that cannot be removed is as before. Returns what was
+    /// found under the name of each: only what was ours is gone.
     pub(super) fn take_all_out_of_kernel(
         &mut self,
         probes: &[Arc<Probe>],
@@ -198,7 +203,7 @@ impl Controller {
         outcomes
     }
 
-    /// Switches probes off. Returns what is there under the name of each.
+    /// Switches probes off. Returns what was found under the name of each.
     fn switch_off(&self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, ControlError>> {
         let list = if probes.is_empty() { Ok(Arc::default()) } else { self.tracefs().kprobe_list() };
         let list = match list {
@@ -218,13 +223,13 @@ impl Controller {
         probes.iter().map(switch_off).collect()
     }
 
-    /// Whether the removal of a probe empties the buffers of our instance. Of one that was there
-    /// before this daemon that is not known.
+    /// Whether the removal of a probe empties the buffers of our instance. For an event that is
+    /// older than this run of the daemon that is not known.
     pub(super) fn is_wiping(&self, probe: &Probe) -> bool {
         probe.own.is_some() && self.live.get(&probe.uid).is_none_or(|live| live.ever_enabled)
     }
 
-    /// What else is recorded while `doomed` are deleted. What cannot be looked at is not moved.
+    /// What else is recorded while `doomed` are deleted. An event that cannot be read is not moved.
     pub(super) fn recorded_beside(&self, doomed: &HashSet<ProbeUid>) -> Vec<Recorded> {
         self.recorded_besides(doomed).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot look at what else is recorded");
@@ -232,8 +237,8 @@ impl Controller {
         })
     }
 
-    /// Has the removal of `doomed` empty nothing that matters. Where there can be no other
-    /// instance, recording is paused.
+    /// Makes room, so that the removal of `doomed` empties nothing in use. If there can be no
+    /// second instance, recording is paused.
     fn make_room(&mut self, wiping: &ProbeName, doomed: &HashSet<ProbeUid>) -> Option<Pause> {
         let anything = match Room::beside(self.recorded_beside(doomed), doomed.len()) {
             Room::Free => return None,
@@ -255,8 +260,8 @@ impl Controller {
         Some(pause)
     }
 
-    /// Tells the readers when the removal has emptied the buffers. It has not when the probe was
-    /// never enabled in our instance, which is not known of one that was there before this daemon.
+    /// Tells the readers if the removal has emptied the buffers. It has not if the probe was never
+    /// enabled in our instance. For a probe from before this run that is not known.
     fn tell_reset(&self) {
         match self.parts.instance.is_reset() {
             Ok(false) => {}
@@ -265,7 +270,8 @@ impl Controller {
         }
     }
 
-    /// Lets a probe record again that could not be removed. It may be in another instance by now.
+    /// Makes a probe record again that could not be removed. The daemon may use another instance by
+    /// now.
     fn restore(&mut self, probe: &Probe) {
         let Some(event) = &probe.own else { return };
         let (tracefs, instance) = (self.tracefs(), &self.parts.instance);
@@ -280,7 +286,7 @@ impl Controller {
     }
 }
 
-/// What the owner of a probe should know when it has gone.
+/// What the owner of a probe should know when the probe is removed.
 pub(super) fn note(probe: &Probe, found: Presence) -> &'static str {
     match found {
         Presence::Shared => "the places that another program had added to its event were left alone",

@@ -1,8 +1,8 @@
-//! Repairing while the daemon runs: what others have done to our events is undone, as often as makes sense.
+//! Repair of probes while the daemon runs: undoes what other programs have done to our events.
 //!
-//! Owns how often a probe is repaired, and when that ends, if a program keeps changing it. What a
-//! repair is, is judged as for a request to enable the probe; what cannot be repaired is said in
-//! the probe's state. Foreign events are never touched.
+//! Owns how often a probe is repaired, and when that ends, if a program keeps changing it. A repair
+//! is judged like a request to enable the probe; what cannot be repaired is said in the probe's
+//! state. Never touches foreign events.
 //!
 //! A look costs six reads for each probe (three files, each read to its end) and about a dozen for
 //! the lists. In an emulated guest (one CPU without hardware help, unoptimised build) it took 3.4
@@ -30,10 +30,10 @@ use kprobed_lang::model::ProbeUid;
 /// Repairs of one probe before the daemon leaves it alone.
 const MOST_REPAIRS: u32 = 5;
 
-/// The pause after a repair doubles from here, or from the interval where that is shorter.
+/// The pause after a repair doubles from here, or from the interval if that is shorter.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// A probe that has needed no repair for so long begins anew.
+/// A probe that has needed no repair for so long starts over.
 const FORGIVEN_AFTER: Duration = Duration::from_mins(30);
 
 /// The part of the interval by which a look can be later.
@@ -58,7 +58,8 @@ impl Repairs {
         self.0.get(&uid).is_none_or(|repaired| repaired.times < MOST_REPAIRS && now >= repaired.not_before)
     }
 
-    /// It is repaired now. The pause before the next time doubles each time. Returns how often that was.
+    /// It is repaired now. The pause before the next time doubles each time. Returns how often it
+    /// was repaired.
     fn note(&mut self, uid: ProbeUid, now: Instant, pause: Duration) -> u32 {
         let times = self.0.get(&uid).map_or(0, |repaired| repaired.times) + 1;
         let pause = pause.saturating_mul(1 << times.min(16));
@@ -67,19 +68,19 @@ impl Repairs {
         times
     }
 
-    /// Forgets probes that have gone, and those that needed nothing for long.
+    /// Forgets probes that have gone, and those that needed no repair for long.
     fn tidy(&mut self, is_there: impl Fn(ProbeUid) -> bool, now: Instant) {
         self.0.retain(|uid, repaired| {
             is_there(*uid) && now.duration_since(repaired.last) < FORGIVEN_AFTER.max(repaired.pause())
         });
     }
 
-    /// A client has taken it into its own hands: it begins anew.
+    /// A client has changed it: the count starts over.
     pub(super) fn forget(&mut self, uid: ProbeUid) {
         self.0.remove(&uid);
     }
 
-    /// How often a probe was repaired that is left alone now.
+    /// How often a probe was repaired, if the daemon has stopped repairing it.
     fn ended(&self, uid: ProbeUid) -> Option<u32> {
         self.0.get(&uid).map(|repaired| repaired.times).filter(|times| *times >= MOST_REPAIRS)
     }
@@ -91,21 +92,21 @@ impl Repaired {
     }
 }
 
-/// What became of a probe that was looked at.
+/// The result for a probe that was looked at.
 #[derive(Clone, Debug)]
 pub struct Reconciled {
-    /// The probe, with the state in which it was found.
+    /// The probe, with the state before any repair.
     pub found: Arc<Probe>,
     /// What was done.
     pub outcome: LookOutcome,
-    /// The probe, with the state that it has now.
+    /// The probe, with its state now.
     pub now: Arc<Probe>,
 }
 
-/// What became of all probes.
+/// The result for all probes.
 #[derive(Clone, Debug)]
 pub struct Reconciliation {
-    /// Of each.
+    /// The result for each.
     pub probes: Vec<Reconciled>,
     /// What would be done, in order, if they were only looked at.
     pub plan: Vec<PlannedStep>,
@@ -114,7 +115,7 @@ pub struct Reconciliation {
 /// What was done about a probe that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LookOutcome {
-    /// Nothing: it was as it should be, or waits for what it is to wait for.
+    /// Nothing: it was as it should be, or waits for something that it has to wait for.
     AsWanted,
     /// It was repaired.
     Repaired,
@@ -137,24 +138,24 @@ impl LookOutcome {
     }
 }
 
-/// Whether a probe is not as it should be, so that it may have to be repaired.
+/// Whether a probe is not as it should be, so that it may need a repair.
 const fn is_wrong(found: &Probe) -> bool {
     matches!(found.state, ProbeState::Drifted(_) | ProbeState::Failed(_))
 }
 
 impl Controller {
-    /// Looks at all probes after a while, or since something has changed.
+    /// Looks at all probes, since the interval has passed or something has changed.
     pub(super) async fn repair(&mut self) {
         self.triggers.take();
-        // A module that has come is the notice for both. What that costs is not followed by a rest
-        // ten times as long: the facts of the kernel are read anew, for whoever asks next as well.
+        // A loaded module is a notice for both. Its cost is not followed by a rest ten times as
+        // long: the facts of the kernel are read anew, for every later request as well.
         self.watch_modules().await;
         let begun = Instant::now();
         self.look().await;
         self.triggers.looked(begun, Instant::now());
     }
 
-    /// Looks at all probes, since a client asks for that. Answers what became of each.
+    /// Looks at all probes, since a client asked for it. Returns the result for each.
     pub(super) async fn reconcile(&mut self, force: bool) -> Reconciliation {
         let begun = Instant::now();
         self.triggers.take();
@@ -214,12 +215,12 @@ impl Controller {
         Reconciliation { probes: probes.collect(), plan: self.plan_work(&work) }
     }
 
-    /// Looks at all probes, and repairs those that can be and are due. Reads each list of the
-    /// kernel once, and three short files of each probe. Answers what was found, and what was done
-    /// about it.
+    /// Looks at all probes, and repairs those that can be repaired and are due. Reads each list of
+    /// the kernel once, and three short files of each probe. Returns what was found, and what was
+    /// done about it.
     async fn look(&mut self) -> (Vec<Arc<Probe>>, Vec<LookOutcome>) {
         let (now, probes) = (Instant::now(), self.parts.registry.all());
-        // This is the look that finds what nobody was told of.
+        // This look must also find changes for which the kernel gave no notice.
         self.observer.forget();
         self.forgive(&probes, now);
         let probes = self.parts.registry.all();
@@ -246,7 +247,7 @@ impl Controller {
         (found, outcomes)
     }
 
-    /// Repairs probes that are due, as far as they can be.
+    /// Repairs probes that are due, if they can be repaired.
     async fn repair_all(&mut self, due: Vec<(&mut LookOutcome, Arc<Probe>)>, observed: Observed) {
         let pause = self.parts.repair_interval.unwrap_or(PAUSE).min(PAUSE);
         let now = Instant::now();
@@ -259,7 +260,8 @@ impl Controller {
                     work.push(one);
                     places.push(outcome);
                 }
-                // Its state says why. Nothing was tried: it is repaired as soon as it can be.
+                // Its state says why. Nothing was tried: the daemon repairs it as soon as that is
+                // possible.
                 Ok(None) => {
                     *outcome = LookOutcome::only_others();
                 }
@@ -269,7 +271,7 @@ impl Controller {
                 }
             }
         }
-        // The last time shows in the state, if somebody changes it again.
+        // After the last repair, the state says so if another program changes the probe again.
         for one in &mut work {
             let times = self.repairs.note(one.job.probe.uid, now, pause);
             one.job.probe.left_alone = Some(times).filter(|times| *times >= MOST_REPAIRS);
@@ -291,8 +293,8 @@ impl Controller {
     }
 
     /// Sets the clock of the daemon's instance again, if another program has changed it. What was
-    /// recorded by the other one is read before the kernel empties the buffers, with the times that
-    /// it has.
+    /// recorded with the other clock is read before the kernel empties the buffers, and keeps its
+    /// times.
     pub(super) fn restore_clock(&self) {
         let instance = &self.parts.instance;
         if instance.clock().is_ok_and(|clock| clock == TRACE_CLOCK) {
@@ -301,7 +303,7 @@ impl Controller {
         let restored = instance.set_recording(false).and_then(|()| {
             self.readers.drain();
             let set = instance.set_clock(TRACE_CLOCK);
-            // In any case: a refusal may come behind that.
+            // In any case: the kernel may refuse after it has emptied them.
             self.readers.buffers_were_reset();
             instance.set_recording(true).and(set)
         });
@@ -313,15 +315,15 @@ impl Controller {
         }
     }
 
-    /// When the probes are looked at next: after the configured time, or somewhat later, so that
-    /// many hosts do not do it at once.
+    /// When the daemon looks at the probes next: after the configured time, or somewhat later, so
+    /// that many hosts do not do it at once.
     pub(super) fn next_repair(&self) -> Option<Instant> {
         let interval = self.parts.repair_interval.filter(|_| !self.live.is_empty())?;
         let random = RandomState::new().build_hasher().finish();
         Instant::now().checked_add(interval + interval.mul_f64(JITTER * (random as f64 / u64::MAX as f64)))
     }
 
-    /// Probes that have needed nothing for long are repaired again.
+    /// Probes that have needed no repair for long may be repaired again.
     fn forgive(&mut self, probes: &[Arc<Probe>], now: Instant) {
         let there: HashSet<_> = probes.iter().map(|probe| probe.uid).collect();
         self.repairs.tidy(|uid| there.contains(&uid), now);
@@ -332,7 +334,7 @@ impl Controller {
         }
     }
 
-    /// What is to be done about a probe that is not as it should be. Absent when only others can do something.
+    /// The steps for a probe that is not as it should be. Absent if only others can do something.
     pub(super) fn judge_repair(
         &self,
         probe: &Arc<Probe>,

@@ -1,8 +1,8 @@
-//! Whether a probe can be given another definition, and how.
+//! Replacement of a probe's definition: whether it can be made, and by which steps.
 //!
-//! The kernel cannot change the fields of an event: the one there was is deleted, and another one
-//! is defined under its name. Either both happen, or the probe is what it was: see
-//! [`super::together`].
+//! Owns that judgement. The kernel cannot change the fields of an event: the daemon deletes the old
+//! one, and defines a new one under its name. Either both happen, or the probe is what it was: see
+//! [`super::together`]. Writes nothing.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,7 +20,7 @@ use kprobed_lang::definition::ProbeDefinition;
 use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::DefinitionText;
 
-/// A probe that takes the place of another one.
+/// A probe that replaces another one.
 pub(super) struct Replacement {
     pub(super) doomed: Doomed,
     pub(super) work: Work,
@@ -37,7 +37,7 @@ impl Controller {
         grounds: &mut Grounds<'_>,
     ) -> Result<Judged, ControlError> {
         self.require_uncounted(&probe.name)?;
-        // What is defined under this name would become a part of another program's event.
+        // A definition under this name would become a part of another program's event.
         if let Some(
             ObservedEvent::There { shared: true, .. }
             | ObservedEvent::Lost(Presence::Foreign | Presence::Shared),

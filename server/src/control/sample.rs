@@ -1,6 +1,7 @@
-//! Hit counts into the database.
+//! Sampling of hit counts into the database.
 //!
-//! Owns when the counters of the kernel are read, and since when they count. How they are kept is for the store.
+//! Owns when the counters of the kernel are read, and since when they count. Never decides how
+//! samples are stored: that is the store.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,13 +13,14 @@ use crate::store::{Counted, Counters, HitRetention, Store, StoreError, Tick, Tic
 use kprobed_host::tracefs::Tracefs;
 use kprobed_lang::model::{HitProfile, Hits, ProbeUid};
 
-/// How far two clocks may differ over a sample: from more, one of them was set, or the host was suspended.
+/// How far two clocks may differ over a sample: if they differ more, one of them was set, or the
+/// host was suspended.
 const SAME: Duration = Duration::from_secs(2);
 
-/// How long rolling up may take of a sample. What is left is done with the next one.
+/// How long a sample may spend on rolling up old samples. The next one does the rest.
 const ROLL_UP_TIME: Duration = Duration::from_millis(100);
 
-/// A sample is taken that much after its time, so that no clock is before it.
+/// A sample is taken that much after its due time, so that no clock shows a time before it.
 const BEHIND: Duration = Duration::from_millis(2);
 
 /// What is known between two samples.
@@ -32,13 +34,13 @@ pub(super) struct Sampler {
     since: (SystemTime, Instant),
     /// The last sample could not be stored.
     fails: bool,
-    /// When what is too old was forgotten last.
+    /// When old samples were deleted last.
     forgot: Option<Instant>,
 }
 
 impl Sampler {
-    /// To be called before the probes are brought back: which of them the kernel has had all the
-    /// time cannot be seen afterwards.
+    /// Must be called before the probes are brought back: afterwards it cannot be seen which of
+    /// them the kernel has had all the time.
     pub(super) async fn begin(tracefs: &Tracefs, store: &Store) -> Result<Self, StoreError> {
         let since = (SystemTime::now(), Instant::now());
         let listed = tracefs.hit_profile().unwrap_or_else(|error| {
@@ -52,7 +54,7 @@ impl Sampler {
         Ok(Self { counters: None, adopted, since, fails: false, forgot: None })
     }
 
-    /// What the database knows of the counters, read when that works for the first time.
+    /// What the database knows of the counters, read when the first read succeeds.
     async fn counters(&mut self, parts: &ControllerParts) -> Result<&mut Counters, StoreError> {
         let counters = if let Some(counters) = self.counters.take() {
             counters
@@ -60,7 +62,8 @@ impl Sampler {
             let (host, adopted) = (&parts.host, &self.adopted);
             let is_counting = |uid| adopted.contains(&uid);
             let counters = parts.store.counters(&host.boot_id, &host.kernel_release, is_counting).await?;
-            // The kernel has counted on for probes that it kept: they were watched while there was no daemon.
+            // The kernel went on counting for probes that it kept: they were watched while there
+            // was no daemon.
             let (begun, instant) = self.since;
             if let Some(until) = counters.watched_until().filter(|_| !adopted.is_empty()) {
                 let last = until.max(boot_time(begun)).min(begun);
@@ -72,7 +75,7 @@ impl Sampler {
         Ok(self.counters.insert(counters))
     }
 
-    /// When the time begins that a look ends.
+    /// Begin of the interval that a look at this time ends.
     fn since(&self, time: SystemTime, instant: Instant) -> SystemTime {
         let (last, since) = self.since;
         watched_since(last, time, instant.duration_since(since))
@@ -80,7 +83,7 @@ impl Sampler {
 }
 
 /// When the host was booted, by the clock that counts while it sleeps: nothing was counted before,
-/// whatever clocks that were set say.
+/// whatever a clock shows that was set.
 fn boot_time(now: SystemTime) -> SystemTime {
     let up = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
     now.checked_sub(up).unwrap_or(SystemTime::UNIX_EPOCH)
@@ -94,8 +97,8 @@ pub(super) fn until_next(interval: Duration, now: SystemTime) -> Duration {
     interval.saturating_sub(Duration::from_nanos(u64::try_from(into).unwrap_or_default())) + BEHIND
 }
 
-/// Since when the counters are watched, of which the last look was at `last`: since then, unless
-/// the clock was set or the host was asleep. What counts is how long the daemon has run since.
+/// Since when the counters are watched, if the last look was at `last`: since then, unless the
+/// clock was set or the host was asleep. Otherwise the time that the daemon has run since counts.
 fn watched_since(last: SystemTime, now: SystemTime, run: Duration) -> SystemTime {
     let since = now.checked_sub(run).unwrap_or(SystemTime::UNIX_EPOCH);
     let apart = since.duration_since(last).unwrap_or_else(|error| error.duration());
@@ -103,8 +106,8 @@ fn watched_since(last: SystemTime, now: SystemTime, run: Duration) -> SystemTime
 }
 
 impl Controller {
-    /// Stores the hit counts that have changed since the last sample, and rolls up what is old.
-    /// `at_once`: that nothing has changed is stored too.
+    /// Stores the hit counts that have changed since the last sample, and rolls up old ones. With
+    /// `at_once` it also stores that nothing has changed.
     pub(super) async fn sample(&mut self, at_once: bool) {
         let profiles = match self.hit_profiles() {
             Ok(profiles) => profiles,
@@ -114,12 +117,13 @@ impl Controller {
         self.roll_up().await;
     }
 
-    /// Stores the last hit counts of probes that go.
+    /// Stores the last hit counts of probes that are removed.
     pub(super) async fn store_samples(&mut self, samples: &[HitProfile]) {
         self.store_tick(samples, TickOf::Leaving, false).await;
     }
 
-    /// What the kernel has counted of an event by now is no part of the probe that it has become.
+    /// The hits that the kernel has counted of an event until now do not belong to the probe that
+    /// it has become.
     pub(super) async fn leave_out(&mut self, uid: ProbeUid, until_now: Hits) {
         match self.sampler.counters(&self.parts).await {
             Ok(counters) => counters.begin_at(uid, until_now),
@@ -168,7 +172,7 @@ impl Controller {
     }
 
     async fn roll_up(&mut self) {
-        /// Time after which probes and boots are looked for of which nothing is left.
+        /// Time after which probes and boots are deleted that have no samples left.
         const FORGET: Duration = Duration::from_hours(24);
         let (now, begun) = (SystemTime::now(), Instant::now());
         let keep: HitRetention = self.parts.hit_retention;

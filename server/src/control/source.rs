@@ -1,4 +1,7 @@
-//! From the kernel's description of an event to a source of events.
+//! Event sources: made of the kernel's description of an event.
+//!
+//! Owns the numbering of schemas, and what a probe's definition adds to its format. Never decodes
+//! an event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +14,7 @@ use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_trace::decode::{Plan, PlanOptions};
 use kprobed_trace::pipeline::EventSource;
 
-/// Schemas are numbered through the whole life of the daemon.
+/// Schemas are numbered through one run of the daemon.
 static NEXT_SCHEMA_ID: AtomicU32 = AtomicU32::new(1);
 
 /// How the kernel describes an event.
@@ -53,7 +56,7 @@ pub(super) fn plan_options(definition: &ProbeDefinition) -> PlanOptions {
 fn field_name(argument: &Argument) -> Option<String> {
     match (&argument.name, &argument.fetch.kind) {
         (Some(name), _) => Some(name.text.clone()),
-        // A name that is too long to be written: the kernel gives it by itself.
+        // The name is too long to be written, so the kernel makes one.
         (None, FetchKind::Btf { root: BtfRoot::Parameter(name), members }) if members.is_empty() => {
             Some(name.clone())
         }

@@ -1,9 +1,10 @@
-//! What became of probes, as it is noticed: for those who watch, and for the history of states.
+//! State log: changes of probes in their order, for clients that watch and for the history of
+//! states.
 //!
-//! Owns since when each probe has its state, the latest changes in their order, and what is still
-//! to be stored of them. A state comes from whoever has looked at the kernel; nothing is looked at
-//! here. What is noted is what a client would see, so that a probe that a neighbour has changed
-//! changes here when somebody looks, and not before.
+//! Owns since when each probe has its state, the latest changes, and which of them must still be
+//! stored. Every part of the daemon that has looked at the kernel notes states here; the log never
+//! looks itself. It notes what a client would see: if another program changes a probe, the log
+//! shows it after the next look, and not before.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -15,27 +16,28 @@ use tokio::sync::watch;
 use super::{Probe, ProbeState, Trouble};
 use kprobed_lang::model::{ProbeUid, StateRecord};
 
-/// Changes that are kept for those who watch. Whoever is further behind begins anew.
+/// Changes that are kept for clients that watch. A client that is further behind begins anew.
 const KEPT: usize = 4096;
 
-/// Changes of states that wait to be stored. When the database takes none, the oldest are dropped.
+/// Changes of states that wait to be stored. If the database cannot store them, the oldest are
+/// dropped.
 const UNSAVED: usize = 4096;
 
-/// What became of a probe.
+/// What happened to a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeEvent {
     /// It is new.
     Added,
-    /// It, or its state, is not as it was.
+    /// It, or its state, has changed.
     Changed,
-    /// It is gone. The probe is what it was last.
+    /// It is gone. The probe is as it was last.
     Deleted,
 }
 
 /// One change.
 #[derive(Clone, Debug)]
 pub struct ProbeChange {
-    /// What became of it.
+    /// What happened.
     pub event: ProbeEvent,
     /// The probe as it is now.
     pub probe: Arc<Probe>,
@@ -81,7 +83,8 @@ impl StateLog {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A probe with its state, as it was just seen. Returns it with the time since when its state is that.
+    /// Notes a probe with its state, as it was just seen. Returns it with the time since which its
+    /// state is so.
     pub(super) fn note(&self, probe: &Arc<Probe>) -> Arc<Probe> {
         self.note_at(probe, SystemTime::now())
     }
@@ -105,7 +108,7 @@ impl StateLog {
         noted
     }
 
-    /// A probe is gone.
+    /// Notes that a probe is gone.
     pub(super) fn note_removal(&self, probe: &Arc<Probe>) {
         let mut notes = self.notes();
         let last = notes.probes.remove(&probe.uid);
@@ -120,11 +123,11 @@ impl StateLog {
             notes.latest.pop_front();
         }
         notes.next += 1;
-        // In order: under the lock.
+        // Sent under the lock, so that it is in order.
         self.newest.send_replace(notes.next);
     }
 
-    /// All probes as they were last seen, and the position behind that.
+    /// All probes as they were last seen, and the position after them.
     pub fn all(&self) -> (Vec<Arc<Probe>>, WatchPosition) {
         let notes = self.notes();
         let mut probes: Vec<_> = notes.probes.values().cloned().collect();
@@ -132,8 +135,8 @@ impl StateLog {
         (probes, WatchPosition { run: notes.run, sequence: notes.next })
     }
 
-    /// The changes behind a position, and the position behind them. Absent when some of them are
-    /// not kept any more, or are of another run.
+    /// The changes after a position, and the position after them. Absent if some of them are not
+    /// kept any more, or if the position is of another run.
     pub fn since(&self, position: WatchPosition) -> Option<(Vec<ProbeChange>, WatchPosition)> {
         let notes = self.notes();
         let oldest = notes.next - u64::try_from(notes.latest.len()).unwrap_or(notes.next);
@@ -145,29 +148,29 @@ impl StateLog {
         Some((changes, WatchPosition { sequence: notes.next, ..position }))
     }
 
-    /// Changes whenever there is a change: the number of all of them.
+    /// The number of all changes; a receiver wakes up with each.
     pub fn newest(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
 
-    /// Ends all that watch.
+    /// Ends all watches.
     pub(crate) fn close(&self) {
         let mut notes = self.notes();
         notes.closed = true;
         self.newest.send_replace(notes.next);
     }
 
-    /// Whether the daemon stops.
+    /// Whether the daemon is stopping.
     pub fn is_closed(&self) -> bool {
         self.notes().closed
     }
 
-    /// The changes of states that are to be stored, oldest first.
+    /// The changes of states that must be stored, oldest first.
     pub(super) fn take_unsaved(&self) -> Vec<StateRecord> {
         std::mem::take(&mut self.notes().unsaved).into()
     }
 
-    /// They could not be stored now.
+    /// Those could not be stored now.
     pub(super) fn give_back(&self, changes: Vec<StateRecord>) {
         let mut notes = self.notes();
         let newer = std::mem::replace(&mut notes.unsaved, changes.into());
@@ -204,12 +207,13 @@ fn record(probe: &Probe, time: SystemTime) -> StateRecord {
     }
 }
 
-/// Whether a client would see nothing new. A warning comes and goes without a change of the probe: that of a livepatch.
+/// Whether a client would see no difference. A warning about a livepatch comes and goes without a
+/// change of the probe, and counts as one.
 fn is_seen_alike(last: &Probe, now: &Probe) -> bool {
     last.state == now.state && last.revision == now.revision && last.warnings == now.warnings
 }
 
-/// Whether a state has gone on. A reason that is worded in another way is the same.
+/// Whether it is the same state. A reason that is worded differently is the same.
 fn is_same(last: &ProbeState, now: &ProbeState) -> bool {
     let code = |state: &ProbeState| state.trouble().map(|trouble| trouble.code);
     std::mem::discriminant(last) == std::mem::discriminant(now) && code(last) == code(now)

@@ -1,4 +1,6 @@
-//! The states of probes as clients see them: what the kernel has now.
+//! Live states of probes, as clients see them: what the kernel has now.
+//!
+//! Owns when a look must be repeated by the control thread. Never changes a probe.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,16 +12,16 @@ use super::{ControlError, ControlHandle, Observer, Probe, ProbeState, Registry};
 pub struct ProbeStates {
     /// Looks at the kernel.
     pub observer: Observer,
-    /// Looks again when nothing is being changed.
+    /// Repeats the look while nothing is being changed.
     pub control: ControlHandle,
     /// Notes what was seen.
     pub registry: Arc<Registry>,
 }
 
 impl ProbeStates {
-    /// These probes with their states. What looks as if somebody else had changed it is looked at
-    /// again by the control thread: it may be what that is just doing. Probes that it has deleted
-    /// meanwhile are left out.
+    /// These probes with their states. If a probe looks as if another program had changed it, the
+    /// control thread looks again: the difference may be a change that the control thread is just
+    /// making. Probes that it has deleted meanwhile are left out.
     ///
     /// # Errors
     /// [`ControlError::Stopping`].
@@ -44,7 +46,7 @@ impl ProbeStates {
         Ok(shown.into_iter().filter_map(looked_at).collect())
     }
 
-    /// One probe with its state. Absent when it was deleted meanwhile.
+    /// One probe with its state. Absent if it was deleted meanwhile.
     ///
     /// # Errors
     /// [`ControlError::Stopping`].
@@ -53,7 +55,7 @@ impl ProbeStates {
     }
 }
 
-/// Whether the kernel has something else than the last change has left.
+/// Whether the kernel has something other than what the last change left.
 fn is_doubtful(known: &Probe, shown: &Probe) -> bool {
     match &shown.state {
         ProbeState::Drifted(_) => true,

@@ -1,7 +1,8 @@
-//! Steps: everything that is done to the kernel for an event, as values.
+//! Steps: single writes to the kernel for an event, as values.
 //!
 //! Owns which steps bring an event from what the kernel has to what is wanted, and in which order.
-//! Plain functions: carrying steps out is [`super::execute`], and printing them is [`super::plan`].
+//! Plain functions, which never write: [`super::execute`] carries steps out, and [`super::plan`]
+//! prints them.
 
 use super::observed::Switch;
 use crate::store::ProbeSpec;
@@ -18,9 +19,9 @@ pub enum Step {
     },
     /// Sets the filter in the daemon's instance.
     Filter {
-        /// The one that is in force; empty for none.
+        /// The filter in force; empty for none.
         before: String,
-        /// The one that is to be; empty for none.
+        /// The new filter; empty for none.
         after: String,
     },
     /// Switches the event on in the daemon's instance.
@@ -42,7 +43,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Those of a change, in order.
+    /// The phases of a change, in order.
     pub(super) const ALL: [Self; 4] = [Self::Disable, Self::Define, Self::Filter, Self::Enable];
 }
 
@@ -59,7 +60,7 @@ impl Step {
     }
 }
 
-/// What the kernel is to have of an event: the part of what is wanted that it knows of.
+/// What the kernel must have of an event: the part of what is wanted that it knows of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aim<'a> {
     /// Whether it is to record. Absent to leave its switch as it is.
@@ -69,19 +70,20 @@ pub(super) struct Aim<'a> {
 }
 
 impl<'a> Aim<'a> {
-    /// That of a probe.
+    /// What a probe wants.
     pub(super) fn of(spec: &'a ProbeSpec) -> Self {
         Self { enabled: Some(spec.enabled), filter: &spec.filter }
     }
 }
 
-/// What an event of ours is like.
+/// The present state of one of our events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) switch: Switch,
     /// The filter in force; empty for none.
     pub(super) filter: String,
-    /// It is switched on, and its kprobe is marked as disabled all the same: only off and on again arms it.
+    /// It is switched on, but its kprobe is marked as disabled: only switching it off and on again
+    /// arms it.
     pub(super) unarmed: bool,
 }
 
@@ -97,8 +99,8 @@ pub(super) fn define(line: &str, aim: Aim<'_>) -> Vec<Step> {
     steps
 }
 
-/// The steps that bring an event to what is wanted. The filter goes first when it is switched on,
-/// and last when it is switched off: nothing is recorded that neither state would have let through.
+/// The steps that bring an event to what is wanted. The filter is set before it is switched on, and
+/// after it is switched off: nothing is recorded that neither state would have let through.
 pub(super) fn change(seen: &Seen, aim: Aim<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     let rearm = aim.enabled == Some(true) && seen.unarmed;
@@ -143,7 +145,8 @@ mod tests {
     }
 
     proptest! {
-        /// From everything that can be seen, the steps lead to what is wanted, and from there no step is left.
+        /// From everything that can be seen, the steps lead to what is wanted, and from there no
+        /// step is left.
         #[test]
         fn steps_lead_to_what_is_wanted(
             switch in switch(),

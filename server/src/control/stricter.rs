@@ -1,7 +1,7 @@
-//! Where kprobed is stricter than the kernel: all of its own rules, each with an example.
+//! Rules by which kprobed is stricter than the kernel, each with an example.
 //!
-//! Owns the list that the documentation shows. The rules themselves are applied where definitions
-//! are read, judged and named.
+//! Owns the list that the documentation shows. Never applies a rule: definitions are checked where
+//! they are parsed, judged and named.
 
 /// A rule of kprobed's own.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub struct Stricter {
 pub enum Example {
     /// A line that every kernel takes.
     Line(&'static str),
-    /// In words: it depends on the host, or is no single line.
+    /// In words: it depends on the host, or is not a single line.
     Words(&'static str),
 }
 
@@ -88,7 +88,7 @@ const fn rule(code: &'static str, example: Example, kernel: &'static str) -> Str
     Stricter { code, example, kernel }
 }
 
-/// The rules with a line that shows them: code and line.
+/// The rules that a line shows: code and line.
 pub fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
     STRICTER.iter().filter_map(|rule| match rule.example {
         Line(line) => Some((rule.code, line)),

@@ -1,10 +1,10 @@
-//! Changes that are made together: all of a group, or none.
+//! Atomic groups of changes: all of a group are made, or none.
 //!
-//! Owns their order: what is replaced goes first, what is only deleted goes last, when nothing else
-//! can fail any more. When one fails, those of its group that were made are taken back: the
-//! database says again what it said before, and the kernel is brought to that as if another program
+//! Owns their order: what is replaced is removed first, and what is only deleted is removed last,
+//! when nothing else can fail any more. If one change fails, those of its group that were made are
+//! taken back: the database is restored, and the kernel is brought to that as if another program
 //! had changed it. After a crash the next start does the same ([`crate::store::Undo::Reversal`]),
-//! until all of a group are settled in one transaction.
+//! until all changes of a group are settled in one transaction. Never judges a change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ struct Member {
     group: usize,
     /// What is to be made or changed.
     work: Option<Made>,
-    /// What is to go.
+    /// The probe to remove.
     doomed: Option<Doomed>,
     /// `doomed` is out of the kernel.
     is_out: bool,
-    /// What `doomed` leaves to its owner.
+    /// What the owner of `doomed` should know.
     note: &'static str,
     error: Option<ControlError>,
 }
@@ -61,7 +61,7 @@ impl Member {
         Self { group, work, doomed, is_out: false, note: "", error: None }
     }
 
-    /// What is written down first.
+    /// The intents to store first.
     fn intended(&self) -> Vec<Intended> {
         let doomed = self.doomed.as_ref().map(|doomed| Intended {
             intent: Intent::Remove(doomed.probe.uid),
@@ -80,13 +80,13 @@ impl Member {
         doomed.into_iter().chain(work).collect()
     }
 
-    /// The probe that there was, if it is one that stays there when this is taken back.
+    /// The probe before the change, if it remains when the change is taken back.
     fn before(&self) -> Option<&Arc<Probe>> {
         let changed = self.work.as_ref().and_then(|made| Some(&made.before.as_ref()?.probe));
         changed.or_else(|| Some(&self.doomed.as_ref()?.probe))
     }
 
-    /// What the transaction says that makes it good.
+    /// What the transaction stores that settles it.
     fn settled(&self) -> Vec<(Settled, Option<RequestKey>)> {
         let mut settled = Vec::new();
         if let Some(Made { intent, request, job, .. }) = &self.work {
@@ -107,7 +107,7 @@ impl Member {
 }
 
 impl Controller {
-    /// Carries out changes by groups. Answers in their order.
+    /// Carries out changes by groups. Returns their outcomes in order.
     pub(super) async fn change_together(
         &mut self,
         changes: Vec<(usize, Together)>,
@@ -151,7 +151,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes out of the kernel what is to go, of those groups that have not failed.
+    /// Removes from the kernel what is to go, of those groups that have not failed.
     fn take_out_together(&mut self, members: &mut [Member], which: impl Fn(&Member) -> bool) {
         let failed = failed(members);
         let of_group = |member: &Member| !failed.contains_key(&member.group) && which(member);
@@ -205,7 +205,7 @@ impl Controller {
         }
     }
 
-    /// Makes the changes good, in one transaction, of the groups that have not failed.
+    /// Settles the changes, in one transaction, of the groups that have not failed.
     async fn settle_together(&mut self, members: &mut [Member]) {
         let failed = failed(members);
         let good = |member: &&mut Member| !failed.contains_key(&member.group);
@@ -221,7 +221,7 @@ impl Controller {
         }
     }
 
-    /// Takes back what was made of the groups that have failed.
+    /// Takes back the changes that were made of the groups that have failed.
     async fn roll_back(&mut self, members: &mut [Member], failed: &HashMap<usize, String>) {
         if failed.is_empty() {
             return;
@@ -263,7 +263,7 @@ impl Controller {
         self.put_right(&before).await;
     }
 
-    /// Brings the kernel to what probes are to be, whatever was changed of them.
+    /// Brings the kernel to what probes must be, whatever was changed of them.
     pub(super) async fn put_right(&mut self, probes: &[Arc<Probe>]) {
         let observed = self.observer.observe(probes);
         let checker = Arc::clone(&self.parts.checker);
@@ -285,7 +285,7 @@ impl Controller {
         }
     }
 
-    /// What became of each.
+    /// The outcome of each.
     async fn end_together(
         &mut self,
         members: Vec<Member>,
@@ -301,7 +301,7 @@ impl Controller {
             }
             if let Some(Doomed { probe, profile, .. }) = &doomed {
                 profiles.extend(profile.clone());
-                // That it goes is stored. The row may stay for a while.
+                // The database says that it goes. The row may stay for a while.
                 undo.push(Undo::Probe(probe.uid));
             }
             outcomes.push(Ok(match (work, doomed) {

@@ -1,24 +1,26 @@
-//! When the probes are looked at besides the period: soon after another program has written to what
-//! they depend on, and when modules come and go; and now and then while a livepatch takes over.
+//! Triggers of a look at the probes, besides the period: writes of other programs to what the
+//! probes depend on, modules that are loaded or unloaded, and livepatches in transition.
 //!
-//! Owns which notices count, and how soon a look follows. The daemon's own writes are no reason:
-//! what they have caused is dropped behind each change, and with it what a neighbour did at the
-//! same moment, which the period finds. Only the period finds as well the switch and the filter of
-//! a single event: they would take two watches for each probe, of inodes that since 6.6 the kernel
-//! makes and forgets as they are used (fs/tracefs/event_inode.c).
+//! Owns which notices count, and how soon a look follows. Never looks itself. The daemon's own
+//! writes are not a reason: after each change it drops the notices that the change has caused, and
+//! with them what another program did at the same moment, which the period finds. Only the period
+//! also finds changes of the switch and the filter of a single event: they would take two watches
+//! for each probe, of inodes that since 6.6 the kernel makes and forgets as they are used
+//! (fs/tracefs/event_inode.c).
 //!
-//! A livepatch is switched on while its module is loaded (klp_enable_patch, which that calls
-//! first), so that the notice of the module is one of the livepatch too; it is switched off by a
-//! write to its file `enabled`. How long it then takes until all tasks have been switched depends
-//! on what these do, and the kernel tells nobody when it is through: the daemon looks again after 1
-//! s, and after pauses that double up to 8 s. The guest test `livepatch` prints how soon each
-//! change is noticed: in an emulated guest (one CPU without hardware help), a livepatch is noticed
-//! 0.1 to 0.4 s after its module, 1.3 to 1.7 s after it is through, and 0.02 to 4 s after the write
-//! that switches it off, with the time that the kernel takes for that.
+//! A livepatch is switched on while its module is loaded (klp_enable_patch, which its
+//! initialisation calls first), so that the notice of the module also covers the livepatch; it is
+//! switched off by a write to its file `enabled`. How long it then takes until all tasks have been
+//! switched depends on what these do, and the kernel gives no notice when the transition is
+//! complete: the daemon looks again after 1 s, and after pauses that double up to 8 s. The guest
+//! test `livepatch` prints how soon each change is noticed: in an emulated guest (one CPU without
+//! hardware help), a livepatch is noticed 0.1 to 0.4 s after its module, 1.3 to 1.7 s after its
+//! transition is complete, and 0.02 to 4 s after the write that switches it off, with the time that
+//! the kernel takes for that.
 //!
 //! Costs nothing while nothing happens: the control thread sleeps until the kernel wakes it. A
-//! neighbour who writes without a pause does not keep it busy either: between two looks it rests
-//! ten times as long as the last one took.
+//! program that writes without a pause does not keep it busy either: between two looks it rests ten
+//! times as long as the last one took.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,14 +36,14 @@ const CALM: Duration = Duration::from_millis(100);
 /// A look is followed by a rest that is so many times as long.
 const REST: u32 = 10;
 
-/// The first pause before the daemon looks whether a livepatch is through: the kernel itself tries
-/// once a second (kernel/livepatch/transition.c: klp_try_complete_transition).
+/// The first pause before the daemon checks whether a livepatch's transition is complete: the
+/// kernel itself tries once a second (kernel/livepatch/transition.c: klp_try_complete_transition).
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The longest of these pauses.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 
-/// What makes the daemon look.
+/// The reasons for a look.
 #[derive(Debug, Default)]
 pub(super) struct Triggers {
     files: Option<FileWatch>,
@@ -50,7 +52,7 @@ pub(super) struct Triggers {
     paths: Vec<PathBuf>,
     /// The files with which livepatches are switched off.
     patch_switches: Vec<PathBuf>,
-    /// The pause before the next look at a livepatch that is not through. Absent while all are.
+    /// The pause before the next look at a livepatch in transition. Absent if there is none.
     pause: Option<Duration>,
     /// When that look is due.
     again: Option<Instant>,
@@ -59,7 +61,7 @@ pub(super) struct Triggers {
 }
 
 impl Triggers {
-    /// Begins to listen. What cannot be listened to is left to the period.
+    /// Begins to listen. Files that cannot be watched are left to the period.
     pub(super) fn begin() -> Self {
         let missing = |what: &str, error: &std::io::Error| {
             tracing::warn!(%error, "cannot watch {what}: the daemon notices changes with its next look");
@@ -69,7 +71,7 @@ impl Triggers {
         Self { files, modules, ..Self::default() }
     }
 
-    /// Watches the files that count now: the daemon's instance is another one at times.
+    /// Watches the files that count now: the daemon's instance changes at times.
     pub(super) fn follow(&mut self, parts: &ControllerParts) {
         let Some(files) = &mut self.files else { return };
         let tracefs = &parts.mounted.tracefs;
@@ -86,7 +88,7 @@ impl Triggers {
         self.paths = paths;
     }
 
-    /// Waits until somebody has changed something.
+    /// Waits until another program has changed something.
     ///
     /// # Cancel safety
     /// Nothing is lost that was not waited for.
@@ -109,7 +111,7 @@ impl Triggers {
         }
     }
 
-    /// Somebody has changed something: a look is due soon.
+    /// Another program has changed something: a look is due soon.
     pub(super) fn note(&mut self, now: Instant) {
         let soon = now + CALM;
         let at = self.not_before.map_or(soon, |rested| rested.max(soon));
@@ -125,7 +127,7 @@ impl Triggers {
         self.again = self.pause.map(|pause| now + pause);
     }
 
-    /// Before the daemon writes: what has come until now is of others.
+    /// Before the daemon writes: notices until now are changes by other programs.
     pub(super) fn set_apart(&mut self) {
         let by_files = self.files.as_ref().is_some_and(FileWatch::drain);
         if by_files {
@@ -133,23 +135,23 @@ impl Triggers {
         }
     }
 
-    /// Behind what the daemon has written: that is no reason for a look.
+    /// After the daemon has written: these notices are not a reason for a look.
     pub(super) fn forget_own(&self) {
         self.files.as_ref().map(FileWatch::drain);
     }
 
-    /// When a look is due. Absent while nothing has happened, and no livepatch is under way.
+    /// When a look is due. Absent while nothing has happened, and no livepatch is in transition.
     pub(super) fn due(&self) -> Option<Instant> {
         let again = self.again.map(|again| self.not_before.map_or(again, |rested| rested.max(again)));
         self.due.into_iter().chain(again).min()
     }
 
-    /// Whether it was noticed that somebody has changed something, and a look follows.
+    /// Whether another program was noticed to have changed something, so that a look follows.
     pub(super) const fn is_noted(&self) -> bool {
         self.due.is_some()
     }
 
-    /// A look begins. What comes from here on asks for another one.
+    /// A look begins. Notices from here on ask for another one.
     pub(super) fn take(&mut self) {
         self.due = None;
         self.again = None;

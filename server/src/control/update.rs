@@ -1,4 +1,6 @@
-//! Whether a probe can be changed, and how.
+//! Update of a probe: whether it can be changed, and by which steps.
+//!
+//! Owns that judgement, by what the kernel has now. Writes nothing: [`super::apply`] does.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -53,7 +55,7 @@ impl Controller {
             }
             return self.judge_replacement(&probe, wanted, &definition, request, grounds);
         }
-        // Whoever changes it wants it to be so.
+        // A client that changes it wants it to be repaired again.
         let wanted = Probe { left_alone: None, ..probe.wanting(wanted) };
         let state = grounds.observed.state(&probe);
         let as_asked = matches!(state, ProbeState::Armed | ProbeState::ShadowedByLivepatch(_));
@@ -69,9 +71,9 @@ impl Controller {
         Ok(Judged::Work(Box::new(Work { intent, request: request.request, before, job })))
     }
 
-    /// Whether a probe can be changed like that, and what is to be done in the kernel. Judged by
-    /// what the kernel has now, and not by what was done before: to enable a probe that somebody
-    /// else has switched off, filtered or removed is to repair it.
+    /// Whether a probe can be changed as requested, and what must be done in the kernel. Judged by
+    /// what the kernel has now, and not by what was done before: to enable a probe that another
+    /// program has switched off, filtered or removed is to repair it.
     pub(super) fn judge_change(
         &self,
         probe: &Arc<Probe>,
@@ -91,7 +93,7 @@ impl Controller {
             return self.define_anew(wanted, grounds);
         }
         if request.is_about_the_row_alone() {
-            // The kernel knows of none of it, and need not even have the probe.
+            // The kernel knows of none of these fields, and need not even have the probe.
             return Ok(Job::change(wanted, Vec::new()));
         }
         let Grounds { observed, facts, .. } = grounds;
@@ -121,7 +123,7 @@ impl Controller {
                 };
                 Ok(Job::change(Probe { state, ..wanted }, steps))
             }
-            // What is not there is off, and can be wanted so.
+            // An event that does not exist is off, and a request may ask for that.
             (Some(ObservedEvent::Lost(_)), _) if request.enabled == Some(false) && new_filter.is_none() => {
                 Ok(Job::change(wanted, Vec::new()))
             }
@@ -140,7 +142,7 @@ impl Controller {
         }
     }
 
-    /// How a probe is defined again that the kernel has lost.
+    /// The steps that define a probe again that the kernel has lost.
     pub(super) fn define_anew(&self, probe: Probe, grounds: &mut Grounds<'_>) -> Result<Job, ControlError> {
         if self.tracefs().has_event(probe.name.group(), probe.name.event()) {
             return Err(ControlError::ExistsForeign { name: probe.record.name });
@@ -166,19 +168,19 @@ impl Controller {
 }
 
 impl UpdateRequest {
-    /// Whether it changes something, and nothing that the kernel has.
+    /// Whether it changes something, and only in the row.
     pub(super) fn is_about_the_row_alone(&self) -> bool {
-        // A definition that is not another one is none.
+        // A definition equal to the present one is not a change.
         let of_row = !self.labels.is_empty() || !self.metadata.is_empty() || self.definition.is_some();
         self.enabled.is_none() && self.filter.is_none() && of_row
     }
 
-    /// To switch a probe, and nothing else.
+    /// A request to switch a probe, and nothing else.
     pub(super) fn to_switch(name: String, enabled: bool) -> Self {
         Self { enabled: Some(enabled), ..Self::of(name) }
     }
 
-    /// To change nothing.
+    /// A request that changes nothing.
     pub(super) fn of(name: String) -> Self {
         Self {
             name,
@@ -195,7 +197,7 @@ impl UpdateRequest {
     }
 }
 
-/// Refuses when the probe is not what the caller thinks.
+/// Refuses if the probe is not as the caller last read it.
 pub(super) fn check_etag(probe: &Probe, etag: Option<&str>) -> Result<(), ControlError> {
     match etag {
         Some(etag) if etag != probe.etag() => {

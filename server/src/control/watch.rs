@@ -1,8 +1,8 @@
-//! A watch of probes: all of them, and then what becomes of them.
+//! A watch of probes: the present probes first, and then each change.
 //!
-//! Owns which changes a watch is about, and what it gives out when some were missed. What waits for
-//! whoever watches is a position among the changes that the daemon keeps for all of them, and so
-//! costs the same however far behind it is.
+//! Owns which changes a watch reports, and what it sends if some were missed. A slow client costs
+//! only its position among the changes that the daemon keeps for all watches, however far behind it
+//! is. Never looks at the kernel.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -13,31 +13,31 @@ use tokio::sync::watch::Receiver;
 use super::{Probe, ProbeChange, ProbeEvent, Registry, WatchPosition};
 use kprobed_lang::model::ProbeUid;
 
-/// What a watch tells.
+/// What a watch reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchedEvent {
-    /// The probe was there when the watch began.
+    /// The probe existed when the watch began.
     Present,
-    /// All that were there have been given out.
+    /// All present probes have been sent.
     Synced,
     /// The probe is new, or is selected from now on.
     Added,
-    /// The probe, or its state, is not as it was.
+    /// The probe, or its state, has changed.
     Changed,
-    /// The probe is gone, or is not selected any more. It is what it was last.
+    /// The probe is gone, or is not selected any more. It is as it was last.
     Deleted,
     /// Changes were missed: all probes follow.
     Restarted,
 }
 
-/// One thing that a watch tells. Probes are shared: one that waits costs a pointer.
+/// One report of a watch. Probes are shared: one that waits costs a pointer.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    /// What.
+    /// What happened.
     pub event: WatchedEvent,
-    /// Of this probe.
+    /// The probe that it happened to.
     pub probe: Option<Arc<Probe>>,
-    /// The position behind it. Absent before all that were there have been given out.
+    /// The position after it. Absent until all present probes have been sent.
     pub position: Option<WatchPosition>,
 }
 
@@ -49,9 +49,9 @@ pub struct ProbeWatch {
     registry: Arc<Registry>,
     newest: Receiver<u64>,
     selects: Selects,
-    /// Where it goes on. Absent: all probes come first.
+    /// The position to continue from. Absent: all probes come first.
     position: Option<WatchPosition>,
-    /// Probes that were given out.
+    /// Probes that were sent.
     known: HashSet<ProbeUid>,
     /// What comes next.
     ready: VecDeque<Watched>,
@@ -64,7 +64,7 @@ impl fmt::Debug for ProbeWatch {
 }
 
 impl ProbeWatch {
-    /// Begins behind a position; without one, with all probes that there are.
+    /// Begins after a position; without one, with all present probes.
     pub fn new(registry: &Arc<Registry>, position: Option<WatchPosition>, selects: Selects) -> Self {
         let mut watch = Self {
             registry: Arc::clone(registry),
@@ -81,7 +81,7 @@ impl ProbeWatch {
         watch
     }
 
-    /// What comes next. Absent when the daemon stops.
+    /// The next report. Absent when the daemon stops.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -115,7 +115,7 @@ impl ProbeWatch {
         }
     }
 
-    /// Tells all that there are.
+    /// Queues all present probes.
     fn begin(&mut self) {
         let (probes, position) = self.registry.log().all();
         self.position = Some(position);
@@ -130,7 +130,8 @@ impl ProbeWatch {
         self.ready.push_back(Watched { event, probe: None, position: Some(position) });
     }
 
-    /// Finds what was known at that position: what there is, without what came since, and with what has gone since.
+    /// Finds what was known at that position: the present probes, without those added since, and
+    /// with those deleted since.
     fn recall(&mut self, position: WatchPosition) {
         let log = self.registry.log();
         let (probes, _) = log.all();

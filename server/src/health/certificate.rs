@@ -1,13 +1,15 @@
-//! The check of the certificate that clients over TCP see.
+//! Expiry check of the certificate for clients over TCP.
+//!
+//! Owns the finding. Never reads the certificate.
 
 use std::time::SystemTime;
 
 use super::{HostCheck, failed, ok, warning};
 
-/// Days before its end from which a certificate is a warning.
+/// Days before its expiry from which on the check is a warning.
 const RENEWAL_DAYS: u64 = 30;
 
-/// When the certificate for clients ends.
+/// Whether the certificate for clients expires soon.
 pub fn certificate_check(end: SystemTime, now: SystemTime) -> HostCheck {
     const ID: &str = "certificate";
     let fix = "put the renewed certificate and its key in its place, and restart the daemon";

@@ -1,8 +1,8 @@
-//! The file with the labels of the host.
+//! Labels file: the file with the labels of the host.
 //!
-//! Owns when it is read: whoever asks for the labels looks whether it has changed. A file that
-//! cannot be read, or is not one of labels, leaves them as they were, and a check of the host says
-//! why.
+//! Owns when it is read: each request for the labels checks whether the file has changed. If the
+//! file cannot be read, or its contents are not labels, the labels stay as they were, and a check
+//! of the host says why. Never writes the file.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -29,7 +29,7 @@ struct Known {
     problem: Option<String>,
 }
 
-/// What changes when a file does. Kubernetes puts another file in its place.
+/// What changes when a file does. Kubernetes replaces the file by a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: (u64, u64),
@@ -38,7 +38,7 @@ struct Stamp {
 }
 
 impl LabelsFile {
-    /// The labels that this file has; none without one.
+    /// The labels in this file; none without a file.
     pub fn new(path: Option<PathBuf>) -> Self {
         Self { path, known: Mutex::default() }
     }
@@ -48,7 +48,7 @@ impl LabelsFile {
         self.look(|known| Arc::clone(&known.labels))
     }
 
-    /// Whether they can be read. Absent if there is no such file to be read.
+    /// Whether the file can be read. Absent if no file is configured.
     pub fn check(&self) -> Option<HostCheck> {
         const ID: &str = "host_labels";
         let path = self.path.as_ref()?;
@@ -102,7 +102,7 @@ fn stamp(path: &Path) -> Result<Stamp, String> {
 /// Reads a file of labels.
 ///
 /// # Errors
-/// Why that is not possible, for people.
+/// Why the file cannot be read, for people.
 pub fn read(path: &Path) -> Result<HostLabels, String> {
     let wrong = |why: &dyn std::fmt::Display| format!("`{}`: {why}", path.display());
     let found = fs::metadata(path).map_err(|error| wrong(&error))?;
@@ -136,7 +136,7 @@ mod tests {
         fs::write(&path, "zone=\"a\"\n").unwrap();
         assert_eq!(of(&file), ["zone=a"]);
         assert_eq!(status(), (true, format!("1 labels from `{}`", path.display())));
-        // As Kubernetes does it: another file under the same name, of the same size.
+        // As Kubernetes does it: a new file under the same name, of the same size.
         let other = directory.path().join("other");
         fs::write(&other, "zone=\"b\"\n").unwrap();
         fs::rename(&other, &path).unwrap();

@@ -1,5 +1,4 @@
-//! What is right and wrong with the host as far as that does not depend on probes: findings, and
-//! what to do about them.
+//! Health checks of the host that do not depend on probes: findings, and what to do about them.
 //!
 //! Owns the form of a finding ([`HostCheck`]), and the checks of the database and the disks, of the
 //! file with the labels of the host, and of the certificate. Never changes anything.
@@ -23,7 +22,7 @@ pub enum CheckStatus {
     Failed,
 }
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostCheck {
     /// Stable identifier in lower snake case.

@@ -1,6 +1,7 @@
-//! Whether what clients change, and what probes record, can be stored.
+//! Storage checks: whether changes of clients and recorded events can be stored.
 //!
-//! Only looks, but for the database, to which it writes a page: whether that works cannot be seen otherwise.
+//! Owns the checks of the database, of a damaged one, and of free space. Only reads, except that it
+//! writes one page to the database: no other way shows whether that works.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use super::{CheckStatus, HostCheck};
 use crate::store::{Health, Store, StoreError, set_aside_in};
 use kprobed_trace::history::History;
 
-/// Below this a disk counts as full: a commit, or a piece of the history, may not fit any more.
+/// With less free space a disk counts as full: a commit, or a part of the history, may not fit.
 const FULL_BYTES: u64 = 1 << 20;
 const FULL_INODES: u64 = 8;
 
-/// Below this it is about to be.
+/// With less free space a disk counts as nearly full.
 const LOW_BYTES: u64 = 64 << 20;
 
-/// Where things are stored.
+/// The database and the history.
 #[derive(Debug)]
 pub struct Storage {
     /// The database.
@@ -31,9 +32,9 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Looks at everything that is stored on.
+    /// Runs all checks of storage.
     pub async fn checks(&self) -> Vec<HostCheck> {
-        // What failed last, before the check adds its own.
+        // The last failure before the check adds its own.
         let before = self.store.health();
         let outcome = self.store.check().await;
         let mut checks = vec![database_check(&outcome, &before, SystemTime::now())];
@@ -67,7 +68,7 @@ fn database_check(outcome: &Result<(), StoreError>, before: &Health, now: System
     }
 }
 
-/// Whether a damaged database waits for an operator.
+/// Whether the state directory has a damaged database that an operator must look at.
 fn damage_check(directory: &Path) -> HostCheck {
     let named = |path: &PathBuf| format!("`{}`", path.display());
     match set_aside_in(directory) {
@@ -91,7 +92,8 @@ fn damage_check(directory: &Path) -> HostCheck {
     }
 }
 
-/// Room on the file systems of the state directory and of the history, which may be the same one.
+/// Free space on the file systems of the state directory and of the history, which may be the same
+/// one.
 fn space_check(state: &Path, spool: Option<&Path>) -> HostCheck {
     let mut findings = Vec::new();
     let mut worst = CheckStatus::Ok;
@@ -118,7 +120,7 @@ fn space_check(state: &Path, spool: Option<&Path>) -> HostCheck {
 
 fn space(directory: &Path, found: &Statvfs) -> (CheckStatus, String, &'static str) {
     let bytes = found.blocks_available().saturating_mul(found.fragment_size());
-    // A file system without a table of inodes says that it has none.
+    // A file system without a table of inodes reports 0.
     let inodes = (found.files() > 0).then(|| found.files_available());
     let directory = directory.display();
     if found.flags().contains(FsFlags::ST_RDONLY) {
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!((check.id, check.status), ("database_damage", CheckStatus::Failed));
         assert!(check.finding.contains(&format!("set aside as `{}`: ", aside.display())), "{check:?}");
         std::fs::remove_file(&aside).unwrap();
-        // Its companions alone hold nothing.
+        // The companions of a database alone have no data.
         assert_eq!(damage_check(directory.path()).status, CheckStatus::Ok);
         assert_eq!(damage_check(Path::new("/nowhere")).status, CheckStatus::Failed);
     }

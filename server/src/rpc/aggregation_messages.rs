@@ -1,4 +1,6 @@
-//! Aggregations as messages, and back.
+//! Conversion of aggregations to messages, and back.
+//!
+//! Owns which fields are refused. Never reads what was counted.
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::aggregation_key::Key as KeyMessage;
@@ -14,7 +16,7 @@ use crate::messages::{length, timestamp};
 /// A field of a request and what is wrong with it.
 type Misfit = (&'static str, &'static str);
 
-/// What is asked for.
+/// The specification that a client sent.
 pub(super) fn spec(message: Option<v1::AggregationSpec>) -> Result<AggregationSpec, Misfit> {
     match message.and_then(|message| message.aggregation) {
         None => Err(("spec", "`spec` must be a histogram or a latency")),

@@ -1,4 +1,7 @@
-//! `AggregationService`.
+//! `AggregationService`: aggregations over gRPC, and streams of their snapshots.
+//!
+//! Owns the timing of a stream, and the deletion of an aggregation that is bound to one. Never
+//! counts anything.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,14 +26,14 @@ use crate::control::{
 /// The service.
 #[derive(Debug)]
 pub struct AggregationServer {
-    /// Everything is done there.
+    /// Carries out all requests.
     pub control: ControlHandle,
 }
 
 /// Time between two snapshots unless the client says otherwise.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The shortest one: each snapshot reads all of the kernel's tables.
+/// The shortest interval: each snapshot reads all of the kernel's tables.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 impl AggregationServer {
@@ -52,7 +55,7 @@ impl AggregationServer {
     }
 }
 
-/// A duration of the wire.
+/// A duration in a request.
 fn duration(field: &'static str, given: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
     let read = |duration| {
         Duration::try_from(duration)
@@ -61,7 +64,7 @@ fn duration(field: &'static str, given: Option<prost_types::Duration>) -> Result
     given.map(read).transpose()
 }
 
-/// Deletes the aggregation of a stream when the stream ends, however it ends.
+/// Deletes the aggregation of a stream when the stream ends, for whatever reason.
 struct Bound {
     control: ControlHandle,
     name: String,
@@ -85,7 +88,7 @@ struct Snapshots {
     name: String,
     interval: Interval,
     deltas: bool,
-    /// What the next delta is told from.
+    /// The snapshot that the next delta is computed against.
     before: Option<Snapshot>,
     _bound: Option<Bound>,
 }
@@ -164,8 +167,8 @@ impl AggregationService for AggregationServer {
             Some(Source::Name(name)) => (self.find(&name).await?, None),
             Some(Source::Spec(spec)) => {
                 let server = Self { control: self.control.clone() };
-                // A client that goes away while it is made cancels this call, not that task, which
-                // then lets go of it at once.
+                // If a client leaves while the aggregation is being created, this call is cancelled
+                // and the task goes on: it then deletes the aggregation at once.
                 let made = Handle::current().spawn(async move {
                     let made = server.create(String::new(), Some(spec), None, true).await?;
                     let bound = Bound {
@@ -180,7 +183,8 @@ impl AggregationService for AggregationServer {
             None => return Err(status::invalid("source", "`name` or `spec` is required")),
         };
         let first = tokio::time::Instant::now();
-        // Deltas begin with the state of now; otherwise the first snapshot comes after one interval.
+        // Deltas begin with the present counts; otherwise the first snapshot comes after one
+        // interval.
         let first = if request.deltas { first } else { first + interval };
         let mut interval = tokio::time::interval_at(first, interval);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -195,7 +199,7 @@ impl AggregationService for AggregationServer {
         let started = v1::StreamAggregationResponse {
             message: Some(Message::Started(messages::aggregation(&aggregation))),
         };
-        // After the first failure there is nothing more to say.
+        // After the first failure the stream ends.
         let rest = stream::unfold(Some(snapshots), |snapshots| async {
             let mut snapshots = snapshots?;
             match snapshots.next().await {

@@ -1,4 +1,6 @@
-//! Changes of probes as requests to the control thread: alone, and several at once.
+//! Change requests: conversion of one or several changes of probes from messages.
+//!
+//! Owns the limit of a batch, and what makes a request safe to repeat. Never carries a change out.
 
 use std::sync::Arc;
 
@@ -13,11 +15,11 @@ use super::{labels, metadata, status};
 use crate::control::{AcceptRequest, Change, CreateRequest, RemoveRequest, Removed, UpdateRequest};
 use crate::messages;
 
-/// Changes in one request: each holds up those of other requests for some milliseconds, and its
+/// Most changes in one request: each delays those of other requests for some milliseconds, and its
 /// answer is up to some kilobytes long.
 pub(super) const MOST: usize = 1000;
 
-/// To make a probe that was given like that.
+/// A request to create a probe. `given` is its definition.
 pub(super) fn creation(request: v1::CreateProbeRequest, given: &Given) -> Result<CreateRequest, Status> {
     let metadata = metadata::of(&request)?;
     let labels = labels::of(request.labels)?;
@@ -34,7 +36,7 @@ pub(super) fn creation(request: v1::CreateProbeRequest, given: &Given) -> Result
     })
 }
 
-/// To change one. `given` is its new definition, if it is to have one.
+/// A request to change a probe. `given` is its new definition, if it is to have one.
 pub(super) fn update(
     request: v1::UpdateProbeRequest,
     given: Option<&Given>,
@@ -59,7 +61,7 @@ pub(super) fn update(
     })
 }
 
-/// To accept what one records on this kernel.
+/// A request to accept what a probe records on this kernel.
 pub(super) fn acceptance(request: v1::AcceptProbeRequest) -> Result<AcceptRequest, Status> {
     Ok(AcceptRequest {
         request: request_key(request.request_id, format!("accept {:?} {}", request.name, request.ported))?,
@@ -69,7 +71,7 @@ pub(super) fn acceptance(request: v1::AcceptProbeRequest) -> Result<AcceptReques
     })
 }
 
-/// To delete one.
+/// A request to delete a probe.
 pub(super) fn deletion(request: v1::DeleteProbeRequest) -> Result<RemoveRequest, Status> {
     Ok(RemoveRequest {
         request: request_key(request.request_id, format!("delete {:?}", request.name))?,
@@ -80,7 +82,7 @@ pub(super) fn deletion(request: v1::DeleteProbeRequest) -> Result<RemoveRequest,
     })
 }
 
-/// Several, each with what a definition was given as. `given` reads one.
+/// Several requests, each with its definition as the client gave it. `given` reads one.
 pub(super) fn all(
     changes: Vec<v1::ProbeChange>,
     given: impl Fn(&str, Option<&v1::ProbeSpec>) -> Result<Given, Status>,
@@ -104,7 +106,7 @@ pub(super) fn all(
     changes.into_iter().map(one).collect()
 }
 
-/// What became of a deletion.
+/// The outcome of a deletion.
 pub(super) fn deleted(Removed { name, profile, note }: Removed) -> v1::DeletedProbe {
     v1::DeletedProbe {
         name: name.to_string(),
@@ -113,7 +115,7 @@ pub(super) fn deleted(Removed { name, profile, note }: Removed) -> v1::DeletedPr
     }
 }
 
-/// The outcome of one that failed.
+/// The outcome of a change that failed.
 pub(super) fn failed(status: &Status) -> v1::ProbeOutcome {
     v1::ProbeOutcome { outcome: Some(Outcome::Failed(status::of_one(status))) }
 }

@@ -1,9 +1,10 @@
-//! Many checks in one stream.
+//! Streamed checks: many definitions judged in one stream.
 //!
-//! Owns the way from pieces of text to messages of verdicts. It is pulled: the next piece is read
-//! when the verdicts before it are on their way, so that a client that does not read is not read
-//! from either, and what waits is one piece and one message. The checks themselves run on a
-//! blocking thread, one message at a time, and no thread is held while a client takes its time.
+//! Owns the conversion of pieces of text into messages of verdicts. The client's pace drives it:
+//! the daemon reads the next piece after it has sent the verdicts before it, so that it does not
+//! read from a client that does not read either, and only one piece and one message wait. The
+//! checks themselves run on a blocking thread, one message at a time, and no thread waits for a
+//! client. Never judges a definition itself.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,19 +23,20 @@ use kprobed_verdict::checker::{Checker, DefinitionText};
 /// The responses to a stream of checks.
 pub(super) type CheckStream = Pin<Box<dyn Stream<Item = Result<v1::CheckProbesResponse, Status>> + Send>>;
 
-/// Verdicts in one message, at most: small enough that the first of many are soon there.
+/// Most verdicts in one message: small enough that the first of many arrive soon.
 const MESSAGE_CHECKS: usize = 512;
 
-/// A message is sent when it has so many bytes, which keeps it well below the 4 MiB that gRPC clients take by default.
+/// A message is sent when it has so many bytes, which keeps it well below the 4 MiB that gRPC
+/// clients take by default.
 const MESSAGE_BYTES: usize = 256 << 10;
 
 /// A stream of checks under way.
 struct Checks {
     checker: Arc<Checker>,
     requests: Streaming<v1::CheckProbesRequest>,
-    /// As the first message says.
+    /// As requested in the first message.
     detail: Option<Detail>,
-    /// Absent when the text has ended and all of it is cut.
+    /// Absent if the text has ended and all of it was judged.
     cutter: Option<Cutter>,
     ended: bool,
 }
@@ -49,7 +51,7 @@ pub(super) fn stream(checker: Arc<Checker>, requests: Streaming<v1::CheckProbesR
 }
 
 impl Checks {
-    /// The verdicts on what is there; none when all of it was judged and more is to come.
+    /// The verdicts on the text received so far; none if all of it was judged and more is to come.
     async fn next(mut self) -> Result<Option<(v1::CheckProbesResponse, Self)>, Status> {
         let Some(cutter) = self.cutter.take() else { return Ok(None) };
         let (checker, ended) = (Arc::clone(&self.checker), self.ended);
@@ -78,7 +80,8 @@ impl Checks {
     }
 }
 
-/// Judges as many definitions as fit a message. Gives back the rest of the text, unless it has come to its end.
+/// Judges as many definitions as fit a message. Returns the rest of the text, unless the text has
+/// ended.
 fn judge(
     checker: &Checker,
     mut cutter: Cutter,

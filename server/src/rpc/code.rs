@@ -1,4 +1,6 @@
-//! `CodeService`.
+//! `CodeService`: functions of the kernel, their code, and where a probe can be placed.
+//!
+//! Owns the pages and the suggestions for a mistyped name. Never decides whether a place works.
 
 use std::sync::Arc;
 
@@ -19,16 +21,16 @@ use kprobed_verdict::validate::{self, JudgedInstruction};
 /// The service.
 #[derive(Debug)]
 pub struct CodeServer {
-    /// Reads places, and knows the kernel.
+    /// Reads code, and knows the kernel.
     pub checker: Arc<Checker>,
-    /// Says which of the probes are ours.
+    /// Knows which probes are ours.
     pub registry: Arc<Registry>,
 }
 
 /// Functions on a page, unless the client says otherwise, and at most.
 const FUNCTION_PAGE: (u32, u32) = (1000, 10_000);
 
-/// Names that are suggested at most.
+/// Most names that are suggested.
 const SUGGESTIONS: usize = 5;
 
 impl CodeServer {
@@ -103,7 +105,7 @@ impl CodeServer {
         let (found, more) = functions::list(&query, &facts);
         let next = found.last().filter(|_| more).map(|last| last.name.clone()).unwrap_or_default();
         let wanted = pattern.replace(['*', '?'], "");
-        // Everything short is like no text at all.
+        // A text that is so short resembles every name.
         let nothing = found.is_empty() && request.page_token.is_empty() && !wanted.is_empty();
         let similar = if nothing { functions::similar_names(&wanted, &facts) } else { Vec::new() };
         Ok(v1::ListFunctionsResponse {
@@ -128,12 +130,13 @@ impl CodeService for CodeServer {
         &self,
         request: Request<v1::ListFunctionsRequest>,
     ) -> Result<Response<v1::ListFunctionsResponse>, Status> {
-        // Looks at every symbol.
+        // Reads every symbol.
         tokio::task::block_in_place(|| self.list(request.get_ref())).map(Response::new)
     }
 }
 
-/// Loaded modules that may have been meant: a name that differs by a slip, and names that hold this one.
+/// Loaded modules that the client may have meant: a name that differs by a typing error, and names
+/// that contain this one.
 fn like_module(wanted: &str, loaded: &[&str]) -> String {
     // The kernel writes `_` for the `-` of a file's name.
     let wanted = wanted.replace('-', "_");

@@ -1,4 +1,7 @@
-//! Domain values as messages that only services send.
+//! Conversion of domain values that only services send.
+//!
+//! Owns times, durations, enumerations and plans. Never converts probes and events:
+//! [`crate::messages`] does.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,12 +20,12 @@ use kprobed_lang::model::StateRecord;
 use kprobed_trace::pipeline::Span;
 use kprobed_verdict::validate::Arming;
 
-/// A time from the wire. One that cannot be represented is none.
+/// A time in a request. Absent if it cannot be represented.
 pub(super) fn time(timestamp: Timestamp) -> Option<SystemTime> {
     SystemTime::try_from(timestamp).ok()
 }
 
-/// A value of an enumeration from the wire. One that a later version has is refused.
+/// A value of an enumeration in a request. A value of a later version is refused.
 pub(super) fn known<T, E>(value: Result<T, E>, field: &'static str) -> Result<T, Status> {
     value.map_err(|_unknown| {
         status::invalid(
@@ -32,7 +35,7 @@ pub(super) fn known<T, E>(value: Result<T, E>, field: &'static str) -> Result<T,
     })
 }
 
-/// A duration. One that cannot be represented is none.
+/// A duration as a message. Absent if it cannot be represented.
 pub(super) fn duration(duration: Duration) -> Option<prost_types::Duration> {
     prost_types::Duration::try_from(duration).ok()
 }
@@ -53,7 +56,7 @@ pub(super) fn dialect(dialect: Dialect) -> v1::Dialect {
     }
 }
 
-/// What would be done.
+/// The steps that would be taken.
 pub(super) fn plan(steps: &[PlannedStep]) -> Vec<v1::PlannedStep> {
     let step = |step: &PlannedStep| v1::PlannedStep {
         event: step.event().map(ToString::to_string).unwrap_or_default(),

@@ -1,4 +1,7 @@
-//! Requests that files make instead of clients: judged by the same rules, and marked with the file.
+//! Requests of declaration files: judged by the same rules as those of clients, and marked with the
+//! file.
+//!
+//! Owns their conversion. Never reads a file.
 
 use kprobed_document::Definition;
 use kprobed_proto::v1;
@@ -10,7 +13,8 @@ use crate::control::{ControlError, CreateRequest, Probe, UpdateRequest};
 use crate::messages;
 use kprobed_verdict::checker::Checker;
 
-/// Why a request cannot be made or was refused, and what to do; the second is empty where the first says it.
+/// Why a request cannot be made or was refused, and what to do; the second is empty if the first
+/// says it.
 type Refused = (String, String);
 
 /// A probe as a message, without its definition as fields.
@@ -28,7 +32,7 @@ pub(crate) fn read(checker: &Checker, definition: &Definition) -> Result<(String
     Ok((given.text().to_owned(), spec::write(&read)))
 }
 
-/// To make a probe that a file declares.
+/// A request to create a probe that a file declares.
 pub(crate) fn creation(
     request: v1::CreateProbeRequest,
     file: &str,
@@ -40,7 +44,7 @@ pub(crate) fn creation(
     Ok(create)
 }
 
-/// To change a probe that a file declares.
+/// A request to change a probe that a file declares.
 pub(crate) fn update(
     request: v1::UpdateProbeRequest,
     file: &str,
@@ -53,7 +57,7 @@ pub(crate) fn update(
     Ok(update)
 }
 
-/// What a refusal says, and its hint.
+/// The message of a refusal, and its hint.
 pub(crate) fn refused(error: &ControlError) -> Refused {
     let hint = match error {
         ControlError::Definition { diagnostics, .. } => {

@@ -1,4 +1,6 @@
-//! `EventService`: streams and the ledger.
+//! `EventService`: streams of events, and the ledger.
+//!
+//! Owns the messages of a stream and their order. Never decodes an event or filters one.
 
 use std::collections::{HashSet, VecDeque};
 use std::pin::Pin;
@@ -27,19 +29,19 @@ use kprobed_trace::wire::{Projection, schema_message};
 /// The service.
 #[derive(Debug)]
 pub struct EventServer {
-    /// Where events come from.
+    /// Source of the events.
     pub hub: Arc<Hub>,
-    /// For the ledger.
+    /// Reads the ledger.
     pub control: ControlHandle,
-    /// For filters: which probes there are.
+    /// The probes, for filters.
     pub registry: Arc<Registry>,
     /// This host.
     pub host: HostIdentity,
-    /// What the kernel's own filters know.
+    /// Features of the kernel's own filters.
     pub filter_features: KernelFilterFeatures,
-    /// Where in the log streams begin.
+    /// The log in which streams begin.
     pub log: Log,
-    /// For the ledger.
+    /// Terms of exporters, for the ledger.
     pub exporters: Exporters,
 }
 
@@ -47,7 +49,7 @@ pub struct EventServer {
 pub(super) type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl EventServer {
-    /// Refuses what no selected source can have.
+    /// Refuses a filter or a field that no selected source can have.
     async fn judge(&self, view: &View, text: &str, start: Option<&v1::StreamStart>) -> Result<(), Status> {
         selected::judge(&self.registry, &self.control, &self.hub, view, text, start).await
     }
@@ -64,7 +66,7 @@ impl EventServer {
     }
 }
 
-/// A place of the present in the log.
+/// A position in the log of this run.
 fn place(feed: &Feed, sequence: u64) -> v1::Cursor {
     start::message(&Cursor { sequence, ..feed.run() })
 }
@@ -127,7 +129,7 @@ impl ColumnStream {
                     self.push(Message::Progress(v1::Progress { cursor: Some(place(&self.feed, sequence)) }));
                 }
                 Some(Item::Batch(delivery)) => self.push_batch(&delivery),
-                // A feed gives none.
+                // A feed has no marks.
                 Some(Item::Mark(_)) => {}
             }
         }
@@ -162,7 +164,7 @@ impl RowStream {
                     self.is_over = true;
                 }
                 Some(Item::Epoch { cursor, .. }) => {
-                    // Its clock begins anew.
+                    // The clock of a new epoch begins anew: all waiting rows are sent now.
                     self.release(u64::MAX);
                     self.cursor = start::message(&cursor);
                 }
@@ -175,7 +177,7 @@ impl RowStream {
                     let cursor = Some(self.cursor.clone());
                     self.ready.push_back(v1::StreamEventRowsResponse { events, losses, cursor });
                 }
-                // A feed gives none.
+                // A feed has no marks.
                 Some(Item::Mark(_)) => {}
                 Some(Item::Loss(loss)) => {
                     let cursor = Some(self.cursor.clone());
@@ -188,7 +190,7 @@ impl RowStream {
         }
     }
 
-    /// Sends the rows from before a time stamp.
+    /// Sends the rows older than a time stamp.
     fn release(&mut self, before_ns: u64) {
         let Some(sorter) = &mut self.sorter else { return };
         let (rows, sequence) = sorter.release(before_ns);
@@ -219,7 +221,7 @@ impl RowStream {
     }
 }
 
-/// Messages as a response stream, the last of which may be why it ends.
+/// Messages as a response stream. The last one may be the reason why it ends.
 macro_rules! responses {
     ($state:expr) => {
         Box::pin(stream::unfold(Some($state), |state| async {
@@ -269,7 +271,7 @@ impl EventService for EventServer {
         let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
         let mut view = view::of(request.selection, request.fields, request.delivery)?;
         self.judge(&view, &text, request.start.as_ref()).await?;
-        // Rows are made from columns, and leave out what is not wanted themselves.
+        // Rows are made from columns, which leave out unwanted fields by themselves.
         view.form = Form::Columns;
         let projection = std::mem::take(&mut view.projection);
         let sorter = (view.order == Order::Time).then(order::Sorter::default);
@@ -298,7 +300,7 @@ impl EventService for EventServer {
         let ledger = self.control.ledger().await?;
         let history = match &self.log.history {
             Some(history) => {
-                // What is on its way is in no term yet.
+                // Events on their way to the disk are in no term yet.
                 drop(history.settle().await);
                 Some(history.counts())
             }

@@ -1,4 +1,6 @@
-//! `ExportService`.
+//! `ExportService`: the state of exporters.
+//!
+//! Owns the messages. Never changes an exporter.
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::export_service_server::ExportService;
@@ -11,7 +13,7 @@ use crate::messages;
 /// The service.
 #[derive(Debug)]
 pub struct ExportServer {
-    /// All of them.
+    /// All exporters.
     pub exporters: Exporters,
 }
 

@@ -1,4 +1,6 @@
-//! Filters of subscriptions, judged for the probes that there are.
+//! Filters of subscriptions, judged for each selected probe.
+//!
+//! Owns the messages about them. Never filters an event.
 
 use kprobed_proto::v1;
 
@@ -8,7 +10,7 @@ use crate::control::Registry;
 use kprobed_trace::filter::{BoundFilter, Filter, FilterError, KernelFilterFeatures};
 use kprobed_trace::pipeline::{Hub, View};
 
-/// What a filter is for each selected probe.
+/// The verdict on a filter for each selected probe.
 pub(super) fn of_probes(
     registry: &Registry,
     hub: &Hub,

@@ -1,8 +1,8 @@
-//! Column streams without a copy.
+//! Zero-copy column streams over gRPC.
 //!
-//! Owns how messages that are serialised already become a response: tonic would copy each of them
-//! into a buffer of its own, for each of its subscribers; here the connection is given the bytes
-//! that all of them share. Everything else of the service is tonic's.
+//! Owns how messages that are already serialised become a response: tonic would copy each of them
+//! into a buffer of its own, for each of its subscribers; here the connection gets the bytes that
+//! all of them share. Never serialises an event. Everything else of the service is tonic's.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -28,10 +28,10 @@ use super::status;
 
 const STREAM_EVENTS: &str = "/kprobed.v1.EventService/StreamEvents";
 
-/// Messages that are smaller are copied behind their header, which is cheaper than a frame of its own.
+/// Smaller messages are copied after their header, which is cheaper than a frame of their own.
 const COPIED_BYTES: usize = 1 << 10;
 
-/// `EventService`, with column streams that go out as they are.
+/// `EventService`, with column streams that are sent without a copy.
 #[derive(Clone, Debug)]
 pub struct EventRoutes {
     server: Arc<EventServer>,
@@ -70,14 +70,14 @@ impl Service<http::Request<tonic::body::Body>> for EventRoutes {
             let stream = begun.lock().unwrap_or_else(PoisonError::into_inner).take();
             Ok(match stream {
                 Some(stream) => response.map(|_empty| tonic::body::Body::new(Frames::new(stream))),
-                // It was refused, and says why.
+                // The request was refused; the response says why.
                 None => response,
             })
         })
     }
 }
 
-/// Begins a stream in tonic's way, and keeps it.
+/// Begins a stream as tonic does, and keeps it.
 struct StartStream {
     server: Arc<EventServer>,
     stream: Arc<Mutex<Option<Responses<StreamEventsResponse>>>>,
@@ -100,11 +100,11 @@ impl ServerStreamingService<StreamEventsRequest> for StartStream {
     }
 }
 
-/// The body of a response: length-prefixed messages, and the status behind them (the gRPC over
-/// HTTP2 protocol, "Responses").
+/// The body of a response: length-prefixed messages, followed by the status (the gRPC over HTTP2
+/// protocol, "Responses").
 struct Frames<S> {
     stream: S,
-    /// What goes behind the header that was sent.
+    /// The message that follows the header that was sent.
     message: Option<Bytes>,
     is_over: bool,
 }

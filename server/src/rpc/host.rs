@@ -1,4 +1,6 @@
-//! `HostService`.
+//! `HostService`: the host, the daemon, and the checks of `kprobectl doctor`.
+//!
+//! Owns which view costs what: the basics are answered from memory. Never changes anything.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use kprobed_host::ring::PageLayout;
 use kprobed_lang::definition::Features;
 use kprobed_verdict::checker::Checker;
 
-/// What does not change while the daemon runs.
+/// Facts that do not change while the daemon runs.
 #[derive(Clone, Debug)]
 pub struct HostInfo {
     /// This host.
@@ -29,7 +31,7 @@ pub struct HostInfo {
     pub cpus: usize,
     /// When the daemon was started.
     pub start: SystemTime,
-    /// The same moment, for how long it runs.
+    /// The same moment by the monotonic clock, for the uptime.
     pub started: Instant,
     /// Mount point of tracefs.
     pub tracefs: PathBuf,
@@ -40,26 +42,26 @@ pub struct HostInfo {
 pub struct HostServer {
     /// Constants.
     pub info: HostInfo,
-    /// Looks at the host.
+    /// Checks the host.
     pub doctor: Arc<Doctor>,
-    /// Looks at the probes.
+    /// Reads the states of the probes.
     pub states: ProbeStates,
-    /// Looks at what is stored on.
+    /// Checks the database and the disks.
     pub storage: Storage,
     /// Knows the kernel's probe language.
     pub checker: Arc<Checker>,
-    /// What files declare and what became of it.
+    /// The state of the files that declare probes.
     pub declarations: Arc<Declarations>,
-    /// What sends events elsewhere.
+    /// The exporters.
     pub exporters: Exporters,
-    /// When the certificate for clients ends.
+    /// When the certificate for clients expires.
     pub certificate_end: Option<SystemTime>,
     /// The labels of the host.
     pub labels: Arc<LabelsFile>,
 }
 
 impl HostServer {
-    /// What is held here. Looks at nothing.
+    /// Facts in memory. Reads nothing of the host.
     fn basics(&self) -> v1::GetHostResponse {
         let info = &self.info;
         v1::GetHostResponse {
@@ -91,7 +93,7 @@ impl HostService for HostServer {
         let clock = Some(convert::clock(ClockMapping::sample()));
         let boot_id = self.info.host.boot_id.clone();
         let clock_name = TRACE_CLOCK.to_owned();
-        // Read last: what comes behind it counts as time on the way.
+        // Read last: time that passes after it counts as time on the way.
         let sent_ns = trace_clock_ns();
         Ok(Response::new(v1::ReadClockResponse { boot_id, clock_name, received_ns, sent_ns, clock }))
     }

@@ -1,4 +1,6 @@
-//! Labels and selectors out of requests.
+//! Labels and label selectors in requests.
+//!
+//! Owns which field a refusal names. Never decides what a label may contain.
 
 use std::collections::HashMap;
 
@@ -7,18 +9,19 @@ use tonic::Status;
 use super::status;
 use kprobed_lang::model::{LabelChange, LabelSelector, Labels};
 
-/// The labels of a probe that is to be made.
+/// The labels of a new probe.
 pub(super) fn of(labels: HashMap<String, String>) -> Result<Labels, Status> {
     Labels::new(labels).map_err(|error| status::unlabelled("labels", &error))
 }
 
-/// What an update changes.
+/// The label changes of an update.
 pub(super) fn change(set: HashMap<String, String>, remove: Vec<String>) -> Result<LabelChange, Status> {
     let set = Labels::new(set).map_err(|error| status::unlabelled("set_labels", &error))?;
     LabelChange::new(set, remove).map_err(|error| status::unlabelled("remove_labels", &error))
 }
 
-/// Which probes a listing, or a stream of events, is about. The field is where the request has the text.
+/// The selector of a listing, or of a stream of events. `field` is the field of the request with
+/// the text.
 pub(super) fn selector(field: &'static str, text: &str) -> Result<LabelSelector, Status> {
     text.parse().map_err(|error| status::unlabelled(field, &error))
 }
@@ -59,7 +62,7 @@ mod tests {
         let selector = refusal(selector("label_selector", "team=a,tier in 2"));
         assert_eq!(place(&selector), ("label_selector", "team=a,tier in 2", (15, 15)));
         assert!(!selector.diagnostics.unwrap().diagnostics[0].hint.is_empty());
-        // Too many labels are at no one place.
+        // Too many labels have no single place.
         let many = refusal(of((0..33).map(|number| (format!("k{number}"), String::new())).collect()));
         assert_eq!((many.fields[0].field.as_str(), many.diagnostics.is_none()), ("labels", true));
     }

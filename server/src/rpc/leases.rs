@@ -1,4 +1,6 @@
 //! `LeaseService`: holds, which last as long as their streams.
+//!
+//! Owns the stream of a hold, and the connection that it counts for. Never deletes a probe.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,8 +15,8 @@ use tonic::{Request, Response, Status};
 use super::status;
 use crate::control::{Hold, Holds};
 
-/// The connection of a call, as a number that no other one has. The front end puts it into the
-/// extensions of each request.
+/// The connection of a call, as a unique number. The front end puts it into the extensions of each
+/// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionId(pub u64);
 
@@ -23,14 +25,15 @@ pub struct ConnectionId(pub u64);
 pub struct LeaseServer {
     /// All holds.
     pub holds: Arc<Holds>,
-    /// After so long a client that does not answer is gone.
+    /// Time after which a client that does not answer counts as gone.
     pub vanished_after: Duration,
 }
 
-/// A hold that goes when this is dropped: with the response, or with the call if there is none yet.
+/// A stream whose hold ends when it is dropped: with the response, or with the call if there is
+/// none yet.
 type HoldStream = Pin<Box<dyn Stream<Item = Result<v1::HoldProbesResponse, Status>> + Send>>;
 
-/// How far a stream has come.
+/// How far a stream has got.
 enum Held {
     Begun(Hold, v1::HoldProbesResponse),
     Told(Hold),
@@ -44,7 +47,7 @@ impl LeaseService for LeaseServer {
         &self,
         request: Request<v1::HoldProbesRequest>,
     ) -> Result<Response<Self::HoldProbesStream>, Status> {
-        // Calls that come by another way share what one connection may have.
+        // Calls without a connection of their own share the limit of one connection.
         let connection = request.extensions().get::<ConnectionId>().map_or(0, |id| id.0);
         let hold = self.holds.begin(connection).map_err(|error| status::no_hold(&error))?;
         let first = v1::HoldProbesResponse {
@@ -87,7 +90,7 @@ mod tests {
         assert!(first.holder.starts_with(&format!("{name}-")));
         drop(stream);
         assert_eq!(holds.name_of(&first.holder), None);
-        // One that the client never read ends as well.
+        // A hold whose first message the client never read ends as well.
         let unread = server.hold_probes(request(1)).await.unwrap();
         drop(unread);
         let mut greedy = Vec::new();

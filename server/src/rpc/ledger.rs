@@ -1,4 +1,6 @@
-//! The ledger as messages.
+//! Conversion of the ledger to messages.
+//!
+//! Owns which term becomes which field. Never computes a term.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -193,7 +195,7 @@ mod tests {
         HistoryCounts { read: 21, stored: 22, in_memory: 25, not_stored: 23, expired: 24, stats }
     }
 
-    /// No term is left behind on its way into the message. A field of a message without a line here does not compile.
+    /// Every term reaches the message. A field of a message without a line here does not compile.
     #[test]
     fn every_term_arrives() {
         let mut response = response(&full(), Some(&history()), &[]);
@@ -270,7 +272,7 @@ mod tests {
         assert!(response.settled);
     }
 
-    /// Every term says where it comes from.
+    /// Every term says where it was measured.
     #[test]
     fn every_term_is_documented() {
         let text = include_str!("../../../proto/kprobed/v1/event_service.proto");
@@ -290,7 +292,7 @@ mod tests {
                 } else {
                     fields += 1;
                     assert!(!comment.is_empty(), "`{line}` of {message} is not documented");
-                    // Names, sizes and flags are what they are.
+                    // Names, sizes and flags are not terms.
                     let is_term =
                         line.contains("uint64") && !line.contains("_bytes") && !line.contains("pages");
                     let origin = comment.contains("Measured: ") || comment.contains("Derived");

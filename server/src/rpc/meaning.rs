@@ -1,10 +1,12 @@
-//! What a definition records, in words that can be compared between hosts.
+//! Meanings as messages: what a definition records, in words that can be compared between hosts.
+//!
+//! Owns these words. Never works out a meaning.
 
 use kprobed_proto::v1;
 
 use kprobed_verdict::meaning::{Meaning, Origin, Part, Read, Slot};
 
-/// A meaning as a message. Absent while it is not known, because the function is not there.
+/// A meaning as a message. Absent while it is not known, because the function does not exist.
 pub(super) fn checked(meaning: &Meaning) -> Option<v1::CheckedMeaning> {
     let code = meaning.code.as_ref().map(|code| {
         let (function, count, sum) = (&code.function, code.instructions, code.checksum);
@@ -41,7 +43,8 @@ fn value(part: &Part) -> v1::CheckedValue {
     }
 }
 
-/// One step through memory. By name, places do not matter: names resolve anew on every kernel.
+/// One step through memory. In a step by name, offsets do not matter: names resolve anew on every
+/// kernel.
 fn read(read: &Read, named: bool) -> Option<String> {
     match read {
         Read::Members { structure, offset, slots } => {

@@ -1,4 +1,6 @@
-//! What is kept with a probe, out of requests and into messages.
+//! Metadata of probes in requests: description, owner, lease and policy.
+//!
+//! Owns which values are refused. Never decides what a lease does.
 
 use kprobed_proto::v1;
 use tonic::Status;
@@ -9,7 +11,7 @@ use kprobed_lang::model::{KernelChange, LeaseTerm, Metadata, MetadataChange, Met
 /// Longest id of a hold, in bytes.
 const MAX_HOLDER: usize = 128;
 
-/// Of a probe that is to be made.
+/// The metadata of a new probe.
 pub(super) fn of(request: &v1::CreateProbeRequest) -> Result<MetadataChange, Status> {
     checked(MetadataChange {
         description: Some(request.description.clone()),
@@ -20,7 +22,7 @@ pub(super) fn of(request: &v1::CreateProbeRequest) -> Result<MetadataChange, Sta
     })
 }
 
-/// What an update changes.
+/// The metadata changes of an update.
 pub(super) fn change(request: &v1::UpdateProbeRequest) -> Result<MetadataChange, Status> {
     checked(MetadataChange {
         description: request.description.clone(),
@@ -42,7 +44,7 @@ fn refused(error: &MetadataError) -> Status {
     status::invalid(error.field, &error.message)
 }
 
-/// What is asked for. Absent for one that has neither a duration nor a holder: the probe stays.
+/// The lease of a request. Absent if it has neither a duration nor a holder: the probe stays.
 fn lease(lease: &v1::Lease) -> Result<Option<LeaseTerm>, MetadataError> {
     let refuse = |message: &str| Err(MetadataError { field: "lease", message: message.to_owned() });
     match (&lease.duration, lease.holder.as_str()) {

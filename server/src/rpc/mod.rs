@@ -1,6 +1,7 @@
-//! The gRPC services.
+//! gRPC services of the daemon.
 //!
-//! Owns conversion between the wire and the domain, and the mapping of errors to statuses. Never decides anything.
+//! Owns conversion between the wire and the domain, and the mapping of errors to statuses. Never
+//! decides anything.
 
 mod aggregation_messages;
 mod aggregations;

@@ -1,4 +1,6 @@
-//! The order of time: which events come too late for it, and rows put in order.
+//! Time order of events: late events, and rows sorted by time.
+//!
+//! Owns the watermark, before which no further row is expected. Never reads a clock.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +8,7 @@ use kprobed_proto::v1;
 
 use kprobed_trace::pipeline::Delivery;
 
-/// Counts events that come after a watermark that is later than they are.
+/// Counts events that arrive after a watermark that is later than they are.
 #[derive(Debug, Default)]
 pub(super) struct Late {
     watermark_ns: u64,
@@ -14,20 +16,20 @@ pub(super) struct Late {
 }
 
 impl Late {
-    /// Events are delivered. Of an entry that begins before the watermark all events count, since
-    /// their times are not looked at one by one here: an upper bound.
+    /// Events are delivered. If an entry begins before the watermark, all of its events count,
+    /// since their times are not compared one by one here: an upper bound.
     pub(super) const fn delivered(&mut self, delivery: &Delivery) {
         if delivery.span.first_ns < self.watermark_ns {
             self.events += delivery.events;
         }
     }
 
-    /// The clock begins anew.
+    /// The clock was restarted.
     pub(super) const fn begin(&mut self) {
         self.watermark_ns = 0;
     }
 
-    /// The watermark rises. Answers how many events were late so far.
+    /// The watermark rises. Returns how many events were late so far.
     pub(super) const fn passed(&mut self, watermark_ns: u64) -> u64 {
         self.watermark_ns = watermark_ns;
         self.events
@@ -40,7 +42,8 @@ pub(super) struct Sorter {
     /// By time, and among equals by arrival.
     rows: BTreeMap<(u64, u64), v1::EventRow>,
     arrived: u64,
-    /// Entries of the log with rows that wait: where they begin, how many of their rows are here, and up to which time.
+    /// Entries of the log with rows that wait, by their beginning: their end, and the time of their
+    /// last row.
     entries: BTreeMap<u64, (u64, u64)>,
 }
 
@@ -55,8 +58,8 @@ impl Sorter {
         }
     }
 
-    /// Gives out all rows from before the watermark, in order, and where in the log everything
-    /// before was given out, if that has changed.
+    /// Returns all rows older than the watermark, in order, and the position in the log before
+    /// which all rows were returned, if that has changed.
     pub(super) fn release(&mut self, watermark_ns: u64) -> (Vec<v1::EventRow>, Option<u64>) {
         let later = self.rows.split_off(&(watermark_ns, 0));
         let released = std::mem::replace(&mut self.rows, later);

@@ -1,4 +1,6 @@
-//! `ProbeService`.
+//! `ProbeService`: probes over gRPC.
+//!
+//! Owns pages and the answers to changes. Never judges a definition or touches the kernel.
 
 use std::sync::Arc;
 
@@ -25,17 +27,17 @@ use kprobed_verdict::checker::Checker;
 /// The service.
 #[derive(Debug)]
 pub struct ProbeServer {
-    /// Changes go here.
+    /// Carries out changes.
     pub control: ControlHandle,
-    /// Probes are read here.
+    /// The probes in memory.
     pub registry: Arc<Registry>,
-    /// Their states are looked up here.
+    /// Reads their states.
     pub states: ProbeStates,
-    /// Definitions are judged here.
+    /// Judges definitions.
     pub checker: Arc<Checker>,
-    /// History is read here.
+    /// Reads the history of hits and states.
     pub store: Store,
-    /// What files declare and what became of it.
+    /// The state of the files that declare probes.
     pub declarations: Arc<Declarations>,
 }
 
@@ -52,7 +54,7 @@ pub(super) fn page_size(asked: u32, (default, most): (u32, u32)) -> u32 {
     if asked == 0 { default } else { asked.min(most) }
 }
 
-/// What makes a request safe to repeat: its id, and all that it asks for.
+/// What makes a request safe to repeat: its id, and everything that it asks for.
 pub(super) fn request_key(id: String, fingerprint: String) -> Result<Option<RequestKey>, Status> {
     if id.len() > MAX_REQUEST_ID {
         return Err(status::invalid("request_id", "`request_id` must have at most 128 bytes"));
@@ -74,14 +76,14 @@ pub(super) fn probe_message(checker: &Checker, probe: &Probe) -> v1::Probe {
     v1::Probe { spec: fields, ..messages::probe(probe) }
 }
 
-/// A position among samples, as a token has it.
+/// A position among samples, as a page token contains it.
 fn position(token: &str) -> Option<SamplePosition> {
     let (tick, series) = token.split_once('.')?;
     Some(SamplePosition { tick: tick.parse().ok()?, series: series.parse().ok()? })
 }
 
 impl ProbeServer {
-    /// The definition of a request, in whichever of the two forms it was sent.
+    /// The definition of a request, as text or as fields.
     fn given(&self, definition: String, spec: Option<&v1::ProbeSpec>) -> Result<Given, Status> {
         Given::of(definition, spec, &self.checker).map_err(status::not_given)
     }
@@ -104,7 +106,7 @@ impl ProbeServer {
         Ok(message)
     }
 
-    /// What became of one of several changes. `given` is what it defines.
+    /// The outcome of one of several changes. `given` is what it defines.
     fn outcome(&self, changed: Result<Changed, ControlError>, given: Option<&Given>) -> v1::ProbeOutcome {
         let failed = |error: ControlError| match given {
             Some(given) => status::located(&error, given),
@@ -173,7 +175,8 @@ impl ProbeService for ProbeServer {
         let limit = page_size(request.page_size, PROBE_PAGE) as usize;
         let glob = non_empty(request.name_glob).map(Glob::new);
         let selector = labels::selector("label_selector", &request.label_selector)?;
-        // The token is the last name of the page before: it stays good whatever is added or deleted in between.
+        // The token is the last name of the page before: it stays good whatever is added or deleted
+        // in between.
         let after = non_empty(request.page_token).map(|token| token.parse::<ProbeName>()).transpose();
         let after = after.map_err(|_error| status::page_token())?;
         let mut page = self.registry.page(after.as_ref(), limit + 1, |probe| {
@@ -259,7 +262,7 @@ impl ProbeService for ProbeServer {
                 response.created = Some(self.create(create).await?);
             }
             Definition::Delete(delete) => {
-                // All at once: then the others pay for one deletion only.
+                // All at once: then other requests are delayed by one deletion only.
                 let named = self.checker.deleted_by(&request.line, &delete).map_err(ControlError::from)?;
                 let deletions = named.iter().map(|name| {
                     Change::Remove(RemoveRequest {

@@ -1,4 +1,6 @@
-//! `ProfileService`.
+//! `ProfileService`: hit counts, now and over time.
+//!
+//! Owns ranges and pages. Never counts a hit.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,11 +23,11 @@ const MAX_STEP_S: u32 = 366 * 86_400;
 /// The service.
 #[derive(Debug)]
 pub struct ProfileServer {
-    /// Reads the counters of now.
+    /// Reads the present counters.
     pub control: ControlHandle,
     /// Knows the labels of probes.
     pub registry: Arc<Registry>,
-    /// Keeps the counters of the past.
+    /// Stores the past counters.
     pub store: Store,
 }
 
@@ -36,7 +38,7 @@ impl ProfileService for ProfileServer {
         request: Request<v1::ListHitRatesRequest>,
     ) -> Result<Response<v1::ListHitRatesResponse>, Status> {
         let query = self.query(request.into_inner(), SystemTime::now())?;
-        // Pages that follow are about the same time.
+        // Further pages are about the same time.
         if query.after == 0 {
             self.control.sample().await?;
         }
@@ -79,7 +81,7 @@ impl ProfileServer {
         })
     }
 
-    /// The probes with such labels. All if nothing is asked for.
+    /// The probes that a selector matches. Absent if it selects all.
     fn labelled(&self, selector: &LabelSelector) -> Option<HashSet<ProbeUid>> {
         let probes = || self.registry.all().into_iter().filter(|probe| selector.matches(&probe.spec.labels));
         (!selector.is_empty()).then(|| probes().map(|probe| probe.uid).collect())
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!(field(selector), "label_selector");
         let fine = query(asked(9, None, 1)).unwrap();
         assert_eq!((fine.end, fine.uids, fine.after), (now, None, 0));
-        // A range that has more points than are made says which step it could have.
+        // If a range has too many points, the error says which step is possible.
         let too_many = server.store.rates(&query(asked(9, Some(9_000_000), 1)).unwrap()).await.unwrap_err();
         let Error::Rpc(error) = Error::from(Status::from(ControlError::from(too_many))) else { panic!() };
         assert_eq!(

@@ -1,4 +1,6 @@
-//! `ReconcileService`.
+//! `ReconcileService`: repairs on demand, and foreign events.
+//!
+//! Owns the messages. Never decides what is repaired or adopted.
 
 use std::collections::HashSet;
 
@@ -18,9 +20,9 @@ use kprobed_lang::model::{Glob, ProbeName};
 /// The service.
 #[derive(Debug)]
 pub struct ReconcileServer {
-    /// Changes go here.
+    /// Carries out changes.
     pub control: ControlHandle,
-    /// Looks for events that are not ours.
+    /// Finds foreign events.
     pub foreign: Foreign,
 }
 
@@ -33,7 +35,8 @@ impl ReconcileService for ReconcileServer {
         let request = request.into_inner();
         let limit = page_size(request.page_size, PROBE_PAGE) as usize;
         let glob = non_empty(request.name_glob).map(Glob::new);
-        // The token is the last name of the page before: it stays good whatever is added or deleted in between.
+        // The token is the last name of the page before: it stays good whatever is added or deleted
+        // in between.
         let after = non_empty(request.page_token);
         if after.as_ref().is_some_and(|name| !name.contains('/')) {
             return Err(status::page_token());

@@ -1,4 +1,6 @@
-//! Columns as rows, for consumers that do not want columns.
+//! Row events: columns converted to rows, for consumers that do not want columns.
+//!
+//! Owns the order and the text of their values. Never filters an event.
 
 use std::collections::HashMap;
 
@@ -9,7 +11,7 @@ use kprobed_trace::decode::{Context, Value};
 use kprobed_trace::pipeline::{ColumnBatch, Group};
 use kprobed_trace::wire::{Projected, Projection, Task};
 
-/// What the rows of a batch have in common.
+/// Names that the rows of a batch share.
 struct Names<'a> {
     batch: &'a ColumnBatch,
     /// By thread id.
@@ -18,13 +20,13 @@ struct Names<'a> {
     symbols: HashMap<u64, &'a str>,
 }
 
-/// One probe's part of a batch, and what is wanted of it.
+/// One probe's part of a batch, and the wanted fields.
 struct Part<'a> {
     group: &'a Group,
     projected: Projected,
 }
 
-/// The events of a batch, in the order of time.
+/// The events of a batch, in time order.
 pub(super) fn of_batch(batch: &ColumnBatch, projection: &Projection) -> Vec<v1::EventRow> {
     let names = Names {
         batch,

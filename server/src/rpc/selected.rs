@@ -1,7 +1,8 @@
-//! Sources of events that a subscription selects now, and what of its request none of them has.
+//! Selected sources: those that a subscription selects now, and what of its request none of them
+//! has.
 //!
-//! Owns the judgement of filters and field names against their fields. While nothing is selected
-//! everything may be right: subscriptions are of probes of the future too.
+//! Owns the judgement of filters and field names by their fields. While no source is selected,
+//! every name is accepted: subscriptions also cover future probes. Never filters an event.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -19,9 +20,9 @@ use kprobed_trace::filter::FilterError;
 use kprobed_trace::pipeline::{Hub, View};
 use kprobed_trace::wire::{COMMON_FIELDS, Projection};
 
-/// Sources whose fields a hint lists.
+/// Most sources whose fields a hint lists.
 const LISTED_SOURCES: usize = 4;
-/// Fields that it lists of each.
+/// Most fields of each that a hint lists.
 const LISTED_FIELDS: usize = 12;
 
 /// A probe, or an attached event, and its fields.
@@ -52,8 +53,8 @@ async fn attached(control: &ControlHandle, view: &View) -> Result<Vec<Selected>,
     Ok(selected.filter_map(of).collect())
 }
 
-/// Refuses a filter that no selected source can have, and a name that is a field of none of them.
-/// `text` is the filter as the client wrote it.
+/// Refuses a filter that no selected source can have, and a name that is not a field of any of
+/// them. `text` is the filter as the client wrote it.
 pub(super) async fn judge(
     registry: &Registry,
     control: &ControlHandle,
@@ -62,7 +63,7 @@ pub(super) async fn judge(
     text: &str,
     start: Option<&v1::StreamStart>,
 ) -> Result<(), Status> {
-    // What goes on was judged when it began, and the probe may be gone since.
+    // A resumed stream was judged when it began, and the probe may have gone since.
     let goes_on = matches!(start.and_then(|start| start.start.as_ref()), Some(Start::Cursor(_)));
     let names = !goes_on && !view.projection.is_everything();
     if view.filter.is_none() && !names {
@@ -79,13 +80,13 @@ pub(super) async fn judge(
     if !sources.is_empty() && judge(&sources).is_ok() {
         return Ok(());
     }
-    // Asked for only if it matters: the control thread may be busy.
+    // Read only if it matters: the control thread may be busy.
     sources.extend(attached(control, view).await?);
     judge(&sources)
 }
 
-/// Why no source can have a filter. That it is wrong for one of them says nothing about the others:
-/// fields have other types there.
+/// Why no source can have a filter. An error for one source says nothing about the others: their
+/// fields can have other types.
 fn filter_of(
     sources: &[Selected],
     bind: impl Fn(&Selected) -> Result<(), FilterError>,
@@ -94,7 +95,7 @@ fn filter_of(
     for source in sources {
         match bind(source) {
             Ok(()) => return Ok(()),
-            // A mistake is worth more than a field that this one lacks.
+            // A mistake takes precedence over a field that this source lacks.
             Err(error)
                 if problem.as_ref().is_none_or(FilterError::is_unknown_field)
                     && !error.is_unknown_field() =>
@@ -138,7 +139,7 @@ fn unknown_field(sources: &[Selected], name: &str) -> Status {
     status::unknown_field(name, &message, hint)
 }
 
-/// Names, with how many were left out.
+/// Names, and how many were left out.
 fn listed(names: &[impl AsRef<str>]) -> String {
     if names.is_empty() {
         return "no fields of its own".to_owned();

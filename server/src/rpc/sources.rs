@@ -1,4 +1,6 @@
-//! `SourceService`.
+//! `SourceService`: attached events, and the events that can be attached.
+//!
+//! Owns the messages. Never records an event.
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::source_service_server::SourceService;
@@ -14,7 +16,7 @@ use kprobed_trace::wire::schema_message;
 /// The service.
 #[derive(Debug)]
 pub struct SourceServer {
-    /// Everything goes there.
+    /// Carries out all requests.
     pub control: ControlHandle,
 }
 
@@ -65,7 +67,7 @@ fn message(attached: &AttachedEvent) -> v1::AttachedEvent {
         AttachedState::Waiting(reason) => (v1::AttachedEventState::Waiting, reason.clone()),
     };
     let counts = attached.source.as_ref().map(|source| source.counts()).unwrap_or_default();
-    // No stream: the schema has no number there.
+    // Outside of a stream a schema has no number.
     let schema = |source: &EventSource| {
         let origin = &source.origin;
         schema_message(0, &origin.name, origin.uid, &origin.schema, None)

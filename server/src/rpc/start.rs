@@ -1,4 +1,6 @@
-//! Where a stream begins, and why it ends, between the wire and the feed.
+//! Start and end of a stream: conversion between the wire and the feed.
+//!
+//! Owns these messages. Never reads the log.
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::stream_start::Start;
@@ -39,13 +41,13 @@ fn place_of(start: Start) -> Result<HistoryStart, Status> {
     })
 }
 
-/// A place as a message.
+/// A position as a message.
 pub(super) fn message(cursor: &Cursor) -> v1::Cursor {
     let Cursor { boot_id, epoch, sequence } = *cursor;
     v1::Cursor { boot_id: boot_id.to_string(), epoch, sequence }
 }
 
-/// Why there is no stream, or how it ended.
+/// Why a stream did not begin, or how it ended.
 pub(super) fn ended(error: FeedError) -> Status {
     match error {
         FeedError::NoHistory => status::no_history(),

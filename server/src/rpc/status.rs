@@ -1,7 +1,8 @@
-//! Errors as gRPC statuses: the only place that makes them.
+//! gRPC statuses: the only place that makes them of errors.
 //!
-//! Every status carries `google.rpc.ErrorInfo`; one about a field `google.rpc.BadRequest`; one about a text
-//! `kprobed.v1.Diagnostics`.
+//! Owns the mapping from errors to codes, reasons and details. Every status carries
+//! `google.rpc.ErrorInfo`; one about a field `google.rpc.BadRequest`; one about a text
+//! `kprobed.v1.Diagnostics`. Never decides whether a request fails.
 
 mod aggregation;
 mod echo;
@@ -35,7 +36,7 @@ use kprobed_trace::spool::SpoolError;
 use kprobed_verdict::validate::Refusal;
 use kprobed_verdict::validate::typed::DescribeError;
 
-/// The field with the text of a definition.
+/// The field that contains the text of a definition.
 const DEFINITION: &str = "definition";
 
 /// What goes into a status.
@@ -57,7 +58,7 @@ impl Parts {
         self
     }
 
-    /// Says the fields that a definition was given in, rather than that it was one.
+    /// Names the fields in which a definition was given, instead of the definition.
     fn located(mut self, given: &Given) -> Self {
         if let Some(v1::Diagnostics { text, diagnostics }) = &mut self.diagnostics {
             given.locate(text, diagnostics);
@@ -75,7 +76,7 @@ impl Parts {
         self
     }
 
-    /// What the kernel would say to a definition, and whether it is the kernel that says so.
+    /// The kernel's errno for a definition, and whether the kernel itself refuses it.
     fn refused(self, errno: i32, by: RefusedBy) -> Self {
         let by = match by {
             RefusedBy::Kernel => "kernel",
@@ -113,7 +114,7 @@ impl Parts {
     }
 }
 
-/// A status as a message: of one of several requests, where the others may have succeeded.
+/// A status as a message: of one of several requests, of which others may have succeeded.
 pub(super) fn of_one(status: &Status) -> v1::FailedRequest {
     let details = pb::Status::decode(status.details()).map(|status| status.details).unwrap_or_default();
     v1::FailedRequest { code: status.code().into(), message: status.message().to_owned(), details }
@@ -128,7 +129,7 @@ pub(super) fn invalid(field: impl Into<Cow<'static, str>>, message: &str) -> Sta
     Parts::new(Code::InvalidArgument, "BAD_ARGUMENT").field(field).status(message)
 }
 
-/// A page token that no answer had.
+/// A page token that the daemon never returned.
 pub(super) fn page_token() -> Status {
     invalid("page_token", "`page_token` was not returned by this call: repeat the call without it")
 }
@@ -143,7 +144,7 @@ pub(super) fn unreadable_instance(error: &TracefsError) -> Status {
     Parts::new(Code::Unavailable, "TRACEFS").with("errno", &error.errno()).status(&error.to_string())
 }
 
-/// A stream of the past, of a daemon that keeps none.
+/// A stream of the past, from a daemon that keeps no history.
 pub(super) fn no_history() -> Status {
     let message =
         "this daemon keeps no history: set `spool.enabled` in its configuration, or start with the present";
@@ -167,7 +168,7 @@ pub(super) fn of_history(error: &HistoryError) -> Status {
     }
 }
 
-/// A hold that cannot be had.
+/// The daemon cannot make a hold.
 pub(super) fn no_hold(error: &HoldError) -> Status {
     let parts = match error {
         HoldError::TooMany => Parts::new(Code::ResourceExhausted, "TOO_MANY_HOLDS"),
@@ -177,7 +178,7 @@ pub(super) fn no_hold(error: &HoldError) -> Status {
     parts.status(&error.to_string())
 }
 
-/// The end of a stream that asked to end when its queue is full.
+/// The end of a stream that asked to end if its queue is full.
 pub(super) fn overflowed(sequence: u64) -> Status {
     let message = format!(
         "the queue of this subscriber was full: the daemon ended the stream as asked, at log position {sequence}"
@@ -185,14 +186,14 @@ pub(super) fn overflowed(sequence: u64) -> Status {
     Parts::new(Code::ResourceExhausted, "QUEUE_FULL").with("sequence", &sequence).status(&message)
 }
 
-/// Labels or a selector that cannot be read.
+/// Labels or a selector that cannot be parsed.
 pub(super) fn unlabelled(field: &'static str, error: &LabelError) -> Status {
     label_parts(field, error).status(&error.to_string())
 }
 
 fn label_parts(field: &'static str, error: &LabelError) -> Parts {
     let field = match &error.key {
-        // The way to an entry of a map.
+        // The path to an entry of a map.
         Some(key) => Cow::Owned(format!("{field}[{key:?}]")),
         None => field.into(),
     };
@@ -224,24 +225,24 @@ pub(super) fn undescribed(error: &DescribeError, function: &str, path: &str) -> 
         .status(&diagnostic.message)
 }
 
-/// A function that is not there, and what may have been meant.
+/// A function that does not exist, and what the client may have meant.
 pub(super) fn no_function(function: &str, hint: String) -> Status {
     let message = format!("the kernel has no function `{function}`");
     unknown(Code::NotFound, "NO_SUCH_FUNCTION", ("function", function), &message, hint)
 }
 
-/// A module that is not loaded, and what may have been meant.
+/// A module that is not loaded, and what the client may have meant.
 pub(super) fn no_module(module: &str, hint: String) -> Status {
     let message = format!("no module `{module}` is loaded");
     unknown(Code::NotFound, "NO_SUCH_MODULE", ("module", module), &message, hint)
 }
 
-/// A field of events that no selected source has, and which they have.
+/// A field of events that no selected source has, and the fields that they have.
 pub(super) fn unknown_field(name: &str, message: &str, hint: String) -> Status {
     unknown(Code::InvalidArgument, "UNKNOWN_FIELD", ("fields", name), message, hint)
 }
 
-/// A name that nothing has: all of the text in the field.
+/// A name that does not exist: it is all of the text in the field.
 fn unknown(
     code: Code,
     reason: &'static str,
@@ -268,12 +269,12 @@ impl From<ControlError> for Status {
     }
 }
 
-/// An error about a definition, with the fields that it was given in.
+/// An error about a definition, with the fields in which it was given.
 pub(super) fn located(error: &ControlError, given: &Given) -> Status {
     parts_of(error).located(given).status(&error.to_string())
 }
 
-/// A definition of which no text could be made that means the same.
+/// A definition that no text can express.
 pub(super) fn not_given(error: GivenError) -> Status {
     match error {
         GivenError::Form(message) => invalid(DEFINITION, message),
@@ -443,14 +444,14 @@ fn parts_of(error: &ControlError) -> Parts {
     }
 }
 
-/// The name of the kernel's message, where it is one that we know.
+/// The name of the kernel's message, if it is a known one.
 fn kernel_reason(message: Option<&KernelMessage>, otherwise: &'static str) -> &'static str {
     message
         .and_then(|message| definition::Code::from_kernel_text(&message.text))
         .map_or(otherwise, definition::Code::name)
 }
 
-/// The kernel's own words, with our hint.
+/// The kernel's own message, with our hint.
 fn kernel_diagnostic(message: &KernelMessage, otherwise: &'static str) -> v1::Diagnostic {
     let code = definition::Code::from_kernel_text(&message.text);
     let rest = message.command.get(message.position..).unwrap_or_default();
@@ -475,7 +476,7 @@ pub(super) fn filter_status(filter: &str, error: &FilterError) -> Status {
         .status(&error.to_string())
 }
 
-/// What is wrong with a filter, over its text.
+/// The problem of a filter, with its text.
 pub(super) fn filter_diagnostic(error: &FilterError) -> v1::Diagnostic {
     v1::Diagnostic {
         severity: v1::Severity::Error.into(),

@@ -1,4 +1,6 @@
-//! `TypeService`.
+//! `TypeService`: functions and types of the kernel, from BTF.
+//!
+//! Owns the messages. Never reads BTF itself.
 
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ use kprobed_verdict::validate::typed::{
 /// The service.
 #[derive(Debug)]
 pub struct TypeServer {
-    /// Types are read here.
+    /// Facts of the kernel, with its types.
     pub facts: Arc<FactsCache>,
 }
 
@@ -94,7 +96,8 @@ impl TypeService for TypeServer {
         request: Request<v1::DescribeFunctionRequest>,
     ) -> Result<Response<v1::DescribeFunctionResponse>, Status> {
         let request = request.into_inner();
-        // Reads types when they are asked for the first time, and the symbol table when modules have changed.
+        // Reads types when a client first asks for them, and the symbol table when modules have
+        // changed.
         tokio::task::block_in_place(|| self.describe(&request)).map(Response::new)
     }
 }

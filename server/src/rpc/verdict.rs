@@ -1,6 +1,6 @@
-//! Verdicts as messages.
+//! Conversion of verdicts to messages.
 //!
-//! Owns what an answer holds, for one check and for many. Never judges: that is the checker's.
+//! Owns what an answer contains, for one check and for many. Never judges: the checker does.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use kprobed_lang::definition::{Definition, DeleteDefinition, Diagnostic, Refused
 use kprobed_verdict::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText, Preview};
 use kprobed_verdict::validate::{Nearest, ShownInstruction};
 
-/// How much to say.
+/// How much an answer contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
     /// The verdict, and where a probe would work instead if its place is refused.
@@ -28,7 +28,7 @@ pub(crate) enum Detail {
 /// Judges one text.
 ///
 /// # Errors
-/// When the facts of the kernel cannot be read: a text that is no definition has a verdict too.
+/// If the facts of the kernel cannot be read. A text that is not a definition has a verdict too.
 pub(crate) fn answer(
     checker: &Checker,
     text: &Arc<DefinitionText>,

@@ -1,4 +1,6 @@
-//! What a subscriber asks for, from the wire.
+//! Subscriptions: conversion of what a subscriber asks for.
+//!
+//! Owns which requests are refused. Never delivers an event.
 
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use kprobed_trace::filter::Filter;
 use kprobed_trace::pipeline::{Form, Order, Overflow, Pace, QueueLimits, View};
 use kprobed_trace::wire::Projection;
 
-/// The daemon wakes up so often for a subscriber that nothing happens to, and not more often.
+/// The shortest heartbeat: limits how often the daemon wakes up for a subscriber without events.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(10);
 
 pub(super) fn of(

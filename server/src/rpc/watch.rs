@@ -1,6 +1,7 @@
-//! Watching probes, as a service.
+//! Watches of probes over gRPC.
 //!
-//! Owns what a client asks for and the messages: what is told and when is [`ProbeWatch`]'s.
+//! Owns the conversion of requests and messages. Never decides what a watch reports and when:
+//! [`ProbeWatch`] does.
 
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ mod tests {
     use crate::control::{ProbeState, test_probe};
     use kprobed_lang::model::Labels;
 
-    /// What a watch says at once: events, and the probes that they are about.
+    /// What a watch reports at once: events, and the probes that they are about.
     async fn told(watch: &mut Responses<v1::WatchProbesResponse>) -> Vec<(v1::WatchEvent, i64, String)> {
         let mut told = Vec::new();
         while let Ok(Some(message)) = tokio::time::timeout(std::time::Duration::ZERO, watch.next()).await {
@@ -82,7 +83,7 @@ mod tests {
         let begun = told(&mut watch).await;
         assert_eq!(events(&begun), [(Event::Present, 1), (Event::Synced, 0)]);
         let token = begun[1].2.clone();
-        // It is given to the team, changes, and is taken away.
+        // It is given to the team, changes, and is removed from it.
         put(labelled(2, "storage").with(|record| record.revision = 2));
         let off = Probe { state: ProbeState::Disabled, ..labelled(2, "storage") };
         put(off.with(|record| record.revision = 3));
@@ -98,7 +99,7 @@ mod tests {
         ];
         let changes = told(&mut watch).await;
         assert_eq!(events(&changes), expected);
-        // From the same place again, from the middle, and from a place that is not known.
+        // From the same position again, from the middle, and from an unknown position.
         let mut again = stream(&registry, asked(&token)).unwrap();
         assert_eq!(told(&mut again).await, changes);
         let mut middle = stream(&registry, asked(&changes[2].2)).unwrap();

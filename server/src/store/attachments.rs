@@ -1,4 +1,6 @@
-//! Events of the host that clients want recorded.
+//! Attached events in the database: events of the host that clients want recorded.
+//!
+//! Owns their table, and the intents to attach and detach. Never knows what the kernel records.
 
 use std::time::SystemTime;
 
@@ -12,13 +14,13 @@ use kprobed_lang::model::{ProbeName, ProbeUid};
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAttachment {
-    /// Its uid, which no probe has.
+    /// Its uid, which is not a probe's.
     pub uid: ProbeUid,
     /// The event.
     pub name: ProbeName,
     /// Kernel filter; empty for none.
     pub filter: String,
-    /// How far it has come.
+    /// How far attaching or detaching it has got.
     pub phase: Phase,
     /// When it was attached.
     pub create_time: SystemTime,
@@ -55,11 +57,11 @@ impl Store {
         self.database.read(read).await
     }
 
-    /// Writes down the intent to attach an event, before the kernel is touched. A row of that name
-    /// that was left unfinished goes.
+    /// Stores the intent to attach an event, before the kernel is changed. An unfinished row of
+    /// that name is deleted.
     ///
     /// # Errors
-    /// [`StoreError::Database`], also when it is attached.
+    /// [`StoreError::Database`], also if it is attached already.
     pub(crate) async fn begin_attach(
         &self,
         name: &ProbeName,
@@ -86,8 +88,8 @@ impl Store {
         self.database.write(write).await
     }
 
-    /// The kernel records the event with this filter: from here on that survives everything. What
-    /// it was `before`, if it was attached, is its filter.
+    /// The kernel records the event with this filter: from here on the attachment is durable.
+    /// `before` is its previous filter, if it was attached.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -106,7 +108,8 @@ impl Store {
         self.database.write_or_undo(vec![undo], write).await
     }
 
-    /// Writes down that an event with this filter is to be detached. From here on that is finished even after a crash.
+    /// Stores the intent to detach an event with this filter. From here on the detachment is
+    /// finished even after a crash.
     ///
     /// # Errors
     /// [`StoreError::Database`].

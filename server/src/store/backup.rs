@@ -1,7 +1,7 @@
-//! A copy of the database before it is brought up to date.
+//! Backup copies of the database, made before a migration.
 //!
-//! Owns that there is one, whole and on the disk, before a migration changes anything, and that
-//! only the last two are kept. Never reads them: putting one back is for an operator.
+//! Owns that a complete copy is on the disk before a migration changes anything, and that only the
+//! last two are kept. Never reads them: an operator restores one.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -15,10 +15,11 @@ use super::{MIGRATIONS, StoreError, files, integrity};
 /// Copies that are kept.
 const KEPT: usize = 2;
 
-/// Copies a database that has something in it and lacks a migration.
+/// Copies a database that has contents and lacks a migration.
 ///
 /// # Errors
-/// [`StoreError::Backup`], [`StoreError::Directory`], [`StoreError::Database`]. Then nothing is to be changed.
+/// [`StoreError::Backup`], [`StoreError::Directory`], [`StoreError::Database`]. Then nothing is to
+/// be changed.
 pub(super) async fn before_migration(
     connection: &mut SqliteConnection,
     path: &Path,
@@ -34,7 +35,7 @@ pub(super) async fn before_migration(
         move |source| StoreError::Directory { action, path, source }
     };
     let begun = directory.join(format!("{}.new", files::BACKUP));
-    // SQLite copies into an empty file, whose rights are ours to choose.
+    // SQLite copies into an empty file, whose mode the daemon chooses.
     OpenOptions::new()
         .write(true)
         .create(true)
@@ -63,7 +64,7 @@ pub(super) async fn before_migration(
     Ok(())
 }
 
-/// Copies beyond those that are kept. Their names are in the order of time.
+/// Copies beyond those that are kept. Their names sort by time.
 fn older(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut copies = files::named(directory, files::BACKUP)?;
     copies.truncate(copies.len().saturating_sub(KEPT));

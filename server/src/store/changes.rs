@@ -1,7 +1,8 @@
-//! Changes of probes, one or many in a transaction: what is intended, before the kernel is touched,
-//! and what it came to.
+//! Changes of probes in the database, one or many in a transaction: the intent before the kernel is
+//! changed, and the outcome after that.
 //!
-//! A transaction for all costs the disk one sync, however many they are.
+//! Owns these transactions. One for all changes costs the disk one sync, however many they are.
+//! Never carries a change out.
 
 use sqlx::{Row as _, SqliteConnection};
 
@@ -9,20 +10,20 @@ use super::undo::{Undo, rewrite, write_meaning};
 use super::{ProbeSpec, Record, RequestKey, Store, StoreError, labels, metadata, requests, reversal, to_ns};
 use kprobed_lang::model::ProbeUid;
 
-/// What is to be done about a probe.
+/// An intended change of a probe.
 #[derive(Clone, Debug)]
 pub enum Intent {
-    /// To make it. Its row is `pending` until that is settled; one of that name that was left
-    /// unfinished goes: the kernel has nothing of it, or the name would not be free.
+    /// To make it. Its row is `pending` until that is settled. An unfinished row of that name is
+    /// deleted: the kernel has no event of it, or the name would not be free.
     Create {
         /// The probe.
         record: Box<Record>,
         /// What its definition means: see [`Store::meanings`].
         meaning: Option<String>,
     },
-    /// To take over an event that the kernel has. Its row is settled at once, since a start takes
-    /// out of the kernel what is not: from here on the event is ours, and what is still to be done
-    /// to it is done by the next start.
+    /// To adopt an event that the kernel has. Its row is settled at once, since a start removes
+    /// from the kernel the events of rows that are not: from here on the event is the daemon's, and
+    /// the next start does what is left to do.
     Adopt {
         /// The probe.
         record: Box<Record>,
@@ -31,37 +32,38 @@ pub enum Intent {
         /// How the kernel lists it.
         listing: String,
     },
-    /// To have it so from now on.
+    /// To change it.
     Update {
         /// What it was.
         before: Box<Record>,
         /// What it is to be.
         wanted: Box<Record>,
-        /// What its definition is said to mean from now on. Absent to leave that as it is: only an
-        /// acceptance changes it, which is never one of a group.
+        /// What its definition is accepted to mean from now on. Absent to leave that as it is: only
+        /// an acceptance changes it, which is never one of a group.
         meaning: Option<Accepted>,
     },
     /// To delete it. From here on that is finished even after a crash.
     Remove(ProbeUid),
 }
 
-/// What a definition means, before and after that was accepted.
+/// The meaning of a definition, before and after its acceptance.
 #[derive(Clone, Debug)]
 pub struct Accepted {
-    /// What was written down; absent for nothing.
+    /// The stored meaning; absent for none.
     pub before: Option<String>,
-    /// What is to be written down; absent to leave it as it is.
+    /// The meaning to store; absent to leave it as it is.
     pub now: Option<String>,
 }
 
-/// What is to be done, and for whom.
+/// An intended change, and the request that asks for it.
 #[derive(Clone, Debug)]
 pub struct Intended {
-    /// What is to be done.
+    /// The change.
     pub intent: Intent,
     /// The request that asks for it.
     pub request: Option<RequestKey>,
-    /// What the probe is now, if a crash is to take the change back: until [`Settled::Whole`] is written for it.
+    /// The probe as it is now, if a crash must take the change back: until [`Settled::Whole`] is
+    /// written for it.
     pub reversal: Option<Box<Record>>,
 }
 
@@ -71,17 +73,17 @@ impl From<(Intent, Option<RequestKey>)> for Intended {
     }
 }
 
-/// What the kernel has of a probe.
+/// The outcome of a change in the kernel.
 #[derive(Clone, Debug)]
 pub enum Settled {
-    /// It was made: from here on it survives everything.
+    /// It was made: from here on it is durable.
     Created {
         /// The probe.
         uid: ProbeUid,
         /// How the kernel lists it.
         listing: String,
     },
-    /// The kernel was given it anew.
+    /// It was defined in the kernel anew.
     Redefined {
         /// The probe.
         uid: ProbeUid,
@@ -95,21 +97,22 @@ pub enum Settled {
     Whole {
         /// The probe.
         uid: ProbeUid,
-        /// What takes the change back all the same, if nobody knows whether the disk has the transaction.
+        /// What takes the change back, if it is not known whether the disk has the transaction.
         undo: Undo,
     },
 }
 
 impl Store {
-    /// Writes down what is to be done, each with the request that asks for it. What becomes of a
-    /// creation is remembered for its request when it is settled; of all others now. Returns the
-    /// uid of each probe, in their order.
+    /// Stores intents, each with the request that asks for it. The outcome of a creation is
+    /// remembered for its request when it is settled; that of all others now. Returns the uid of
+    /// each probe, in their order.
     ///
     /// # Errors
-    /// [`StoreError::Database`], also when there is a probe of the name of a new one. Then nothing is written.
+    /// [`StoreError::Database`], also when there is a probe of the name of a new one. Then nothing
+    /// is written.
     pub async fn begin(&self, intents: &[Intended]) -> Result<Vec<ProbeUid>, StoreError> {
         let undo = intents.iter().filter_map(|Intended { intent, request, .. }| match intent {
-            // A row that is not settled is put right by whoever finds it.
+            // The code that finds a row that is not settled repairs it.
             Intent::Create { .. } => None,
             Intent::Adopt { record, .. } => {
                 let request = request.as_ref().map(|request| request.id.clone());
@@ -159,7 +162,7 @@ impl Store {
         self.database.write_or_undo(undo.collect(), write).await
     }
 
-    /// Writes down what the kernel has now, each with the request that is carried out by that.
+    /// Stores what the kernel has now, each with the request that is carried out by that.
     ///
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.

@@ -1,15 +1,16 @@
-//! The one connection to the database, and the only place that runs transactions.
+//! The one connection to the database: the only code that runs transactions.
 //!
 //! Owns what makes an acknowledged change durable and a refused one void. Acknowledged: `COMMIT`
 //! has returned, in WAL mode with `synchronous = FULL`, so the log was synced (and with the first
 //! sync, SQLite syncs the directory in which it made the log). Refused: the transaction is rolled
-//! back, and the connection proves that none is open before anything else is done with it.
+//! back, and the connection proves that none is open before it does anything else. Never knows what
+//! a statement means.
 //!
-//! Transactions are plain statements here. sqlx's own keep a count of how deep they are, and SQLite
-//! does not: when the disk fails it rolls back by itself (`SQLITE_FULL`, `SQLITE_IOERR`), sqlx's
-//! `ROLLBACK` then fails, and its next `begin` becomes a `SAVEPOINT`. A `RELEASE` of that which
-//! fails leaves SQLite in a transaction (`OP_Savepoint` in vdbe.c clears `autoCommit`), into which
-//! everything is written from then on, and which is never committed.
+//! Transactions are plain statements here. sqlx's own keep a count of their depth, and SQLite does
+//! not: when the disk fails it rolls back by itself (`SQLITE_FULL`, `SQLITE_IOERR`), sqlx's
+//! `ROLLBACK` then fails, and its next `begin` becomes a `SAVEPOINT`. If the `RELEASE` of that
+//! fails, SQLite stays in a transaction (`OP_Savepoint` in vdbe.c clears `autoCommit`), which takes
+//! all later writes and is never committed.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,7 +33,7 @@ pub(super) struct Database {
     health: Mutex<Health>,
 }
 
-/// How the database does.
+/// Health of the database.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     /// The last change that could not be stored.
@@ -48,27 +49,28 @@ pub struct Failure {
     pub time: SystemTime,
     /// What is wrong.
     pub fault: Fault,
-    /// The whole of it, in a sentence.
+    /// All of it, in one sentence.
     pub message: String,
 }
 
 #[derive(Debug)]
 struct Link {
-    /// Absent when it was given up and there is no other one yet.
+    /// Absent if it was dropped and there is no new one yet.
     connection: Option<SqliteConnection>,
-    /// Whether it is known that no transaction is open. Not while one is: whoever asked for it may go away half-way.
+    /// Whether it is known that no transaction is open. False while one is open: the future that
+    /// runs it may be dropped half-way.
     proven: bool,
     /// Closed for good.
     closed: bool,
     files: Option<Identity>,
-    /// What has to be put right with the next transaction.
+    /// Undos that the next transaction must begin with.
     owed: Vec<Undo>,
 }
 
 /// A transaction that failed.
 struct Failed {
     error: StoreError,
-    /// Its commit was begun.
+    /// The failure came after its commit was begun.
     at_commit: bool,
 }
 
@@ -80,7 +82,7 @@ impl Database {
         Self { path, options, link: AsyncMutex::new(link), health: Mutex::default() }
     }
 
-    /// How it does.
+    /// The health of the database.
     pub(super) fn health(&self) -> Health {
         self.lock_health().clone()
     }
@@ -89,7 +91,7 @@ impl Database {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads with a connection that is in order.
+    /// Reads with a connection that has no open transaction.
     pub(super) async fn read<T>(
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
@@ -110,8 +112,8 @@ impl Database {
         })
     }
 
-    /// Runs a transaction, after what is owed. When this returns `Ok` it is on the disk; otherwise
-    /// nothing of it is in the database.
+    /// Runs a transaction, after the undos that are owed. If this returns `Ok`, it is on the disk;
+    /// otherwise nothing of it is in the database.
     pub(super) async fn write<T>(
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
@@ -119,7 +121,7 @@ impl Database {
         self.write_or_undo(Vec::new(), work).await
     }
 
-    /// The same. When the disk does not say whether it has the change, `undo` is owed.
+    /// Like `write`. If the disk does not say whether it has the change, `undo` is owed.
     pub(super) async fn write_or_undo<T>(
         &self,
         undo: Vec<Undo>,
@@ -142,7 +144,7 @@ impl Database {
         if in_doubt {
             link.owed.extend(undo);
         }
-        // What is still open is rolled back now, not when somebody comes next: it holds a lock.
+        // An open transaction is rolled back now, not at the next access: it holds a lock.
         if let Err(error) = link.ready(&self.options).await {
             tracing::debug!(%error, "the connection to the database is not in order");
         }
@@ -173,7 +175,7 @@ impl Database {
         Ok(value)
     }
 
-    /// Puts something right: now, or with the next transaction that works.
+    /// Writes undos: now, or with the next transaction that succeeds.
     pub(super) async fn undo(&self, undo: Vec<Undo>) {
         self.link.lock().await.owed.extend_from_slice(&undo);
         if let Err(error) = self.write(async |_| Ok(())).await {
@@ -230,12 +232,13 @@ impl Database {
 }
 
 impl Link {
-    /// A connection without an open transaction: the present one if it proves that, another one if not.
+    /// A connection without an open transaction: the present one if it proves that, otherwise a new
+    /// one.
     async fn ready(&mut self, options: &SqliteConnectOptions) -> Result<&mut SqliteConnection, StoreError> {
         if let Some(connection) = &mut self.connection
             && !self.proven
         {
-            // It fails when SQLite has rolled back by itself, which is the usual case.
+            // It fails if SQLite has rolled back by itself, which is the usual case.
             let rolled_back = execute(connection, "ROLLBACK").await;
             match prove(connection).await {
                 Ok(()) => self.proven = true,
@@ -267,9 +270,9 @@ impl Link {
         }
     }
 
-    /// Has a crash not bring back what a failed commit wrote. All of it may be in the log, only not
-    /// synced; it would be read by the next start. A commit that goes over it ends that: its
-    /// checksums continue those of the last good one.
+    /// Prevents a crash from bringing back what a failed commit wrote. All of it may be in the log,
+    /// only not synced, and the next start would read it. A commit that overwrites it ends that:
+    /// its checksums continue those of the last good one.
     async fn void(&mut self, options: &SqliteConnectOptions) -> Result<(), StoreError> {
         let connection = self.ready(options).await?;
         let voided = async {
@@ -283,7 +286,7 @@ impl Link {
     }
 }
 
-/// Writes a page without changing anything: SQLite does not look whether it is the same number.
+/// Writes a page without changing anything: SQLite does not check whether the number is the same.
 const REWRITE: &str = "PRAGMA user_version = 0";
 
 /// Proves that no transaction is open, and that the tables can be read.

@@ -1,14 +1,18 @@
-//! Why the database did not do what it should, in words that say what to do.
+//! Errors of the database, with what an operator can do about them.
+//!
+//! Owns the texts, and what SQLite's result codes mean. Never chooses a gRPC code: `rpc::status`
+//! does.
 
 use std::path::{Path, PathBuf};
 
 use sqlx::migrate::MigrateError;
 use thiserror::Error;
 
-/// Why the database did not do what it should.
+/// Why a read or write of the database failed.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The database was written by a later version of the daemon. It is neither downgraded nor deleted.
+    /// A later version of the daemon has written the database. It is neither downgraded nor
+    /// deleted.
     #[error("`{path}` was written by a later version of kprobed: it has migration {version}", path = path.display())]
     Newer {
         /// The database.
@@ -36,7 +40,8 @@ pub enum StoreError {
         /// Why.
         source: sqlx::Error,
     },
-    /// The file is not a database, or its pages do not fit together. It is set aside when the daemon starts.
+    /// The file is not a database, or its pages do not fit together. It is set aside when the
+    /// daemon starts.
     #[error("the database `{path}` is damaged: {damage}", path = path.display())]
     Damaged {
         /// The database.
@@ -44,20 +49,20 @@ pub enum StoreError {
         /// What was found, in SQLite's words.
         damage: String,
     },
-    /// Hits were asked for by more intervals than are made.
+    /// The client asked for hits by more intervals than the daemon makes.
     #[error("the range has {points} points for each probe, and may have {most}")]
     TooManyPoints {
         /// Intervals of the range.
         points: u64,
         /// The most.
         most: u64,
-        /// The shortest interval that can be asked for, in seconds.
+        /// The shortest interval that can be requested, in seconds.
         step_s: u64,
     },
-    /// The directory or the file of the database cannot be made.
+    /// The directory or the file of the database cannot be created.
     #[error("cannot {action} `{path}`: {source}", path = path.display())]
     Directory {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// The directory or the file.
         path: PathBuf,
@@ -67,23 +72,23 @@ pub enum StoreError {
     /// SQLite refused.
     #[error(transparent)]
     Database(Box<DatabaseError>),
-    /// A statement failed. Whoever runs statements says in which database: clients never see this.
+    /// A statement failed. The code that runs statements adds the database: clients never see this.
     #[error("database: {0}")]
     Sql(#[from] sqlx::Error),
-    /// A row holds something that this daemon would not have written.
+    /// A row holds a value that this daemon does not write.
     #[error("the database holds a bad {what}: {value}")]
     Corrupt {
-        /// What is bad.
+        /// The kind of value.
         what: &'static str,
         /// Its value.
         value: String,
     },
-    /// A request id was used before for something else.
+    /// The request id was used before for another request.
     #[error("request id `{0}` was used for another request")]
     RequestReused(String),
 }
 
-/// What SQLite refused. A change that was refused is not in the database.
+/// An action that SQLite refused. A change that was refused is not in the database.
 #[derive(Debug, Error)]
 #[error(
     "cannot {action} the database `{path}`: {reason}{doubt}",
@@ -98,7 +103,7 @@ pub struct DatabaseError {
     pub path: PathBuf,
     /// What is wrong with it.
     pub fault: Fault,
-    /// The disk has not said whether it has the change, and it could not be overwritten.
+    /// The disk does not say whether it has the change, and the change could not be overwritten.
     pub in_doubt: bool,
     /// What SQLite says.
     pub source: sqlx::Error,
@@ -115,10 +120,10 @@ pub(super) fn opening(path: &Path, source: sqlx::Error) -> StoreError {
     StoreError::Database(Box::new(DatabaseError { action: "open", path, fault, in_doubt: false, source }))
 }
 
-/// What can be wrong with the database.
+/// Kinds of faults of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Its file system has no room.
+    /// Its file system is full.
     Full,
     /// The disk fails.
     Io,
@@ -130,7 +135,7 @@ pub enum Fault {
     Busy,
     /// The file was moved or removed while the daemon runs.
     Moved,
-    /// A rule of the tables is broken: there is such a row already.
+    /// A constraint of the tables is violated: such a row exists already.
     Constraint,
     /// Something else.
     Other,
@@ -144,7 +149,7 @@ mod code {
     pub(super) const IOERR: i32 = 10;
     pub(super) const CORRUPT: i32 = 11;
     pub(super) const FULL: i32 = 13;
-    /// Locks are held by others whenever SQLite looks.
+    /// Other processes hold the locks whenever SQLite tries.
     pub(super) const PROTOCOL: i32 = 15;
     pub(super) const CONSTRAINT: i32 = 19;
     pub(super) const NOTADB: i32 = 26;
@@ -153,7 +158,7 @@ mod code {
     pub(super) const IOERR_SHMSIZE: i32 = IOERR | (19 << 8);
 }
 
-/// The extended result code, if it was SQLite that failed.
+/// The extended result code, if SQLite failed.
 fn code_of(error: &sqlx::Error) -> Option<i32> {
     error.as_database_error()?.code()?.parse().ok()
 }
@@ -189,13 +194,13 @@ impl Fault {
             }
         };
         match code_of(error) {
-            // The kind of I/O error tells a disk from a network.
+            // The kind of I/O error distinguishes a disk from a network.
             Some(code) if self == Self::Io => format!("{plain} (SQLite {code})"),
             _ => plain.to_owned(),
         }
     }
 
-    /// What to do about it; empty for nothing that is known.
+    /// What to do about it; empty if nothing is known.
     pub fn fix(self) -> &'static str {
         match self {
             Self::Full => {
@@ -218,8 +223,9 @@ impl Fault {
     }
 }
 
-/// Whether a commit that failed so may have written everything. Otherwise what was written lacks
-/// its end, and is never read: the mark of a commit is in the last frame (walFrames in wal.c).
+/// Whether a commit that failed so may have written everything. Otherwise the end of what was
+/// written is missing, and SQLite never reads it: the mark of a commit is in the last frame
+/// (walFrames in wal.c).
 pub(super) fn may_be_written(error: &sqlx::Error) -> bool {
     code_of(error).is_none_or(|extended| {
         extended != code::IOERR_WRITE

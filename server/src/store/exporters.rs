@@ -1,4 +1,6 @@
-//! Where exporters go on.
+//! Positions of exporters in the log, at which they resume.
+//!
+//! Owns their table. Never knows what an exporter sends.
 
 use sqlx::{Row as _, SqliteConnection};
 
@@ -6,10 +8,11 @@ use super::{Store, StoreError, to_i64};
 use kprobed_trace::spool::Cursor;
 
 impl Store {
-    /// Where an exporter goes on. Absent for one that never had an answer.
+    /// The position at which an exporter resumes. Absent if its peer has never acknowledged
+    /// anything.
     ///
     /// # Errors
-    /// [`StoreError::Database`]; [`StoreError::Corrupt`] for a row that is no place.
+    /// [`StoreError::Database`]; [`StoreError::Corrupt`] for a row that is not a position.
     pub(crate) async fn exporter_place(&self, name: &str) -> Result<Option<Cursor>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
             let query = sqlx::query("SELECT boot_id, epoch, sequence FROM exporter WHERE name = ?");
@@ -26,7 +29,7 @@ impl Store {
         self.database.read(read).await
     }
 
-    /// Writes down where an exporter goes on.
+    /// Stores the position at which an exporter resumes.
     ///
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.

@@ -1,6 +1,7 @@
-//! The files of the database: making them, and keeping others out.
+//! Files of the database: creating them, and closing them to other users.
 //!
-//! Knows nothing of what is in them. SQLite makes `-wal` and `-shm` with the rights of the database itself.
+//! Owns their names and modes. Never reads their contents. SQLite makes `-wal` and `-shm` with the
+//! mode of the database itself.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -10,25 +11,25 @@ use std::time::SystemTime;
 
 use super::StoreError;
 
-/// Filters and definitions say what a host is watched for: they are for the daemon alone.
+/// Filters and definitions show what a host is watched for: only the daemon may read them.
 const DIRECTORY_MODE: u32 = 0o700;
 pub(super) const FILE_MODE: u32 = 0o600;
 
 const DATABASE: &str = "kprobed.db";
 
-/// What the names of copies begin with that are made before a migration, and those of damaged databases.
+/// Prefixes of the names of backup copies, and of damaged databases.
 pub(super) const BACKUP: &str = "kprobed.db.backup";
 pub(super) const SET_ASIDE: &str = "kprobed.db.damaged";
 
-/// What SQLite puts behind the name of a database.
+/// Suffix of the name of a database's log.
 const WAL: &str = "-wal";
 const SUFFIXES: [&str; 4] = ["", WAL, "-shm", "-journal"];
 
-/// What else may be in a directory that is the daemon's own.
+/// What else may be in a directory that belongs to the daemon alone.
 const NEIGHBOURS: [&str; 3] = ["kprobed.lock", "spool", "lost+found"];
 
-/// Makes the directory and an empty database where there is none, and closes them to everybody but
-/// the daemon. Answers where the database is.
+/// Makes the directory and an empty database if there is none, and closes them to all other users.
+/// Returns the path of the database.
 ///
 /// # Errors
 /// [`StoreError::Directory`].
@@ -40,7 +41,7 @@ pub(super) fn prepare(directory: &Path) -> Result<PathBuf, StoreError> {
         move |source| StoreError::Directory { action, path, source }
     };
     match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path) {
-        // Its name has to be on the disk before anything in it counts.
+        // Its name must be on the disk before anything in it counts.
         Ok(_) => sync(directory)?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(failed("make")(error)),
@@ -60,7 +61,7 @@ fn make_directory(directory: &Path) -> Result<(), StoreError> {
     match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
         Ok(()) => parent.map_or(Ok(()), sync),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // A directory that others use too is not ours to close.
+            // The daemon does not close a directory that other programs use too.
             if is_own(directory).map_err(failed("list"))? {
                 close_to_others(directory, DIRECTORY_MODE).map_err(failed("set the permissions of"))?;
             }
@@ -70,7 +71,7 @@ fn make_directory(directory: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Whether nothing is in the directory but what the daemon puts there.
+/// Whether the directory contains only the daemon's own files.
 fn is_own(directory: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(directory)? {
         let name = entry?.file_name();
@@ -86,7 +87,7 @@ fn is_own(directory: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Takes the rights of others, where they have any. What is not there has none.
+/// Removes the rights of other users, if they have any. A file that does not exist has none.
 fn close_to_others(path: &Path, mode: u32) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(found) if found.permissions().mode() & 0o7777 == mode => Ok(()),
@@ -96,12 +97,14 @@ fn close_to_others(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// The files of a database of this name, whether they exist or not: first the database itself.
+/// The files of a database of this name, whether they exist or not. The first is the database
+/// itself.
 pub(super) fn of_database(path: &Path) -> [PathBuf; 4] {
     SUFFIXES.map(|suffix| with_suffix(path, suffix))
 }
 
-/// A name that no file has, made of a kind and a time: `KIND-20260131T120000Z`. Names are in the order of time.
+/// A name that no file has, made of a kind and a time: `KIND-20260131T120000Z`. Names are in the
+/// order of time.
 pub(super) fn unused(directory: &Path, kind: &str, now: SystemTime) -> PathBuf {
     let time = prost_types::Timestamp::from(now);
     let time = prost_types::Timestamp { nanos: 0, ..time }.to_string().replace(['-', ':'], "");
@@ -142,12 +145,12 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Which files have the names of the database and of its log: what is written to others is lost.
+/// Which files have the names of the database and of its log: writes to any other files are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity([(u64, u64); 2]);
 
 impl Identity {
-    /// Absent when a file is not there.
+    /// Absent if one of the files does not exist.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let identity = |suffix: &str| {
             let found = fs::metadata(with_suffix(path, suffix)).ok()?;
@@ -171,7 +174,7 @@ mod tests {
         let directory = parent.path().join("a/state");
         let path = prepare(&directory).unwrap();
         assert_eq!((mode(&directory), mode(&path)), (0o700, 0o600));
-        // What an earlier version left open to others is closed.
+        // Files that an earlier version left open to other users are closed.
         for (path, open) in [(&directory, 0o755), (&path, 0o644)] {
             fs::set_permissions(path, Permissions::from_mode(open)).unwrap();
         }

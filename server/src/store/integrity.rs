@@ -1,9 +1,10 @@
-//! Whether the database is whole, when the daemon starts.
+//! Integrity check of the database when the daemon starts.
 //!
-//! Owns telling damage from a disk that fails and from a later version: what cannot be read now is
-//! not damaged, and what a later version has written is not judged at all.
+//! Owns the difference between damage, a disk that fails, and a later version: a page that cannot
+//! be read now is not damaged, and a database of a later version is not judged at all. Never
+//! repairs anything.
 //!
-//! It asks for `PRAGMA quick_check`, which reads every page and looks whether they fit together.
+//! Runs `PRAGMA quick_check`, which reads every page and checks whether they fit together.
 //! `integrity_check` compares the indices with their tables too, and takes a quarter longer
 //! (figures: [`super::hits`]); no index here decides what is in the kernel.
 
@@ -15,11 +16,11 @@ use sqlx::SqliteConnection;
 use super::error::opening;
 use super::{DatabaseError, Fault, MIGRATIONS, StoreError, files};
 
-/// Findings that are asked for. One is enough; more help whoever looks at the file.
+/// The check, with its number of findings. One suffices; more help a person who examines the file.
 const CHECK: &str = "PRAGMA quick_check(5)";
 
-/// What SQLite finds when it cannot read a page (`checkTreePage` and `checkList` in btree.c), with
-/// the result code behind it or without.
+/// What SQLite reports if it cannot read a page (`checkTreePage` and `checkList` in btree.c), with
+/// the result code after it or without.
 const UNREAD_WITH_CODE: &str = "unable to get the page. error code=";
 const UNREAD: &str = "failed to get page ";
 
@@ -69,7 +70,7 @@ pub(super) async fn applied(connection: &mut SqliteConnection) -> Result<Vec<i64
     sqlx::query_scalar("SELECT version FROM _sqlx_migrations").fetch_all(connection).await
 }
 
-/// Whether SQLite could not read a page, which says nothing about what is on it.
+/// Whether SQLite could not read a page, which says nothing about its contents.
 fn is_unread(finding: &str) -> bool {
     if let Some((_, code)) = finding.split_once(UNREAD_WITH_CODE) {
         let digits = code.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
@@ -78,7 +79,7 @@ fn is_unread(finding: &str) -> bool {
     finding.contains(UNREAD)
 }
 
-/// Reads all of the files. A page that the disk cannot give is not a damaged one.
+/// Reads all of the files. A page that the disk cannot read is not a damaged one.
 fn readable(path: &Path) -> io::Result<()> {
     for path in files::of_database(path) {
         let mut file = match std::fs::File::open(&path) {

@@ -1,4 +1,7 @@
-//! Labels of probes.
+//! Labels of probes in the database.
+//!
+//! Owns their table, which is written within the transaction of the probe's row. Never checks a
+//! label.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,8 @@
-//! How leases are counted.
+//! Lease clocks in the database: the end of each lease, exact within a boot.
 //!
-//! The lease itself is in the row of its probe, with its end by the wall clock. What is here makes
-//! that end exact within a boot; without it the wall clock counts alone.
+//! Owns their table. The lease itself is in the row of its probe, with its end by the wall clock. A
+//! clock makes that end exact within a boot; without it only the wall clock counts. Never decides
+//! when a lease has ended.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -11,30 +12,30 @@ use sqlx::{Row as _, SqliteConnection};
 use super::{Store, StoreError, from_ns, to_i64, to_ns};
 use kprobed_lang::model::ProbeUid;
 
-/// How the lease of a probe was counted last.
+/// How the end of a lease was last computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseClock {
     /// The boot.
     pub boot_id: String,
     /// The end of the lease, in nanoseconds of CLOCK_BOOTTIME of that boot.
     pub end_boot_ns: u64,
-    /// When it ended, by the wall clock. Absent before that was written down.
+    /// When it ended, by the wall clock. Absent before that was stored.
     pub ended: Option<SystemTime>,
 }
 
-/// What is written down of a lease.
+/// What is stored of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedLease {
     /// The probe.
     pub uid: ProbeUid,
-    /// How it is counted.
+    /// How its end is computed.
     pub clock: LeaseClock,
-    /// Its end by the wall clock as that is set now.
+    /// Its end by the wall clock as it is set now.
     pub expire_time: SystemTime,
 }
 
 impl Store {
-    /// How leases were counted. Those of which nothing was written down since they were given are left out.
+    /// The stored clocks of leases. Leases for which none was stored are left out.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -58,7 +59,7 @@ impl Store {
         self.database.read(read).await
     }
 
-    /// Writes down how leases are counted now. Probes that have gone are passed by.
+    /// Stores how the ends of leases are computed now. Skips probes that have gone.
     ///
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.

@@ -1,4 +1,6 @@
-//! What definitions meant where they were made. The text is of [`crate::control`]: nothing here reads it.
+//! Meanings of definitions in the database: what each meant on the build that it was made for.
+//!
+//! Owns their table. Never reads the text: [`crate::control`] does.
 
 use std::collections::HashMap;
 
@@ -7,7 +9,7 @@ use sqlx::{Row as _, SqliteConnection};
 use super::{Store, StoreError};
 use kprobed_lang::model::ProbeUid;
 
-/// Writes it within the transaction that makes the row of the probe, or changes it.
+/// Writes it within the transaction that makes or changes the row of the probe.
 pub(super) async fn write(
     transaction: &mut SqliteConnection,
     uid: ProbeUid,
@@ -25,7 +27,7 @@ pub(super) async fn write(
 }
 
 impl Store {
-    /// What the definitions of all probes meant that have it written down.
+    /// The stored meanings of the definitions of all probes that have one.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -41,10 +43,10 @@ impl Store {
         self.database.read(read).await
     }
 
-    /// Writes down what definitions mean from now on.
+    /// Stores what definitions mean from now on.
     ///
     /// # Errors
-    /// [`StoreError::Database`], also when there is no such probe. Then nothing is written.
+    /// [`StoreError::Database`], also if there is no such probe. Then nothing is written.
     pub(crate) async fn set_meanings(&self, meanings: &[(ProbeUid, String)]) -> Result<(), StoreError> {
         let write = async |transaction: &mut SqliteConnection| {
             for (uid, meaning) in meanings {

@@ -1,4 +1,7 @@
-//! What is kept with a probe beside its definition and its labels, in columns of its row.
+//! Metadata of probes in the database: description, owner, file, lease and policy, in columns of
+//! the probe's row.
+//!
+//! Owns these columns. Never checks their values against each other.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! The database: what must outlive the daemon.
+//! Store: the database of everything that must outlive the daemon.
 //!
 //! Owns all SQL. Its methods are atomic steps of the domain (`settle a new probe and its request`),
-//! not statement runners. Never knows what the kernel has.
+//! and do not run arbitrary statements. Never knows what the kernel has.
 
 mod attachments;
 mod backup;
@@ -58,19 +58,20 @@ pub struct Store {
 /// A database that was opened.
 #[derive(Debug)]
 pub struct Opened {
-    /// It.
+    /// The database, open.
     pub store: Store,
-    /// The one that was there before, if it was damaged: `store` is empty then.
+    /// The previous database, if it was damaged: `store` is empty then.
     pub set_aside: Option<SetAside>,
 }
 
 impl Store {
     /// Opens or makes the database `kprobed.db` in `directory`, for the daemon alone, checks it,
-    /// and brings it up to date; before that, a copy of it is made. A damaged one is set aside, and
-    /// the daemon begins with an empty one. `now` is in the names of these files.
+    /// and brings it up to date; makes a copy of it before that. Sets a damaged one aside, and
+    /// begins with an empty one. `now` is in the names of these files.
     ///
     /// # Errors
-    /// [`StoreError::Newer`] for a database of a later version; otherwise whatever keeps it from being opened.
+    /// [`StoreError::Newer`] for a database of a later version; otherwise whatever keeps it from
+    /// being opened.
     pub async fn open(directory: &Path, now: SystemTime) -> Result<Opened, StoreError> {
         let path = files::prepare(directory)?;
         let damage = match Self::open_file(path.clone(), options(&path), now).await {
@@ -81,9 +82,9 @@ impl Store {
         let aside = set_aside::set_aside(directory, &path, &damage, now)?;
         let path = files::prepare(directory)?;
         let store = Self::open_file(path.clone(), options(&path), now).await?;
-        // What else an operator has written down about probes has its place here: it is put into
-        // this database before the kernel is looked at. Until then, what the lost one knew is in
-        // the kernel only, where it stays: see `control::reconcile`.
+        // Other records of an operator about probes would be put into this database here, before
+        // the kernel is read. Until then, only the kernel has the probes of the lost database, and
+        // they stay in it: see `control::reconcile`.
         store.never_repeat_uids(now).await?;
         Ok(Opened { store, set_aside: Some(aside) })
     }
@@ -95,9 +96,9 @@ impl Store {
         now: SystemTime,
     ) -> Result<Self, StoreError> {
         let opening = |source| error::opening(&path, source);
-        // A connection of its own, which changes nothing and is closed when this goes on: the files
-        // may be renamed then, and one that is closed later would delete the log of another
-        // database.
+        // A connection of its own, which changes nothing and is closed before this goes on: the
+        // files may be renamed then, and a connection that is closed later would delete the log of
+        // another database.
         let mut connection = plain.connect().await.map_err(opening)?;
         let prepared = match integrity::check(&mut connection, &path).await {
             Ok(()) => backup::before_migration(&mut connection, &path, now).await,
@@ -115,23 +116,23 @@ impl Store {
         Ok(Self { database: Arc::new(Database::new(path, options, connection)) })
     }
 
-    /// Puts something right: now, or with the next change that can be stored. Nothing can be done
-    /// about it when that fails.
+    /// Writes an undo: now, or with the next change that can be stored. A failure has no other
+    /// remedy.
     pub async fn undo(&self, undo: Undo) {
         self.undo_all(vec![undo]).await;
     }
 
-    /// The same for several things, in one transaction.
+    /// Writes several undos in one transaction.
     pub(crate) async fn undo_all(&self, undo: Vec<Undo>) {
         if !undo.is_empty() {
             self.database.undo(undo).await;
         }
     }
 
-    /// Writes to the database, without changing anything, and reads what the next start will.
+    /// Writes to the database, without changing anything, and reads what the next start will read.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the database.
     pub async fn check(&self) -> Result<(), StoreError> {
         self.database.rewrite().await?;
         self.probes().await?;
@@ -139,7 +140,7 @@ impl Store {
         Ok(())
     }
 
-    /// How the database does.
+    /// The health of the database.
     pub fn health(&self) -> Health {
         self.database.health()
     }
@@ -150,12 +151,13 @@ impl Store {
     }
 }
 
-/// How the database is opened to be looked at: connecting reads nothing of it.
+/// Options for a look at the database: connecting reads nothing of it.
 fn options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new().filename(path).foreign_keys(true).busy_timeout(Duration::from_secs(5))
 }
 
-/// One connection, on which every commit reaches the disk: an acknowledged definition survives a power cut.
+/// One connection, on which every commit reaches the disk: an acknowledged definition survives a
+/// power cut.
 fn durable(options: SqliteConnectOptions) -> SqliteConnectOptions {
     options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full)
 }

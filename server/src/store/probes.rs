@@ -1,7 +1,8 @@
-//! Rows of probes.
+//! Rows of probes in the database.
 //!
-//! Owns what is wanted of a probe ([`ProbeSpec`]) and what is kept of it ([`Record`]): the one form
-//! that requests are turned into, that the single writer works with, and that is stored.
+//! Owns what is wanted of a probe ([`ProbeSpec`]) and what is stored of it ([`Record`]): the one
+//! form that requests are turned into, that the control thread works with, and that is stored.
+//! Never changes a row: that is [`super::changes`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,14 +18,14 @@ use super::{Store, StoreError, from_ns, labels, metadata};
 use kprobed_lang::model::{Labels, Metadata, ProbeName, ProbeUid};
 use kprobed_verdict::checker::DefinitionText;
 
-/// How far the row of a probe or an attached event has come.
+/// How far the change of a probe or an attached event has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Written before the kernel was touched; no client was told.
+    /// Written before the kernel was changed; no client has an answer.
     Pending,
     /// Acknowledged.
     Settled,
-    /// Taking it out has begun.
+    /// Its removal has begun.
     Removing,
 }
 
@@ -39,26 +40,26 @@ impl Phase {
     }
 }
 
-/// What is wanted of a probe: everything that clients say about it.
+/// The specification of a probe: everything that clients say about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeSpec {
-    /// The client's text, with its dialect where another kernel could read another one, and with
-    /// the tree that was read of it.
+    /// The client's text, with its dialect if another kernel could read it in another one, and with
+    /// its syntax tree.
     pub definition: Arc<DefinitionText>,
     /// Whether it should record.
     pub enabled: bool,
     /// Kernel filter; empty for none.
     pub filter: String,
-    /// What it is found by.
+    /// Its labels.
     pub labels: Labels,
-    /// What is kept with it beside that.
+    /// Its other metadata.
     pub metadata: Metadata,
 }
 
-/// What the database keeps of a probe.
+/// What the database stores of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its incarnation; 0 before it has a row.
+    /// Its uid; 0 before it has a row.
     pub uid: ProbeUid,
     /// Its event.
     pub name: ProbeName,
@@ -79,12 +80,12 @@ pub struct Record {
 pub struct StoredProbe {
     /// The probe.
     pub record: Record,
-    /// What the kernel lists for it; empty before it is settled.
+    /// Its line in the kernel's list; empty before it is settled.
     pub kernel_listing: String,
-    /// How far it has come.
+    /// How far its change has got.
     pub phase: Phase,
     /// A crash interrupted a change of it that was to be made with others or not at all: the record
-    /// is what it was before, and [`Undo::Reversal`] is still to be written.
+    /// is the one before the change, and [`Undo::Reversal`] must still be written.
     pub is_reversed: bool,
 }
 
@@ -142,8 +143,8 @@ impl StoredProbe {
 }
 
 impl Store {
-    /// All probes, by name. Changes that are made all or not at all, and were interrupted by a
-    /// crash, are not in what is answered.
+    /// All probes, by name. Changes of atomic groups that a crash has interrupted are not in the
+    /// result.
     ///
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Corrupt`].

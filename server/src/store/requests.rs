@@ -1,4 +1,6 @@
-//! Requests that were carried out: what makes calls safe to repeat.
+//! Idempotency records: requests that were carried out, so that clients can repeat calls safely.
+//!
+//! Owns their table, and how long it remembers a request. Never carries one out.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +12,7 @@ use kprobed_lang::model::ProbeUid;
 /// How long a request is remembered.
 const REMEMBERED: Duration = Duration::from_hours(24);
 
-/// What a request asked for: its method and arguments.
+/// What a request asks for: its method and arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint(pub String);
 
@@ -19,7 +21,7 @@ pub struct Fingerprint(pub String);
 pub struct RequestKey {
     /// The client's id.
     pub id: String,
-    /// What it asked for.
+    /// What it asks for.
     pub fingerprint: Fingerprint,
 }
 
@@ -45,7 +47,7 @@ pub(super) async fn remember(
     Ok(())
 }
 
-/// Forgets the deletion of a probe that was taken back.
+/// Forgets the deletion of a probe, since it was taken back.
 pub(super) async fn forget_about(
     transaction: &mut SqliteConnection,
     uid: ProbeUid,
@@ -57,7 +59,7 @@ pub(super) async fn forget_about(
     Ok(())
 }
 
-/// Forgets a request that was not carried out after all.
+/// Forgets a request, since it was not carried out after all.
 pub(super) async fn forget(transaction: &mut SqliteConnection, id: Option<&str>) -> Result<(), StoreError> {
     let Some(id) = id else { return Ok(()) };
     sqlx::query("DELETE FROM request WHERE id = ?").bind(id).execute(transaction).await?;
@@ -68,7 +70,8 @@ impl Store {
     /// The probe that this request was about, if it was carried out before.
     ///
     /// # Errors
-    /// [`StoreError::RequestReused`] when the id was used for something else, [`StoreError::Database`].
+    /// [`StoreError::RequestReused`] if the id was used for another request,
+    /// [`StoreError::Database`].
     pub(crate) async fn carried_out(&self, request: &RequestKey) -> Result<Option<ProbeUid>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
             let row = sqlx::query("SELECT fingerprint, probe_uid FROM request WHERE id = ?")

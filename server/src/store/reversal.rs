@@ -1,6 +1,7 @@
-//! Changes that are made all or not at all: what is needed to take them back after a crash.
+//! Reversals: what is stored to take back an interrupted atomic group of changes after a crash.
 //!
-//! Owns the form in which that is kept. A row means: this probe is what the row says, whatever its own row says.
+//! Owns the format. A row means: this probe is what the row says, whatever its own row says. Never
+//! decides when to take a change back.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use sqlx::{Row as _, SqliteConnection};
 use super::{ProbeSpec, Record, StoreError, from_ns, to_ns};
 use kprobed_lang::model::{KernelChange, Labels, Lease, Metadata, ProbeUid};
 
-/// What clients can change of a probe, as it is kept.
+/// What clients can change of a probe, as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
     enabled: bool,
@@ -62,7 +63,7 @@ impl From<&Record> for Kept {
 }
 
 impl Kept {
-    /// Makes a probe what it was.
+    /// Restores the record of a probe.
     pub(super) fn restore(self, record: &mut Record) -> Result<(), StoreError> {
         let labels = Labels::new(self.labels)
             .map_err(|error| StoreError::Corrupt { what: "label", value: error.to_string() })?;
@@ -88,7 +89,7 @@ impl Kept {
     }
 }
 
-/// Writes down what a probe is before its change.
+/// Stores a probe as it is before its change.
 pub(super) async fn keep(transaction: &mut SqliteConnection, before: &Record) -> Result<(), StoreError> {
     let text = serde_json::to_string(&Kept::from(before))
         .map_err(|error| StoreError::Corrupt { what: "reversal", value: error.to_string() })?;
@@ -100,13 +101,13 @@ pub(super) async fn keep(transaction: &mut SqliteConnection, before: &Record) ->
     Ok(())
 }
 
-/// The change is good, or taken back.
+/// Deletes the stored probe: the change is settled, or taken back.
 pub(super) async fn drop(transaction: &mut SqliteConnection, uid: ProbeUid) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM reversal WHERE probe_uid = ?").bind(uid.0).execute(transaction).await?;
     Ok(())
 }
 
-/// What probes were before changes that are neither good nor taken back.
+/// The stored probes of changes that are neither settled nor taken back.
 pub(super) async fn read(connection: &mut SqliteConnection) -> Result<HashMap<ProbeUid, Kept>, StoreError> {
     let rows = sqlx::query("SELECT probe_uid, settings FROM reversal").fetch_all(connection).await?;
     let mut found = HashMap::new();

@@ -1,8 +1,8 @@
-//! A database that is damaged.
+//! Damaged databases that were set aside.
 //!
-//! Owns moving it out of the way: it is renamed, with what belongs to it, and never overwritten or
-//! deleted. That it is there is what an operator has to be shown, until it is removed or moved
-//! elsewhere.
+//! Owns moving one out of the way: it is renamed, with its log and shared memory, and never
+//! overwritten or deleted. The daemon shows an operator that it exists, until it is removed or
+//! moved elsewhere.
 
 use std::fs;
 use std::io;
@@ -16,13 +16,14 @@ use super::{Store, StoreError, files, to_ns};
 /// A damaged database that was set aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAside {
-    /// Where it is now. Its `-wal` and `-shm` have the same name with that at the end.
+    /// Its path now. Its `-wal` and `-shm` have the same name with that suffix.
     pub path: PathBuf,
-    /// What was wrong with it, in SQLite's words.
+    /// The damage, in SQLite's words.
     pub damage: String,
 }
 
-/// Renames a database. The log goes first: a log that is left behind would be read into the next database.
+/// Renames a database. The log goes first: SQLite would read a log that stayed into the next
+/// database.
 pub(super) fn set_aside(
     directory: &Path,
     path: &Path,
@@ -57,9 +58,9 @@ pub fn set_aside_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 impl Store {
-    /// Has new probes and attached events get uids that those of a lost database did not have: the
-    /// history of events knows them by it. A uid for each second since 1970 is more than were ever
-    /// given out.
+    /// Makes new probes and attached events get uids that those of a lost database did not have:
+    /// the history of events identifies them by the uid. One uid for each second since 1970 is more
+    /// than were ever used.
     pub(super) async fn never_repeat_uids(&self, now: SystemTime) -> Result<(), StoreError> {
         let seconds = to_ns(now) / 1_000_000_000;
         let write = async |transaction: &mut SqliteConnection| {

@@ -1,4 +1,6 @@
-//! The history of states: so many of each probe, the latest.
+//! History of states in the database: the latest states of each probe.
+//!
+//! Owns their table, and how many are kept. Never decides what a state is.
 
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
@@ -6,11 +8,11 @@ use sqlx::{Row as _, SqliteConnection};
 use super::{Store, StoreError, from_ns, to_ns};
 use kprobed_lang::model::{ProbeUid, StateRecord};
 
-/// States that are kept of each probe.
+/// Most states that are kept of each probe.
 pub const KEPT_STATES: u32 = 64;
 
 impl Store {
-    /// Adds states to the histories of their probes. Those of probes that are gone are left out.
+    /// Adds states to the histories of their probes. States of probes that are gone are left out.
     ///
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.

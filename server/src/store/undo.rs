@@ -1,4 +1,6 @@
-//! What has to be put right in the database after the kernel refused, or a disk failed.
+//! Undos: corrections of the database after the kernel refused a change, or a disk failed.
+//!
+//! Owns what each of them writes. Never decides when one is needed.
 
 use sqlx::SqliteConnection;
 
@@ -6,9 +8,9 @@ use super::probes::{ProbeSpec, Record};
 use super::{StoreError, labels, meanings, metadata, requests, reversal};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
-/// What has to be put right. It is owed until it is done: every transaction begins with what is
-/// owed. A daemon that ends before finds a row that is not settled, and puts it right when it
-/// starts.
+/// A correction of the database. It is owed until it is written: every transaction begins with
+/// those that are owed. If the daemon ends before, its next start finds a row that is not settled,
+/// and corrects it.
 #[derive(Clone, Debug)]
 pub enum Undo {
     /// A probe was not made after all, or its deletion is complete.
@@ -21,17 +23,17 @@ pub enum Undo {
     Deletion(ProbeUid),
     /// A probe stays as it was, and the request that was to change it was not carried out.
     Update {
-        /// What it was.
+        /// The probe before the change.
         before: Box<Record>,
-        /// What its definition meant, if the change was to write down another meaning.
+        /// What its definition meant, if the change was to store another meaning.
         meaning: Option<String>,
         /// The id of the request.
         request: Option<String>,
     },
-    /// A crash came while a probe was changed, or deleted, with others: it is what it was. The
-    /// requests about it were not carried out, as far as anybody knows.
+    /// A crash interrupted a change or deletion of a probe with others: it is what it was before.
+    /// The requests about it count as not carried out.
     Reversal {
-        /// What it was.
+        /// The probe before the change.
         before: Box<Record>,
     },
     /// An event was not attached after all, or detaching it is complete.
@@ -97,7 +99,7 @@ impl Undo {
     }
 }
 
-/// A probe that was to take the place of this one goes, and has its name no more.
+/// A probe that was to replace this one is deleted, and frees its name.
 async fn give_name_back(transaction: &mut SqliteConnection, uid: ProbeUid) -> Result<(), StoreError> {
     sqlx::query(
         "UPDATE probe SET phase = 'removing' WHERE phase = 'pending' AND uid != ?1 AND (event_group, event) = \
@@ -114,8 +116,8 @@ async fn delete_probe(transaction: &mut SqliteConnection, uid: ProbeUid) -> Resu
     Ok(())
 }
 
-/// Writes what clients can change of a probe. Its labels and metadata are not written if they are
-/// known to be what they were.
+/// Writes what clients can change of a probe. Skips its labels and metadata if they are known to be
+/// unchanged.
 pub(super) async fn rewrite(
     transaction: &mut SqliteConnection,
     before: Option<&Record>,
@@ -140,7 +142,7 @@ pub(super) async fn rewrite(
     labels::write(transaction, *uid, labels).await
 }
 
-/// Writes what a definition means, if that is to be another meaning.
+/// Stores what a definition means, if that is to be another meaning.
 pub(super) async fn write_meaning(
     transaction: &mut SqliteConnection,
     uid: ProbeUid,

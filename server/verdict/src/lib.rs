@@ -1,7 +1,8 @@
-//! Whether a kernel takes a probe, where it stands in its code, and what it means there.
+//! Verdicts on probe definitions: whether a kernel accepts a probe, at which instruction it is, and
+//! what it records there.
 //!
 //! Owns the checker (text to verdict), the rules and the comparison of builds. Needs no daemon:
-//! facts of a kernel that runs or of its image are enough. Never writes anything.
+//! facts of a running kernel or of its image suffice. Never writes anything.
 #![forbid(unsafe_code)]
 
 pub mod checker;

@@ -1,8 +1,10 @@
-//! The arguments of a probe: names, the split into expression and type, and the limits that hold
-//! for all together.
+//! Argument parser: the names of a probe's arguments, the split into expression and type, and the
+//! limits for all of them together.
 //!
-//! Follows kernel/trace/trace_probe.c:traceprobe_parse_probe_arg, traceprobe_parse_probe_arg_body
-//! and traceprobe_expand_meta_args, and the order of checks in kernel/trace/trace_kprobe.c.
+//! Owns one argument at a time, and the order of the kernel's checks. Never parses an expression or
+//! a type itself. Follows kernel/trace/trace_probe.c:traceprobe_parse_probe_arg,
+//! traceprobe_parse_probe_arg_body and traceprobe_expand_meta_args, and the order of checks in
+//! kernel/trace/trace_kprobe.c.
 
 use super::Span;
 use super::ast::{Argument, Fetch, FetchKind, Name, ProbeKind};
@@ -21,10 +23,10 @@ use super::types;
 /// Most arguments of one probe (`MAX_TRACE_ARGS`).
 pub(super) const ARGS_MAX: usize = 128;
 
-/// What became of the arguments.
+/// The parsed arguments.
 #[derive(Default)]
 pub(super) struct Arguments {
-    /// One for each word, as far as it could be read.
+    /// One for each word, as far as it could be parsed.
     pub(super) args: Vec<Argument>,
     pub(super) findings: Vec<Diagnostic>,
 }
@@ -33,12 +35,12 @@ pub(super) struct Arguments {
 pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<'_>) -> Arguments {
     let FetchParser { features, .. } = fetch;
     let mut out = Arguments::default();
-    // Most definitions have no such word, and the function is not looked for then.
+    // Most definitions have no such word, and the function is not looked up then.
     let becomes_names =
         words.iter().any(|word| word.text.starts_with("$arg")) && fetch.numbers_become_names();
     let refused = function_arguments(words, &fetch, becomes_names, &mut out.findings);
     if let (Some(first), Some(last)) = (words.get(ARGS_MAX), words.last()) {
-        // 6.1 drops them in silence, 6.12 refuses without a word in error_log: see
+        // 6.1 drops them silently, 6.12 refuses without a message in error_log: see
         // `Features::refuses_many_args`.
         let problem = Diagnostic::error(
             Code::TooManyArgs,
@@ -77,8 +79,8 @@ pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<
     out
 }
 
-/// What kernels from 6.5 on check before any argument is read: words that start with `$arg`.
-/// Answers which were refused.
+/// The checks of kernels from 6.5 on before any argument is parsed: words that start with `$arg`.
+/// Returns which were refused.
 fn function_arguments(
     words: &[Word<'_>],
     fetch: &FetchParser<'_>,
@@ -95,7 +97,7 @@ fn function_arguments(
     for (index, word) in words.iter().enumerate() {
         let Some(rest) = word.text.strip_prefix("$arg") else { continue };
         let (number, tail) = names::leading_index(rest);
-        // What such words are is looked at before any of them is replaced
+        // The kernel checks such words before it replaces any of them
         // (kernel/trace/trace_probe.c:argv_has_var_arg).
         let form = Step::VariableWord(index, VariableWordStep::Form);
         let problem = if !here {
@@ -118,14 +120,14 @@ fn function_arguments(
             }
         } else {
             match number {
-                // Without parameters to put there, the kernel reads the word with the others, in
+                // Without parameters to expand to, the kernel parses the word with the others, in
                 // their order.
                 Some(_) if !becomes_names => None,
                 Some(_) if !tail.is_empty() && !tail.starts_with(':') => {
                     Some(no_variable(Code::VarTail, *word))
                 }
-                // With BTF, a number beyond the parameters is no parameter; the kernel's own check
-                // of 0 is missing.
+                // With BTF, a number beyond the parameters is not a parameter; the kernel's own
+                // check of 0 is missing.
                 Some(0) => Some(bad_argument_number(*word)),
                 Some(number) if number > 2048 => Some(Diagnostic::error(
                     Code::NoBtfarg,
@@ -161,10 +163,10 @@ impl ArgumentParser<'_> {
         self.fetch.features
     }
 
-    /// What stands for a word of which nothing was read.
+    /// The placeholder for a word that was not parsed.
     fn not_read(&self, word: Word<'_>) -> Argument {
-        // Kernels that look at such words first ask each of them for a function entry, and replace
-        // numbers.
+        // Kernels that check such words first require a function entry for each of them, and
+        // replace numbers.
         let kind = match word.text.strip_prefix("$arg").filter(|_| self.features().fprobe) {
             Some(rest) => match names::leading_index(rest) {
                 (Some(number @ 1..=2048), tail) if tail.is_empty() || tail.starts_with(':') => {
@@ -177,7 +179,7 @@ impl ArgumentParser<'_> {
         Argument { name: None, fetch: Fetch { kind, span: word.span() }, ty: None, span: word.span() }
     }
 
-    /// The argument as far as it can be read, and why no further.
+    /// The argument as far as it can be parsed, and why no further.
     fn parse(&self, word: Word<'_>, taken: &[String]) -> (Argument, Option<Diagnostic>) {
         let step = |step| move |problem: Diagnostic| problem.at(Step::Argument(self.fetch.argument, step));
         if word.text == "$arg*" && self.features().names_parameters() && self.fetch.arguments_here() {
@@ -189,7 +191,7 @@ impl ArgumentParser<'_> {
             Ok(named) => named,
             Err(finding) => return not_read(finding),
         };
-        // What is too long is not read at all.
+        // A body that is too long is not parsed at all.
         if let Err(finding) = self.check_length(body).map_err(step(ArgumentStep::Length)) {
             return not_read(finding);
         }
@@ -212,17 +214,17 @@ impl ArgumentParser<'_> {
         (argument, finding)
     }
 
-    /// Why type and expression do not fit. `late` is what is wrong with the bits of the type.
+    /// Why type and expression do not fit. `late` is the problem of the bits of the type.
     pub(super) fn misfit(&self, argument: &Argument, late: Option<Diagnostic>) -> Option<Diagnostic> {
         match program::check(argument, self.kind, self.features()) {
-            // The kernel looks at the bits before it looks whether there can be several of them.
+            // The kernel checks the bits before it checks whether the value can be an array.
             Err(problem) if late.is_none() || problem.code != Code::BadString => Some(problem),
             _ => late,
         }
     }
 
-    /// The name before the `=`, and what is behind it; or that no name is written, and the one that
-    /// the kernel makes is free.
+    /// The name before the `=`, and the text after it. Without a written name: checks that the one
+    /// that the kernel makes is free.
     pub(super) fn name<'w>(
         &self,
         word: Word<'w>,
@@ -240,7 +242,7 @@ impl ArgumentParser<'_> {
 
     pub(super) fn check_length(&self, body: Word<'_>) -> Result<(), Diagnostic> {
         let max = self.features().expression_max_bytes;
-        // The kernel measures `%pd` and `%pD` after it has written them out as dereferences.
+        // The kernel measures `%pd` and `%pD` after it has expanded them to dereferences.
         let length = match body.text.len() {
             length if self.features().percent_pd && body.text.ends_with(":%pd") => {
                 length - 4 + DENTRY_NAME_BYTES
@@ -252,7 +254,7 @@ impl ArgumentParser<'_> {
         };
         if length > max {
             let message = format!("the expression has {length} bytes, this kernel takes {max}");
-            // Since the commit that brought function probes.
+            // Since the commit that added function probes.
             let errno = if self.features().fprobe { E2BIG } else { EINVAL };
             return Err(Diagnostic::error(Code::ArgTooLong, body.span(), message).with_errno(errno));
         }
@@ -266,10 +268,10 @@ impl ArgumentParser<'_> {
         Ok(())
     }
 
-    /// Without a name the kernel makes one, which can be taken: `arg2=%di %si`.
+    /// Without a name the kernel makes one, which can be in use: `arg2=%di %si`.
     fn check_generated_name(&self, word: Word<'_>, index: usize, taken: &[String]) -> Result<(), Diagnostic> {
         let expression = word.text.split(':').next().unwrap_or_default();
-        // `%pd` and `%pD` are written out before the name is made: it is no bare name then.
+        // `%pd` and `%pD` are expanded before the name is made: it is not a bare name then.
         let is_written_out =
             self.features().percent_pd && (word.text.ends_with(":%pd") || word.text.ends_with(":%pD"));
         let name = if is_written_out {
@@ -288,7 +290,7 @@ impl ArgumentParser<'_> {
 /// What `+0x0(+0x28(` and `)):string` add to an expression (offsets of the members differ, but have
 /// two digits).
 const DENTRY_NAME_BYTES: usize = 20;
-/// The same for one level more.
+/// As above, for one more level.
 const FILE_NAME_BYTES: usize = 27;
 
 fn check_name(name: Word<'_>, taken: &[String]) -> Result<Name, Diagnostic> {

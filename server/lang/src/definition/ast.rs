@@ -1,9 +1,8 @@
-//! The syntax tree: what a definition says, with the place of every part.
+//! Syntax tree of a definition, with the position of every part.
 //!
-//! Holds values, not spellings: `0x10` and `16` are the same offset, `p f%return` is the same as `r
-//! f`. Comparing trees compares spans too;
-//! [`ProbeDefinition::without_spans`](super::ProbeDefinition::without_spans) is for comparing
-//! meanings.
+//! Owns values, not spellings: `0x10` and `16` are the same offset, `p f%return` is the same as `r
+//! f`. Never parses or renders. Comparing trees compares spans too; use
+//! [`ProbeDefinition::without_spans`](super::ProbeDefinition::without_spans) to compare meanings.
 
 use super::Span;
 use super::diagnostic::Diagnostic;
@@ -17,12 +16,12 @@ pub enum Definition {
     Delete(DeleteDefinition),
 }
 
-/// An identifier and where it stands.
+/// An identifier and its position.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Name {
     /// The identifier.
     pub text: String,
-    /// Where it stands.
+    /// Its position.
     pub span: Span,
 }
 
@@ -40,7 +39,7 @@ pub struct DeleteDefinition {
     pub span: Span,
 }
 
-/// Where in the function's life the probe hits.
+/// When the probe hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProbeKind {
     /// `p`: when the instruction at the place is reached.
@@ -60,7 +59,7 @@ pub struct ProbeDefinition {
     pub group: Option<Name>,
     /// The event; chosen later if absent.
     pub event: Option<Name>,
-    /// Where the probe is.
+    /// The place of the probe.
     pub place: Place,
     /// What it records, in order.
     pub args: Vec<Argument>,
@@ -70,7 +69,7 @@ pub struct ProbeDefinition {
     pub span: Span,
 }
 
-/// Where a probe is.
+/// The place of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Place {
     /// `[MODULE:]SYMBOL[+OFFSET]`.
@@ -81,14 +80,14 @@ pub enum Place {
         symbol: String,
         /// Bytes after the symbol; it may reach into functions that follow.
         offset: u32,
-        /// Where it stands, without a `%return`.
+        /// Its position, without a `%return`.
         span: Span,
     },
     /// A kernel address.
     Address {
         /// The address.
         address: u64,
-        /// Where it stands.
+        /// Its position.
         span: Span,
     },
 }
@@ -98,7 +97,7 @@ pub enum Place {
 pub struct Argument {
     /// The name of the field; the kernel chooses one if absent.
     pub name: Option<Name>,
-    /// Where the value comes from.
+    /// The source of the value.
     pub fetch: Fetch,
     /// How it is read and shown; the kernel's default if absent.
     pub ty: Option<Type>,
@@ -106,16 +105,16 @@ pub struct Argument {
     pub span: Span,
 }
 
-/// An expression, and where it stands.
+/// An expression, and its position.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Fetch {
     /// The expression.
     pub kind: FetchKind,
-    /// Where it stands.
+    /// Its position.
     pub span: Span,
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum FetchKind {
     /// `%REG`.
@@ -132,7 +131,7 @@ pub enum FetchKind {
     Retval,
     /// `$comm`: the name of the current task.
     Comm,
-    /// `@ADDR` or `@SYM[±OFFS]`: kernel memory there.
+    /// `@ADDR` or `@SYM[±OFFS]`: kernel memory at that address.
     Memory(MemoryAddress),
     /// `±[u]OFFS(FETCH)`: memory at the inner value plus an offset.
     Deref {
@@ -149,7 +148,7 @@ pub enum FetchKind {
     ImmediateString(String),
     /// A parameter by name, or members of what it or `$retval` points to.
     Btf {
-        /// Where the path starts.
+        /// The root of the path.
         root: BtfRoot,
         /// The members; never empty for `$retval`.
         members: Vec<BtfMember>,
@@ -163,14 +162,14 @@ pub enum MemoryAddress {
     Address(u64),
     /// A kernel symbol and an offset.
     Symbol {
-        /// The symbol: all that was written, if an offset in it is no number.
+        /// The symbol: all of the written text, if an offset in it is not a number.
         symbol: String,
         /// Added to its address.
         offset: i64,
     },
 }
 
-/// Where a BTF path starts.
+/// The root of a BTF path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum BtfRoot {
     /// A parameter of the probed function.
@@ -217,7 +216,7 @@ pub struct Type {
     pub base: BaseType,
     /// An array of this many, 1 to 64.
     pub count: Option<u8>,
-    /// Where it stands.
+    /// Its position.
     pub span: Span,
 }
 
@@ -298,7 +297,7 @@ impl Width {
 }
 
 impl Place {
-    /// Where it stands.
+    /// Its position.
     pub const fn span(&self) -> Span {
         match self {
             Self::Symbol { span, .. } | Self::Address { span, .. } => *span,
@@ -307,12 +306,12 @@ impl Place {
 }
 
 impl BaseType {
-    /// Whether the record holds a `__data_loc` with text elsewhere in the record.
+    /// Whether the record contains a `__data_loc` that refers to text elsewhere in the record.
     pub const fn is_text(self) -> bool {
         matches!(self, Self::String | Self::UserString | Self::DentryName | Self::FileName)
     }
 
-    /// Whether it is text that lies in memory as it is: `string` and `ustring`.
+    /// Whether it is text in memory: `string` and `ustring`.
     pub const fn is_pointed_text(self) -> bool {
         matches!(self, Self::String | Self::UserString)
     }
@@ -337,15 +336,15 @@ impl Argument {
             .is_some_and(|name| name.span.end > name.span.start && name.span.end + 1 == self.fetch.span.start)
     }
 
-    /// Whether the kernel writes it out as dereferences before it gives it a name (`%pd`, `%pD`;
+    /// Whether the kernel expands it to dereferences before it names it (`%pd`, `%pD`;
     /// kernel/trace/trace_probe.c:traceprobe_expand_dentry_args): the name is not that of a
     /// parameter then.
     pub fn is_written_out(&self) -> bool {
         self.ty.is_some_and(|ty| matches!(ty.base, BaseType::DentryName | BaseType::FileName))
     }
 
-    /// The type that holds if none is written: text for `$comm` and immediate strings, else a word
-    /// in hexadecimal (BTF may know a better one).
+    /// The type if none is written: text for `$comm` and immediate strings, else a word in
+    /// hexadecimal (BTF may know a better one).
     pub fn base_type(&self) -> BaseType {
         match (&self.ty, &self.fetch.kind) {
             (Some(ty), _) => ty.base,
@@ -362,13 +361,13 @@ impl Argument {
 }
 
 impl ProbeDefinition {
-    /// What is left of it without the names of the event and without arguments.
+    /// A copy without the names of the event and without arguments.
     #[must_use]
     pub fn place_alone(self) -> Self {
         Self { group: None, event: None, args: Vec::new(), warnings: Vec::new(), ..self }
     }
 
-    /// A copy without positions and warnings: equal for two texts that say the same.
+    /// A copy without positions and warnings: equal for two texts with the same meaning.
     #[must_use]
     pub fn without_spans(&self) -> Self {
         let mut plain = self.clone();
@@ -377,7 +376,7 @@ impl ProbeDefinition {
         plain
     }
 
-    /// Moves every position but those of warnings.
+    /// Moves every position except those of warnings.
     pub(super) fn map_spans(&mut self, to: &impl Fn(Span) -> Span) {
         self.span = to(self.span);
         for name in [&mut self.group, &mut self.event].into_iter().flatten() {

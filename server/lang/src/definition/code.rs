@@ -1,7 +1,7 @@
-//! The catalogue of problems: the kernel's own codes for kprobe events, and ours where the kernel
-//! is silent.
+//! Error codes: the kernel's own for kprobe events, and those of this daemon for problems that the
+//! kernel does not report.
 //!
-//! Owns names, kernel texts, errno values and general hints. It never looks at a definition.
+//! Owns names, kernel texts, errno values and general hints. Never looks at a definition.
 //!
 //! Names and texts are those of the `ERRORS` list in kernel/trace/trace_probe.h (5.10 to 7.3, codes
 //! of uprobes and event probes left out). The list grows and its texts drift: a text that is not
@@ -19,7 +19,7 @@ const EOPNOTSUPP: i32 = 95;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident $name:literal $text:literal $hint:literal;)*) => {
-        /// What is wrong with a definition.
+        /// A problem of a definition.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Code {
@@ -41,8 +41,7 @@ macro_rules! codes {
                 match self { $(Self::$variant => $text,)* }
             }
 
-            /// What to write instead, in general; empty where the message of the problem says it
-            /// all.
+            /// What to write instead, in general; empty if the message of the problem says it.
             pub const fn hint(self) -> &'static str {
                 match self { $(Self::$variant => $hint,)* }
             }
@@ -123,7 +122,7 @@ codes! {
     /// An unknown `$` variable, or one that is not available here.
     BadVar "BAD_VAR" "Invalid $-variable specified"
         "known are $argN, $retval, $stack, $stackN and $comm";
-    /// Something behind `$argN`: the same error, with another errno.
+    /// Further text after `$argN`: the same error, with another errno.
     VarTail "BAD_VAR" ""
         "write $argN or $argN:TYPE";
     /// An unknown register.
@@ -235,7 +234,7 @@ codes! {
     /// `$arg*` with a name or a type, or inside an expression.
     BadVarArgs "BAD_VAR_ARGS" "$arg* must be an independent parameter without name etc."
         "write `$arg*` alone";
-    /// `$argN` where no function starts or returns.
+    /// `$argN` at a place at which no function starts or returns.
     NofentryArgs "NOFENTRY_ARGS" "$arg* can be used only on function entry or exit"
         "probe the function name itself, without an offset, or read registers";
     /// `$arg*` twice.
@@ -250,7 +249,7 @@ codes! {
     /// BTF is off, or this is no function entry.
     NosupBtfarg "NOSUP_BTFARG" "BTF is not available or not supported"
         "use $argN:TYPE, or a register";
-    /// `$arg*` where BTF has no parameters: the same error, with another errno.
+    /// `$arg*` for a function without parameters in BTF: the same error, with another errno.
     NosupAllArgs "NOSUP_BTFARG" ""
         "name what you need: NAME=$argN:TYPE";
     /// The function has no such parameter.
@@ -341,10 +340,10 @@ codes! {
     /// Ours: memory that older kernels must not touch.
     DangerousMemory "DANGEROUS_MEMORY" ""
         "read another address: a kernel with the fix of Linux 6.8 reads nothing there either";
-    /// Ours (a warning): a number from memory of which nothing tells whether it was read.
+    /// Ours (a warning): a number from memory without a proof that it was read.
     Unproven "UNPROVEN_VALUE" ""
         "";
-    /// Ours (a warning): a part that harms the kernel, and that it gets in another form.
+    /// Ours (a warning): a harmful part, which the kernel gets in another form.
     Rewritten "REWRITTEN" ""
         "";
     /// Ours (a warning): a function that a livepatch has redirected.
@@ -356,7 +355,7 @@ codes! {
     /// Ours: a form of an older language that no probe of today can record.
     NoEquivalent "NO_EQUIVALENT" ""
         "";
-    /// Ours: a token of a function prototype that cannot stand there.
+    /// Ours: a token that is not allowed at its position in a function prototype.
     UnexpectedToken "UNEXPECTED_TOKEN" ""
         "write FUNCTION(TYPE NAME, TYPE NAME[INDEX], NULL, ...)";
     /// Ours: a function prototype that is not finished.
@@ -380,8 +379,8 @@ codes! {
 }
 
 impl Code {
-    /// The errno with which kernels answer, as a rule. A [`super::Diagnostic`] has the one of the
-    /// running kernel: where kernels differ, it is given when the problem is found.
+    /// The usual errno of kernels. A [`super::Diagnostic`] has the one of the running kernel: if
+    /// kernels differ, it is set when the problem is found.
     pub(super) const fn errno(self) -> i32 {
         match self {
             Self::BadInsnBndry => EILSEQ,
@@ -409,7 +408,7 @@ impl Code {
         }
     }
 
-    /// Who refuses a definition with this problem, as a rule.
+    /// Who usually refuses a definition with this problem.
     pub const fn refused_by(self) -> RefusedBy {
         match self {
             Self::NoModuleName
@@ -438,7 +437,7 @@ impl Code {
 
     /// The code of a text that the kernel wrote into `error_log`.
     pub fn from_kernel_text(text: &str) -> Option<Self> {
-        // Older kernels spell this word in their own way.
+        // Older kernels spell this word differently.
         let text = text.trim().replace("valiable", "variable");
         Self::ALL.iter().copied().find(|code| !text.is_empty() && code.kernel_text() == text)
     }

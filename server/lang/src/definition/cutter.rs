@@ -1,16 +1,15 @@
-//! Cuts a text that comes in pieces into definitions.
+//! Cutter: splits a text that arrives in pieces into definitions.
 //!
 //! Owns the rule: one definition a line; blank lines and comments (`#` to the end of the line) are
-//! left out; a `\` at the very end of a line, before any comment, joins the next line to it. Holds
-//! at most one definition and the piece that was pushed last. It never reads what a definition
-//! says.
+//! skipped; a `\` at the very end of a line, before any comment, joins the next line to it. Holds
+//! at most one definition and the piece that was pushed last. Never parses a definition.
 
-/// Bytes of a definition that are kept: far more than the kernel takes in a line, so that what is
-/// cut off is refused all the same.
+/// Most bytes of a definition that are kept: far more than the kernel accepts in a line, so that a
+/// definition that was cut is refused all the same.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Of a line without end so much is held back that what decides at its end is seen: a backslash,
-/// and a carriage return.
+/// Bytes of an unfinished line that are held back, since they matter at its end: a backslash, and a
+/// carriage return.
 const DECIDING_BYTES: usize = 2;
 
 /// One definition of a text.
@@ -20,33 +19,32 @@ pub struct CutDefinition {
     pub line: u64,
     /// Offset of its first byte in the whole text.
     pub offset: u64,
-    /// Its text with joined lines as one, as long as in the whole text: blanks stand for backslash
-    /// and newline. Bytes that are not UTF-8 are replaced, and what is longer than 64 KiB is cut
-    /// off.
+    /// Its text with joined lines as one, as long as in the whole text: blanks replace backslash
+    /// and newline. Bytes that are not UTF-8 are replaced, and everything after 64 KiB is cut off.
     pub text: String,
 }
 
-/// Cuts a text that comes in pieces.
+/// Splits a text that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct Cutter {
-    /// What was pushed and is not looked at yet, from `next` on.
+    /// Bytes that were pushed and are not processed yet, from `next` on.
     pushed: Vec<u8>,
     next: usize,
-    /// Lines that are complete.
+    /// Complete lines so far.
     lines: u64,
-    /// Bytes of the text that were looked at.
+    /// Bytes of the text that were processed.
     offset: u64,
-    /// The definition under way.
+    /// The unfinished definition.
     open: Option<Open>,
 }
 
-/// A definition whose end is not there yet.
+/// A definition whose end was not pushed yet.
 #[derive(Debug)]
 struct Open {
     line: u64,
     offset: u64,
     text: Vec<u8>,
-    /// Whether its last line, as far as it was looked at, has a comment.
+    /// Whether its last line, as far as it was processed, has a comment.
     comment: bool,
 }
 
@@ -56,7 +54,7 @@ impl Open {
         self.text.extend(bytes.into_iter().take(room));
     }
 
-    /// The definition, unless there is none but blanks and comments.
+    /// The definition, unless it consists of blanks and comments.
     fn close(self) -> Option<CutDefinition> {
         let mut content = self.text.iter().take_while(|byte| **byte != b'#');
         content.any(|byte| !byte.is_ascii_whitespace()).then(|| CutDefinition {
@@ -101,7 +99,7 @@ impl Cutter {
         self.pushed.get(self.next..).unwrap_or_default()
     }
 
-    /// Takes `length` bytes that end a line. Gives the definition that ends with it.
+    /// Takes `length` bytes that end a line. Returns the definition that ends with it.
     fn take_line(&mut self, length: usize) -> Option<Open> {
         let mut open = self.opened();
         self.lines += 1;

@@ -1,35 +1,35 @@
-//! Definitions that the kernel takes and that harm the host.
+//! Dangerous definitions: those that the kernel accepts and that harm the host.
 //!
-//! Owns the table of them, and what becomes of each: the kernel gets another line that records the
-//! same, or the definition is refused with a code of ours. No line that the daemon writes has any
-//! of these in it. Places are not judged here: see `validate`.
+//! Owns the table of them, and the treatment of each: the daemon writes another line that records
+//! the same, or refuses the definition with a code of its own. Never lets a line reach the kernel
+//! that contains one of these. Places are not judged here: see `validate`.
 
 use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, ProbeDefinition, Type};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 
-/// What becomes of a definition with a danger in it.
+/// What the daemon does with a dangerous definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Treatment {
-    /// The kernel gets another line, which records the same.
+    /// It writes another line, which records the same.
     Rewritten,
-    /// The definition is refused with this code.
+    /// It refuses the definition with this code.
     Refused(Code),
 }
 
-/// One thing that a kernel takes and that harms the host.
+/// One dangerous form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Danger {
-    /// What it looks like.
+    /// The form.
     pub pattern: &'static str,
     /// What the kernel does with it.
     pub harm: &'static str,
-    /// Where in the kernel.
+    /// The file and function in the kernel.
     pub function: &'static str,
     /// Which kernels.
     pub kernels: &'static str,
-    /// What becomes of it here.
+    /// What the daemon does with it.
     pub treatment: Treatment,
 }
 
@@ -76,7 +76,7 @@ const VSYSCALL: Danger = Danger {
     treatment: Treatment::Refused(Code::DangerousMemory),
 };
 
-/// All of them.
+/// All dangerous forms.
 pub const TABLE: &[Danger] = &[
     SYMBOL_STRING,
     STRING_ARRAY,
@@ -100,7 +100,7 @@ pub const TABLE: &[Danger] = &[
     },
     // 035ba76014c0 (Linux 6.9) sets the number of arguments before 128 of them are read.
     // 73f35080477e (Linux 6.12, and 6.11.6) refuses more. 6.6.59 has both changes. Kernels without
-    // them drop the arguments behind the 128th.
+    // them drop the arguments after the 128th.
     Danger {
         pattern: "more than 128 arguments",
         harm: "counts arguments that it does not set up, and follows their empty pointers",
@@ -122,8 +122,8 @@ pub const TABLE: &[Danger] = &[
 ];
 
 /// The page of system calls that the kernel keeps for old programs
-/// (arch/x86/include/uapi/asm/vsyscall.h), and what a read may begin before it and still reach into
-/// it: the kernel's fix looks only at the address where a read begins.
+/// (arch/x86/include/uapi/asm/vsyscall.h), and the addresses before it from which a read can still
+/// reach into it: the kernel's fix checks only the address at which a read begins.
 const VSYSCALL_PAGE: std::ops::Range<u64> = 0xffff_ffff_ff60_0000 - 512..0xffff_ffff_ff60_1000;
 
 /// The problem of an argument that must not reach the kernel in any form.
@@ -169,8 +169,8 @@ fn reads_vsyscall(fetch: &Fetch) -> bool {
     address.is_some_and(|address| VSYSCALL_PAGE.contains(&address)) || inner.is_some_and(reads_vsyscall)
 }
 
-/// The definition as the kernel can have it without harm. Records the same bytes or the address in
-/// place of its name.
+/// The definition in a form that does no harm. Records the same bytes, or the address in place of
+/// its name.
 pub(super) fn defused(mut definition: ProbeDefinition) -> ProbeDefinition {
     for ty in definition.args.iter_mut().filter_map(|argument| argument.ty.as_mut()) {
         *ty = safe(*ty);

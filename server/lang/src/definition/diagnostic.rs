@@ -1,6 +1,6 @@
-//! One problem of a definition: what is wrong, where, and what to write instead.
+//! Diagnostic: one problem of a definition, with its position and what to write instead.
 //!
-//! Owns the presentation of a problem over its text. It never decides whether there is one.
+//! Owns the presentation of a problem over its text. Never decides whether there is one.
 
 use super::Span;
 use super::code::Code;
@@ -15,13 +15,12 @@ pub enum Severity {
     Warning,
 }
 
-/// Whose rule a definition breaks.
+/// Who refuses a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RefusedBy {
     /// The kernel refuses it too.
     Kernel,
-    /// The kernel takes it, or knows no such language. Those rules are listed in
-    /// `control::stricter`.
+    /// The kernel accepts it, or has no such language. `control::stricter` lists these rules.
     Kprobed,
 }
 
@@ -31,17 +30,17 @@ pub enum RefusedBy {
 pub struct Diagnostic {
     /// Whether the definition is refused because of it.
     pub severity: Severity,
-    /// The kernel's name for the problem, or ours where the kernel is silent.
+    /// The kernel's name for the problem, or the daemon's if the kernel has none.
     pub code: Code,
-    /// The errno with which the running kernel refuses this; that of the refusal alone if the
-    /// kernel would take it.
+    /// The errno with which the running kernel refuses this; if the kernel would accept it, that of
+    /// the daemon's refusal.
     pub errno: i32,
     /// Who refuses it.
     pub by: RefusedBy,
-    /// Where the kernel comes to it. A warning stands where nothing is refused, so that its step
-    /// means nothing.
+    /// The step at which the kernel finds it. The step of a warning means nothing, since nothing is
+    /// refused.
     pub step: Step,
-    /// The text that it is about; the start is where the kernel's caret stands.
+    /// The part of the text; the start is the position of the kernel's caret.
     pub span: Span,
     /// What is wrong, for people.
     pub message: String,
@@ -50,7 +49,7 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// An error with the hint that goes with its code.
+    /// An error with the general hint of its code.
     pub fn error(code: Code, span: Span, message: impl Into<String>) -> Self {
         let hint = code.hint();
         Self {
@@ -70,28 +69,28 @@ impl Diagnostic {
         Self { severity: Severity::Warning, hint: None, ..Self::error(code, span, message) }
     }
 
-    /// Replaces the errno of the code where this kernel has another one.
+    /// Replaces the errno of the code by another one of this kernel.
     #[must_use]
     pub fn with_errno(mut self, errno: i32) -> Self {
         self.errno = errno;
         self
     }
 
-    /// Says where the kernel comes to it. Without, it is about the line as a whole.
+    /// Sets the step at which the kernel finds it. Without a step, it is about the line as a whole.
     #[must_use]
     pub fn at(mut self, step: Step) -> Self {
         self.step = step;
         self
     }
 
-    /// Says that only this daemon minds, where that depends on more than the code.
+    /// Says that only this daemon refuses it, if that depends on more than the code.
     #[must_use]
     pub(crate) fn by_kprobed(mut self) -> Self {
         self.by = RefusedBy::Kprobed;
         self
     }
 
-    /// Replaces the general hint of the code by one for this very case.
+    /// Replaces the general hint of the code by one for this case.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -115,8 +114,7 @@ impl Diagnostic {
         position
     }
 
-    /// The message, the line it is about with `^~~~` under the span, and the hint. Ends without a
-    /// newline.
+    /// The message, the line with `^~~~` under the span, and the hint. Ends without a newline.
     pub fn render_caret(&self, text: &str) -> String {
         let start = floor_char_boundary(text, self.span.start);
         let end = floor_char_boundary(text, self.span.end).max(start);

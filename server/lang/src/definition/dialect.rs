@@ -1,23 +1,24 @@
-//! Which language a definition is written in, and one way into all of them.
+//! Dialects: the languages in which a definition can be written, and the one parser for all of
+//! them.
 //!
-//! Whatever the dialect, the answer is the syntax tree of the kernel's language, with spans into
-//! the text of the user.
+//! Owns the choice of the dialect. In every dialect, the result is the syntax tree of the kernel's
+//! language, with spans into the user's text. Never judges a place.
 //!
 //! The rule by which a dialect is recognised, in this order:
 //!
-//! 1. A text with a `(` is a function prototype if only a name stands before it, or if it does not
-//!    start with `p`, `r` or `-`. No line of `kprobe_events` looks like that.
+//! 1. A text with a `(` is a function prototype if only a name precedes it, or if it does not start
+//!    with `p`, `r` or `-`. No line of `kprobe_events` looks like that.
 //! 2. A bare `aN`, `sN`, `sa`, `rv` or `ra` in a line is a word of 2009 unless it can be the name
 //!    of a parameter: the function has a parameter of that name ([`Parameters`]), and names can be
-//!    used at the place, which is never so at an address, and in return probes only where the
-//!    kernel keeps arguments. Where the parameters of the function are not known, a word is what
-//!    the kernel makes of it: a name where the kernel knows names. The meaning of a definition that
-//!    the kernel takes is never changed by this.
-//! 3. Elsewhere the word is the name of a parameter, with a warning (`OLD_DIALECT`).
+//!    used at the place, which is never so at an address, and in return probes only if the kernel
+//!    keeps arguments. If the parameters of the function are not known, the word is what the kernel
+//!    reads it as: a name if the kernel resolves names. This never changes the meaning of a
+//!    definition that the kernel accepts.
+//! 3. Otherwise the word is the name of a parameter, with a warning (`OLD_DIALECT`).
 //!
 //! A comment `# dialect: 2009` (or `kernel`, or `prototype`) asks for one explicitly, and
 //! [`Reading::pinned`] writes it into a text that another kernel would recognise differently.
-//! [`parse_as`] is for callers who know.
+//! [`parse_as`] is for callers that know the dialect.
 
 use super::Span;
 use super::ast::{Definition, ProbeDefinition};
@@ -34,9 +35,9 @@ use super::step::Step;
 /// A language for definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// The language of the running kernel's `kprobe_events`.
+    /// The language of `kprobe_events` of the running kernel.
     Kernel,
-    /// The same with the words of its first version (2009).
+    /// That language with the words of its first version (2009).
     Legacy,
     /// Function prototypes (2018).
     Prototype,
@@ -56,7 +57,7 @@ impl Dialect {
         format!("{} # {DIRECTIVE} {}", text.trim_end(), self.name())
     }
 
-    /// The name by which users ask for it.
+    /// The name with which users ask for it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
@@ -66,17 +67,16 @@ impl Dialect {
     }
 }
 
-/// What became of a text.
+/// The result of parsing a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// The dialect in which it was read. A line that is refused counts as one of the kernel's,
-    /// unless 2009 was asked for.
+    /// The dialect in which it was parsed. A line that is refused counts as one of the kernel's,
+    /// unless the writer asked for 2009.
     pub dialect: Dialect,
-    /// The definition, or everything that is wrong with it, in the order of the kernel's steps.
+    /// The definition, or all of its problems, in the order of the kernel's steps.
     pub result: Result<Definition, Vec<Diagnostic>>,
-    /// What could be read of a probe that has mistakes behind its place. Something neutral stands
-    /// for what could not: a definition to find out what the kernel comes to before the mistakes,
-    /// and for nothing else.
+    /// The parsed part of a probe with mistakes after its place. Neutral placeholders replace the
+    /// rest. Use it only to find the problems that the kernel finds before the mistakes.
     pub draft: Option<ProbeDefinition>,
 }
 
@@ -96,8 +96,9 @@ impl Reading {
         }
     }
 
-    /// The text, from which this was read, so that every kernel reads it in the same dialect: with
-    /// a comment that names it where bare words could be something else elsewhere.
+    /// The text from which this was parsed, changed so that every kernel reads it in the same
+    /// dialect: a comment names the dialect if bare words could mean something else on another
+    /// kernel.
     pub fn pinned(&self, text: &str) -> String {
         let ambiguous = match &self.result {
             Ok(Definition::Probe(probe)) => {
@@ -116,28 +117,28 @@ impl Reading {
 /// What follows the `#` of a comment that asks for a dialect.
 const DIRECTIVE: &str = "dialect:";
 
-/// Reads the only definition in `text` as the kernel that `features` describes would.
+/// Parses the only definition in `text` like the kernel that `features` describes.
 ///
-/// What the kernel's parser refuses is refused with its code and its position; the first problem is
-/// the one that the kernel reports, others follow. Whether the place exists and can be probed is
-/// for others to say: see [`ProbeDefinition::entry_requirement`] for what the parser must know
-/// about it.
+/// A text that the kernel's parser refuses is refused with its code and its position; the first
+/// problem is the one that the kernel reports, others follow. Does not check whether the place
+/// exists and can be probed: see [`ProbeDefinition::entry_requirement`] for what the parser must
+/// know about it.
 pub fn parse(text: &str, features: &Features) -> Result<Definition, Vec<Diagnostic>> {
     parse_as(Dialect::Kernel, text, features).result
 }
 
-/// Reads the only definition in `text`, whatever its dialect, without knowing any function.
+/// Parses the only definition in `text`, in any dialect, without knowing any function.
 pub fn parse_any(text: &str, features: &Features) -> Reading {
     parse_any_knowing(text, features, &UnknownParameters)
 }
 
-/// The same with what is known of the functions of the running kernel.
+/// Like [`parse_any`], with what is known of the functions of the running kernel.
 pub fn parse_any_knowing(text: &str, features: &Features, parameters: &dyn Parameters) -> Reading {
     match asked(text) {
         Ok(Some(dialect)) => return parse_as_knowing(dialect, text, features, parameters),
         Ok(None) => {}
         Err(problem) => {
-            // To the kernel it is a comment: what it minds comes first.
+            // To the kernel it is a comment: problems that the kernel finds come first.
             let Parsed { tree, .. } = parse::read(text, features, parameters);
             let findings = vec![problem.at(Step::Name)];
             return Reading::of(Dialect::Kernel, Parsed { tree, findings });
@@ -151,7 +152,7 @@ pub fn parse_any_knowing(text: &str, features: &Features, parameters: &dyn Param
     Reading::of(if has_old_words && is_good { Dialect::Legacy } else { Dialect::Kernel }, parsed)
 }
 
-/// Reads the only definition in `text` in this dialect.
+/// Parses the only definition in `text` in this dialect.
 pub fn parse_as(dialect: Dialect, text: &str, features: &Features) -> Reading {
     parse_as_knowing(dialect, text, features, &UnknownParameters)
 }
@@ -170,8 +171,7 @@ fn parse_as_knowing(
     Reading::of(dialect, parsed)
 }
 
-/// What is said about words of 2009 that the kernel's language takes for something else, or for
-/// nothing.
+/// Adds hints about words of 2009 that the kernel's language reads as something else, or refuses.
 fn kernel(text: &str, mut parsed: Parsed) -> Parsed {
     legacy::explain_old_words(text, &mut parsed.findings);
     if let Some(Definition::Probe(probe)) = &mut parsed.tree {
@@ -205,7 +205,7 @@ fn asked(text: &str) -> Result<Option<Dialect>, Diagnostic> {
     Ok(None)
 }
 
-/// A line that may have words of 2009, and whether it has.
+/// Parses a line that may have words of 2009. Returns whether it has any.
 fn old(text: &str, features: &Features, bare: BareWords, parameters: &dyn Parameters) -> (Parsed, bool) {
     let words = match line::single(text) {
         Ok(words) => words,
@@ -219,7 +219,7 @@ fn old(text: &str, features: &Features, bare: BareWords, parameters: &dyn Parame
     };
     let parsed = rewritten.moved_to_text(parse::read(rewritten.line(), features, parameters));
     let mut parsed = kernel(text, parsed);
-    // A word has one problem: the first that the kernel comes to.
+    // A word has one problem: the first that the kernel finds.
     parsed.findings.extend(findings);
     parsed.findings.sort_by_key(|finding| finding.step);
     parsed.findings.dedup_by(|later, first| match (later.step, first.step) {
@@ -233,7 +233,7 @@ fn old(text: &str, features: &Features, bare: BareWords, parameters: &dyn Parame
     (parsed, true)
 }
 
-/// Whether the first line with a word in it is meant as a function prototype.
+/// Whether the first line with a word in it is a function prototype.
 fn is_prototype(text: &str) -> bool {
     let Some(first) = line::words(text).next() else { return false };
     let rest = text[first.start..].split(['\n', '#']).next().unwrap_or_default();

@@ -1,9 +1,10 @@
-//! What the running kernel's parser knows.
+//! Features of the running kernel's parser, and its limits.
 //!
 //! Owns the switches by which one parser serves every kernel, and reading them from the tracefs
-//! `README`. Versions never decide: distributions carry features back to older kernels.
+//! `README`. Never decides by version alone if the `README` shows a feature: distributions carry
+//! features back to older kernels.
 
-/// What the running kernel's parser knows and where its limits are.
+/// Features and limits of the running kernel's parser.
 ///
 /// The `README` of tracefs is compiled from the same options as the parser
 /// (kernel/trace/trace.c:readme_msg), which makes a substring of it a reliable answer. What 5.10
@@ -28,8 +29,8 @@ pub struct Features {
     pub btf_args: bool,
     /// `NAME->member`.
     pub btf_members: bool,
-    /// The daemon can read the kernel's types, and resolves names by itself: what this kernel does
-    /// not know by name works all the same. Not in the `README`: see [`Features::with_types`].
+    /// The daemon can read the kernel's types, and resolves names by itself: names work even if
+    /// this kernel does not resolve them. Not in the `README`: see [`Features::with_types`].
     pub own_types: bool,
     /// `$argN`, and parameters by name, in return probes.
     pub retprobe_args: bool,
@@ -40,17 +41,17 @@ pub struct Features {
     pub typecasts: bool,
     /// Longest expression: what follows `=`, or all of an argument without a name.
     pub expression_max_bytes: usize,
-    /// Deepest nesting of dereferences, if the kernel counts them apart from the slots of the fetch
-    /// program.
+    /// Deepest nesting of dereferences, if the kernel counts them separately from the slots of the
+    /// fetch program.
     pub nesting_max: Option<usize>,
-    /// A string that cannot be reached keeps the length that its descriptor was preset with, so
-    /// that [`guard`](super::guard) can tell.
+    /// A string that cannot be read keeps the length that its descriptor was preset with, so that
+    /// [`guard`](super::guard) can detect a fault.
     pub fault_marks: bool,
     /// The kernel has the fix for arrays of strings of which one cannot be read: see
     /// [`dangerous`](super::dangerous).
     pub string_array_fix: bool,
-    /// More than 128 arguments are refused. Kernels without this fix drop those behind the 128th,
-    /// or write behind the end of their table of arguments.
+    /// More than 128 arguments are refused. Kernels without this fix drop those after the 128th, or
+    /// write after the end of their table of arguments.
     pub refuses_many_args: bool,
     /// Largest fixed part of a record (`MAX_PROBE_EVENT_SIZE`). Kernels without this limit drop
     /// records that do not fit a sub-buffer without counting them, so it holds for all of them
@@ -59,7 +60,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Reads the tracefs `README`.
+    /// Parses the tracefs `README`.
     ///
     /// Three limits are not in it. They follow from what arrived with them: the longer expressions
     /// and the limit of nesting came in the same release as typecasts, hyphens in group names
@@ -84,7 +85,8 @@ impl Features {
             expression_max_bytes: if typecasts { 255 } else { 63 },
             nesting_max: typecasts.then_some(8),
             // The fixes of July 2023, which came with 6.5, and to the stable series shortly before
-            // `symstr` came there. What had `symstr` from the beginning is left out by its version.
+            // `symstr` came there. Releases that had `symstr` from the beginning are excluded by
+            // their version.
             fault_marks: has("f[:[<group>") || has("symstr"),
             string_array_fix: has("f[:[<group>") || has("symstr"),
             refuses_many_args: has("f[:[<group>"),
@@ -92,12 +94,12 @@ impl Features {
         }
     }
 
-    /// The same for a kernel of this `uname` release and version, such as `6.1.0-25-amd64` and
-    /// `#1 SMP Debian 6.1.106-3`: for fixes that nothing in the `README` shows.
+    /// These features for a kernel of this `uname` release and version, such as `6.1.0-25-amd64`
+    /// and `#1 SMP Debian 6.1.106-3`: for fixes that the `README` does not show.
     #[must_use]
     pub fn with_version(self, release: &str, version: &str) -> Self {
         let fixed = STRING_ARRAYS.is_in(release, version);
-        // The only ones that had `symstr` first.
+        // The only releases that had `symstr` first.
         let lacks = !fixed
             && numbers(release).is_some_and(|(major, minor, _)| major == 6 && (2..=4).contains(&minor));
         Self {
@@ -108,7 +110,7 @@ impl Features {
         }
     }
 
-    /// The same where the types of the kernel can be read, or not.
+    /// These features if the types of the kernel can be read, or not.
     #[must_use]
     pub fn with_types(self, own_types: bool) -> Self {
         Self { own_types, ..self }
@@ -125,7 +127,7 @@ impl Features {
     }
 }
 
-/// A fix that nothing in the `README` shows, and the kernels that have it.
+/// A fix that the `README` does not show, and the kernels that have it.
 struct Fix {
     /// The first release.
     since: (u32, u32),
@@ -141,7 +143,7 @@ const MANY_ARGS: Fix = Fix { since: (6, 12), stable: &[((6, 6), 59), ((6, 11), 6
 
 impl Fix {
     /// Whether a kernel of this `uname` release and version has it. Distributions that hide the
-    /// number of the stable kernel are taken for those without.
+    /// number of the stable kernel count as without it.
     fn is_in(&self, release: &str, version: &str) -> bool {
         let first = |text: &str| text.split('-').next().and_then(numbers);
         let Some((major, minor, patch)) = first(release) else { return false };

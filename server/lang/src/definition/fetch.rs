@@ -1,10 +1,10 @@
-//! The expression of an argument: text to syntax tree.
+//! Expression parser: the expression of an argument, from text to syntax tree.
 //!
-//! Follows kernel/trace/trace_probe.c:parse_probe_arg and parse_probe_vars (5.15, 6.12, 7.3): the
-//! same forms in the same order, so that the first problem is the kernel's. An expression that
-//! cannot be read to its end leaves what was read before ([`Unread`]), since the kernel looks names
-//! up as it reads. Whether a form is usable with a type, and whether it fits the fetch program, is
-//! decided in `program`.
+//! Owns the forms and their order. Follows kernel/trace/trace_probe.c:parse_probe_arg and
+//! parse_probe_vars (5.15, 6.12, 7.3): the same forms in the same order, so that the first problem
+//! is the kernel's. An expression that cannot be parsed to its end leaves what was parsed before
+//! ([`Unread`]), since the kernel looks names up while it parses. Never decides whether a form is
+//! usable with a type, or fits the fetch program: that is in `program`.
 
 use super::Span;
 use super::ast::{BtfMember, BtfRoot, Fetch, FetchKind, MemoryAddress, Register};
@@ -23,7 +23,7 @@ pub(super) const STACK_WORDS: u32 = 2048;
 /// What the kernel's parser knows about the place (its `TPARG_FL_FENTRY` and `TPARG_FL_RETURN`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Site {
-    /// An entry probe at a symbol. Whether it is a function entry is for later: see
+    /// An entry probe at a symbol. Whether it is a function entry is checked later: see
     /// `entry_requirement`.
     Entry,
     /// A return probe at a symbol.
@@ -32,30 +32,30 @@ pub(super) enum Site {
     Address,
 }
 
-/// Reads expressions at one place, for one kernel.
+/// Parses expressions at one place, for one kernel.
 #[derive(Clone, Copy)]
 pub(super) struct FetchParser<'f> {
     /// The index of the argument.
     pub(super) argument: usize,
     pub(super) features: &'f Features,
     pub(super) site: Site,
-    /// Which parameters the function has, as far as that is known.
+    /// The parameters of the function, as far as they are known.
     pub(super) parameters: &'f dyn Parameters,
     /// Module and function that the place names.
     pub(super) function: Option<(Option<&'f str>, &'f str)>,
 }
 
-/// What stands for an expression of which nothing was read: it asks nothing of place and types.
+/// The placeholder for an expression that was not parsed: it requires nothing of place and types.
 pub(super) const NOTHING: FetchKind = FetchKind::Immediate(0);
-/// What stands for an argument of the function that cannot be read: it asks for a function entry,
-/// and no argument has this number.
+/// The placeholder for an argument of the function that cannot be parsed: it requires a function
+/// entry, and no argument has this number.
 pub(super) const NO_ARGUMENT: FetchKind = FetchKind::Argument(0);
 
-/// An expression that cannot be read to its end.
+/// An expression that cannot be parsed to its end.
 pub(super) struct Unread {
     /// Why not.
     pub(super) finding: Diagnostic,
-    /// What was read before.
+    /// The part that was parsed before.
     pub(super) read: FetchKind,
 }
 
@@ -81,7 +81,8 @@ impl FetchParser<'_> {
             Ok(kind) => (kind, None),
             Err(unread) => {
                 let Unread { finding, read } = *unread;
-                // Parts say where they are; everything else is found where the expression begins.
+                // Problems of parts have their positions; all others are at the beginning of the
+                // expression.
                 let is_placed = finding.step != Step::Line;
                 let step = if is_placed { finding.step } else { self.part(word, PartStep::Following) };
                 (read, Some(finding.at(step)))
@@ -151,7 +152,7 @@ impl FetchParser<'_> {
         if !self.features.btf_args {
             return Err(no_variable(word).into());
         }
-        // It looks for a parameter of that name.
+        // The kernel looks for a parameter of that name.
         let root = BtfRoot::Parameter(word.text.to_owned());
         let message = format!("there is no variable `{}`", word.text);
         let problem = Diagnostic::error(Code::NoBtfarg, word.span(), message);
@@ -163,7 +164,7 @@ impl FetchParser<'_> {
 
     fn argument(&self, word: Word<'_>, rest: &str) -> Parsed {
         let here = self.arguments_here();
-        // Kernels with $argN in return probes look at the number first and at the place then.
+        // Kernels with $argN in return probes check the number first and the place after it.
         if !here && !self.features.retprobe_args {
             let message = match self.site {
                 Site::Address => "function arguments need a function name as the place, not an address",
@@ -244,8 +245,7 @@ impl FetchParser<'_> {
         }
     }
 
-    /// Whether the kernel puts the names of parameters in the place of words that are a plain
-    /// `$argN`.
+    /// Whether the kernel replaces words that are a plain `$argN` by the names of parameters.
     pub(super) fn numbers_become_names(&self) -> bool {
         let found = || self.function.and_then(|(module, name)| self.parameters.found_by_kernel(module, name));
         self.features.btf_args && found().unwrap_or(true)
@@ -284,12 +284,12 @@ impl FetchParser<'_> {
         Err(after(path, problem.at(self.part(word, PartStep::LookUp))))
     }
 
-    /// `->member.member->member` behind a root, from the first separator on. The kernel splits at
-    /// the next separator before it looks up what stands in front of it
+    /// `->member.member->member` after a root, from the first separator on. The kernel splits at
+    /// the next separator before it looks up the part in front of it
     /// (kernel/trace/trace_probe.c:parse_btf_arg, parse_btf_field, split_next_field).
     fn path(&self, word: Word<'_>, root: BtfRoot, path: Word<'_>, structure: &str) -> Parsed {
         let mut members = Vec::new();
-        // What the kernel is about to look up.
+        // The part that the kernel looks up next.
         let mut part = word;
         let mut rest = path;
         let finding = loop {
@@ -311,7 +311,7 @@ impl FetchParser<'_> {
             part = tail.head(tail.text.find(['.', '-']).unwrap_or(tail.text.len()));
             members.push(BtfMember { arrow, name: part.text.to_owned() });
             rest = tail.tail(part.text.len());
-            // What follows the name is looked at before it.
+            // The kernel checks the text after the name before the name.
             let is_hyphen_next = rest.text.starts_with('-') && !rest.text.starts_with("->");
             if !is_hyphen_next && !is_identifier(part.text) {
                 let message = format!("`{}` is not the name of a member", part.text);
@@ -377,7 +377,7 @@ fn memory(word: Word<'_>) -> Simple {
         ));
     }
     let (symbol, offset) = rest.split_at(rest.find(['+', '-']).unwrap_or(rest.len()));
-    // Whether there can be such a symbol is asked when the probe is registered: see
+    // Whether such a symbol can exist is checked when the probe is registered: see
     // `ProbeDefinition::registration_problem`.
     Ok(FetchKind::Memory(match number::signed(offset) {
         Some(offset) => MemoryAddress::Symbol { symbol: symbol.to_owned(), offset },

@@ -1,7 +1,7 @@
-//! Files with many definitions, of any dialect and mixed.
+//! Definition files: many definitions in one text, of any dialect and mixed.
 //!
-//! How a file is cut into definitions is the rule of [`Cutter`]; what stands in a definition is
-//! read by [`parse_any_knowing`]. One that is refused does not touch the others. No I/O.
+//! Owns the list of parsed definitions. [`Cutter`] splits the text, and [`parse_any_knowing`]
+//! parses each definition. One that is refused does not affect the others. Never does I/O.
 
 use super::Span;
 use super::cutter::{CutDefinition, Cutter};
@@ -14,16 +14,16 @@ use super::parameters::Parameters;
 pub struct Entry {
     /// The line on which it starts, from 1.
     pub line: usize,
-    /// Where it stands in the file.
+    /// Its position in the file.
     pub span: Span,
     /// Its text with joined lines as one, as long as in the file: a byte of it is `span.start`
-    /// bytes further on in the file. The spans of the reading are positions in this text.
+    /// bytes further on in the file. Spans of the reading are positions in this text.
     pub text: String,
-    /// What became of it.
+    /// The result of parsing it.
     pub reading: Reading,
 }
 
-/// Reads all definitions of a file, in order.
+/// Parses all definitions of a file, in order.
 pub fn parse(text: &str, features: &Features, parameters: &dyn Parameters) -> Vec<Entry> {
     let mut cutter = Cutter::default();
     cutter.push(text.as_bytes());

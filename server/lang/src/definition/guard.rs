@@ -1,9 +1,9 @@
-//! Companion arguments that tell whether a number was really read.
+//! Guard arguments: companions that show whether a number was really read.
 //!
-//! When a numeric fetch faults, the kernel leaves its slot in the record as it was: stale bytes,
-//! without a sign. Text arguments do have one: their descriptor is preset with a length and the
-//! offset of the next free byte, and what it says later depends on how far the fetch came
-//! (kernel/trace/trace_probe_tmpl.h: store_trace_args; observed on 6.1 to 7.3):
+//! Owns their names and forms. When a numeric fetch faults, the kernel leaves its slot in the
+//! record as it was: stale bytes, without a sign. Text arguments do have one: their descriptor is
+//! preset with a length and the offset of the next free byte, and its later contents depend on how
+//! far the fetch came (kernel/trace/trace_probe_tmpl.h: store_trace_args; observed on 6.1 to 7.3):
 //!
 //! - a fault in an *intermediate* read stops the fetch; the preset stays: a length that is not 0,
 //!   and no byte consumed;
@@ -23,13 +23,13 @@
 //! before an unmapped page is reported as a fault although it was read. Arrays of more than 8 bytes
 //! have a second companion, `__kpd_g3_e`, at their last 8 bytes.
 //!
-//! Where no companion fits, and on kernels before the fixes of July 2023, which set the length 0 in
+//! If no companion fits, and on kernels before the fixes of July 2023, which set the length 0 in
 //! both cases, a number is *unproven*: it can be what was in the ring buffer before. [`unproven`]
-//! says which and why, [`warnings`] says so to the writer, and the schema of the events marks the
-//! field for everybody who reads it.
+//! returns which and why, [`warnings`] warns the writer, and the schema of the events marks the
+//! field for every reader.
 //!
-//! Companions stand after all arguments of the user, so that positions in kernel messages stay
-//! those of the user's. This module makes definitions; reading the records is for the decoder.
+//! Companions follow all arguments of the user, so that positions in kernel messages stay those of
+//! the user's. This module makes definitions, and never reads records: the decoder does.
 
 use super::Span;
 use super::argument::ARGS_MAX;
@@ -43,9 +43,9 @@ use super::names::EVENT_NAME_MAX_BYTES;
 use super::program;
 use super::render::push_arguments;
 
-/// Start of every name that belongs to the guards; refused in what users write.
+/// Prefix of every guard's name; refused in definitions of users.
 pub const PREFIX: &str = "__kpd_";
-/// The argument that closes the row of text arguments.
+/// The argument after the last text argument.
 pub const END: &str = "__kpd_end";
 
 /// The distance of the string from the value: as far down as the kernel's 32-bit offset goes.
@@ -62,7 +62,7 @@ pub struct Guarded {
     pub unproven: Vec<Unproven>,
 }
 
-/// A number from memory of which nothing tells whether it was read.
+/// A number from memory that has no proof that it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unproven {
     /// The index of the argument.
@@ -74,13 +74,13 @@ pub struct Unproven {
 /// Why a number has no companion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// The kernel leaves the same trace in a companion whether the number could be read or not.
+    /// The kernel leaves the same companion whether the number could be read or not.
     Kernel,
     /// The companion would be longer than an expression may be, by so many bytes.
     Long(usize),
-    /// The companion would have more dereferences than the kernel takes.
+    /// The companion would have more dereferences than the kernel accepts.
     Deep,
-    /// The end of an array behind a path of members has no spelling.
+    /// The end of an array at a path of members has no spelling.
     Members,
     /// All companions together do not fit: too many arguments, too large a record, too long a line.
     Many,
@@ -121,8 +121,8 @@ pub fn guarded(definition: &ProbeDefinition, features: &Features) -> Guarded {
     Guarded { definition, unproven }
 }
 
-/// The line for the kernel: `canonical`, which a definition was rendered to under the names of a
-/// group and an event, without what harms the kernel, and with its companions.
+/// The line for the kernel: `canonical`, to which a definition was rendered with group and event,
+/// without dangerous parts, and with its companions.
 pub fn guarded_line(
     definition: &ProbeDefinition,
     (group, event): (&str, &str),
@@ -138,7 +138,7 @@ pub fn guarded_line(
     line
 }
 
-/// Numbers from memory of which nothing tells whether they were read.
+/// Numbers from memory that have no proof that they were read.
 pub fn unproven(definition: &ProbeDefinition, features: &Features) -> Vec<Unproven> {
     companions(definition, features).1
 }
@@ -188,8 +188,8 @@ fn companions(definition: &ProbeDefinition, features: &Features) -> (Vec<Argumen
     (companions, unproven)
 }
 
-/// Whether the value is a number from memory that may not be there: even that of a symbol, which
-/// can be in a part of the kernel that was given back, or an offset into the memory of each CPU.
+/// Whether the value is a number from memory that may be unmapped: even that of a symbol, which can
+/// be in a part of the kernel that was freed, or an offset into the memory of each CPU.
 pub fn reads_memory(argument: &Argument) -> bool {
     let memory = match &argument.fetch.kind {
         FetchKind::Deref { .. } | FetchKind::Memory(_) => true,
@@ -199,7 +199,7 @@ pub fn reads_memory(argument: &Argument) -> bool {
     memory && !argument.base_type().is_text()
 }
 
-/// All companions that the argument needs, or why the kernel would not take one of them.
+/// All companions that the argument needs, or why the kernel would refuse one of them.
 fn wanted(
     argument: &Argument,
     index: usize,
@@ -220,7 +220,7 @@ fn wanted(
     Ok(made)
 }
 
-/// The same fetch, `bytes` further on. A member path has no spelling for that.
+/// The fetch moved by `bytes`. A member path has no spelling for that.
 fn shifted(fetch: &Fetch, bytes: usize) -> Option<Fetch> {
     let kind = match &fetch.kind {
         FetchKind::Deref { user, offset, inner } => FetchKind::Deref {
@@ -262,7 +262,7 @@ fn end_argument(span: Span) -> Argument {
     }
 }
 
-/// Whether the kernel takes the companion by itself: length, slots and nesting.
+/// Whether the kernel accepts the companion by itself: length, slots and nesting.
 fn possible(companion: &Argument, definition: &ProbeDefinition, features: &Features) -> Result<(), Reason> {
     let mut nested = 0;
     let mut fetch = &companion.fetch;
@@ -280,7 +280,7 @@ fn possible(companion: &Argument, definition: &ProbeDefinition, features: &Featu
     if fits { Ok(()) } else { Err(Reason::Deep) }
 }
 
-/// What is left of the limits that hold for all arguments together.
+/// The rest of the limits for all arguments together.
 struct Budget {
     args: usize,
     fixed_bytes: usize,
@@ -299,7 +299,7 @@ impl Budget {
         }
     }
 
-    /// Takes what these arguments need, all or nothing.
+    /// Uses what these arguments need, all or nothing.
     fn take(&mut self, made: &[Argument]) -> bool {
         let fixed: usize = made.iter().map(Argument::fixed_bytes).sum();
         let line: usize = made.iter().map(|argument| argument.to_string().len() + 1).sum();

@@ -1,19 +1,19 @@
-//! The words of the first version of the language (2009), where variables had no `$`.
+//! Legacy words: the first version of the language (2009), in which variables had no `$`.
 //!
-//! Owns which words there were and what each is today. The rest of a definition was the same then:
-//! head, place, `NAME=`, `%REG`, `@SYM` and `±OFFS(...)` are read by the parser of today, so that
-//! the syntax tree and its spans are the same for both.
+//! Owns these words and what each is today. Never parses anything else: head, place, `NAME=`,
+//! `%REG`, `@SYM` and `±OFFS(...)` were the same then and are parsed by today's parser, so that the
+//! syntax tree and its spans are the same for both.
 //!
 //! | word | meaning | today |
 //! |---|---|---|
 //! | `sN`, `sa` | Nth entry of the stack, stack address | `$stackN`, `$stack` |
 //! | `aN` at a function | argument N, from 0 | `$arg(N+1)` |
-//! | `aN` elsewhere | what is where argument N would be | the register or the stack entry |
+//! | `aN` elsewhere | the value in the place of argument N | the register or the stack entry |
 //! | `rv` | return value | `$retval` |
 //! | `ra` | return address | no argument: see below |
 //!
-//! In a return probe, `aN` is the value at entry. A warning says so, and it says where `aN` is read
-//! elsewhere than at a function.
+//! In a return probe, `aN` is the value at entry. A warning says so, and one says if `aN` is not
+//! read at a function's entry.
 //!
 //! A word without `NAME=` is its own name, as the listings of 2009 show it: `rv` becomes
 //! `rv=$retval`.
@@ -22,12 +22,12 @@
 //! `ra` adds nothing to the definition; a warning at the word says which field has it. `NAME=ra`
 //! and `+8(ra)` would need an argument and are refused.
 //!
-//! Kernels with BTF take a bare word as the name of a parameter, and functions with a parameter
-//! `sa` or `ra` exist. [`BareWords`] is the rule for that, and [`Parameters`] tells which functions
+//! Kernels with BTF read a bare word as the name of a parameter, and functions with a parameter
+//! `sa` or `ra` exist. [`BareWords`] is the rule for that, and [`Parameters`] knows which functions
 //! those are.
 //!
-//! [`rewritten`] makes a line of today of one with such words; the kernel's grammar reads that
-//! line.
+//! [`rewritten`] turns a line with such words into a line of today, which the kernel's grammar
+//! parses.
 
 use super::Span;
 use super::ast::{Argument, BtfRoot, Fetch, FetchKind, Place, ProbeKind, Register};
@@ -41,13 +41,12 @@ use super::parse::place_of;
 use super::rewrite::Rewritten;
 use super::step::{PartStep, Step};
 
-/// What a bare word such as `a0` means.
+/// The meaning of a bare word such as `a0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BareWords {
-    /// A word of 2009 where the running kernel makes nothing of it, else what the kernel makes of
-    /// it.
+    /// A word of 2009 if the running kernel does not accept it, else what the kernel reads it as.
     OldWhereFree,
-    /// A word of 2009, whatever the running kernel makes of it.
+    /// A word of 2009, whatever the running kernel reads it as.
     Old,
 }
 
@@ -66,12 +65,12 @@ pub(super) enum OldWord {
     ReturnAddress,
 }
 
-/// Where the first arguments of a function are on x86-64; the others are on the stack, above the
-/// return address.
+/// The first arguments of a function on x86-64; the others are on the stack, above the return
+/// address.
 const ARGUMENT_REGISTERS: [&str; 6] = ["di", "si", "dx", "cx", "r8", "r9"];
 
 impl OldWord {
-    /// The word of 2009 that is written like this.
+    /// The word of 2009 with this spelling.
     pub(super) fn named(text: &str) -> Option<Self> {
         let index = |prefix: char| -> Option<u32> {
             let digits = text.strip_prefix(prefix)?;
@@ -91,7 +90,7 @@ pub fn is_word_of_2009(word: &str) -> bool {
     OldWord::named(word).is_some()
 }
 
-/// What a word of the old language is written like today, if it is one.
+/// Today's spelling of a word of the old language, if it is one.
 pub(super) fn modern_spelling(word: &str) -> Option<String> {
     Some(match OldWord::named(word)? {
         OldWord::Retval => "the return value is written `$retval` today".to_owned(),
@@ -106,7 +105,7 @@ pub(super) fn modern_spelling(word: &str) -> Option<String> {
     })
 }
 
-/// Where argument `index` (from 0) would be if a function started here.
+/// The place of argument `index` (from 0) if a function started here.
 fn argument_location(index: u32) -> Option<FetchKind> {
     let register = usize::try_from(index).ok().and_then(|index| ARGUMENT_REGISTERS.get(index));
     match register {
@@ -116,7 +115,7 @@ fn argument_location(index: u32) -> Option<FetchKind> {
     }
 }
 
-/// The problem of an `ra` that is not an argument by itself in a return probe.
+/// The problem of an `ra` that is not a whole argument of a return probe.
 fn misplaced_return_address(span: Span, in_return_probe: bool) -> Diagnostic {
     if in_return_probe {
         let message = "the return address is a field of the event: it takes no name and cannot be followed";
@@ -127,8 +126,8 @@ fn misplaced_return_address(span: Span, in_return_probe: bool) -> Diagnostic {
         .with_hint("at the entry of a function the return address is `$stack0`")
 }
 
-/// What is said to an error of the kernel's language at a word of 2009, and to such a word that is
-/// the name of a parameter.
+/// Adds hints to errors of the kernel's language at words of 2009, and to such words that are names
+/// of parameters.
 pub(super) fn explain_old_words(text: &str, findings: &mut [Diagnostic]) {
     for finding in
         findings.iter_mut().filter(|finding| matches!(finding.code, Code::BadFetchArg | Code::NosupBtfarg))
@@ -139,7 +138,7 @@ pub(super) fn explain_old_words(text: &str, findings: &mut [Diagnostic]) {
     }
 }
 
-/// A parameter may really be called `a0` or `rv`; more likely the definition is older than BTF.
+/// A parameter may really have the name `a0` or `rv`; more likely the definition is older than BTF.
 pub(super) fn read_as_parameter(argument: &Argument) -> Option<Diagnostic> {
     let mut fetch = &argument.fetch;
     while let FetchKind::Deref { inner, .. } = &fetch.kind {
@@ -159,13 +158,13 @@ pub(super) fn read_as_parameter(argument: &Argument) -> Option<Diagnostic> {
 pub(super) struct OldLine {
     /// The line.
     pub(super) rewritten: Rewritten,
-    /// What is not as it was then.
+    /// What differs from 2009.
     pub(super) warnings: Vec<Diagnostic>,
-    /// Words that nothing of today stands for.
+    /// Words without an equivalent of today.
     pub(super) findings: Vec<Diagnostic>,
 }
 
-/// The line of today, if there is a word of 2009 in the words of this one.
+/// The line of today, if this one contains words of 2009.
 pub(super) fn rewritten(
     words: &[Word<'_>],
     features: &Features,
@@ -206,7 +205,7 @@ pub(super) fn rewritten(
 /// Rewrites the words of one line.
 struct Rewriter<'f> {
     kind: ProbeKind,
-    /// Absent where it cannot be read.
+    /// Absent if it cannot be parsed.
     place: Option<Place>,
     features: &'f Features,
     bare: BareWords,
@@ -214,12 +213,12 @@ struct Rewriter<'f> {
 }
 
 impl Rewriter<'_> {
-    /// Whether this is a return probe of a function. One at an address is known for none.
+    /// Whether this is a return probe of a function. One at an address is not known to be.
     fn is_return(&self) -> bool {
         self.kind == ProbeKind::Return && !matches!(self.place, Some(Place::Address { .. }))
     }
 
-    /// The word of 2009 that `word` is, if it is.
+    /// The word of 2009 in `word`, if it is one.
     fn old_word(&self, word: Word<'_>) -> Option<OldWord> {
         let old = OldWord::named(word.text)?;
         let is_old = match self.bare {
@@ -229,8 +228,8 @@ impl Rewriter<'_> {
         is_old.then_some(old)
     }
 
-    /// Whether `word` can be the name of a parameter: only where the function is known not to have
-    /// it, or where no kernel takes names, it cannot.
+    /// Whether `word` can be the name of a parameter. It cannot if the function is known not to
+    /// have it, or if no kernel resolves names at this place.
     fn is_parameter(&self, word: Word<'_>) -> bool {
         let known = match &self.place {
             Some(Place::Symbol { module, symbol, .. }) => {
@@ -246,7 +245,7 @@ impl Rewriter<'_> {
         has_arguments_here && known.unwrap_or(self.features.btf_args)
     }
 
-    /// Adds the word with `value`, which is `old`, as it is written today.
+    /// Adds the word with `value`, which is `old`, in today's spelling.
     fn rewrite(
         &self,
         old: OldWord,
@@ -267,7 +266,7 @@ impl Rewriter<'_> {
             OldWord::ReturnAddress => {
                 let step = Step::part(index, value.start, PartStep::Following);
                 line.findings.push(misplaced_return_address(value.span(), is_return).at(step));
-                // Something that is read without a problem.
+                // A placeholder that parses without a problem.
                 "$stack".to_owned()
             }
             OldWord::Argument(number) if starts_function || is_return => {
@@ -309,7 +308,7 @@ impl Rewriter<'_> {
     }
 }
 
-/// What all dereferences of an argument are around, and whether that is the whole expression of an
+/// The innermost part of an argument's dereferences, and whether it is the whole expression of an
 /// argument without a name.
 fn innermost(word: Word<'_>) -> (Word<'_>, bool) {
     let (is_named, body) = word.split_once('=').map_or((false, word), |(_, body)| (true, body));

@@ -1,9 +1,8 @@
-//! The kernel's limits for a line that the user did not write: one in which offsets stand for
-//! names.
+//! Limits of the kernel for a resolved line, in which offsets replace names.
 //!
-//! An expression can become longer than the kernel takes, a name can be a reserved one. Owns the
-//! question for a tree, with the checks that the parser makes of a text, and shows each problem at
-//! what the user wrote. Never reads a text.
+//! Owns the check of a tree, with the checks that the parser makes of a text: an expression can
+//! become longer than the kernel accepts, a name can be a reserved one. Shows each problem at what
+//! the user wrote. Never parses a text.
 
 use super::Span;
 use super::argument::{ARGS_MAX, ArgumentParser};
@@ -19,8 +18,8 @@ use super::parameters::UnknownParameters;
 use super::parse::{check_event, check_group};
 use super::step::{ArgumentStep, Step};
 
-/// What the kernel would mind about the canonical line of `definition`, each at the part of the
-/// user's text that it comes from, in the order of the kernel's steps.
+/// The kernel's problems with the canonical line of `definition`, each at the part of the user's
+/// text from which it comes, in the order of the kernel's steps.
 pub fn exceeded_limits(definition: &ProbeDefinition, features: &Features) -> Vec<Diagnostic> {
     let group = definition.group.as_ref().map_or("kprobes", |group| &group.text);
     let event =
@@ -75,7 +74,7 @@ fn of_arguments(definition: &ProbeDefinition, features: &Features) -> Vec<Diagno
         if fitted && fixed_bytes > features.fixed_record_max_bytes {
             let limit = features.fixed_record_max_bytes;
             let message = format!("the record is larger than {limit} bytes from here on");
-            // The kernel's caret for what an argument takes up stands at its expression.
+            // The kernel's caret for the size of an argument is at its expression.
             let start =
                 if argument.has_equals_sign() { argument.fetch.span.start } else { argument.span.start };
             let span = Span::new(start, argument.span.end);
@@ -86,7 +85,7 @@ fn of_arguments(definition: &ProbeDefinition, features: &Features) -> Vec<Diagno
     found
 }
 
-/// The first problem of an argument that is written like this.
+/// The first problem of an argument with this text.
 fn of_argument(
     argument: &Argument,
     text: &str,
@@ -120,7 +119,7 @@ fn depth(fetch: &Fetch) -> usize {
     }
 }
 
-/// The problem at what the user wrote for a word that the kernel gets.
+/// Moves the problem of a word of the kernel's line to the user's text.
 fn shown(problem: Diagnostic, span: Span, word: &str) -> Diagnostic {
     Diagnostic { span, message: format!("{} (the kernel gets `{word}`)", problem.message), ..problem }
 }

@@ -1,16 +1,16 @@
-//! The lexer: from a text to the words of its single definition.
+//! Lexer: from a text to the words of its single definition.
 //!
-//! Follows kernel/trace/trace.c:trace_parse_run_command (lines, comments, length) and
-//! lib/argv_split.c (words). It knows nothing about what a word means.
+//! Owns lines, comments and words. Follows kernel/trace/trace.c:trace_parse_run_command (lines,
+//! comments, length) and lib/argv_split.c (words). Never decides what a word means.
 
 use super::Span;
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 
-/// Longest line that the kernel takes, without its newline (`WRITE_BUFSIZE - 2`).
+/// Longest line that the kernel accepts, without its newline (`WRITE_BUFSIZE - 2`).
 pub(super) const LINE_MAX_BYTES: usize = 4094;
 
-/// One word, and where it starts in the text.
+/// One word, and its position in the text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word<'a> {
     pub(super) start: usize,
@@ -43,12 +43,12 @@ impl<'a> Word<'a> {
     }
 }
 
-/// What the kernel's `isspace` says of the ASCII characters.
+/// Whether the kernel's `isspace` accepts this ASCII character.
 fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t'..='\r')
 }
 
-/// The words of all lines of a text, comments left out.
+/// The words of all lines of a text, without comments.
 pub(super) fn words(text: &str) -> impl Iterator<Item = Word<'_>> {
     lines(text).flat_map(words_of)
 }
@@ -61,8 +61,7 @@ fn words_of(line: Word<'_>) -> impl Iterator<Item = Word<'_>> {
     })
 }
 
-/// Each line up to its comment. A `#` cuts the line wherever it stands, even inside an immediate
-/// string.
+/// Each line up to its comment. A `#` cuts the line anywhere, even inside an immediate string.
 fn lines(text: &str) -> impl Iterator<Item = Word<'_>> {
     let mut start = 0;
     text.split('\n').map(move |line| {
@@ -72,8 +71,8 @@ fn lines(text: &str) -> impl Iterator<Item = Word<'_>> {
     })
 }
 
-/// The words of the only definition in `text`, or why there is not exactly one that could be sent
-/// to the kernel.
+/// The words of the only definition in `text`, or why there is not exactly one that could be
+/// written to the kernel.
 pub(super) fn single(text: &str) -> Result<Vec<Word<'_>>, Diagnostic> {
     let mut found: Option<Vec<Word<'_>>> = None;
     for line in lines(text) {
@@ -100,7 +99,7 @@ pub(super) fn line_too_long(span: Span, bytes: usize) -> Diagnostic {
     Diagnostic::error(Code::LineTooLong, span, message)
 }
 
-/// What must hold for a line before its words mean anything.
+/// Checks of a line before its words are parsed.
 fn check_line(text: &str, line: Word<'_>, first: usize) -> Result<(), Diagnostic> {
     // The comment counts: the kernel measures the line before it cuts it.
     let whole = text[line.start..].split('\n').next().unwrap_or_default();
@@ -116,7 +115,7 @@ fn check_line(text: &str, line: Word<'_>, first: usize) -> Result<(), Diagnostic
             Span::new(line.start + at, line.start + at + c.len_utf8()),
             format!("the kernel cannot read the character {c:?} in a definition"),
         ))
-        // What stands before a NUL can be a good line; half of a character is in no good word.
+        // The part before a NUL can be a valid line; half of a character is in no valid word.
         .map_err(|problem| if c == '\0' { problem.by_kprobed() } else { problem }),
         None => Ok(()),
     }

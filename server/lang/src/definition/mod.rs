@@ -1,9 +1,9 @@
-//! The languages of probes: text to definition and back.
+//! Probe definitions: the languages in which they are written, from text to syntax tree and back.
 //!
 //! Owns lexer, parser, syntax tree, canonical text and diagnostics for lines of `kprobe_events`
 //! (`p`, `r` and `-`), and the other dialects that become such lines: the words of 2009 and the
-//! function prototypes of 2018. Plain functions over text: no I/O, no symbols, no addresses of the
-//! running kernel. Whether a place exists and can be probed is decided elsewhere, with what
+//! function prototypes of 2018. Plain functions over text: never reads files, symbols or addresses
+//! of the running kernel. Whether a place exists and can be probed is decided elsewhere, with what
 //! [`ProbeDefinition::entry_requirement`] says about the definition.
 //!
 //! A text takes this route, once:
@@ -15,12 +15,13 @@
 //!    the arguments, `types` and `program` what fits. It knows no other dialect. It always gives
 //!    what could be read, and everything that is wrong, each with the [`Step`] of the kernel.
 //!
-//! Names of parameters and members stay names here. Who knows the types of the kernel resolves
-//! them, and asks [`exceeded_limits`] whether the result is still a line that the kernel takes.
+//! Names of parameters and members stay names here. The code that knows the types of the kernel
+//! resolves them, and checks with [`exceeded_limits`] whether the kernel still accepts the
+//! resulting line.
 //!
-//! The parser of the kernel's lines takes what the parser of the running kernel takes, as described
-//! by [`Features`], and refuses the rest with the kernel's code at the kernel's position. Where it
-//! differs, it is on purpose:
+//! The parser of the kernel's lines accepts what the parser of the running kernel accepts, as
+//! described by [`Features`], and refuses the rest with the kernel's code at the kernel's position.
+//! It differs on purpose in these cases:
 //!
 //! | text | kernel | here |
 //! |---|---|---|

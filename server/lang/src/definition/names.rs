@@ -1,5 +1,7 @@
-//! Names: what is a good one, which the kernel would choose, and how to be independent of its
-//! choice.
+//! Names of events and arguments: which are valid, which the kernel would choose, and how to be
+//! independent of its choice.
+//!
+//! Owns these rules. Never knows which names are in use.
 
 use super::Span;
 use super::ast::{Argument, BtfRoot, FetchKind, Name, Place, ProbeDefinition, ProbeKind};
@@ -36,8 +38,8 @@ pub(super) fn is_group_name(text: &str, features: &Features) -> bool {
 }
 
 /// The field name that the running kernel gives the argument at `index`, or `None` if only its BTF
-/// can tell (kernel/trace/trace_probe.c:generate_probe_arg_name and traceprobe_expand_meta_args).
-/// `becomes_name`: it puts the names of parameters in the place of `$argN`.
+/// has it (kernel/trace/trace_probe.c:generate_probe_arg_name and traceprobe_expand_meta_args).
+/// `becomes_name`: the kernel replaces `$argN` by the names of parameters.
 pub(super) fn kernel_argument_name(argument: &Argument, index: usize, becomes_name: bool) -> Option<String> {
     if let Some(name) = &argument.name {
         return Some(name.text.clone());
@@ -68,8 +70,8 @@ fn free_positional(index: usize, taken: &mut Vec<String>) -> String {
 }
 
 impl ProbeDefinition {
-    /// The event name that the kernel chooses if there is none: `p_vfs_read_0`, with what cannot
-    /// stand in a name replaced by `_`, cut to 63 bytes
+    /// The event name that the kernel chooses if there is none: `p_vfs_read_0`, with characters
+    /// that a name cannot contain replaced by `_`, cut to 63 bytes
     /// (kernel/trace/trace_kprobe.c:trace_kprobe_create_internal).
     ///
     /// For an address the kernel prints a hashed pointer, another one after each boot. Here it is
@@ -91,26 +93,25 @@ impl ProbeDefinition {
         name
     }
 
-    /// The same with an explicit name for every argument, so that the fields are the same on every
+    /// A copy with an explicit name for every argument, so that the fields are the same on every
     /// kernel.
     ///
     /// Without a name, a kernel with BTF replaces a plain `$argN` by the parameter: its name *and
     /// its type* become those of the parameter (`p:x vfs_read $arg1` has a field `file` on 6.12 and
     /// `arg1` on 6.1). With a name, `x=$arg1` is the raw slot everywhere, shown in hexadecimal. So:
     ///
-    /// - a bare parameter `NAME` keeps its name; it exists only where BTF does, and if its name is
-    ///   longer than one may write, it stays without: that kernel names it so by itself;
+    /// - a bare parameter `NAME` keeps its name; it exists only with BTF, and if its name is longer
+    ///   than the kernel lets a user write, it stays without: that kernel names it so by itself;
     /// - everything else, `$argN` and `$retval` included, is named by its position, as the kernel
-    ///   does where it knows no name: `arg1`, with `_` appended while another argument has that
-    ///   name;
-    /// - `$argN` as a text stays without: the parameter can be one, which the kernel puts there by
-    ///   itself; the raw slot, which a name would make it, cannot;
-    /// - `$arg*` stays: how many fields it stands for is not known here.
+    ///   does if it knows no name: `arg1`, with `_` appended while another argument has that name;
+    /// - `$argN` as a text stays without a name: the parameter, by which the kernel replaces it,
+    ///   can be a text; the raw slot, which it would be with a name, cannot;
+    /// - `$arg*` stays: the number of its fields is not known here.
     ///
-    /// So what was a definition is one with names too, unless they make it too long.
+    /// So a valid definition stays valid with names, unless they make it too long.
     ///
-    /// No type is added. Names and types that the kernel's BTF gives are put in before this, by
-    /// those who know it: what is left without a name then has none.
+    /// No type is added. Names and types from the kernel's BTF are added before this, by the code
+    /// that knows them: arguments that still have no name have none in BTF.
     #[must_use]
     pub fn with_explicit_names(mut self) -> Self {
         if self.args.iter().all(|argument| argument.name.is_some()) {
@@ -136,8 +137,7 @@ impl ProbeDefinition {
                 FetchKind::AllArguments => continue,
                 FetchKind::Argument(_) if argument.ty.is_some_and(|ty| ty.base.is_pointed_text()) => continue,
                 _ if argument.is_written_out() => free_positional(index, &mut taken),
-                // The kernel limits the length of names that are written, and not of those that it
-                // chooses.
+                // The kernel limits the length of written names, and not of those that it chooses.
                 FetchKind::Btf { root: BtfRoot::Parameter(name), members }
                     if members.is_empty() && name.len() > ARGUMENT_NAME_MAX_BYTES =>
                 {
@@ -154,7 +154,8 @@ impl ProbeDefinition {
     }
 }
 
-/// The number in `$argN` and its kin, as the kernel's `simple_strtoul(text, &tail, 10)` splits it.
+/// The number in `$argN` and similar words, as the kernel's `simple_strtoul(text, &tail, 10)`
+/// splits it.
 pub(super) fn leading_index(text: &str) -> (Option<u64>, &str) {
     let length = text.bytes().take_while(u8::is_ascii_digit).count();
     let (digits, tail) = text.split_at(length);

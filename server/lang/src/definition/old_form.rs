@@ -1,9 +1,9 @@
-//! The text of 2009: a definition in the words of the first version of the language, as far as it
-//! has them.
+//! Rendering in the words of 2009: a definition in the first version of the language, as far as
+//! that can express it.
 //!
-//! Reading it in that dialect gives the definition back. What came later (types, groups, user
-//! memory, constants, names from BTF) has no text of 2009. The return address is a field of every
-//! return event today and no argument, so `ra` is never written.
+//! Owns the way back: parsing the text in that dialect gives the definition. Parts that came later
+//! (types, groups, user memory, constants, names from BTF) have no text of 2009. The return address
+//! is a field of every return event today and not an argument, so this never writes `ra`.
 
 use super::ast::{Argument, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, ProbeKind};
 
@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    /// Every form of the documents of 2009, and what is written for it.
+    /// Every form of the documents of 2009, and its rendering.
     #[test]
     fn documented_forms() {
         let same = [
@@ -98,7 +98,7 @@ mod tests {
             ("r:myretprobe do_sys_open rv ra", "r:myretprobe do_sys_open rv"),
             ("r f+0 rv", "r f rv"),
             ("p f %ax @16", "p f arg1=%ax arg2=@16"),
-            // Where no function starts, `a0` is what is there.
+            // Outside of a function's entry, `a0` is the register at that place.
             ("p f+4 a0 a6", "p f+4 a0=%di a6=s1"),
         ] {
             assert_eq!(old_form(&read(text, &v6_1())).as_deref(), Some(written), "{text}");

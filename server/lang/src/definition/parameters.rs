@@ -1,15 +1,16 @@
-//! What is known of the functions of the running kernel while a definition is read.
+//! Function parameters: facts about functions of the running kernel that the parser needs.
 //!
-//! Owns the questions. Who knows the types of the kernel answers them.
+//! Owns the interface only, and never looks a function up: the code that knows the types of the
+//! kernel implements it.
 
-/// What is known of the functions of the running kernel while a definition is read.
+/// Facts about functions of the running kernel that the parser needs.
 pub trait Parameters {
-    /// Whether that function has a parameter of that name; `None` where that is not known. A
-    /// function that is known to have no types has no parameter.
+    /// Whether that function has a parameter of that name; `None` if that is not known. A function
+    /// that is known to have no types has no parameter.
     fn has(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool>;
 
     /// Whether the kernel finds parameters of that function by itself, and so reads a plain `$argN`
-    /// as the name of one; `None` where that is not known.
+    /// as the name of one; `None` if that is not known.
     fn found_by_kernel(&self, module: Option<&str>, function: &str) -> Option<bool>;
 }
 

@@ -1,8 +1,10 @@
-//! The head of a definition: letter, maxactive, group, event and place; and deletions.
+//! Definition parser: the head of a definition (letter, maxactive, group, event and place), and
+//! deletions.
 //!
-//! Follows kernel/trace/trace_kprobe.c:trace_kprobe_create_internal,
+//! Owns the kernel's order of checks. Never parses an argument itself. Follows
+//! kernel/trace/trace_kprobe.c:trace_kprobe_create_internal,
 //! kernel/trace/trace_probe.c:traceprobe_parse_event_name and
-//! kernel/trace/trace_dynevent.c:dyn_event_release, in the kernel's order of checks.
+//! kernel/trace/trace_dynevent.c:dyn_event_release.
 
 use super::Span;
 use super::argument;
@@ -24,12 +26,12 @@ const EVENT_CONTROL_FILES: [&str; 3] = ["enable", "filter", "format"];
 /// Files of the `events` directory.
 const GROUP_CONTROL_FILES: [&str; 3] = ["enable", "header_event", "header_page"];
 
-/// What was read of a text.
+/// The result of parsing a text.
 pub(super) struct Parsed {
-    /// The definition with everything that could be read; absent if not even the place of a probe
+    /// The definition with all parts that could be parsed; absent if not even the place of a probe
     /// could.
     pub(super) tree: Option<Definition>,
-    /// What is wrong, in the order of the kernel's steps.
+    /// The problems, in the order of the kernel's steps.
     pub(super) findings: Vec<Diagnostic>,
 }
 
@@ -39,7 +41,7 @@ impl From<Diagnostic> for Parsed {
     }
 }
 
-/// Reads the words of the only definition in `text` as the kernel that `features` describes would.
+/// Parses the words of the only definition in `text` like the kernel that `features` describes.
 pub(super) fn read(text: &str, features: &Features, parameters: &dyn Parameters) -> Parsed {
     match line::single(text) {
         Ok(words) => read_words(text, &words, features, parameters),
@@ -47,7 +49,7 @@ pub(super) fn read(text: &str, features: &Features, parameters: &dyn Parameters)
     }
 }
 
-/// The same where its words are known.
+/// Like [`read`], for words that are already split.
 pub(super) fn read_words(
     text: &str,
     words: &[Word<'_>],
@@ -127,8 +129,8 @@ fn probe(
     Parsed { tree, findings }
 }
 
-/// Kind and place of a probe as far as they can be read, for those who rewrite its arguments;
-/// absent for what is no probe.
+/// Kind and place of a probe as far as they can be parsed, for rewriting its arguments; absent if
+/// the line is not a probe.
 pub(super) fn place_of(
     head: Word<'_>,
     place_word: Word<'_>,
@@ -146,19 +148,18 @@ fn kind_at(place_word: Word<'_>, kind: ProbeKind) -> ProbeKind {
     if place_word.text.ends_with("%return") { ProbeKind::Return } else { kind }
 }
 
-/// What was found so far.
+/// The problems so far.
 #[derive(Default)]
 struct Findings(Vec<Diagnostic>);
 
 impl Findings {
-    /// What was read; what is wrong with it is kept, at the step of the kernel at which it was
-    /// read.
+    /// The parsed value; a problem is kept, with the step of the kernel at which it was found.
     fn keep<T>(&mut self, step: Step, result: Result<T, Diagnostic>) -> Option<T> {
         result.map_err(|problem| self.0.push(problem.at(step))).ok()
     }
 }
 
-/// What stands between the letter and the colon.
+/// The text between the letter and the colon.
 fn maxactive(word: Word<'_>, kind: ProbeKind, features: &Features) -> Result<Option<u16>, Diagnostic> {
     if word.text.is_empty() {
         return Ok(None);
@@ -228,11 +229,11 @@ fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
         let message = "the kernel would wait without end for a module without a name";
         return Err(Diagnostic::error(Code::NoModuleName, word.span(), message));
     }
-    // Kernels that do not look for the symbol while they read find out when they register the
+    // Kernels that do not look the symbol up while they parse notice this when they register the
     // probe.
     let errno = if features.retprobe_args { EINVAL } else { ENOENT };
     let bad = |message: String| Diagnostic::error(Code::BadProbeAddr, word.span(), message).with_errno(errno);
-    // `MODULE:` is a place: the kernel looks for a function without a name there, once the module
+    // `MODULE:` is a place: the kernel looks for a function without a name in the module, once that
     // is loaded.
     let is_readable =
         module.map_or(readable(name), |module| readable(module) && (name.is_empty() || readable(name)));
@@ -307,7 +308,7 @@ pub(super) fn check_event(word: Word<'_>) -> Result<Name, Diagnostic> {
     Ok(name(word))
 }
 
-/// `-:[GRP/][EVENT] [PLACE [ARG...]]`. The kernel compares names without judging them, and logs no
+/// `-:[GRP/][EVENT] [PLACE [ARG...]]`. The kernel compares names without checking them, and logs no
 /// problem.
 fn delete(text: &str, words: &[Word<'_>], span: Span) -> Result<DeleteDefinition, Diagnostic> {
     let Some((head, location)) = words.split_first() else {

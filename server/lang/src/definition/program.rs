@@ -1,8 +1,9 @@
-//! What the kernel's fetch program for an argument would be, as far as its limits depend on it.
+//! Fetch program limits: the instructions into which the kernel would compile an argument.
 //!
-//! The kernel compiles each argument into at most 16 instructions, the last of which ends it. This
-//! counts them like kernel/trace/trace_probe.c:parse_probe_arg and finalize_fetch_insn (5.15,
-//! 6.12), and refuses with the same codes what the instructions do not allow.
+//! Owns this count. The kernel compiles each argument into at most 16 instructions, the last of
+//! which ends it. Counts them like kernel/trace/trace_probe.c:parse_probe_arg and
+//! finalize_fetch_insn (5.15, 6.12), and refuses arguments that do not fit with the same codes.
+//! Never generates a program.
 
 use super::Span;
 use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, ProbeKind};
@@ -13,13 +14,13 @@ use super::features::Features;
 /// The slot of the instruction that ends the program (`FETCH_INSN_MAX - 1`).
 const END_SLOT: usize = 15;
 
-/// How the value is there after the last instruction.
+/// The form of the value after the last instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
     /// A register, a stack entry, an argument at entry or a return value.
     Value,
-    /// A value of which the kernel makes no `symstr`: the stack pointer, or an argument that was
-    /// saved at entry.
+    /// A value that the kernel does not convert to a `symstr`: the stack pointer, or an argument
+    /// that was saved at entry.
     OtherValue,
     Immediate,
     /// The name of the task or an immediate string.
@@ -37,7 +38,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// The next slot, or the kernel's complaint about `span`.
+    /// The next slot, or the kernel's problem with `span`.
     fn advance(&mut self, span: Span) -> Result<(), Diagnostic> {
         self.last += 1;
         if self.last >= END_SLOT {
@@ -101,8 +102,7 @@ pub(super) fn check(argument: &Argument, kind: ProbeKind, features: &Features) -
     let count = argument.ty.and_then(|ty| ty.count);
     let base = argument.base_type();
 
-    // What the kernel puts in the place of these types before it reads the line: dereferences and
-    // `string`.
+    // The kernel replaces these types before it parses the line: by dereferences and `string`.
     let name_derefs = match base {
         BaseType::DentryName => 2,
         BaseType::FileName => 3,
@@ -111,11 +111,11 @@ pub(super) fn check(argument: &Argument, kind: ProbeKind, features: &Features) -
     for _ in 0..name_derefs {
         program.dereference(false, body)?;
     }
-    // A parameter that is a `char *` is followed by the kernel; only BTF can tell, so it is
-    // believed here.
+    // The kernel follows a parameter that is a `char *`; only BTF has its type, so it counts as one
+    // here.
     let by_name = match argument.fetch.kind {
         FetchKind::Btf { .. } => true,
-        // Stands for the parameter where the kernel knows its name.
+        // Is the parameter if the kernel knows its name.
         FetchKind::Argument(_) => features.btf_args && argument.name.is_none(),
         // `$retval` has the type of the function.
         FetchKind::Retval => features.btf_args,
@@ -127,7 +127,7 @@ pub(super) fn check(argument: &Argument, kind: ProbeKind, features: &Features) -
 
     let array_possible = store(&mut program, base, count.is_some(), body, type_span)?;
     if matches!(base, BaseType::BitField { .. }) {
-        // The kernel calls this a bad bit-field too.
+        // The kernel reports this as a bad bit-field too.
         program.advance(type_span).map_err(|problem| Diagnostic { code: Code::BadBitfield, ..problem })?;
     }
     if count.is_some() {
@@ -138,7 +138,7 @@ pub(super) fn check(argument: &Argument, kind: ProbeKind, features: &Features) -
                 "an array can only be read from kernel memory",
             ));
         }
-        // Since the commit that brought function probes, the loop has an errno of its own.
+        // Since the commit that added function probes, the loop has an errno of its own.
         let errno = if features.fprobe { E2BIG } else { EINVAL };
         program.advance(body).map_err(|problem| problem.with_errno(errno))?;
     }

@@ -1,7 +1,7 @@
-//! The canonical text: one line that the kernel reads as the same definition.
+//! Canonical text of a definition: one line that the kernel reads as the same definition.
 //!
-//! Nothing is longer than what the user may have written: decimal offsets, the shorter base for
-//! addresses.
+//! Owns the spelling. Never makes a text longer than the user may have written it: decimal offsets,
+//! the shorter base for addresses.
 
 use std::fmt::{self, Write as _};
 
@@ -18,7 +18,7 @@ impl ProbeDefinition {
         self.line(&format!(":{group}/{event}"))
     }
 
-    /// The same under the names that the definition has itself, which may be none.
+    /// The line with the names that the definition has itself, which may be none.
     pub fn render_as_named(&self) -> String {
         let event = self.event.as_ref().map_or("", |event| &event.text);
         self.line(&match &self.group {
@@ -43,7 +43,7 @@ impl ProbeDefinition {
     }
 }
 
-/// Most lines are no longer.
+/// Bytes that suffice for most lines.
 const TYPICAL_LINE_BYTES: usize = 128;
 
 /// Adds arguments to a line.

@@ -1,8 +1,8 @@
-//! What a definition asks of its place.
+//! Requirements of a definition on its place.
 //!
-//! The kernel's parser looks up the symbol to know whether the place is a function entry. This
-//! module has no symbols: it says what would be wrong if it is not one, and leaves the question to
-//! those who have.
+//! Owns the question. The kernel's parser looks up the symbol to know whether the place is a
+//! function entry. This module has no symbols: it returns the problem if the place is not one, and
+//! never decides whether it is.
 
 use super::ast::{Argument, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, ProbeKind};
 use super::code::{Code, EINVAL, ENOENT};
@@ -14,17 +14,16 @@ impl ProbeDefinition {
     /// The problem that this definition has if its place is a symbol but not the entry of a
     /// function: a return probe, or a parameter in an entry probe. `None` if it can be anywhere.
     ///
-    /// An offset does not tell: `f+4` is the entry of `f` behind an ENDBR, and `_stext+N` can be
-    /// the entry of another function. The symbol of a module that is not loaded counts as no entry,
-    /// except for return probes, which wait.
+    /// The offset alone does not decide: `f+4` is the entry of `f` after an ENDBR, and `_stext+N`
+    /// can be the entry of another function. The symbol of a module that is not loaded does not
+    /// count as an entry, except for return probes, which wait.
     pub fn entry_requirement(&self, features: &Features) -> Option<Diagnostic> {
         let Place::Symbol { span, .. } = &self.place else { return None };
         if self.kind == ProbeKind::Return {
             let message = "a return probe must be at the entry of a function";
             return Some(Diagnostic::error(Code::BadRetprobe, *span, message).at(Step::Entry));
         }
-        // Words that are `$argN` and nothing else are looked at before all others (kernels from 6.5
-        // on).
+        // Words that are a plain `$argN` are checked before all others (kernels from 6.5 on).
         let bare = |argument: &Argument| {
             let by_number = matches!(argument.fetch.kind, FetchKind::Argument(_) | FetchKind::AllArguments);
             features.fprobe && by_number && argument.name.is_none()
@@ -40,7 +39,7 @@ impl ProbeDefinition {
                 fetch = inner;
             }
             let (code, part) = match fetch.kind {
-                // Kernels with `$argN` in return probes look at the number first.
+                // Kernels with `$argN` in return probes check the number first.
                 FetchKind::Argument(_) if features.retprobe_args => (Code::NofentryArgs, PartStep::LookUp),
                 FetchKind::AllArguments => (Code::NofentryArgs, PartStep::Possible),
                 FetchKind::Argument(_) => (Code::BadVar, PartStep::Possible),
@@ -52,9 +51,9 @@ impl ProbeDefinition {
             Some(problem.at(Step::part(index, fetch.span.start, part)))
         })
     }
-    /// What no kernel finds when it registers the probe, as the text shows: a function without a
-    /// name, or a symbol to read from that cannot be one. It takes the definition all the same
-    /// where it does not come to register it.
+    /// A problem that every kernel finds when it registers the probe, and that the text shows: a
+    /// function without a name, or a symbol to read from that cannot be one. The kernel still
+    /// accepts the definition if it does not get as far as registering it.
     pub fn registration_problem(&self) -> Option<Diagnostic> {
         if self.has_no_function() {
             let message = "the function is missing after the name of the module";
@@ -73,7 +72,7 @@ impl ProbeDefinition {
 }
 
 impl Fetch {
-    /// Why what stands after the `@` of an expression cannot be `SYMBOL+OFFSET`, in the order of
+    /// Why the text after the `@` of an expression cannot be `SYMBOL+OFFSET`, in the order of
     /// kernel/trace/trace_probe.c:traceprobe_update_arg.
     pub fn symbol_problem(&self) -> Option<Diagnostic> {
         let symbol = match &self.kind {

@@ -1,9 +1,9 @@
-//! A line of the kernel's language that is made of another dialect, and where in the user's text
-//! each part of it stands.
+//! Rewritten lines: a line of the kernel's language that is made of another dialect, with the
+//! position of each part in the user's text.
 //!
-//! Owns the way of positions from the line back to the text: the kernel's grammar reads the line as
-//! if the user had written it, and what it gives back is moved to the text. Never reads a dialect
-//! by itself.
+//! Owns the mapping of positions from the line back to the text: the kernel's grammar parses the
+//! line as if the user had written it, and all positions in the result are moved to the text. Never
+//! parses a dialect by itself.
 
 use super::Span;
 use super::ast::{Definition, ProbeDefinition};
@@ -13,13 +13,13 @@ use super::line::Word;
 use super::parse::Parsed;
 use super::step::{ArgumentStep, Step};
 
-/// A line, and where it comes from.
+/// A line, and the origin of its parts.
 #[derive(Debug, Default)]
 pub(super) struct Rewritten {
     line: String,
     parts: Vec<LinePart>,
     words: Vec<RewrittenWord>,
-    /// Nothing in a word looks like what it is made of.
+    /// Words do not look like the text from which they are made.
     is_of_whole_words: bool,
 }
 
@@ -27,11 +27,11 @@ pub(super) struct Rewritten {
 #[derive(Debug)]
 struct LinePart {
     start: usize,
-    /// Where it stands in the user's text.
+    /// Its position in the user's text.
     origin: Span,
-    /// Whether the user wrote the same there, byte for byte.
+    /// Whether the user wrote the same text there, byte for byte.
     is_copy: bool,
-    /// The word that the user wrote there, if it is one that stands for this part.
+    /// The user's word for this part, if it is a single one.
     written: Option<String>,
 }
 
@@ -39,13 +39,13 @@ struct LinePart {
 #[derive(Debug)]
 struct RewrittenWord {
     range: Span,
-    /// What it is made of in the user's text.
+    /// The part of the user's text from which it is made.
     origin: Span,
 }
 
 impl Rewritten {
-    /// An empty line, to which words will be added that look unlike what they are made of: a
-    /// problem in one is shown at all of it.
+    /// An empty line for words that look unlike the text from which they are made: a problem in one
+    /// is shown at all of it.
     pub(super) fn of_whole_words() -> Self {
         Self { is_of_whole_words: true, ..Self::default() }
     }
@@ -64,17 +64,17 @@ impl Rewritten {
         self.words.push(RewrittenWord { range: Span::point(self.line.len()), origin });
     }
 
-    /// Adds a part of the user's text as it is.
+    /// Adds a part of the user's text unchanged.
     pub(super) fn copy(&mut self, part: Word<'_>) {
         self.add(part.text, part.span(), true, None);
     }
 
-    /// Adds what stands for a word of the user's text.
+    /// Adds the replacement of a word of the user's text.
     pub(super) fn replace(&mut self, written: Word<'_>, text: &str) {
         self.add(text, written.span(), false, Some(written.text.to_owned()));
     }
 
-    /// Adds what stands for a part of the user's text.
+    /// Adds the replacement of a part of the user's text.
     pub(super) fn put(&mut self, text: &str, origin: Span) {
         self.add(text, origin, false, None);
     }
@@ -90,7 +90,7 @@ impl Rewritten {
         }
     }
 
-    /// Moves everything that was read of the line to the user's text.
+    /// Moves all positions in the result of parsing the line to the user's text.
     pub(super) fn moved_to_text(&self, mut parsed: Parsed) -> Parsed {
         if let Some(Definition::Probe(probe)) = &mut parsed.tree {
             self.move_tree(probe);
@@ -119,7 +119,7 @@ impl Rewritten {
         let word = self.words.iter().rfind(|word| word.range.start <= finding.span.start);
         let is_whole = is_limit || self.is_of_whole_words;
         if let Some(word) = word.filter(|word| is_whole && self.is_rewritten(word.range)) {
-            // The kernel's limits hold for what it gets.
+            // The kernel's limits are for the text that it gets.
             let gets = self.line.get(word.range.range()).unwrap_or_default();
             finding.message = format!("{} (the kernel gets `{gets}`)", finding.message);
             finding.span = word.origin;
@@ -140,7 +140,7 @@ impl Rewritten {
         self.parts.iter().any(|part| !part.is_copy && range.range().contains(&part.start))
     }
 
-    /// Where a part of the line stands in the user's text.
+    /// The position of a part of the line in the user's text.
     fn origin(&self, span: Span) -> Span {
         if let Some(word) = self.words.iter().find(|word| word.range == span) {
             return word.origin;

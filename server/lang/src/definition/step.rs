@@ -1,13 +1,13 @@
-//! The steps in which a kernel takes a definition, in its order.
+//! Steps in which a kernel processes a definition, in its order.
 //!
-//! Owns that order. Every finding carries the step at which the running kernel comes to it, whoever
-//! has found it: the parser, the types of the kernel, or a rule about places. The verdict is the
-//! finding with the lowest step. Steps are values to compare: this module finds nothing by itself.
+//! Owns that order. Every finding has the step at which the running kernel would find it, whether
+//! the parser, the types of the kernel, or a rule about places found it. The verdict is the finding
+//! with the lowest step. Steps are values to compare: this module never finds a problem by itself.
 //!
-//! Follows kernel/trace/trace_kprobe.c:trace_kprobe_create_internal and what it calls. Where
-//! kernels differ, whoever makes a finding chooses the step by what the running kernel does: a
-//! symbol, for example, is looked up before or after the question for a function entry, or only
-//! when the probe is registered.
+//! Follows kernel/trace/trace_kprobe.c:trace_kprobe_create_internal and what it calls. If kernels
+//! differ, the code that makes a finding chooses the step by what the running kernel does: for
+//! example, it looks a symbol up before or after the check for a function entry, or only when the
+//! probe is registered.
 
 /// A step of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,17 +16,17 @@ pub enum Step {
     /// (kernel/trace/trace.c:trace_parse_run_command). Also everything about a text of another
     /// language than the kernel's.
     Line,
-    /// The number behind the letter.
+    /// The number after the letter.
     Maxactive,
     /// The text of the place.
     Place,
-    /// The symbol of the place, where it is looked up before anything else (validate_probe_symbol,
+    /// The symbol of the place, if it is looked up before anything else (validate_probe_symbol,
     /// 6.8).
     SymbolFirst,
     /// Whether a return probe is at the entry of a function
     /// (kernel/kprobes.c:kprobe_on_func_entry).
     Entry,
-    /// The symbol of the place, where it is looked up after that.
+    /// The symbol of the place, if it is looked up after that.
     SymbolThen,
     /// The group of the event (kernel/trace/trace_probe.c:traceprobe_parse_event_name).
     Group,
@@ -37,7 +37,7 @@ pub enum Step {
     VariableWord(usize, VariableWordStep),
     /// The word of this index becomes the names of parameters (traceprobe_expand_meta_args, 6.5).
     Expansion(usize),
-    /// How many arguments there are.
+    /// The number of arguments.
     ArgumentCount,
     /// The argument of this index (traceprobe_parse_probe_arg).
     Argument(usize, ArgumentStep),
@@ -45,18 +45,18 @@ pub enum Step {
     Name,
     /// The place, when the probe is registered: the rule of this index in the kernel's order.
     Registration(usize),
-    /// The kernel takes the definition. What this daemon minds about its name.
+    /// The kernel accepts the definition. This daemon's own rules about its name.
     OwnName,
-    /// What this daemon minds about its place.
+    /// This daemon's own rules about its place.
     OwnPlace,
 }
 
-/// What the kernel asks about a word that starts with `$arg`.
+/// The kernel's checks of a word that starts with `$arg`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VariableWordStep {
-    /// Whether the place is one where a function has its arguments.
+    /// Whether a function has its arguments at the place.
     Entry,
-    /// What follows `$arg`.
+    /// The text after `$arg`.
     Form,
 }
 
@@ -65,32 +65,32 @@ pub enum VariableWordStep {
 pub enum ArgumentStep {
     /// Its name, written or made by the kernel.
     Name,
-    /// How long its expression is.
+    /// The length of its expression.
     Length,
     /// The text of its type.
     Type,
-    /// The expression, which is read from left to right: the part that begins at this byte of the
+    /// The expression, which is parsed from left to right: the part that begins at this byte of the
     /// text.
     Expression(usize, PartStep),
     /// Whether type and expression fit.
     Fit,
-    /// What only this daemon minds about it.
+    /// This daemon's own rules about it.
     Own,
     /// Whether the record has room for it.
     Record,
 }
 
-/// What the kernel asks about one part of an expression: a variable, an offset, a parameter or a
+/// The kernel's checks of one part of an expression: a variable, an offset, a parameter or a
 /// member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PartStep {
-    /// Whether there can be such a part: at this place, or behind a value of this type.
+    /// Whether such a part is allowed: at this place, or after a value of this type.
     Possible,
     /// The sign or the text that follows it.
     Following,
     /// Which one it is: number, parameter or member.
     LookUp,
-    /// What only this daemon minds.
+    /// This daemon's own rules.
     Own,
 }
 
@@ -98,7 +98,7 @@ impl Step {
     /// The beginning of registration.
     pub const REGISTRATION: Self = Self::Registration(0);
 
-    /// The step at which the kernel comes to a part of the expression of an argument.
+    /// The step at which the kernel processes a part of the expression of an argument.
     pub fn part(argument: usize, at: usize, part: PartStep) -> Self {
         Self::Argument(argument, ArgumentStep::Expression(at, part))
     }

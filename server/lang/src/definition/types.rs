@@ -1,7 +1,8 @@
-//! The type of an argument: text to syntax tree.
+//! Type parser: the type of an argument, from text to syntax tree.
 //!
-//! Follows kernel/trace/trace_probe.c:parse_probe_arg_type, find_fetch_type and
-//! __parse_bitfield_probe_arg. Whether the type suits the expression is decided in `program`.
+//! Owns the names of types. Follows kernel/trace/trace_probe.c:parse_probe_arg_type,
+//! find_fetch_type and __parse_bitfield_probe_arg. Never decides whether the type suits the
+//! expression: that is in `program`.
 
 use super::Span;
 use super::ast::{BaseType, Type, Width};
@@ -14,7 +15,7 @@ use super::number;
 /// Longest array (`MAX_ARRAY_LEN`).
 const ARRAY_MAX: u64 = 64;
 
-/// A type, and a problem that the kernel finds only after it has read the expression.
+/// A type, and a problem that the kernel finds only after it has parsed the expression.
 pub(super) struct ParsedType {
     pub(super) ty: Type,
     pub(super) late: Option<Diagnostic>,
@@ -22,7 +23,7 @@ pub(super) struct ParsedType {
 
 /// The type after the `:` of an argument.
 ///
-/// `text_only` is said of `$comm` and immediate strings, which are nothing but strings.
+/// `text_only` is true for `$comm` and immediate strings, which can only be strings.
 pub(super) fn parse(word: Word<'_>, text_only: bool, features: &Features) -> Result<ParsedType, Diagnostic> {
     let (base_word, count) = match word.split_once('[') {
         Some((base, rest)) => (base, Some(array_length(rest)?)),
@@ -68,7 +69,8 @@ fn array_length(rest: Word<'_>) -> Result<u8, Diagnostic> {
             format!("`{}` after the `]`", after.text),
         ));
     }
-    // The kernel reads an unsigned int here: what does not fit is no number, and only then too big.
+    // The kernel parses an unsigned int here: a value that does not fit is not a number, and only a
+    // smaller one can be too big.
     let length = number::unsigned(digits.text).filter(|length| *length > 0 && u32::try_from(*length).is_ok());
     let Some(length) = length else {
         return Err(Diagnostic::error(
@@ -106,8 +108,8 @@ fn plain(text: &str, features: &Features) -> Option<BaseType> {
     }
 }
 
-/// `bWIDTH@OFFSET/SIZE`. Without a known SIZE it is no type at all; the rest is judged after the
-/// expression, for which any field of that size stands in.
+/// `bWIDTH@OFFSET/SIZE`. Without a known SIZE it is not a type at all; the rest is judged after the
+/// expression, and any field of that size replaces it until then.
 fn bit_field(word: Word<'_>) -> (Option<BaseType>, Option<Diagnostic>) {
     let size =
         word.text.split_once('/').and_then(|(_, size)| number::unsigned(size)).and_then(Width::from_bits);
@@ -136,7 +138,7 @@ fn bit_field(word: Word<'_>) -> (Option<BaseType>, Option<Diagnostic>) {
     }
 }
 
-/// What people write who think in C, or of a newer kernel.
+/// The type that was probably meant by people who write C, or for a newer kernel.
 fn instead_of(text: &str) -> Option<&'static str> {
     Some(match text {
         "int" => "write `s32`",

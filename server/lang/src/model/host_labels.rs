@@ -1,16 +1,16 @@
-//! Labels of a host, as the downward API of Kubernetes writes them into a file: `key="escaped
-//! value"` in each line.
+//! Host labels, as the downward API of Kubernetes writes them into a file: `key="escaped value"` in
+//! each line.
 //!
-//! Owns what such a file can have. It reads no file.
+//! Owns the format of such a file. Never reads a file.
 
 use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-/// Labels that a host can have at most.
+/// Most labels of a host.
 pub const MAX_HOST_LABELS: usize = 256;
 
-/// Longest key, in bytes: a domain of 253, `/`, and a name of 63, as Kubernetes has them.
+/// Longest key, in bytes: a domain of 253, `/`, and a name of 63, as in Kubernetes.
 const MAX_KEY: usize = 317;
 
 /// Longest value, in bytes.
@@ -20,17 +20,17 @@ const MAX_VALUE: usize = 1024;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostLabels(BTreeMap<String, String>);
 
-/// What is wrong with a line.
+/// The problem of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {problem}")]
 pub struct HostLabelError {
     /// The line, from 1 on.
     pub line: usize,
-    /// What.
+    /// The problem.
     pub problem: HostLabelProblem,
 }
 
-/// What can be wrong with a line.
+/// Kinds of problems of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HostLabelProblem {
     /// Not `KEY="VALUE"`.
@@ -42,7 +42,7 @@ pub enum HostLabelProblem {
     /// Two lines have this key.
     #[error("`{0}` is in an earlier line too")]
     Twice(String),
-    /// An escape that is none.
+    /// An unknown escape.
     #[error("`\\{0}` is none of the escapes `\\\"`, `\\\\`, `\\n`, `\\t`, `\\xNN`, `\\uNNNN` and their like")]
     Escape(String),
     /// The value is too long.
@@ -54,10 +54,10 @@ pub enum HostLabelProblem {
 }
 
 impl HostLabels {
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// [`HostLabelError`] for the first line that is wrong.
+    /// [`HostLabelError`] for the first line with a problem.
     pub fn parse(text: &str) -> Result<Self, HostLabelError> {
         let mut labels = BTreeMap::new();
         for (line, text) in (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty()) {
@@ -100,14 +100,14 @@ fn label(line: &str) -> Result<(&str, String), HostLabelProblem> {
     if value.len() > MAX_VALUE { Err(HostLabelProblem::Long) } else { Ok((key, value)) }
 }
 
-/// What stands between the quotes, as Go writes it (`%q`).
+/// The text between the quotes, as Go writes it (`%q`).
 fn unescape(text: &str) -> Result<String, HostLabelProblem> {
     let mut value = String::with_capacity(text.len());
     let mut rest = text.chars();
     while let Some(character) = rest.next() {
         match character {
             '\\' => value.push(escape(&mut rest)?),
-            // The quotes end behind it, and not here.
+            // The closing quote is after the text, and not here.
             '"' => return Err(HostLabelProblem::Form),
             other => value.push(other),
         }
@@ -115,7 +115,7 @@ fn unescape(text: &str) -> Result<String, HostLabelProblem> {
     Ok(value)
 }
 
-/// The character that stands behind a backslash.
+/// The character for the escape after a backslash.
 fn escape(rest: &mut std::str::Chars<'_>) -> Result<char, HostLabelProblem> {
     let Some(kind) = rest.next() else { return Err(HostLabelProblem::Form) };
     let digits = match kind {
@@ -135,7 +135,7 @@ fn escape(rest: &mut std::str::Chars<'_>) -> Result<char, HostLabelProblem> {
     let code: String = rest.by_ref().take(digits).collect();
     let is_hex = code.len() == digits && code.bytes().all(|digit| digit.is_ascii_hexdigit());
     let number = u32::from_str_radix(&code, 16).ok().filter(|_| is_hex);
-    // `\x80` and beyond are single bytes, which are no text.
+    // `\x80` and above are single bytes, which are not text.
     let found = number.filter(|number| kind != 'x' || *number < 0x80).and_then(char::from_u32);
     found.ok_or_else(|| HostLabelProblem::Escape(format!("{kind}{code}")))
 }

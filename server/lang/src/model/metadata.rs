@@ -1,4 +1,6 @@
-//! What is kept with a probe and never reaches the kernel.
+//! Metadata of probes: description, owner, file, lease and policy, which the kernel never gets.
+//!
+//! Owns their limits. Never decides when a lease has ended.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,30 +10,30 @@ const MAX_DESCRIPTION: usize = 1024;
 /// Longest owner, in bytes.
 const MAX_OWNER: usize = 128;
 
-/// Longest lease. A probe that is to stay for longer has none.
+/// Longest lease. A probe that must stay for longer has none.
 const MAX_LEASE: Duration = Duration::from_hours(10 * 365 * 24);
 
-/// What is kept with a probe beside its definition and its labels.
+/// Metadata of a probe besides its definition and its labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// What it is for, for people.
     pub description: String,
-    /// Who is to be asked: a person or a team.
+    /// The person or team to contact.
     pub owner: String,
     /// The file that declares it. Absent for one that a client made.
     pub declared_by: Option<String>,
-    /// How long it is to be there. Absent: without end.
+    /// How long the probe lasts. Absent: without end.
     pub lease: Option<Lease>,
-    /// What is done when the kernel is another one.
+    /// What the daemon does if the kernel has changed.
     pub on_kernel_change: KernelChange,
 }
 
-/// How long a probe is to be there.
+/// How long a probe lasts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lease {
     /// For a time.
     Until {
-        /// As it was asked for: a renewal is for as long again.
+        /// As requested: a renewal lasts as long again.
         duration: Duration,
         /// When it ends.
         expire_time: SystemTime,
@@ -43,7 +45,7 @@ pub enum Lease {
     },
 }
 
-/// A lease as it is asked for.
+/// A lease as requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseTerm {
     /// For so long from now on.
@@ -52,13 +54,13 @@ pub enum LeaseTerm {
     Held(String),
 }
 
-/// What is done with a probe that might mean something else on another kernel.
+/// What the daemon does with a probe that may record something else on another kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelChange {
-    /// It is not armed until somebody has looked at it.
+    /// It does not arm the probe before a client has accepted it.
     #[default]
     Hold,
-    /// It is armed all the same.
+    /// It arms the probe all the same.
     ArmAnyway,
 }
 
@@ -67,13 +69,13 @@ pub enum KernelChange {
 pub struct MetadataChange {
     /// What it is for.
     pub description: Option<String>,
-    /// Who is to be asked.
+    /// The person or team to contact.
     pub owner: Option<String>,
     /// The file that declares it, or none.
     pub declared_by: Option<Option<String>>,
     /// Its lease, or none.
     pub lease: Option<Option<LeaseTerm>>,
-    /// What is done when the kernel is another one.
+    /// What the daemon does if the kernel has changed.
     pub on_kernel_change: Option<KernelChange>,
 }
 
@@ -81,7 +83,7 @@ pub struct MetadataChange {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct MetadataError {
-    /// The field of a request that has it.
+    /// The field of the request.
     pub field: &'static str,
     /// What is wrong, and what to do.
     pub message: String,
@@ -99,7 +101,7 @@ impl LeaseTerm {
     /// A lease of this duration.
     ///
     /// # Errors
-    /// [`MetadataError`] for one that ends at once, or not before ten years.
+    /// [`MetadataError`] for one that ends at once, or lasts ten years or more.
     pub fn lasting(duration: Duration) -> Result<Self, MetadataError> {
         let message = if duration < Duration::from_secs(1) {
             "a lease must last at least one second"
@@ -120,7 +122,7 @@ impl MetadataChange {
 }
 
 impl Metadata {
-    /// After a change. A lease begins now.
+    /// The metadata after a change. A lease begins now.
     #[must_use]
     pub fn changed(&self, change: MetadataChange, now: SystemTime) -> Self {
         let MetadataChange { description, owner, declared_by, lease, on_kernel_change } = change;
@@ -133,7 +135,7 @@ impl Metadata {
         }
     }
 
-    /// Whether a description can be kept.
+    /// Checks a description.
     ///
     /// # Errors
     /// [`MetadataError`] for one that is too long, or has control characters other than line feeds
@@ -142,7 +144,7 @@ impl Metadata {
         check("description", description, MAX_DESCRIPTION, &['\n', '\t'])
     }
 
-    /// Whether an owner can be kept.
+    /// Checks an owner.
     ///
     /// # Errors
     /// [`MetadataError`] for one that is too long, or has control characters.

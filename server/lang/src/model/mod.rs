@@ -1,7 +1,7 @@
 //! The vocabulary of the domain: names, labels, metadata, identities, counts.
 //!
-//! Owns plain data. Never does I/O, knows no protobuf and no SQL, so that every other module can
-//! depend on it.
+//! Owns plain data. Never does I/O, and knows no protobuf and no SQL, so that every other module
+//! can depend on it.
 
 mod host_labels;
 mod label;

@@ -1,4 +1,6 @@
-//! Names of probes, and globs over them.
+//! Probe names, and globs over them.
+//!
+//! Owns which names are valid. Never knows which names are in use.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +16,7 @@ pub struct ProbeName {
     event: String,
 }
 
-/// Why a text is no probe name.
+/// Why a text is not a probe name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NameError {
     /// There is no slash in it.
@@ -88,8 +90,8 @@ impl Glob {
     pub fn matches(&self, text: &str) -> bool {
         let (pattern, text) = (self.0.as_bytes(), text.as_bytes());
         let (mut p, mut t) = (0, 0);
-        // Where to go on when a character does not fit: behind the last star, having it swallow one
-        // more.
+        // The position to resume from at a mismatch: after the last star, which then matches one
+        // more character.
         let mut retry: Option<(usize, usize)> = None;
         while t < text.len() {
             match pattern.get(p) {

@@ -1,4 +1,6 @@
-//! Hit counts.
+//! Hit counts of a probe, as the kernel counts them.
+//!
+//! Owns these types. Never reads a counter.
 
 use std::time::SystemTime;
 
@@ -17,11 +19,11 @@ pub struct Hits {
 /// The hit counts of one probe at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HitProfile {
-    /// Incarnation of the probe.
+    /// The uid of the probe.
     pub uid: ProbeUid,
     /// Its name at that time.
     pub name: ProbeName,
-    /// The boot that was counted in: the kernel starts from zero after a boot.
+    /// The boot in which they were counted: the kernel starts from zero after a boot.
     pub boot_id: String,
     /// When the counts were read.
     pub time: SystemTime,

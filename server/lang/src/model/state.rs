@@ -1,4 +1,6 @@
-//! A state that a probe has had, as it is kept.
+//! State record: one entry of a probe's history of states.
+//!
+//! Owns the type. Never decides what a state is.
 
 use std::time::SystemTime;
 
@@ -9,13 +11,13 @@ use super::ProbeUid;
 pub struct StateRecord {
     /// The probe.
     pub uid: ProbeUid,
-    /// Since when.
+    /// Time since which the probe had it.
     pub time: SystemTime,
     /// Its name, such as `ARMED`.
     pub state: String,
-    /// Why, for programs; empty for none.
+    /// Reason code; empty for none.
     pub reason: String,
-    /// Why, for people; empty for none.
+    /// Reason for people; empty for none.
     pub message: String,
     /// What to do; empty for nothing.
     pub hint: String,

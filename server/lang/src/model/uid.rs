@@ -1,10 +1,12 @@
-//! Identity of what events come from.
+//! Uids: identities of probes and attached events.
+//!
+//! Owns the rule that keeps them apart. Never assigns one.
 
 use std::fmt;
 
-/// Identifies one incarnation of a probe for ever: it is the row id in the database, which SQLite
-/// never gives out twice. An attached event of the host has a uid too: the negative id of its row
-/// in a table of its own, so that it is never that of a probe.
+/// Identifies one incarnation of a probe: it is the row id in the database, which SQLite never uses
+/// again. An attached event of the host has a uid too: the negative id of its row in a table of its
+/// own, so that it is never that of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProbeUid(pub i64);
 
@@ -14,7 +16,7 @@ impl ProbeUid {
         Self(row_id.wrapping_neg())
     }
 
-    /// The row id of the attached event that this is the uid of.
+    /// The row id of the attached event with this uid.
     pub const fn attachment(self) -> i64 {
         self.0.wrapping_neg()
     }

@@ -1,4 +1,6 @@
-//! What the control thread can be asked about aggregations.
+//! Commands for aggregations: create, delete, read and list.
+//!
+//! Owns the requests and the calls that send them to the control thread. Never touches the kernel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use crate::control::command::{Command, ControlHandle, Reply};
 /// Begin to count.
 #[derive(Clone, Debug)]
 pub struct CreateAggregation {
-    /// Its name; empty for one of the daemon's choice.
+    /// Its name; if empty, the daemon chooses one.
     pub name: String,
     /// What to count.
     pub spec: AggregationSpec,
@@ -52,7 +54,7 @@ impl ControlHandle {
         self.ask(|reply| Command::Aggregation(AggregationCommand::Create(request, reply))).await
     }
 
-    /// Stops counting. Answers what was counted until then, if that could be read.
+    /// Stops counting. Returns what was counted until then, if the kernel's table could be read.
     ///
     /// # Errors
     /// See [`ControlError`].

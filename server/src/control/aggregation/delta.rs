@@ -1,11 +1,14 @@
-//! What came since an earlier snapshot.
+//! Difference of two snapshots of an aggregation.
+//!
+//! Owns the subtraction, row by row. Never reads the kernel's tables.
 
 use std::collections::BTreeMap;
 
 use super::{Row, Snapshot, SumValue};
 
 impl Snapshot {
-    /// What was counted since an earlier snapshot of the same aggregation: rows that have grown, by how much.
+    /// What was counted since an earlier snapshot of the same aggregation: rows that have grown, by
+    /// how much.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let earlier: BTreeMap<_, _> = before.rows.iter().map(|row| (&row.keys, row)).collect();

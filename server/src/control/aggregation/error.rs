@@ -1,4 +1,6 @@
-//! Why an aggregation is not made, or not read.
+//! Errors of aggregations: why the daemon did not create, read or delete one.
+//!
+//! Owns their texts. Never chooses a gRPC code: [`crate::rpc::status`] does.
 
 use thiserror::Error;
 
@@ -9,12 +11,12 @@ use kprobed_lang::model::ProbeName;
 /// Why an aggregation is not made, or not read.
 #[derive(Debug, Error)]
 pub enum AggregationError {
-    /// A field of the request makes no sense.
+    /// A field of the request is malformed, out of range, or names nothing that exists.
     #[error("{message}")]
     Field {
         /// Its path from the request, such as `spec.histogram.keys[1].field.field`.
         field: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and what would be accepted.
         message: String,
     },
     /// The kernel refused a filter.
@@ -27,10 +29,10 @@ pub enum AggregationError {
         /// What it wrote to its log, if anything.
         message: Option<KernelMessage>,
     },
-    /// The kernel cannot count.
+    /// The kernel was built without an option that counting needs.
     #[error("this kernel cannot count events: it was built without `{option}`")]
     NotBuilt {
-        /// What it lacks.
+        /// The missing option.
         option: &'static str,
     },
     /// No aggregation of that name.
@@ -39,7 +41,7 @@ pub enum AggregationError {
     /// The name is taken.
     #[error("there is an aggregation `{0}` already")]
     Exists(String),
-    /// There are enough of them.
+    /// The host has as many as it can have.
     #[error("there are {0} aggregations, the most that a host can have: delete one first")]
     TooMany(usize),
     /// The probe cannot be deleted.
@@ -50,7 +52,7 @@ pub enum AggregationError {
         /// The first aggregation that uses it.
         aggregation: String,
     },
-    /// The kernel refused a trigger that should be right.
+    /// The kernel refused a trigger that should be valid.
     #[error(transparent)]
     Trigger(Box<TriggerError>),
     /// The kernel's table cannot be read.

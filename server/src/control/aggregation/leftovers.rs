@@ -1,11 +1,14 @@
-//! What a daemon that was killed has left: its instance for aggregations, the triggers in it, and synthetic events.
+//! Cleanup after a daemon that was killed: its instance for aggregations, the triggers in it, and
+//! synthetic events.
+//!
+//! Owns which of these are the daemon's, by their names. Never touches what another program made.
 
 use super::{LATENCY_FIELD, SYNTHETIC_PREFIX, instance_name};
 use crate::control::ControlError;
 use kprobed_host::tracefs::{Instance, Tracefs};
 use kprobed_lang::model::ProbeName;
 
-/// Removes all of it. Probes that were counted could not be deleted otherwise.
+/// Removes all of it. Otherwise the kernel would refuse to delete the probes that were counted.
 ///
 /// # Errors
 /// When the kernel cannot be asked. What cannot be removed is left, with a warning.
@@ -32,7 +35,7 @@ pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Resu
     Ok(())
 }
 
-/// Removes the triggers that can be. Answers whether there were any.
+/// Removes the triggers that can be removed. Returns whether there were any.
 fn remove_triggers(instance: &Instance, events: &[ProbeName]) -> bool {
     let mut removed = false;
     for event in events {

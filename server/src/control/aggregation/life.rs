@@ -1,4 +1,7 @@
-//! The life of aggregations: made, read, deleted.
+//! Lifecycle of aggregations: creating, reading, expiring and deleting them.
+//!
+//! Owns the list of aggregations and their tracing instance. Which triggers one takes is decided in
+//! [`super::plan`]; never parses the kernel's tables itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +26,7 @@ use kprobed_trace::decode::Schema;
 /// All aggregations.
 #[derive(Debug, Default)]
 pub(in crate::control) struct Aggregations {
-    /// With our claim on it.
+    /// With the daemon's claim on it.
     instance: Option<(Instance, Claim)>,
     by_name: BTreeMap<String, LiveAggregation>,
     made: u64,
@@ -36,7 +39,7 @@ struct LiveAggregation {
     expires: Option<Instant>,
 }
 
-/// Buffers of the instance, in KiB: nothing stays in them.
+/// Buffers of the instance, in KiB. Small: no events are recorded in it.
 const BUFFER_KIB: u64 = 64;
 
 impl Aggregations {
@@ -290,7 +293,7 @@ impl Controller {
         }
     }
 
-    /// Deletes those whose time is over.
+    /// Deletes the aggregations that have expired.
     pub(in crate::control) fn expire_aggregations(&mut self) {
         let now = Instant::now();
         let expired = |live: &&LiveAggregation| live.expires.is_some_and(|expires| expires <= now);
@@ -316,7 +319,7 @@ impl Controller {
         }
     }
 
-    /// Deletes those that use a probe, which goes.
+    /// Deletes the aggregations that use a probe that is about to be deleted.
     pub(in crate::control) fn delete_aggregations_of(&mut self, probe: &ProbeName) {
         while let Some(name) = self.aggregations.user_of(probe).map(str::to_owned) {
             if let Err(error) = self.delete_aggregation(&name) {
@@ -337,7 +340,7 @@ impl Controller {
     }
 }
 
-/// The name as asked for, or one with the number of the aggregation.
+/// The requested name, or one made of the number of the aggregation.
 fn chosen_name(name: String, number: u64) -> Result<String, AggregationError> {
     if name.is_empty() {
         return Ok(format!("aggregation-{number}"));

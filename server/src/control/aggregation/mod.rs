@@ -1,10 +1,10 @@
 //! Aggregations: histograms, latencies and call stacks that the kernel counts itself.
 //!
-//! Owns what an aggregation is, what triggers it takes, and its life. Everything happens in a
+//! Owns what an aggregation is, which triggers it takes, and its life. Everything happens in a
 //! tracing instance of its own, which is made with the first aggregation and removed with the last
 //! one: triggers that use time stamps change the clock and the records of their instance, and the
-//! deletion of a probe empties the buffers of each instance that had it armed. Nothing of it is
-//! durable: the kernel's tables die with the instance.
+//! deletion of a probe empties the buffers of each instance that had it armed. Never stores
+//! anything: the kernel's tables are removed with the instance.
 
 mod command;
 mod delta;
@@ -30,11 +30,11 @@ pub(super) fn instance_name(own: &str) -> String {
     format!("{own}-aggregation")
 }
 
-/// How the names of our synthetic events begin. A number follows.
+/// Prefix of the names of the daemon's synthetic events. A number follows.
 const SYNTHETIC_PREFIX: &str = "kprobed_latency_";
 
 /// The field of our synthetic events.
 const LATENCY_FIELD: &str = "latency_ns";
 
-/// Aggregations that there can be at a time. Each costs every hit of its probe.
+/// Most aggregations at a time. Each costs every hit of its probe.
 const MAX_AGGREGATIONS: usize = 64;

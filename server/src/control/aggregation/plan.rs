@@ -1,6 +1,7 @@
-//! From what is asked to triggers of the kernel.
+//! Trigger plans: which triggers of the kernel count what a client asked for.
 //!
-//! Plain decisions over names and fields: nothing is read or written here.
+//! Owns the translation of a specification into triggers, and how their tables are to be read.
+//! Plain functions over names and fields: never reads or writes the kernel.
 
 use super::error::AggregationError;
 use super::spec::{Column, ContextKey, HistogramSpec, Key, LatencySpec, Scale};
@@ -14,7 +15,7 @@ use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Schema};
 /// What the kernel is to do, and how its tables are to be read.
 #[derive(Clone, Debug)]
 pub(super) struct TriggerPlan {
-    /// In the order in which their triggers are added. They are removed the other way round.
+    /// In the order in which their triggers are added. They are removed in reverse order.
     pub(super) tables: Vec<Table>,
     /// Indices of keys in the order in which the kernel prints them.
     pub(super) printed: Vec<usize>,
@@ -22,7 +23,7 @@ pub(super) struct TriggerPlan {
     pub(super) meanings: Vec<Meaning>,
     /// By sum.
     pub(super) signed_sums: Vec<bool>,
-    /// The synthetic event that is made first.
+    /// The synthetic event that must be made before the triggers.
     pub(super) synthetic: Option<String>,
     /// The keys as clients see them.
     pub(super) keys: Vec<Column>,
@@ -43,12 +44,13 @@ pub(super) struct Table {
 pub(super) enum Role {
     /// Rows of the result.
     Result {
-        /// The key whose values are negative or above 2^63 in this table, and which it does not have therefore.
+        /// The key whose values are negative or above 2^63 in this table. The table does not have
+        /// that key.
         beyond: Option<usize>,
     },
-    /// Beginnings of latencies.
+    /// Starts of latencies.
     Starts,
-    /// Their ends.
+    /// Ends of latencies.
     Ends,
 }
 
@@ -66,7 +68,7 @@ pub(super) enum Meaning {
 /// Rows of a table unless the client says otherwise: the kernel's default.
 const DEFAULT_ROWS: u32 = 2048;
 
-/// Rows for beginnings and ends of latencies: one for each thread (or match key) that was ever seen.
+/// Rows for starts and ends of latencies: one for each thread (or match key) that was ever seen.
 const MATCH_ROWS: u32 = 16384;
 
 fn refuse<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, AggregationError> {
@@ -84,7 +86,7 @@ fn rows(size: u32, field: &str) -> Result<u32, AggregationError> {
     }
 }
 
-/// A field of a probe's events, or an error that says which ones there are.
+/// A field of a probe's events. The error lists the fields that exist.
 fn field_of<'a>(
     schema: &'a Schema,
     probe: &ProbeName,
@@ -160,7 +162,7 @@ fn both(filter: &str, more: &str) -> String {
 }
 
 impl TriggerPlan {
-    /// How to count the events of a probe. `number` tells the triggers of the instance apart.
+    /// How to count the events of a probe. `number` distinguishes the triggers of the instance.
     pub(super) fn histogram(
         spec: &HistogramSpec,
         number: u64,
@@ -176,7 +178,8 @@ impl TriggerPlan {
         }
         let mut keys = Vec::new();
         let (mut meanings, mut columns) = (Vec::new(), Vec::new());
-        // What the kernel puts into the wrong power of two, and the filters that tell it from the rest.
+        // What the kernel puts into the wrong power of two, and the filters that separate it from
+        // the rest.
         let mut split: Option<(usize, [String; 2])> = None;
         for (index, key) in spec.keys.iter().enumerate() {
             let path = format!("{root}.keys[{index}]");
@@ -237,7 +240,7 @@ impl TriggerPlan {
             let ordered = printed.iter().filter(|&&index| beyond != Some(index));
             let mut ordered: Vec<_> = ordered.filter_map(|index| keys.get(*index).cloned()).collect();
             if ordered.is_empty() {
-                // The kernel wants a key: this one is the same in all events of a probe.
+                // The kernel requires a key: this one is the same in all events of a probe.
                 ordered.push(HistKey { field: "common_type".to_owned(), form: KeyForm::Number });
             }
             let trigger = HistTrigger {
@@ -342,7 +345,8 @@ impl TriggerPlan {
     }
 }
 
-/// The key by which beginnings and ends belong together. The kernel compares bytes: both have to have the same form.
+/// The key by which starts and ends are matched. The kernel compares bytes: both must have the same
+/// form.
 fn match_key(
     spec: &LatencySpec,
     [start, end]: [(&ProbeName, &Schema); 2],

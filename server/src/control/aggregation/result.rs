@@ -1,4 +1,7 @@
-//! What was counted: from the kernel's tables to rows.
+//! Results of an aggregation: rows of keys, counts and sums, made of the kernel's tables.
+//!
+//! Owns what a value of the kernel's table means, and which rows are one. Never reads the tables
+//! itself.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -15,19 +18,19 @@ pub struct Snapshot {
     pub time: SystemTime,
     /// When counting began.
     pub since: SystemTime,
-    /// Whether it holds only what came since the snapshot before.
+    /// Whether it holds only what was counted since the previous snapshot.
     pub delta: bool,
     /// In the order of their keys.
     pub rows: Vec<Row>,
     /// Events counted.
     pub hits: u64,
-    /// Events that no row was left for.
+    /// Events for which the kernel's table had no row left.
     pub dropped: u64,
     /// Rows in the kernel's tables of results.
     pub kernel_rows: usize,
-    /// Beginnings of latencies.
+    /// Starts of latencies.
     pub starts: u64,
-    /// Beginnings and ends that no row was left for.
+    /// Starts and ends for which the kernel's table had no row left.
     pub match_dropped: u64,
 }
 
@@ -72,8 +75,8 @@ pub enum SumValue {
     Signed(i64),
 }
 
-/// Rows that mean the same are one: the kernel tells apart threads of the same name, addresses in
-/// the same function, and stacks that differ in how the probe was reached.
+/// Rows with the same meaning become one: the kernel distinguishes threads of the same name,
+/// addresses in the same function, and stacks that differ in how the probe was reached.
 pub(super) fn rows(plan: &TriggerPlan, tables: &[HistTable]) -> Vec<Row> {
     let mut merged = BTreeMap::<Vec<KeyValue>, (u64, Vec<u64>)>::new();
     for (table, planned) in tables.iter().zip(&plan.tables) {
@@ -98,8 +101,8 @@ pub(super) fn rows(plan: &TriggerPlan, tables: &[HistTable]) -> Vec<Row> {
     merged.into_iter().map(row).collect()
 }
 
-/// The keys of a row in the order in which they were asked for. `beyond` is the key that the table
-/// of what is beyond powers of two leaves out.
+/// The keys of a row in the order in which they were requested. `beyond` is the key that the table
+/// of values beyond the powers of two leaves out.
 fn keys(plan: &TriggerPlan, row: &HistRow, beyond: Option<usize>) -> Vec<KeyValue> {
     let mut values = row.keys.iter();
     let mut printed: Vec<_> = vec![None; plan.meanings.len()];
@@ -141,7 +144,7 @@ impl Meaning {
         }
     }
 
-    /// The one row of what has no power of two of its own.
+    /// The one row of the values that have no power of two of their own.
     fn beyond(self) -> KeyValue {
         match self {
             Self::Signed => KeyValue::SignedBucket(i64::MIN, -1),
@@ -185,8 +188,8 @@ const PROBING: &[&str] = &[
     "arch_ftrace_ops_list_func",
 ];
 
-/// A stack without the frames of the probing itself. Trampolines have no symbol. A stack of nothing
-/// else stays as it is.
+/// A stack without the frames of the probing itself. Trampolines have no symbol. A stack that
+/// consists of nothing else stays as it is.
 fn without_probing(frames: &[String]) -> Vec<String> {
     let probing = |frame: &&String| {
         let function = frame.split('+').next().unwrap_or_default();

@@ -1,4 +1,7 @@
-//! What is asked for.
+//! Specification of an aggregation: what a client asks the kernel to count.
+//!
+//! Owns the types, and those of the aggregation that comes of it. Never decides how the kernel
+//! counts: that is [`super::plan`].
 
 use std::time::SystemTime;
 
@@ -16,7 +19,7 @@ pub enum AggregationSpec {
 pub struct HistogramSpec {
     /// The probe.
     pub probe: String,
-    /// What events are told apart by.
+    /// The keys that define a row.
     pub keys: Vec<Key>,
     /// Integer fields that are added up.
     pub sums: Vec<String>,
@@ -26,28 +29,28 @@ pub struct HistogramSpec {
     pub size: u32,
 }
 
-/// The time from an event of one probe to the next event of another one with the same match key.
+/// The time from an event of one probe to the next event of a second probe with the same match key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencySpec {
-    /// Where it begins.
+    /// Probe at which a latency begins.
     pub start_probe: String,
-    /// Where it ends.
+    /// Probe at which it ends.
     pub end_probe: String,
-    /// The field that says which end belongs to which beginning; empty for the thread.
+    /// The field by which ends are matched to starts; empty for the thread.
     pub match_field: String,
-    /// Kernel filter of beginnings; empty for none.
+    /// Kernel filter of the starts; empty for none.
     pub start_filter: String,
-    /// Kernel filter of ends; empty for none.
+    /// Kernel filter of the ends; empty for none.
     pub end_filter: String,
     /// Width of a bucket; 0 for powers of two.
     pub bucket_ns: u64,
-    /// What latencies are told apart by besides.
+    /// Further keys that define a row.
     pub keys: Vec<ContextKey>,
     /// Rows of the table of results; 0 for the default.
     pub size: u32,
 }
 
-/// What a row is told apart by.
+/// A key: events with the same value of it share a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
     /// A field of the events.
@@ -98,9 +101,9 @@ pub struct Aggregation {
     pub spec: AggregationSpec,
     /// When it began.
     pub create_time: SystemTime,
-    /// When it ends by itself.
+    /// When it expires.
     pub expire_time: Option<SystemTime>,
-    /// Whether it ends with a stream.
+    /// Whether it is deleted when the stream that reads it ends.
     pub bound_to_stream: bool,
     /// The keys of a row.
     pub keys: Vec<Column>,

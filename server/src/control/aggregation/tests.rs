@@ -1,4 +1,4 @@
-//! What specs become, and which ones are refused.
+//! Tests of trigger plans: what specifications become, and which ones are refused.
 
 use super::plan::{Role, TriggerPlan};
 use super::result::{Row, rows};

@@ -1,8 +1,8 @@
-//! Alarms that the kernel keeps: at a time since boot, and when the clock of the day is set.
+//! Timers of the kernel: an alarm at a time since boot, and a notice when the wall clock is set.
 //!
 //! Owns two timer descriptors. Nothing wakes up while neither is set, and nothing is polled: the
 //! runtime's own timers count CLOCK_MONOTONIC, which stands still while the host sleeps. Never
-//! decides what is done then.
+//! decides what is done when they expire.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, RawFd};
@@ -12,7 +12,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use tokio::io::unix::AsyncFd;
 
-/// When an alarm is set that is only to be cancelled: 9 * 10^9 seconds after 1970, near the end of
+/// Expiry of a timer that is only to be cancelled: 9 * 10^9 seconds after 1970, near the end of
 /// what the kernel's clocks can count (`KTIME_MAX`, the year 2262).
 const NEVER_S: i64 = 9_000_000_000;
 
@@ -34,7 +34,7 @@ fn timer(clock: ClockId) -> io::Result<AsyncFd<Timer>> {
     AsyncFd::new(Timer(TimerFd::new(clock, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?))
 }
 
-/// Waits until the timer has expired or was cancelled, and takes note of it.
+/// Waits until the timer has expired or was cancelled, and clears that.
 async fn expired(timer: &AsyncFd<Timer>) -> io::Result<()> {
     loop {
         let mut ready = timer.readable().await?;
@@ -60,7 +60,8 @@ impl BootAlarm {
         timer(ClockId::CLOCK_BOOTTIME).map(Self)
     }
 
-    /// Sets it to a time since boot, in nanoseconds; one that has passed rings at once. `None`: it does not ring.
+    /// Sets it to a time since boot, in nanoseconds; one that has passed rings at once. `None`: it
+    /// does not ring.
     ///
     /// # Errors
     /// What the kernel says. There is no reason known for which it would refuse.
@@ -85,9 +86,9 @@ impl BootAlarm {
     }
 }
 
-/// Tells that the wall clock was set, by whatever program: not when it is only made to run faster
-/// or slower (`TFD_TIMER_CANCEL_ON_SET`, fs/timerfd.c: `timerfd_clock_was_set`, since 3.0). The end
-/// of a sleep of the host tells it as well.
+/// Reports that a program has set the wall clock, but not that its rate was adjusted
+/// (`TFD_TIMER_CANCEL_ON_SET`, fs/timerfd.c: `timerfd_clock_was_set`, since 3.0). The end of a
+/// sleep of the host is reported as well.
 #[derive(Debug)]
 pub(in crate::control) struct ClockAlarm(AsyncFd<Timer>);
 

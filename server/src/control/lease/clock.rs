@@ -1,10 +1,11 @@
-//! When a lease ends.
+//! Clock arithmetic of leases: when a lease ends, over sleep, reboots and a wall clock that is set.
 //!
-//! Owns the arithmetic between the clocks. Within a boot a lease is counted by CLOCK_BOOTTIME,
-//! which goes on while the host sleeps and which no program can set. Over a reboot only the wall
-//! clock goes on; it is believed once, at the first start after that, unless it shows a time before
-//! the lease was given: then nothing has set it yet (a host without a battery begins in 1970).
-//! Until it is set, a lease lasts as long as it was given for, from the boot.
+//! Owns the conversion between the clocks; never reads the database. Within a boot a lease is
+//! counted by CLOCK_BOOTTIME, which goes on while the host sleeps and which no program can set.
+//! Over a reboot only the wall clock goes on; it is believed once, at the first start after that,
+//! unless it shows a time before the lease was given: then it has not been set yet (a host without
+//! a battery begins in 1970). Until it is set, a lease lasts as long as it was given for, counted
+//! from the boot.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,12 +21,12 @@ pub(in crate::control) struct Clocks<'a> {
     pub(in crate::control) wall: SystemTime,
 }
 
-/// A lease as it was written down.
+/// A lease as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::control) struct Written<'a> {
-    /// As asked for.
+    /// As requested.
     pub(in crate::control) duration: Duration,
-    /// Its end by the wall clock of that time.
+    /// Its end by the wall clock when it was stored.
     pub(in crate::control) expire: SystemTime,
     /// The boot in which it was counted last.
     pub(in crate::control) boot_id: &'a str,
@@ -38,7 +39,7 @@ pub(in crate::control) struct Written<'a> {
 pub(in crate::control) struct End {
     /// In nanoseconds of CLOCK_BOOTTIME.
     pub(in crate::control) boot_ns: u64,
-    /// The wall clock has not been set yet: with that it is counted again.
+    /// The wall clock has not been set yet: when it is, the end is computed again.
     pub(in crate::control) is_provisional: bool,
 }
 
@@ -53,7 +54,7 @@ impl<'a> Clocks<'a> {
         self.boot_ns.saturating_add(nanoseconds(duration))
     }
 
-    /// The end of a lease that was written down.
+    /// The end of a lease that was stored.
     pub(in crate::control) fn end(&self, lease: &Written<'_>) -> End {
         if lease.boot_id == self.boot_id {
             return End { boot_ns: lease.end_boot_ns, is_provisional: false };
@@ -66,7 +67,8 @@ impl<'a> Clocks<'a> {
         End { boot_ns: self.after(left), is_provisional: false }
     }
 
-    /// What the wall clock will show at a time of this boot, if it is not set meanwhile. Times before 1970 are cut.
+    /// The wall clock at a time of this boot, if it is not set meanwhile. Times before 1970 are
+    /// cut.
     pub(in crate::control) fn wall_at(&self, boot_ns: u64) -> SystemTime {
         let ahead = Duration::from_nanos(boot_ns.saturating_sub(self.boot_ns));
         let behind = Duration::from_nanos(self.boot_ns.saturating_sub(boot_ns));
@@ -75,7 +77,7 @@ impl<'a> Clocks<'a> {
     }
 }
 
-/// Cut at what fits: more than 500 years.
+/// Nanoseconds, at most what fits: more than 500 years.
 pub(in crate::control) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

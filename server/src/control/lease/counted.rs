@@ -1,7 +1,7 @@
-//! Which leases there are, and when each of them ends.
+//! The list of leases, and when each of them ends.
 //!
-//! Owns the list, and what of it is to be written down. Plain bookkeeping: reads no clock, and
-//! knows neither the kernel nor the database.
+//! Owns the list, and what of it must be stored. Plain bookkeeping: never reads a clock, the kernel
+//! or the database.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::control::Probe;
 use crate::store::{CountedLease, LeaseClock};
 use kprobed_lang::model::{Lease, ProbeName, ProbeUid};
 
-/// All leases for a time.
+/// All leases with an end.
 #[derive(Debug)]
 pub(super) struct Counting {
     /// How long an expired probe is listed.
     keep: Duration,
-    /// What was written down before the start, of rows that were not looked at yet.
+    /// Stored leases of rows that the start has not processed yet.
     written: HashMap<ProbeUid, LeaseClock>,
     counted: HashMap<ProbeUid, Counted>,
-    /// Probes that could not be taken out, and when that is tried again.
+    /// Probes that could not be removed from the kernel, and when the daemon tries again.
     stuck: HashMap<ProbeUid, u64>,
 }
 
@@ -29,12 +29,12 @@ pub(super) struct Counting {
 struct Counted {
     name: ProbeName,
     duration: Duration,
-    /// As the registry has it: a probe with another one has another lease.
+    /// As the registry has it: another time means another lease.
     expire: SystemTime,
     end: End,
-    /// When the probe was taken out.
+    /// When the probe was removed from the kernel.
     ended: Option<SystemTime>,
-    /// When its row goes.
+    /// When its row is deleted.
     gone_boot_ns: u64,
     is_written: bool,
 }
@@ -47,8 +47,8 @@ impl Counting {
         Self { keep, written, counted: HashMap::new(), stuck: HashMap::new() }
     }
 
-    /// Takes note of the lease of a row at the start. `is_left`: the kernel has its event, so that
-    /// it has not ended yet in any case.
+    /// Takes the lease of a row at the start. `is_left`: the kernel has its event, so that the
+    /// probe must still be removed.
     pub(super) fn read(
         &mut self,
         uid: ProbeUid,
@@ -86,7 +86,7 @@ impl Counting {
             // The same lease, when only the definition is another one.
             let same = |known: &&Counted| known.name == probe.name && known.expire == expire_time;
             let moved = self.counted.values().find(same).map(|known| known.end);
-            // Given just now: the wall clock is not asked, which may be set at any time.
+            // Given just now: the wall clock is not used, since it can be set at any time.
             let end = moved.unwrap_or(End { boot_ns: now.after(duration), is_provisional: false });
             let gone_boot_ns = end.boot_ns.saturating_add(keep_ns);
             let (name, expire) = (probe.name.clone(), expire_time);
@@ -102,7 +102,8 @@ impl Counting {
         self.stuck.retain(|uid, _| there.contains(uid));
     }
 
-    /// The wall clock was set. Returns the probes whose lease ends at another time of day now, and that time.
+    /// The wall clock was set. Returns the probes whose lease ends at another time of day now, and
+    /// that time.
     pub(super) fn recount(&mut self, now: &Clocks<'_>) -> Vec<(ProbeUid, SystemTime)> {
         let keep_ns = nanoseconds(self.keep);
         let mut changed = Vec::new();
@@ -131,13 +132,13 @@ impl Counting {
         self.counted.get(&uid).is_some_and(|lease| lease.ended.is_some() || lease.end.boot_ns <= now_ns)
     }
 
-    /// Whether a probe is to be taken out now.
+    /// Whether a probe must be removed from the kernel now.
     pub(super) fn is_due(&self, uid: ProbeUid, now_ns: u64) -> bool {
         let over = |lease: &Counted| lease.ended.is_none() && lease.end.boot_ns <= now_ns;
         self.counted.get(&uid).is_some_and(over) && !self.is_stuck(uid, now_ns)
     }
 
-    /// It was taken out.
+    /// It was removed from the kernel.
     pub(super) fn note_ended(&mut self, uid: ProbeUid, time: SystemTime) {
         self.stuck.remove(&uid);
         if let Some(lease) = self.counted.get_mut(&uid) {
@@ -145,23 +146,23 @@ impl Counting {
         }
     }
 
-    /// It could not be taken out.
+    /// It could not be removed from the kernel.
     pub(super) fn note_stuck(&mut self, uid: ProbeUid, again_ns: u64) {
         self.stuck.insert(uid, again_ns);
     }
 
-    /// Whether it could not be taken out, and is left alone until later.
+    /// Whether it could not be removed, and is left alone until later.
     pub(super) fn is_stuck(&self, uid: ProbeUid, now_ns: u64) -> bool {
         self.stuck.get(&uid).is_some_and(|again_ns| *again_ns > now_ns)
     }
 
-    /// Makes what could not be taken out due now. Whether there is any.
+    /// Makes the probes that could not be removed due now. Returns whether there are any.
     pub(super) fn hurry_stuck(&mut self, now_ns: u64) -> bool {
         self.stuck.values_mut().for_each(|again_ns| *again_ns = (*again_ns).min(now_ns));
         !self.stuck.is_empty()
     }
 
-    /// Whether there are probes that are to be taken out once more.
+    /// Whether there are probes whose removal must be tried again.
     pub(super) fn has_stuck(&self, now_ns: u64) -> bool {
         self.stuck.values().any(|again_ns| *again_ns <= now_ns)
     }
@@ -188,7 +189,7 @@ impl Counting {
         ends.chain(self.stuck.values().copied()).min()
     }
 
-    /// What is to be written down. An end that is not certain is not.
+    /// The leases to store. An end that is not certain is not stored.
     pub(super) fn unwritten(&self, boot_id: &str) -> Vec<CountedLease> {
         let unwritten =
             self.counted.iter().filter(|(_, lease)| !lease.is_written && !lease.end.is_provisional);
@@ -204,7 +205,7 @@ impl Counting {
         unwritten.map(written_so).collect()
     }
 
-    /// That was written down.
+    /// Those were stored.
     pub(super) fn note_written(&mut self) {
         for lease in self.counted.values_mut() {
             lease.is_written |= !lease.end.is_provisional;
@@ -233,7 +234,8 @@ mod tests {
         "kprobes/open".parse().unwrap()
     }
 
-    /// A lease of two hours that ends at this hour of the wall clock, as it was written down or not.
+    /// A lease of two hours that ends at this hour of the wall clock, stored with or without a
+    /// clock.
     fn read(clock: Option<LeaseClock>, expire: u32, is_left: bool, now: &Clocks<'_>) -> Counting {
         let written = clock.map(|clock| (UID, clock)).into_iter().collect();
         let mut counting = Counting::new(HOUR, written);
@@ -253,12 +255,12 @@ mod tests {
         assert_eq!(counting.next_boot_ns(), Some(7 * HOUR_NS));
         assert!(counting.unwritten("a").is_empty(), "it is known already");
         assert!(!counting.is_due(UID, 7 * HOUR_NS - 1) && counting.is_due(UID, 7 * HOUR_NS));
-        // It cannot be taken out: later again.
+        // The kernel refuses to remove it: the daemon tries again later.
         counting.note_stuck(UID, 8 * HOUR_NS);
         assert!(!counting.is_due(UID, 7 * HOUR_NS) && counting.is_over(UID, 7 * HOUR_NS));
         assert_eq!(counting.next_boot_ns(), Some(8 * HOUR_NS));
         assert!(counting.has_stuck(8 * HOUR_NS) && counting.is_due(UID, 8 * HOUR_NS));
-        // Or at once, when somebody asks for that.
+        // Or at once, if a client asks for that.
         assert!(counting.hurry_stuck(7 * HOUR_NS) && counting.is_due(UID, 7 * HOUR_NS));
         counting.note_ended(UID, wall(1003));
         assert!(!counting.is_due(UID, 9 * HOUR_NS) && counting.is_over(UID, 0));
@@ -273,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_wall_clock_is_believed_when_it_is_set() {
-        // After a reboot, in 1970: it lasts two hours from the boot, and nothing of that is written down.
+        // After a reboot, in 1970: it lasts two hours from the boot, and nothing of that is stored.
         let mut counting = read(Some(clock("a", 7, None)), 1002, false, &clocks("b", 1, 0));
         assert_eq!(counting.next_boot_ns(), Some(2 * HOUR_NS));
         assert!(counting.unwritten("b").is_empty());
@@ -302,9 +304,9 @@ mod tests {
         assert_eq!(counting.take_forgotten(HOUR_NS), [UID]);
         let counting = read(ended(), 1002, false, &clocks("a", 7, 900));
         assert_eq!(counting.next_boot_ns(), Some(8 * HOUR_NS));
-        // The kernel has it all the same: it is taken out.
+        // The kernel still has its event, which must be removed.
         assert!(read(ended(), 1002, true, &clocks("a", 7, 1002)).is_due(UID, 7 * HOUR_NS));
-        // Nothing was written down but the row: the wall clock says.
+        // Only the row was stored: the wall clock decides.
         assert!(read(None, 1002, true, &clocks("a", 7, 1002)).is_due(UID, 7 * HOUR_NS));
         assert_eq!(read(None, 1002, true, &clocks("a", 7, 1001)).next_boot_ns(), Some(8 * HOUR_NS));
     }

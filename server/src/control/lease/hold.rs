@@ -1,8 +1,8 @@
-//! Holds: probes that are there for as long as a client is connected.
+//! Holds: probes that last only as long as a client is connected.
 //!
-//! Owns which holds there are, and which have ended: one ends when the stream that has it is
-//! dropped, for whatever reason. Holds are in memory only: what one held before a crash goes with
-//! the next start. Never touches a probe; the control thread is woken up for that.
+//! Owns which holds exist, and which have ended: a hold ends when its stream is dropped, for
+//! whatever reason. Holds are in memory only: the next start deletes the probes of a hold from
+//! before a crash. Never touches a probe; it wakes the control thread for that.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,17 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Holds of one connection. Streams cost more than what is kept here of them, and HTTP/2 bounds
-/// those; this keeps the list short.
+/// Most holds of one connection. Streams cost more than a hold, and HTTP/2 bounds those; this keeps
+/// the list short.
 const PER_CONNECTION: usize = 64;
 
-/// Bytes of chance in a key: nobody finds one that has not been given to him.
+/// Random bytes in a key: no client can guess the key of another one.
 const KEY_BYTES: usize = 16;
 
-/// Why there can be no hold.
+/// Why the daemon cannot make a hold.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
-    /// The connection has as many as it can.
+    /// The connection has as many holds as it can have.
     #[error("this connection has {PER_CONNECTION} holds, and can have no more")]
     TooMany,
     /// The kernel gives no random numbers.
@@ -44,7 +44,7 @@ struct State {
     /// Name and connection by key.
     open: BTreeMap<String, (String, u64)>,
     last: u64,
-    /// Some have ended that nobody took note of.
+    /// Some holds have ended since the control thread last checked.
     some_ended: bool,
 }
 
@@ -81,17 +81,17 @@ impl Holds {
         Ok(Hold { holds: Arc::clone(self), key })
     }
 
-    /// The name of the hold with that key: what others may see of it. `None` when there is none, or no more.
+    /// The public name of the hold with that key. `None` if there is no such hold, or it has ended.
     pub fn name_of(&self, key: &str) -> Option<String> {
         self.state().open.get(key).map(|(name, _)| name.clone())
     }
 
-    /// The names of all that are there.
+    /// The names of all open holds.
     pub(in crate::control) fn open(&self) -> HashSet<String> {
         self.state().open.values().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Waits until a hold has ended that was not taken note of.
+    /// Waits until a hold has ended that the control thread has not taken note of.
     ///
     /// # Cancel safety
     /// Nothing is missed when the future is dropped.
@@ -104,7 +104,7 @@ impl Holds {
         }
     }
 
-    /// Whether a hold has ended that was not taken note of.
+    /// Whether a hold has ended that the control thread has not taken note of.
     pub(in crate::control) fn has_ended(&self) -> bool {
         self.state().some_ended
     }
@@ -114,7 +114,7 @@ impl Holds {
         std::mem::take(&mut self.state().some_ended)
     }
 
-    /// There is more to do than was done: wakes up once more.
+    /// More is left to do: wakes the control thread once more.
     pub(in crate::control) fn look_again(&self) {
         self.state().some_ended = true;
         self.some_ended.notify_one();
@@ -130,7 +130,7 @@ impl Holds {
 }
 
 impl Hold {
-    /// What its holder shows to have probes go with it. Nobody else knows it.
+    /// The key that a client shows to bind probes to this hold. Only its holder knows it.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -169,11 +169,11 @@ mod tests {
         let name = holds.name_of(one.key()).unwrap();
         assert_eq!(name, "hold-1");
         assert_eq!(open(), BTreeSet::from(["hold-1".to_owned(), "hold-2".to_owned()]));
-        // Who only knows the name, which everybody sees, has no key.
+        // The name, which every client sees, is not a key.
         assert_eq!((holds.name_of(&name), holds.name_of("")), (None, None));
         drop(one);
         assert!(holds.some_ended().now_or_never().is_some());
-        // Asked for again before it is taken note of, it is told again.
+        // Until the control thread takes note of it, a second wait returns at once too.
         assert!(holds.some_ended().now_or_never().is_some());
         assert_eq!((holds.take_ended(), holds.take_ended()), (true, false));
         assert!(holds.some_ended().now_or_never().is_none());

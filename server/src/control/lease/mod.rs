@@ -1,11 +1,11 @@
-//! Leases: how long a probe is to be there.
+//! Leases: probes that expire.
 //!
-//! Owns when a lease ends and what happens then. The probe is taken out of the kernel, whatever the
-//! disk says: what a client asked to be temporary must not go on costing the host because a disk is
-//! full, and nothing needs to be written for it, since the end of the lease is in the database from
-//! the beginning. It stays listed for some time so that whoever misses it sees why; then its row
-//! goes. A probe that is held by a connection is deleted. Nothing wakes up without leases: see
-//! [`alarm`]. How the clocks are counted is in [`clock`].
+//! Owns when a lease ends and what happens then. The daemon removes the probe from the kernel, even
+//! if the disk fails: what a client asked to be temporary must not go on costing the host because a
+//! disk is full, and nothing needs to be written for it, since the end of the lease is in the
+//! database from the beginning. The probe stays listed for some time, so that a client that misses
+//! it sees why; then its row is deleted. A probe that is held by a connection is deleted. Never
+//! wakes up without leases: see [`alarm`]. How the clocks are counted is in [`clock`].
 
 mod alarm;
 mod clock;
@@ -30,11 +30,11 @@ use crate::store::{Record, Undo};
 use kprobed_host::tracefs::Presence;
 use kprobed_lang::model::{Lease, LeaseTerm, MetadataChange};
 
-/// Probes that are taken out between two commands of clients: as with deletions, a busy instance is
-/// left once for all of them.
+/// Probes that are removed between two commands of clients: as with deletions, a busy instance is
+/// replaced once for all of them.
 const AT_ONCE: usize = 256;
 
-/// After so long it is tried again to take a probe out that another program uses.
+/// Time after which the daemon tries again to remove a probe that another program uses.
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 /// All leases.
@@ -56,19 +56,19 @@ pub(super) enum Wake {
     ClockSet,
 }
 
-/// What a row is at the start of the daemon, as far as its lease goes.
+/// What a start of the daemon does with a row, as far as its lease goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AtStart {
-    /// It is to be in the kernel.
+    /// It must be in the kernel.
     Wanted,
-    /// A client held it that has no connection any more.
+    /// A client held it whose connection has ended.
     Unheld,
     /// Its lease ended.
     Over,
 }
 
 impl Leases {
-    /// Reads how leases were counted.
+    /// Reads the stored leases.
     pub(super) async fn read(parts: &ControllerParts) -> Result<Self, ControlError> {
         let clocks = parts.store.lease_clocks().await?;
         let boot_id = parts.host.boot_id.clone();
@@ -78,7 +78,7 @@ impl Leases {
         Ok(Self { alarm, clock, holds: Arc::clone(&parts.holds), boot_id, counting })
     }
 
-    /// What becomes of a probe. `is_left`: the kernel has its event.
+    /// What is done with a probe. `is_left`: the kernel has its event.
     pub(super) fn at_start(&mut self, record: &Record, is_left: bool) -> AtStart {
         match &record.spec.metadata.lease {
             None => AtStart::Wanted,
@@ -114,7 +114,7 @@ impl Leases {
 }
 
 impl Controller {
-    /// The key of a hold as its name, which others may see.
+    /// Replaces the key of a hold by its name, which other clients may see.
     pub(super) fn with_hold(&self, mut change: MetadataChange) -> Result<MetadataChange, ControlError> {
         if let Some(Some(LeaseTerm::Held(key))) = &mut change.lease {
             *key = self.leases.holds.name_of(key).ok_or(ControlError::NoHold)?;
@@ -133,7 +133,7 @@ impl Controller {
         self.count_leases().await;
     }
 
-    /// Tries now to take out what could not be taken out at its end.
+    /// Tries now to remove probes that could not be removed when their lease ended.
     pub(super) async fn end_stuck(&mut self) {
         let now_ns = self.leases.now().boot_ns;
         if self.leases.counting.hurry_stuck(now_ns) {
@@ -141,7 +141,7 @@ impl Controller {
         }
     }
 
-    /// Takes note of leases that were given, renewed or taken away.
+    /// Takes note of leases that were given, renewed or removed.
     pub(super) async fn count_leases(&mut self) {
         let probes = self.parts.registry.leased();
         let Leases { boot_id, counting, .. } = &mut self.leases;
@@ -160,7 +160,8 @@ impl Controller {
         }
     }
 
-    /// The wall clock was set. Leases end when they would have ended, which is another time of day now.
+    /// The wall clock was set. Leases end when they would have ended, which is another time of day
+    /// now.
     fn recount_leases(&mut self) {
         let Leases { boot_id, counting, .. } = &mut self.leases;
         for (uid, expire_time) in counting.recount(&Clocks::now(boot_id)) {
@@ -173,7 +174,7 @@ impl Controller {
         }
     }
 
-    /// Deletes what was held by holds that have ended.
+    /// Deletes the probes whose hold has ended.
     async fn end_holds(&mut self) {
         let ended = self.leases.holds.take_ended();
         let now_ns = self.leases.now().boot_ns;
@@ -210,11 +211,12 @@ impl Controller {
                 }
             }
         }
-        // When that cannot be written, the next start does the same: it knows no hold of another run.
+        // When that cannot be written, the next start does the same: it knows no hold of another
+        // run.
         self.parts.store.undo_all(gone).await;
     }
 
-    /// Takes probes out of the kernel whose lease has ended.
+    /// Removes probes from the kernel whose lease has ended.
     async fn end_leases(&mut self) {
         let now_ns = self.leases.now().boot_ns;
         let mut probes = self.parts.registry.leased();
@@ -249,8 +251,8 @@ impl Controller {
         self.parts.store.undo_all(gone).await;
     }
 
-    /// Takes probes out of the kernel after their time, with what is counted on them. What they
-    /// have recorded is read before.
+    /// Removes probes from the kernel after their lease, with the aggregations that count them.
+    /// Reads what they have recorded first.
     async fn take_out_of_use(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, ControlError>> {
         if probes.is_empty() {
             return Vec::new();
@@ -272,7 +274,8 @@ impl Controller {
         outcomes
     }
 
-    /// A probe that could not be taken out of the kernel: it is switched off at least, and tried again.
+    /// A probe that could not be removed from the kernel: it is at least switched off, and its
+    /// removal is tried again.
     fn mark_stuck(&mut self, probe: &Probe, trouble: &Trouble, error: &ControlError) {
         tracing::warn!(probe = %probe.name, %error, "cannot take a probe out whose time is over");
         if let Err(error) = self.switch_own(&probe.name, false) {
@@ -294,8 +297,8 @@ impl Controller {
         }
     }
 
-    /// How an expired probe is changed: a lease that begins now brings it back. What is only in the
-    /// row can be changed as always.
+    /// How an expired probe is changed: a lease that begins now brings it back. Fields that only
+    /// the row has can be changed as always.
     pub(super) fn judge_expired(
         &self,
         probe: &Probe,
@@ -310,7 +313,7 @@ impl Controller {
             return Err(ControlError::LeaseEnded { name: probe.name.clone() });
         }
         if let Some(own) = &probe.own {
-            // It could not be taken out, and cannot be defined beside itself.
+            // It could not be removed, and cannot be defined a second time.
             own::require(self.tracefs().presence(own)?, &probe.name)?;
             return Err(ControlError::InUse { name: probe.name.clone() });
         }
@@ -324,7 +327,7 @@ fn as_expired(probe: &Probe, trouble: Trouble) -> Probe {
     Probe { state: ProbeState::Expired(trouble), state_time, left_alone: None, ..Probe::clone(probe) }
 }
 
-/// What is said of a probe whose lease has ended. Absent for one without such a lease.
+/// The trouble of a probe whose lease has ended. Absent if it has no such lease.
 pub(super) fn expired(probe: &Probe) -> Option<Trouble> {
     let Some(Lease::Until { duration, expire_time }) = &probe.spec.metadata.lease else { return None };
     // Whole seconds are enough for people.
@@ -337,7 +340,7 @@ pub(super) fn expired(probe: &Probe) -> Option<Trouble> {
     })
 }
 
-/// A duration as the command line takes it, such as `1h30m`; what is below a second is left out.
+/// A duration as the command line accepts it, such as `1h30m`, without fractions of a second.
 fn brief(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let parts =

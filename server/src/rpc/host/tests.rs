@@ -1,4 +1,4 @@
-//! What the two views make the daemon do. Its tracefs is a few files, which can be taken away.
+//! Tests of the cost of the two views. Their tracefs is a few files, which can be removed.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ async fn server(directory: &TempDir) -> HostServer {
     let tracefs = Tracefs::new(&root, "/nonexistent");
     let instance = Arc::new(CurrentInstance::new(Instance::find(&tracefs, "i").unwrap()));
     let registry = Arc::<Registry>::default();
-    // Without a thread that takes commands: one that was given to it would never be answered.
+    // No thread takes commands: a command would never be answered.
     let (control, _) = Controller::channel();
     let observer = Observer::new(tracefs.clone(), Arc::clone(&instance), nowhere(), nowhere());
     let host = HostIdentity {
@@ -83,7 +83,7 @@ fn request(view: v1::HostView) -> Request<v1::GetHostRequest> {
     Request::new(v1::GetHostRequest { view: view.into() })
 }
 
-/// Answers at once, without a wait for anything.
+/// Answers at once, without waiting for anything.
 fn basic(server: &HostServer) -> v1::GetHostResponse {
     let answer = server.get_host(request(v1::HostView::Basic)).now_or_never();
     answer.unwrap().unwrap().into_inner()
@@ -103,7 +103,7 @@ async fn a_basic_answer_looks_at_nothing() {
         assert_eq!((full.buffer_kib, full.sub_buffer_bytes), (4096, 4080 + 16));
         assert_eq!(full.foreign_probes[0].name, "foreign/open");
         assert!(full.checks.len() > 8 && !full.features.is_empty(), "{full:?}");
-        // The one is the other without what was looked up.
+        // The basic view is the full one without what was looked up.
         let basic = basic(&server);
         let both = v1::GetHostResponse {
             buffer_kib: 0,
@@ -117,7 +117,7 @@ async fn a_basic_answer_looks_at_nothing() {
         };
         assert_eq!(basic, both);
     }
-    // Without a host to look at, the whole cannot be told, and the basics can.
+    // Without tracefs the full view fails, and the basic one does not.
     let before = basic(&server);
     fs::remove_dir_all(directory.path().join("tracing")).unwrap();
     let refused = server.get_host(request(v1::HostView::Full)).await.unwrap_err();
@@ -133,7 +133,7 @@ async fn the_daemon_says_what_it_has_used() {
     let server = server(&directory).await;
     let used = |answer: v1::GetHostResponse| since((answer.processor_time, answer.uptime));
     let (first, begun) = used(basic(&server));
-    // The kernel counts in steps: it is asked until one has passed.
+    // The kernel counts in steps: repeated until one has passed.
     let (mut second, mut now) = used(basic(&server));
     while second == first {
         (second, now) = used(basic(&server));

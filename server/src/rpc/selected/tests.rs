@@ -1,4 +1,4 @@
-//! What no selected source has.
+//! Tests of filters and fields that no selected source has.
 
 use kprobed_client::Error;
 use tonic::Code;
@@ -64,7 +64,7 @@ fn a_filter_is_refused_only_if_no_probe_can_have_it() {
     let number = || source("kprobes/a", &["n", "comm"]);
     let text = || source("kprobes/b", &["n$", "comm$"]);
     let none = || source("kprobes/c", &[]);
-    // Whatever a probe calls its fields, and in whatever order the probes stand.
+    // Whatever a probe calls its fields, and whatever the order of the probes.
     for sources in [[number(), text(), none()], [none(), text(), number()], [text(), number(), none()]] {
         for filter in ["comm == \"cat\"", "pid == 7", "cpu == 0", "n == 1", "n == \"x\"", "fields.comm == 1"]
         {

@@ -1,4 +1,6 @@
-//! Which part of a line stands for which field.
+//! Field map of a definition: which part of its line belongs to which field.
+//!
+//! Owns the paths of fields. Never parses a line.
 
 use kprobed_lang::definition::{BtfRoot, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, Span};
 
@@ -14,7 +16,7 @@ pub(super) struct FieldMap {
 }
 
 impl FieldMap {
-    /// The fields of a definition that was rendered to `line`.
+    /// The field map of a definition that was rendered to `line`.
     pub(super) fn new(definition: &ProbeDefinition, line: &str) -> Self {
         let mut map = Self { fields: vec![(Span::new(0, line.len()), ROOT.to_owned())], words: Vec::new() };
         let head = line.find(' ').unwrap_or(line.len());
@@ -112,13 +114,13 @@ impl FieldMap {
     /// The smallest field that covers a span.
     pub(super) fn at(&self, span: Span) -> &str {
         let covers = |field: &Span| field.start <= span.start && span.end.max(span.start) <= field.end;
-        // Of several that are as small, the last one is a part of the others.
+        // Of several fields of the same size, the last one is a part of the others.
         let covering = self.fields.iter().rev().filter(|(field, _)| covers(field));
         let smallest = covering.min_by_key(|(field, _)| field.end - field.start);
         smallest.map_or(ROOT, |(_, path)| path)
     }
 
-    /// The field of the word at a span of another line, one that has the same words under other names.
+    /// The field of the word at a span of another line that has the same words under other names.
     pub(super) fn of_word(&self, line: &str, span: Span) -> &str {
         let index = line.get(..span.start).map_or(0, |before| before.matches(' ').count());
         self.words.get(index).map_or(ROOT, String::as_str)

@@ -1,9 +1,9 @@
-//! Definitions as a request gives them: as text, or as fields.
+//! Definitions in requests: as text, or as fields.
 //!
-//! Owns the way from fields to the text that they stand for, so that both are judged in the same
-//! way, and the way back from a place in that text to the field. Never decides what a good
-//! definition is: that is for the parser. What it refuses by itself is a message that says nothing,
-//! and a value that would not be itself any more within a line.
+//! Owns the conversion of fields to text, so that both are judged in the same way, and the way back
+//! from a position in that text to the field. Never decides whether a definition is valid: the
+//! parser does. Refuses by itself only an empty message, and a value that would not keep its
+//! meaning within a line.
 
 mod fields;
 mod read;
@@ -33,16 +33,16 @@ const ROOT: &str = "spec";
 pub(super) struct Given {
     /// The text: of the client, or made of the fields.
     pub(super) definition: Arc<DefinitionText>,
-    /// Which part of the text stands for which field. Absent where the client sent text.
+    /// Which part of the text belongs to which field. Absent if the client sent text.
     fields: Option<FieldMap>,
 }
 
-/// Why nothing was given that could be judged.
+/// Why a request has no definition that can be judged.
 #[derive(Debug)]
 pub(super) enum GivenError {
     /// The request has both forms, or none.
     Form(&'static str),
-    /// The fields are no definition.
+    /// The fields are not a definition.
     Fields(Unwritable),
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Unwritable {
     pub(super) field: String,
     /// What is wrong with it; its span is that of `text`.
     pub(super) problem: Diagnostic,
-    /// The line, if one could be made at all. Otherwise empty.
+    /// The line, if one could be made. Otherwise empty.
     pub(super) text: String,
 }
 
@@ -82,8 +82,8 @@ impl Given {
         }
     }
 
-    /// The line that fields stand for. If the parser takes it, it means what the fields say; if
-    /// not, it is for others to report why.
+    /// The line that the fields describe. If the parser accepts it, it means what the fields say;
+    /// if not, the caller reports why.
     fn written(spec: &v1::ProbeSpec, checker: &Checker) -> Result<Self, Unwritable> {
         let definition = read::read(spec)?;
         let text = DefinitionText::new(definition.render_as_named());
@@ -120,8 +120,8 @@ impl Given {
         if self.fields.is_some() { ROOT } else { "definition" }
     }
 
-    /// The path of the field that stands at `span` in `text`, which is this one or what the kernel
-    /// made of it. Empty where the client sent text.
+    /// The path of the field at `span` in `text`, which is this text or what the kernel made of it.
+    /// Empty if the client sent text.
     pub(super) fn field_at(&self, text: &str, span: Span) -> String {
         match &self.fields {
             None => String::new(),
@@ -130,7 +130,7 @@ impl Given {
         }
     }
 
-    /// Adds to findings about the text which fields they are about.
+    /// Adds to findings about the text the fields that they are about.
     pub(super) fn locate(&self, text: &str, diagnostics: &mut [v1::Diagnostic]) {
         for found in diagnostics {
             found.field = self.field_at(text, Span::new(found.span_start as usize, found.span_end as usize));

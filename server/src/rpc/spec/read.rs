@@ -1,6 +1,7 @@
-//! From fields to a definition.
+//! Conversion of fields to a definition.
 //!
-//! Owns which values can stand in a line at all. Whether the line is a good one is for the parser.
+//! Owns which values can be part of a line at all. Never decides whether the line is valid: the
+//! parser does.
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::fetch::Source;
@@ -11,10 +12,10 @@ use kprobed_lang::definition::{
     ProbeDefinition, ProbeKind, Register, Span, Type, Width,
 };
 
-/// Nodes that have no place in a text yet.
+/// Nodes that have no position in a text yet.
 const NOWHERE: Span = Span { start: 0, end: 0 };
 
-/// Dereferences in each other, beyond what any kernel takes: the longest expression that one takes
+/// Most nested dereferences, more than any kernel accepts: the longest expression that one accepts
 /// has 255 bytes, and each dereference needs four.
 const DEPTH_MAX: usize = 64;
 
@@ -29,7 +30,7 @@ fn missing(field: &str, what: &str) -> Unwritable {
     unwritable(field, Code::IncompleteSpec, format!("{what} is not set"))
 }
 
-/// The definition that a message says. It can be one that no kernel takes.
+/// The definition that a message describes. It can be one that no kernel accepts.
 pub(super) fn read(spec: &v1::ProbeSpec) -> Read<ProbeDefinition> {
     let kind = match spec.kind() {
         v1::ProbeKind::Entry => ProbeKind::Entry,
@@ -65,8 +66,8 @@ pub(super) fn read(spec: &v1::ProbeSpec) -> Read<ProbeDefinition> {
     })
 }
 
-/// Refuses what would end a word of the line, or the part of the word that the text is: the
-/// kernel's blanks and comments, and `breaks`. The parser judges the rest.
+/// Refuses characters that would end a word of the line, or the part of the word that the text is:
+/// the kernel's blanks and comments, and `breaks`. The parser judges the rest.
 fn within_a_word(text: &str, breaks: &[char], field: &str) -> Read<()> {
     let bad = |c: char| c == ' ' || c == '#' || c.is_ascii_control() || breaks.contains(&c);
     match text.chars().find(|c| bad(*c)) {
@@ -88,7 +89,7 @@ fn event_name(text: &str, field: &str) -> Read<Option<Name>> {
     Ok((!text.is_empty()).then(|| Name { text: text.to_owned(), span: NOWHERE }))
 }
 
-/// The name of a symbol: not empty, and nothing that is read as a number.
+/// The name of a symbol: not empty, and not readable as a number.
 fn symbol_name(text: &str, breaks: &[char], code: Code, field: &str) -> Read<String> {
     if text.is_empty() {
         return Err(missing(field, "the name of the symbol"));

@@ -1,4 +1,6 @@
-//! From a definition to fields.
+//! Conversion of a definition to fields.
+//!
+//! Owns which field a part becomes. Never judges a definition.
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::fetch::Source;
@@ -8,7 +10,7 @@ use kprobed_lang::definition::{
     ProbeKind, Type, Width,
 };
 
-/// The fields of a definition. Places in its text and warnings are no part of them.
+/// The fields of a definition. They contain neither positions in its text nor warnings.
 pub(in crate::rpc) fn write(definition: &ProbeDefinition) -> v1::ProbeSpec {
     let name = |name: &Option<Name>| name.as_ref().map(|name| name.text.clone()).unwrap_or_default();
     let kind = match definition.kind {

@@ -1,4 +1,6 @@
-//! What can be wrong with aggregations.
+//! Statuses of aggregation errors.
+//!
+//! Owns their codes, reasons and hints. Never sends a status.
 
 use tonic::Code;
 

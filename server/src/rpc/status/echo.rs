@@ -1,8 +1,8 @@
-//! Limits on what a status repeats of its request.
+//! Size limits on what a status repeats of its request.
 //!
-//! A status travels in the trailers of a call, and gRPC clients accept few bytes there: a stock
+//! A status travels in the trailers of a call, and gRPC clients accept few bytes in them: a stock
 //! client that gets more reports `metadata size exceeds limit` and nothing else. Owns cutting texts
-//! around the place that matters, with the number of bytes that were left out, and moving carets
+//! around the position that matters, with the number of bytes that were left out, and moving carets
 //! with them. Never leaves out the code, the reason, or the first finding.
 
 use kprobed_proto::v1;
@@ -12,13 +12,14 @@ use tonic::Status;
 use tonic::codegen::http::{HeaderMap, HeaderValue};
 use tonic_types::pb;
 
-/// Trailers that every gRPC client accepts, in bytes: name, value and 32 for each, as HTTP/2 counts them.
+/// Trailers that every gRPC client accepts, in bytes: name, value and 32 for each, as HTTP/2 counts
+/// them.
 pub(super) const TRAILERS_BYTES: usize = 8 << 10;
 
-/// What other trailers than the message and the details take.
+/// Bytes of other trailers than the message and the details.
 const OTHER_BYTES: usize = 256;
 
-/// What is kept, in bytes.
+/// Limits of what is kept, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     /// Of a text with carets.
@@ -29,7 +30,7 @@ struct Limits {
     findings: usize,
 }
 
-/// From generous to strict: the first that fits is taken.
+/// From generous to strict: the first one that fits is used.
 const LIMITS: [Limits; 4] = [
     Limits { text: 2400, words: 320, findings: 6 },
     Limits { text: 1200, words: 200, findings: 4 },
@@ -48,7 +49,8 @@ pub(super) fn fit(whole: pb::Status) -> pb::Status {
     smaller.into_iter().find(|cut| trailers_bytes(cut) <= TRAILERS_BYTES).unwrap_or(bare)
 }
 
-/// The same for a status that was made elsewhere and is on its way: in trailers, or in headers if there is no answer.
+/// The same for a status that was made elsewhere and is on its way: in trailers, or in headers if
+/// there is no answer.
 #[expect(clippy::disallowed_methods, reason = "it is the same status, and keeps its reason")]
 pub(crate) fn fit_headers(headers: &mut HeaderMap) {
     let bytes: usize =
@@ -70,10 +72,10 @@ pub(crate) fn fit_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// Where a status is.
+/// Headers that contain a status.
 const STATUS_HEADERS: [&str; 2] = ["grpc-message", "grpc-status-details-bin"];
 
-/// What a status takes in the trailers: the message is percent-encoded, the details are in base64.
+/// Bytes of a status in the trailers: the message is percent-encoded, the details are in base64.
 fn trailers_bytes(status: &pb::Status) -> usize {
     let encoded =
         |byte: u8| if byte.is_ascii_alphanumeric() || b" _-./+=:,`'".contains(&byte) { 1 } else { 3 };
@@ -93,7 +95,7 @@ fn cut(whole: &pb::Status, limits: &Limits) -> pb::Status {
     }
 }
 
-/// A detail with its texts cut. One that cannot be read is left out.
+/// A detail with its texts cut. A detail that cannot be decoded is left out.
 fn cut_detail(detail: &Any, limits: &Limits) -> Option<Any> {
     let bytes = detail.value.as_slice();
     let kept = |text: &String| words(text, limits.words);
@@ -144,7 +146,7 @@ fn offset(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-/// A text of which the middle may be missing.
+/// A text whose middle may be missing.
 fn words(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
@@ -154,11 +156,11 @@ fn words(text: &str, limit: usize) -> String {
     format!("{}... ({} bytes) ...{}", &text[..head], tail - head, &text[tail..])
 }
 
-/// A part of a text, with marks for what was left out before and behind it.
+/// A part of a text, with marks for what was left out before and after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Excerpt {
     text: String,
-    /// What was kept of the whole, in bytes.
+    /// The part that was kept of the whole, in bytes.
     from: usize,
     to: usize,
     /// Bytes of the mark before it.
@@ -167,14 +169,14 @@ struct Excerpt {
 
 impl Excerpt {
     /// At most some `limit` bytes of a text, apart from the marks, with as much of the span as fits
-    /// and what is around it.
+    /// and its surroundings.
     fn around(text: &str, span: std::ops::Range<usize>, limit: usize) -> Self {
         if text.len() <= limit {
             return Self { text: text.to_owned(), from: 0, to: text.len(), mark: 0 };
         }
         let begin = span.start.min(text.len());
         let inside = span.end.clamp(begin, text.len()) - begin;
-        // A span that does not fit shows its beginning, and something of what is before it.
+        // A span that does not fit shows its beginning, and some of the text before it.
         let around = limit - inside.min(limit - limit / 4);
         let from = begin.saturating_sub(around / 2).min(text.len() - limit);
         let to = text.floor_char_boundary(from + limit);
@@ -191,7 +193,7 @@ impl Excerpt {
         Self { text: excerpt, from, to, mark }
     }
 
-    /// Where an offset into the whole is in the excerpt: at one of its ends if it was left out.
+    /// Position in the excerpt of an offset into the whole: at one of its ends if it was left out.
     fn place(&self, offset: usize) -> usize {
         self.mark + offset.clamp(self.from, self.to) - self.from
     }

@@ -1,4 +1,6 @@
-//! What a caller is told before any service has seen its call, or instead of its answer.
+//! Statuses of the front end: sent before any service has seen a call, or instead of its answer.
+//!
+//! Owns their reasons. Never decides when a call is refused.
 
 use std::time::Duration;
 
@@ -6,7 +8,7 @@ use tonic::{Code, Status};
 
 use super::Parts;
 
-/// There is no room for the connection.
+/// The daemon has as many connections as it can have.
 pub(crate) fn no_room(why: &str) -> Status {
     Parts::new(Code::ResourceExhausted, "TOO_MANY_CONNECTIONS").status(why)
 }

@@ -1,4 +1,6 @@
-//! What can be wrong with the database.
+//! Statuses of database errors.
+//!
+//! Owns their codes, reasons and hints. Never reads the database.
 
 use tonic::Code;
 
@@ -29,7 +31,8 @@ pub(super) fn parts_of(error: &StoreError) -> Parts {
 fn database(error: &DatabaseError) -> Parts {
     let (code, reason) = match error.fault {
         Fault::Full => (Code::ResourceExhausted, "DATABASE_FULL"),
-        // Not UNAVAILABLE: clients take that for a daemon that does not answer, and ask again at once.
+        // Not UNAVAILABLE: clients take that for a daemon that does not answer, and try again at
+        // once.
         Fault::Io => (Code::FailedPrecondition, "DATABASE_IO"),
         Fault::ReadOnly => (Code::FailedPrecondition, "DATABASE_READ_ONLY"),
         Fault::Busy => (Code::FailedPrecondition, "DATABASE_BUSY"),

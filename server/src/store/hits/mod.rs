@@ -1,13 +1,12 @@
-//! Hits over time.
+//! Hit history: how often probes were hit, over time.
 //!
-//! Owns the memory of how often probes were hit: samples for hours, counts by the minute for weeks,
-//! counts by the hour for a year. Never reads a clock, and knows nothing of the kernel: times and
-//! counters are given to it.
+//! Owns three tables: samples for hours, counts by the minute for weeks, counts by the hour for a
+//! year. Never reads a clock or the kernel: its callers pass times and counters.
 //!
 //! A *series* is one probe in one boot. Its samples are the counters of the kernel that had
-//! changed, and what happened since the sample before: a counter that goes back was begun anew, at
-//! zero. What happened is cut by time ([`spread`]) into minutes and hours, so that sums stay exact
-//! and rates are right wherever an interval begins. "Not hit" takes no room: it is what is left of
+//! changed, and the hits since the previous sample: a counter that goes back was restarted at zero.
+//! These hits are cut by time ([`spread`]) into minutes and hours, so that sums stay exact and
+//! rates are right whatever the begin of an interval. "Not hit" takes no room: it is the rest of
 //! the time that was watched, which is kept once for all probes ([`watch`]), and cut to the life of
 //! the series. So a rate is one of the seconds that were watched.
 //!
@@ -16,7 +15,8 @@
 //!
 //! How it is stored, and why:
 //!
-//! - A sample is one row with all counters, LEB128-packed ([`packed`]): one insert for a thousand probes.
+//! - A sample is one row with all counters, LEB128-packed ([`packed`]): one insert for a thousand
+//!   probes.
 //! - Minutes are a row for each hour and series, hours a row for each day and series: a mask of the
 //!   slots in which something happened, and their counts. A row of the table for each minute would
 //!   take 14 bytes besides its count of one or two.

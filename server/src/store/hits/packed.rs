@@ -1,7 +1,7 @@
-//! Counts as bytes: what is in the blobs of the tables.
+//! Packed counts: the format of the blobs in the tables of hits.
 //!
-//! Numbers are LEB128: seven bits in a byte, the lowest first, the top bit set on all but the last.
-//! Knows nothing of times.
+//! Owns encoding and decoding. Numbers are LEB128: seven bits in a byte, the lowest first, the top
+//! bit set on all but the last. Never knows which times the counts are of.
 
 use crate::store::StoreError;
 use kprobed_lang::model::Hits;
@@ -13,9 +13,9 @@ const MAX_SLOTS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) series: i64,
-    /// What the kernel showed.
+    /// The kernel's counter.
     pub(super) now: Hits,
-    /// What happened since the sample before.
+    /// Hits since the previous sample.
     pub(super) happened: Hits,
 }
 
@@ -30,7 +30,7 @@ impl Block {
         Self { slots: vec![Hits::default(); slots.min(MAX_SLOTS)] }
     }
 
-    /// Adds to one slot. A slot that the block does not have is the last one: nothing is dropped.
+    /// Adds to one slot. A slot beyond the end counts as the last one: nothing is dropped.
     pub(super) fn add(&mut self, slot: usize, hits: Hits) {
         let last = self.slots.len().saturating_sub(1);
         if let Some(slot) = self.slots.get_mut(slot.min(last)) {
@@ -44,12 +44,12 @@ impl Block {
         other.slots().for_each(|(slot, hits)| self.add(slot, hits));
     }
 
-    /// The slots in which something happened.
+    /// The slots that are not zero.
     pub(super) fn slots(&self) -> impl Iterator<Item = (usize, Hits)> {
         self.slots.iter().copied().enumerate().filter(|(_, hits)| *hits != Hits::default())
     }
 
-    /// All slots as one.
+    /// The sum of all slots.
     pub(super) fn sum(&self) -> Hits {
         self.slots.iter().fold(Hits::default(), |sum, slot| Hits {
             hits: sum.hits.saturating_add(slot.hits),
@@ -57,7 +57,8 @@ impl Block {
         })
     }
 
-    /// Two columns, hits and skipped runs. Each is a mask of the slots that are not zero, and their values.
+    /// Two columns, hits and skipped runs. Each is a mask of the slots that are not zero, and their
+    /// values.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(2 + 3 * self.slots.len());
         for column in [|hits: &Hits| hits.hits, |hits: &Hits| hits.nmissed] {
@@ -70,13 +71,14 @@ impl Block {
     }
 
     /// # Errors
-    /// [`StoreError::Corrupt`] for bytes that [`Block::encode`] does not make of a block with so many slots.
+    /// [`StoreError::Corrupt`] for bytes that [`Block::encode`] does not make of a block with so
+    /// many slots.
     pub(super) fn decode(slots: usize, bytes: &[u8]) -> Result<Self, StoreError> {
         let mut block = Self::new(slots);
         let mut rest = bytes;
         let mut fill = |set: fn(&mut Hits, u64)| {
             let mask = pull(&mut rest)?;
-            // Bits of slots that there are none of.
+            // Bits of slots that do not exist.
             if slots < MAX_SLOTS && mask >> slots != 0 {
                 return None;
             }
@@ -148,7 +150,8 @@ fn push(bytes: &mut Vec<u8>, mut value: u64) {
     }
 }
 
-/// Takes a number from the front. `None` when there is none, when it is longer than a `u64`, or than it has to be.
+/// Takes a number from the front. `None` if the bytes are empty, if it is longer than a `u64`, or
+/// longer than it had to be.
 fn pull(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -200,7 +203,7 @@ mod tests {
             prop_assert_eq!(decode_counts(&encode_counts(&counts)).unwrap(), counts);
         }
 
-        /// Whatever is read was written so: bad bytes are refused, and never panic.
+        /// Whatever is decoded was encoded so: bad bytes are refused, and never panic.
         #[test]
         fn bytes_are_read_as_they_were_written_or_not_at_all(
             bytes in prop::collection::vec(prop_oneof![0_u8..4, any::<u8>()], 0..40),
@@ -226,7 +229,7 @@ mod tests {
         assert_eq!(busy.encode().len(), 9 + 60 * 2 + 1);
         block.merge(&busy);
         assert_eq!(block.slots().nth(3), Some((3, Hits { hits: 5090, nmissed: 0 })));
-        // Beyond the last slot nothing is dropped.
+        // Nothing is dropped after the last slot.
         block.add(60, Hits { hits: 1, nmissed: 1 });
         assert_eq!(block.slots().last(), Some((59, Hits { hits: 5001, nmissed: 1 })));
     }

@@ -1,7 +1,8 @@
-//! Hits over time, by intervals of any length.
+//! Hit rates: hits over time, by intervals of any length.
 //!
-//! Owns reading the three tables as one: each time is in one of them only, so that what is read is
-//! added up. The resolution is that of the coarsest table that has something in the range.
+//! Owns reading the three tables as one: each time is in exactly one of them, so that their counts
+//! are added up. The resolution is that of the coarsest table that has counts in the range. Never
+//! writes.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -26,9 +27,9 @@ const PAGE_POINTS: usize = 100_000;
 /// Which hits to read.
 #[derive(Clone, Debug)]
 pub struct RateQuery {
-    /// From here on: the interval that this time lies in is the first one.
+    /// Begin of the range: the interval that contains this time is the first one.
     pub start: SystemTime,
-    /// Before this time.
+    /// End of the range, excluded.
     pub end: SystemTime,
     /// Length of an interval in seconds, at least 1. Intervals begin at its multiples since 1970.
     pub step_s: u64,
@@ -40,14 +41,14 @@ pub struct RateQuery {
     pub after: i64,
 }
 
-/// What probes were hit.
+/// Hits of probes by intervals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RatePage {
-    /// Length of an interval in seconds: the one that was asked for, or the next longer one that can be had.
+    /// Length of an interval in seconds: as requested, or the next longer one that the tables have.
     pub step_s: u64,
-    /// Probes and boots.
+    /// One for each probe and boot.
     pub series: Vec<RateSeries>,
-    /// Where the next page begins. Absent when this was the last.
+    /// `after` of the next page. Absent if this was the last.
     pub next: Option<i64>,
 }
 
@@ -73,7 +74,7 @@ pub struct RatePoint {
     pub start: SystemTime,
     /// How many of its seconds were watched.
     pub covered_s: u64,
-    /// What happened in those.
+    /// Hits in those seconds.
     pub hits: Hits,
 }
 
@@ -95,8 +96,8 @@ struct Found {
 }
 
 impl Found {
-    /// Adds to an interval. All that a series has happened in its intervals: only a clock that was
-    /// set can make it seem otherwise.
+    /// Adds to an interval. All hits of a series lie in its intervals: only a clock that was set
+    /// can make it look otherwise.
     fn add(&mut self, interval: i64, hits: Hits) {
         let nearest = interval.clamp(self.intervals.start, self.intervals.end - 1) - self.intervals.start;
         if let Some(sum) = usize::try_from(nearest).ok().and_then(|index| self.hits.get_mut(index)) {
@@ -121,7 +122,7 @@ impl Found {
 }
 
 impl Store {
-    /// Reads hits by intervals, series by series in no order that means anything.
+    /// Reads hits by intervals, in an unspecified order of the series.
     ///
     /// # Errors
     /// [`StoreError::TooManyPoints`], [`StoreError::Database`], [`StoreError::Corrupt`].
@@ -130,7 +131,8 @@ impl Store {
         let asked = i64::try_from(query.step_s.max(1)).unwrap_or(i64::MAX);
         let read = async |connection: &mut SqliteConnection| {
             let (mut step, mut shortest) = (asked, 1);
-            // The first interval begins before the range, perhaps in a coarser table: there are three.
+            // The first interval begins before the range, perhaps in a coarser table: there are
+            // three.
             for _ in 0..3 {
                 shortest = resolution(connection, start.div_euclid(step).saturating_mul(step)).await?;
                 step = whole(asked, shortest);
@@ -171,7 +173,7 @@ fn whole(step: i64, resolution: i64) -> i64 {
     (step - 1).div_euclid(resolution).saturating_add(1).saturating_mul(resolution)
 }
 
-/// Length of the shortest interval that all from this time on is kept by.
+/// Length of the shortest interval by which all counts from this time on are kept.
 async fn resolution(connection: &mut SqliteConnection, start: i64) -> Result<i64, StoreError> {
     for (newest, unit, resolution) in
         [("SELECT max(day) FROM hit_hours", DAY, HOUR), ("SELECT max(hour) FROM hit_minutes", HOUR, MINUTE)]

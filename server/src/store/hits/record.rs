@@ -1,9 +1,9 @@
-//! From the counters of the kernel to samples.
+//! Recording of hit samples from the counters of the kernel.
 //!
-//! Owns what is known of the counters between two samples, [`Counters`]: it lives in memory, is
-//! begun from the database, and moves on only when a sample is stored. So a sample that could not
-//! be stored is part of the next one, and one that the disk may have kept all the same is replaced
-//! by it, for that has its number.
+//! Owns what is known of the counters between two samples, [`Counters`]: it lives in memory, begins
+//! with what the database has, and advances only when a sample is stored. So a sample that could
+//! not be stored becomes part of the next one. If the disk has kept such a sample all the same, the
+//! next one replaces it, since it has the same number. Never reads the kernel.
 
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
@@ -16,13 +16,14 @@ use super::{as_second, second, unsigned};
 use crate::store::{Store, StoreError, to_i64};
 use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
 
-/// Seconds after which it is stored that nothing happened. A daemon that is killed forgets less than that.
+/// Seconds after which the absence of hits is stored. A daemon that is killed forgets less than
+/// that.
 const QUIET_S: i64 = 300;
 
 /// Rows in a statement: SQLite takes 32,766 values.
 const ROWS: usize = 500;
 
-/// What the kernel shows of one probe.
+/// The kernel's counters of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
     /// The probe.
@@ -35,25 +36,26 @@ pub struct Counted {
     pub created: SystemTime,
 }
 
-/// A look at the counters of the kernel.
+/// One look at the counters of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tick {
-    /// Since when the counters are watched, if they were not before: otherwise the time of the look before.
+    /// Since when the counters are watched, if they were not before: otherwise the time of the look
+    /// before.
     pub since: SystemTime,
     /// When they were read. Times are kept to the second.
     pub time: SystemTime,
     /// The counters.
     pub counts: Vec<Counted>,
-    /// What the counters belong to.
+    /// The probes that the counters are of.
     pub of: TickOf,
 }
 
-/// Which probes a look is about.
+/// Which probes a look covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TickOf {
-    /// All of them: one that is not there is not counted any more.
+    /// All of them: a probe that is missing is not counted any more.
     All,
-    /// Those that are about to go. Nothing is said about others.
+    /// Probes that are about to be removed. Says nothing about others.
     Leaving,
 }
 
@@ -81,7 +83,7 @@ struct Series {
     id: i64,
     first_s: i64,
     counter: Hits,
-    /// The counter that the database has.
+    /// The counter as stored in the database.
     stored: Hits,
     /// It is counted now.
     is_open: bool,
@@ -93,11 +95,11 @@ struct Span {
     id: i64,
     start_s: i64,
     end_s: i64,
-    /// What the database has as its end.
+    /// Its end as stored in the database.
     stored_s: i64,
 }
 
-/// Rows that a look makes.
+/// Rows that a look adds.
 #[derive(Debug, Default)]
 struct Rows {
     counts: Vec<Count>,
@@ -117,18 +119,19 @@ struct Begun {
 }
 
 impl Counters {
-    /// Until when the counters were watched in this boot, with nothing in between.
+    /// The time until which the counters of this boot were watched without a gap.
     pub(crate) fn watched_until(&self) -> Option<SystemTime> {
         self.span.map(|span| as_second(span.end_s))
     }
 
-    /// The kernel has counted so much of a probe before it was one: that is no part of its history.
+    /// The kernel has counted these hits before the event was a probe: they are not part of its
+    /// history.
     pub fn begin_at(&mut self, uid: ProbeUid, counter: Hits) {
         let series = Series { id: 0, first_s: 0, counter, stored: counter, is_open: false };
         self.series.insert(uid, series);
     }
 
-    /// Takes a look in. Answers the rows that it makes.
+    /// Takes a look in. Returns the rows that it adds.
     fn take(&mut self, tick: &Tick) -> Rows {
         let (since, time) = (second(tick.since), second(tick.time));
         let mut rows = Rows::default();
@@ -138,7 +141,7 @@ impl Counters {
             let before = self.series.get(uid).copied();
             let series = match before {
                 Some(series) if series.is_open => series,
-                // Its counter goes on where it was: the kernel had it all the time.
+                // Its counter goes on: the kernel had it all the time.
                 _ => {
                     let (id, first_s) = (self.next_series, second(*created).clamp(since.min(time), time));
                     self.next_series += 1;
@@ -147,7 +150,7 @@ impl Counters {
                     Series { id, first_s, counter, stored: counter, is_open: true }
                 }
             };
-            // Also a counter that was begun anew and not hit: the next start has to know.
+            // Also if a counter was restarted and not hit: the next start must know it.
             if *hits != series.stored {
                 let happened = happened(series.counter, *hits);
                 rows.counts.push(Count { series: series.id, now: *hits, happened });
@@ -156,7 +159,7 @@ impl Counters {
         }
         match tick.of {
             TickOf::All => {
-                // When they went is not known: they were there at the look before.
+                // When they were removed is not known: they existed at the previous look.
                 let last = self.span.map_or(since, |span| span.end_s);
                 for (_, series) in
                     self.series.iter_mut().filter(|(uid, series)| series.is_open && !seen.contains(uid))
@@ -187,7 +190,7 @@ impl Counters {
     }
 }
 
-/// A counter that goes back was begun anew, at zero.
+/// A counter that goes back was restarted at zero.
 fn happened(before: Hits, now: Hits) -> Hits {
     if now.hits < before.hits || now.nmissed < before.nmissed {
         return now;
@@ -197,7 +200,7 @@ fn happened(before: Hits, now: Hits) -> Hits {
 
 impl Store {
     /// What is known of the counters of this boot. Those of the probes for which `is_counting` is
-    /// false were begun anew, at zero.
+    /// false were restarted at zero.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -254,10 +257,12 @@ impl Store {
         Ok(counters)
     }
 
-    /// Stores what has changed since the look before. That nothing has is stored every five minutes, or if `at_once`.
+    /// Stores what has changed since the look before. That nothing has is stored every five
+    /// minutes, or if `at_once`.
     ///
     /// # Errors
-    /// [`StoreError::Database`]. Then `counters` are as before: the next look contains what this one had.
+    /// [`StoreError::Database`]. Then `counters` are as before: the next look contains what this
+    /// one had.
     pub(crate) async fn add_tick(
         &self,
         counters: &mut Counters,
@@ -351,7 +356,7 @@ async fn read_series(
         let kept = Hits { hits: unsigned(row.try_get("hits")?), nmissed: unsigned(row.try_get("nmissed")?) };
         let counter = counters.get(&id).copied().unwrap_or(kept);
         let is_open = row.try_get::<Option<i64>, _>("last_s")?.is_none();
-        // A later series of the same probe has its counter.
+        // A later series of the same probe goes on with its counter.
         let first_s = row.try_get("first_s")?;
         let uid = ProbeUid(row.try_get("probe_uid")?);
         series.insert(uid, Series { id, first_s, counter, stored: counter, is_open });
@@ -359,7 +364,7 @@ async fn read_series(
     Ok(series)
 }
 
-/// Writes down a boot. What was counted in those before it is over.
+/// Stores a boot. The series of earlier boots have ended.
 async fn begin_boot(transaction: &mut SqliteConnection, boot: &Boot) -> Result<(), StoreError> {
     sqlx::query(
         "UPDATE hit_series SET last_s = coalesce((SELECT max(end_s) FROM hit_span WHERE hit_span.boot = hit_series.boot), first_s) \
@@ -401,7 +406,7 @@ async fn begin_series(
     Ok(())
 }
 
-/// Keeps the counters of samples that leave the table.
+/// Stores the counters of samples that leave the table.
 pub(super) async fn keep_counters(
     transaction: &mut SqliteConnection,
     counters: &HashMap<i64, Hits>,

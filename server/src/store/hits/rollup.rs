@@ -1,9 +1,10 @@
-//! From samples to minutes, from minutes to hours, and out.
+//! Roll-up of hits: from samples to minutes, from minutes to hours, and deletion of the oldest.
 //!
-//! Owns how old each of them gets. What leaves a table enters the next one in the same transaction,
-//! added to what is there: a step that a crash interrupts has not happened, and a step that is
-//! repeated finds nothing to do. A step is about so many rows at most that it takes some
-//! milliseconds, whatever has piled up; its caller says how many steps it has time for.
+//! Owns how old each of them gets. Counts that leave a table enter the next one in the same
+//! transaction, added to those in it: a step that a crash interrupts has not happened, and a step
+//! that is repeated finds nothing to do. The rows of a step are limited so that it takes some
+//! milliseconds, whatever has piled up; its caller says how many steps it has time for. Never
+//! decides when to run.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
@@ -19,7 +20,7 @@ use crate::store::{Store, StoreError};
 /// Most counts of samples in a step.
 const STEP_COUNTS: usize = 100_000;
 
-/// Most samples in a step, whatever is in them.
+/// Most samples in a step, whatever they contain.
 const STEP_TICKS: i64 = 240;
 
 /// Series in a step from minutes to hours, each with up to 24 rows.
@@ -31,10 +32,10 @@ const STEP_ROWS: i64 = 4096;
 /// Rows in a statement: SQLite takes 32,766 values.
 const ROWS: usize = 1000;
 
-/// A sample that is so far ahead was taken with a clock that was wrong. It is not waited for.
+/// A sample that is so far ahead was taken with a wrong clock. The roll-up does not wait for it.
 const FUTURE_S: i64 = DAY;
 
-/// How long each table keeps what it has.
+/// How long each table keeps its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitRetention {
     /// Samples.
@@ -45,7 +46,7 @@ pub struct HitRetention {
     pub hours: Duration,
 }
 
-/// Where counts are kept by intervals: a row for each series and each block of intervals.
+/// A table of counts by intervals: a row for each series and each block of intervals.
 struct Table {
     name: &'static str,
     select: &'static str,
@@ -68,9 +69,9 @@ const HOUR_TABLE: Table = Table {
 };
 
 impl Store {
-    /// Does the next step of what is due, and answers whether there was one. Samples go by the hour
-    /// and minutes by the day, so that a block is written once: each gets up to a sixth older than
-    /// it is to be, minutes a day at most.
+    /// Does the next step that is due, and returns whether there was one. Samples are rolled up by
+    /// the hour and minutes by the day, so that each block is written once: each gets up to a sixth
+    /// older than configured, minutes a day at most.
     ///
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Corrupt`]. Then nothing has changed.
@@ -93,7 +94,7 @@ impl Store {
                 .await?;
             return Ok(true);
         }
-        // A day goes when its end is too old.
+        // A day is deleted when its end is too old.
         let until = now.saturating_sub(seconds(keep.hours)).saturating_sub(DAY);
         let due = Due { now, until, slack: 0 };
         if self.leaves("SELECT min(day) FROM hit_hours", DAY, &due).await? {
@@ -105,8 +106,8 @@ impl Store {
         Ok(false)
     }
 
-    /// Forgets probes and boots of which no counts are left, as far as a step goes. To be called
-    /// now and then: that they are there costs little.
+    /// Deletes probes and boots that have no counts left, as far as one step goes. To be called now
+    /// and then: keeping them costs little.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -141,13 +142,13 @@ impl Store {
     }
 }
 
-/// What leaves a table.
+/// The rows that leave a table.
 struct Due {
     /// The present, in seconds since 1970.
     now: i64,
-    /// What is not younger.
+    /// Rows up to this time.
     until: i64,
-    /// How much longer it may stay, so that more of it goes at once.
+    /// How much longer rows may stay, so that more of them leave at once.
     slack: i64,
 }
 
@@ -179,7 +180,8 @@ async fn ticks_to_minutes(transaction: &mut SqliteConnection, due: &Due) -> Resu
     let (mut last, mut taken, mut hour) = (None, 0, None);
     for tick in &ticks {
         let (since, time): (i64, i64) = (tick.try_get("since_s")?, tick.try_get("time_s")?);
-        // Up to the end of an hour, whose row is written once then. A sample on the hour belongs to the one before.
+        // Up to the end of an hour, whose row is written once then. A sample on the hour belongs to
+        // the one before.
         let ends_in = (time - 1).div_euclid(HOUR);
         if taken >= STEP_COUNTS || !due.includes(time) || hour.is_some_and(|hour| hour != ends_in) {
             break;
@@ -203,7 +205,8 @@ async fn ticks_to_minutes(transaction: &mut SqliteConnection, due: &Due) -> Resu
     Ok(())
 }
 
-/// Counts that can be read. What cannot be would otherwise keep everything else from being rolled up.
+/// Counts that can be read. Counts that cannot be read are dropped: otherwise they would keep
+/// everything else from being rolled up.
 pub(super) fn or_dropped<T>(counts: Result<T, StoreError>) -> Option<T> {
     counts.inspect_err(|error| tracing::error!(%error, "dropped counts of hits that cannot be read")).ok()
 }
@@ -258,7 +261,7 @@ async fn drop_hours(transaction: &mut SqliteConnection) -> Result<(), StoreError
     Ok(())
 }
 
-/// Adds blocks, which are in the order of the table, to what it has.
+/// Adds blocks, which are in the order of the table, to those in it.
 async fn add_blocks(
     transaction: &mut SqliteConnection,
     table: &Table,

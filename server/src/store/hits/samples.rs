@@ -1,4 +1,6 @@
-//! Samples as they were taken, for as long as they are kept.
+//! Queries for hit samples, for as long as they are kept.
+//!
+//! Owns the pages of a listing. Never writes.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -13,7 +15,7 @@ use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
 /// Which samples to read.
 #[derive(Clone, Debug, Default)]
 pub struct SampleQuery {
-    /// Of one name only.
+    /// Samples of this name only.
     pub name: Option<ProbeName>,
     /// Taken at this time or later.
     pub start: Option<SystemTime>,
@@ -25,7 +27,7 @@ pub struct SampleQuery {
     pub limit: u32,
 }
 
-/// A place among the samples: the look at the counters, and the series in it.
+/// A position among the samples: the look at the counters, and the series in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SamplePosition {
     /// The number of the look.
@@ -43,7 +45,7 @@ pub struct SamplePage {
     pub next: Option<SamplePosition>,
 }
 
-/// Whose counter it is.
+/// The probe and boot of a counter.
 struct Owner {
     uid: ProbeUid,
     name: ProbeName,
@@ -51,7 +53,7 @@ struct Owner {
 }
 
 impl Store {
-    /// Reads samples, oldest first. Only counters that had changed are in them.
+    /// Reads samples, oldest first. A sample contains only counters that had changed.
     ///
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Corrupt`].
@@ -78,7 +80,7 @@ impl Store {
                     }) else {
                         continue;
                     };
-                    // One more than asked for tells whether there is a next page.
+                    // One more than requested: it shows whether there is a next page.
                     if page.samples.len() == limit {
                         page.next = Some(last);
                         return Ok(page);

@@ -1,9 +1,9 @@
-//! A year of the real store: how large it gets, and how long it takes.
+//! Simulation of a year of hits in the real store: how large it gets, and how long it takes.
 //!
 //! `cargo test -p kprobed --lib a_year_of_a_thousand_probes -- --ignored --nocapture` prints the
-//! figures of [`super`]. With `KPROBED_SIMULATION=DIRECTORY` it goes on there where it was, for
-//! `KPROBED_SIMULATION_DAYS`; with `KPROBED_SIMULATION_PROBES=N` there are N probes, and with
-//! `KPROBED_SIMULATION_LOAD=full` all of them are busy.
+//! figures of [`super`]. With `KPROBED_SIMULATION=DIRECTORY` it continues the simulation in that
+//! directory, for `KPROBED_SIMULATION_DAYS`; with `KPROBED_SIMULATION_PROBES=N` there are N probes,
+//! and with `KPROBED_SIMULATION_LOAD=full` all of them are busy.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -56,7 +56,7 @@ fn scramble(mut value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// What took how long.
+/// Durations by kind of step.
 #[derive(Debug, Default)]
 struct Times {
     ticks: Vec<Duration>,
@@ -73,7 +73,7 @@ struct Simulation {
 impl Simulation {
     async fn open(directory: &Path, probes: u64, load: Load) -> Self {
         let store = Store::open(directory, SystemTime::now()).await.unwrap().store;
-        // What is measured is the work, not the disk under this test.
+        // This measures the work, not the disk under this test.
         let quick = async |connection: &mut sqlx::SqliteConnection| {
             sqlx::query("PRAGMA synchronous = OFF").execute(connection).await?;
             Ok(())
@@ -82,8 +82,8 @@ impl Simulation {
         Self { directory: directory.to_owned(), probes, load, store }
     }
 
-    /// Goes on for some days, a sample a minute, as the control thread does it. Answers when it is
-    /// then, and all that was hit in these days.
+    /// Simulates some days, a sample a minute, as the control thread does it. Returns the time
+    /// then, and all hits in these days.
     async fn run(&self, days: i64, times: &mut Times) -> (i64, u64) {
         let mut counters = self.store.counters("boot", "6.12.0-simulated", |_| true).await.unwrap();
         let mut now = counters.watched_until().map_or(BEGIN, second);
@@ -95,7 +95,7 @@ impl Simulation {
                 created: as_second(BEGIN),
             })
             .collect();
-        // The counters go on where they were.
+        // The counters continue.
         let samples = self.store.rates(&query(BEGIN, now + 1, DAY * 366)).await.unwrap();
         for series in &samples.series {
             let sum = series.points.iter().map(|point| point.hits.hits).sum();
@@ -156,7 +156,7 @@ fn sum(series: &[RateSeries]) -> u64 {
     series.iter().flat_map(|series| &series.points).map(|point| point.hits.hits).sum()
 }
 
-/// The middle and the longest.
+/// The median and the longest.
 fn spread_of(times: &mut [Duration]) -> String {
     times.sort();
     let middle = times.get(times.len() / 2).copied().unwrap_or_default();

@@ -1,18 +1,16 @@
-//! What happened between two samples, cut into intervals.
+//! Spreading of hits over intervals: the hits between two samples, cut by time.
 //!
 //! Owns the one rule for it, which rolling up and reading share: hits are spread evenly over the
 //! time between the two samples, and rounded so that nothing is lost and nothing is added. All
-//! times are whole seconds since 1970.
+//! times are whole seconds since 1970. Never reads or writes a table.
 
 use std::ops::Range;
 
 use kprobed_lang::model::Hits;
 
-/// Hands out what happened after second `since` began and before second `time` did, by intervals of
-/// `width` seconds that are numbered from
-/// 1970. Intervals outside of `wanted` get nothing, and so do those in which nothing happened. A
-///       time without a length belongs to the
-/// interval that it lies in.
+/// Distributes the hits after the begin of second `since` and before that of second `time` over
+/// intervals of `width` seconds, numbered from 1970. Intervals outside of `wanted` get nothing, and
+/// so do those without hits. A time without a length belongs to the interval that contains it.
 pub(super) fn spread(
     happened: Hits,
     (since, time): (i64, i64),

@@ -1,4 +1,4 @@
-//! The memory of hits, from samples to answers.
+//! Tests of the hit history, from samples to queries.
 
 use proptest::prelude::*;
 
@@ -38,7 +38,7 @@ const KEEP: HitRetention = HitRetention {
     hours: Duration::from_hours(24 * 400),
 };
 
-/// What is kept as short as it can be.
+/// Retention as short as possible.
 const NOT_AT_ALL: HitRetention =
     HitRetention { samples: Duration::ZERO, minutes: Duration::ZERO, hours: Duration::from_hours(24 * 400) };
 
@@ -100,19 +100,19 @@ async fn a_counter_that_begins_anew_loses_nothing() {
     for (time, hits) in [(10, 100), (20, 150), (30, 20)] {
         store.add_tick(&mut counters, &tick(time - 10, time, &[(1, hits)]), false).await.unwrap();
     }
-    // The daemon starts again, and the kernel has counted on.
+    // The daemon starts again, and the kernel went on counting.
     let mut counters = store.counters("one", "6.1", |_| true).await.unwrap();
     assert_eq!(counters.watched_until(), Some(at(30)));
     store.add_tick(&mut counters, &tick(30, 40, &[(1, 25)]), false).await.unwrap();
-    // Again, and it has not: the counter is above what it was all the same.
+    // It starts again, and the kernel did not: yet the counter is above what it was.
     let mut counters = store.counters("one", "6.1", |_| false).await.unwrap();
     store.add_tick(&mut counters, &tick(60, 70, &[(1, 30)]), false).await.unwrap();
-    // It is not hit until the next start, which has to know.
+    // It is not hit until the next start, which must know it.
     let mut counters = store.counters("one", "6.1", |_| false).await.unwrap();
     store.add_tick(&mut counters, &tick(80, 90, &[(1, 0)]), false).await.unwrap();
     let mut counters = store.counters("one", "6.1", |_| true).await.unwrap();
     store.add_tick(&mut counters, &tick(90, 100, &[(1, 40)]), false).await.unwrap();
-    // What has left the samples is known too.
+    // Counters of samples that have left the table are known too.
     roll_all(&store, 1000, &NOT_AT_ALL).await;
     let mut counters = store.counters("one", "6.1", |_| true).await.unwrap();
     store.add_tick(&mut counters, &tick(100, 110, &[(1, 41)]), false).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_probe_is_watched_as_long_as_it_lives() {
     let mut made = tick(60, 120, &[(1, 0), (2, 30)]);
     made.counts[1].created = at(90);
     store.add_tick(&mut counters, &made, false).await.unwrap();
-    // It goes between two looks, and the other one without a word.
+    // Probe 2 is removed between two looks, and probe 1 without a notice.
     let leaving = Tick { of: TickOf::Leaving, ..tick(120, 150, &[(2, 60)]) };
     store.add_tick(&mut counters, &leaving, false).await.unwrap();
     store.add_tick(&mut counters, &tick(120, 180, &[]), false).await.unwrap();
@@ -173,7 +173,7 @@ async fn a_sample_that_was_not_stored_is_part_of_the_next() {
     store.add_tick(&mut counters, &tick(0, 60, &[(1, 10)]), false).await.unwrap();
     let before = counters.clone();
     store.add_tick(&mut counters, &tick(60, 120, &[(1, 20)]), false).await.unwrap();
-    // As if the disk had not said that it has it.
+    // As if the disk had not said that it has the sample.
     let mut counters = before;
     store.add_tick(&mut counters, &tick(60, 180, &[(1, 30)]), false).await.unwrap();
     let samples = store.samples(&SampleQuery { limit: 9, ..SampleQuery::default() }).await.unwrap();
@@ -195,7 +195,7 @@ async fn that_nothing_happens_costs_nothing() {
         writes += usize::from(after != before);
     }
     assert_eq!(writes, 1 + 3, "the first, and one in five minutes");
-    // Who asks sees all of it.
+    // A reader sees all of it.
     store.add_tick(&mut counters, &tick(1200, 1210, &[(1, 3)]), true).await.unwrap();
     assert_eq!(only(&store, &query(0, 1300, 3600)).await, [(0, 1210, 3)]);
 }
@@ -270,13 +270,13 @@ async fn too_many_points_are_refused_with_a_step_that_can_be_had() {
     assert_eq!((points, most), (525_600, MAX_POINTS));
     store.rates(&RateQuery { step_s, ..whole_year.clone() }).await.unwrap();
     assert!(store.rates(&RateQuery { step_s: step_s - 1, ..whole_year }).await.is_err());
-    // What cannot be: no panic.
+    // Queries that cannot be answered do not panic.
     for (start, end, step) in [(9, 3, 1), (0, 0, 0), (0, i64::MAX / 2_000_000_000, u64::MAX)] {
         assert!(store.rates(&query(start, end, step)).await.unwrap().series.is_empty());
     }
 }
 
-/// What happens to the memory.
+/// An action on the history.
 #[derive(Clone, Debug)]
 enum Happening {
     /// After so many seconds there is a sample with so many more hits of each probe.
@@ -302,7 +302,8 @@ fn happening() -> impl Strategy<Value = Happening> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// However it is rolled up, the sum of each probe is what the kernel counted, and the time is what was watched.
+    /// However it is rolled up, the sum of each probe is what the kernel counted, and the time is
+    /// what was watched.
     #[test]
     fn sums_are_exact_whenever_it_is_rolled_up(happenings in prop::collection::vec(happening(), 1..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

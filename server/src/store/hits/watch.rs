@@ -1,7 +1,7 @@
-//! When the counters of the kernel were watched.
+//! Watched time: when the daemon read the counters of the kernel.
 //!
-//! Owns the difference between "not hit" and "not known". Times are whole seconds since 1970; a
-//! time from `start` to `end` has `end - start` seconds.
+//! Owns the difference between "not hit" and "not known". Times are whole seconds since 1970; the
+//! time from `start` to `end` has `end - start` seconds. Never reads a clock.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use sqlx::{Row as _, SqliteConnection};
 
 use crate::store::StoreError;
 
-/// Times by boot, in order, none of which overlap.
+/// Spans of time by boot, in order and without overlaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Watched(HashMap<i64, Vec<Range<i64>>>);
 
@@ -25,20 +25,20 @@ impl Watched {
         Ok(Self(spans.into_iter().map(|(boot, spans)| (boot, joined(spans))).collect()))
     }
 
-    /// The times of a boot that lie in this one.
+    /// The spans of a boot within these limits.
     pub(super) fn within(&self, boot: i64, limits: &Range<i64>) -> Vec<Range<i64>> {
         let spans = self.0.get(&boot).map(Vec::as_slice).unwrap_or_default();
         let cut = spans.iter().map(|span| span.start.max(limits.start)..span.end.min(limits.end));
         cut.filter(|span| !span.is_empty()).collect()
     }
 
-    /// Until when a boot was watched.
+    /// The end of the watched time of a boot.
     pub(super) fn end(&self, boot: i64) -> Option<i64> {
         self.0.get(&boot).and_then(|spans| spans.last()).map(|span| span.end)
     }
 }
 
-/// Joins what overlaps: a clock that was set back shows the same time twice.
+/// Joins spans that overlap: a clock that was set back shows the same time twice.
 fn joined(mut spans: Vec<Range<i64>>) -> Vec<Range<i64>> {
     spans.sort_by_key(|span| (span.start, span.end));
     let mut joined: Vec<Range<i64>> = Vec::with_capacity(spans.len());
@@ -51,8 +51,8 @@ fn joined(mut spans: Vec<Range<i64>>) -> Vec<Range<i64>> {
     joined
 }
 
-/// Adds the seconds of these times to intervals of `width` seconds, the first of which has the
-/// number `first` since 1970. Seconds of other intervals are left out.
+/// Adds the seconds of these spans to intervals of `width` seconds. The first one has the number
+/// `first`, counted from 1970. Seconds of other intervals are left out.
 pub(super) fn cover(spans: &[Range<i64>], width: i64, first: i64, covered: &mut [i64]) {
     for span in spans {
         let from = span.start.div_euclid(width).max(first);

@@ -1,11 +1,11 @@
-//! A disk in memory that knows what has reached it, and fails when it is told to.
+//! A simulated disk in memory: it knows which writes were synced, and fails on request.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libsqlite3_sys as sqlite;
 
-/// What SQLite asks of a disk.
+/// Calls that SQLite makes to a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     Read,
@@ -19,16 +19,16 @@ pub(super) enum Call {
 /// How calls fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// Writes find no room. Half of what is written gets there.
+    /// Writes find no room. Half of each write is stored.
     Full,
-    /// Everything fails that goes to the disk. Half of what is written gets there.
+    /// Everything that goes to the disk fails. Half of each write is stored.
     Io,
-    /// Syncing fails, and nothing else: the disk says so late.
+    /// Only syncing fails: the disk reports the error late.
     Sync,
     ReadOnly,
     /// The file system says that it is damaged.
     Corrupt,
-    /// Somebody else has a lock.
+    /// Another process has a lock.
     Busy,
 }
 
@@ -53,7 +53,7 @@ impl Trouble {
     }
 }
 
-/// Which calls fail: from the `first` of those that can, so many.
+/// Which calls fail: `count` of those that can, beginning with `first`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) trouble: Trouble,
@@ -64,11 +64,11 @@ pub(super) struct Plan {
 /// What a power cut leaves of the writes that were not synced.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cut {
-    /// All: the daemon was killed, and the machine goes on.
+    /// All writes: the daemon was killed, and the machine goes on.
     Nothing,
     /// None.
     Everything,
-    /// Some: each bit of the number says so for a write.
+    /// Some: each bit of the number decides about one write.
     Some(u64),
 }
 
@@ -96,7 +96,7 @@ impl Change {
 #[derive(Clone, Debug, Default)]
 struct Content {
     now: Vec<u8>,
-    /// What has reached the disk. Absent while not even the name has.
+    /// What was synced. Absent while not even the name was.
     durable: Option<Vec<u8>>,
     since: Vec<Change>,
 }
@@ -105,7 +105,7 @@ struct Content {
 struct State {
     files: BTreeMap<String, Content>,
     plan: Option<Plan>,
-    /// Calls that the plan could have had fail, and those that did.
+    /// Calls that the plan could have made fail, and those that it did.
     counted: u64,
     failed: u64,
     writes: u64,
@@ -128,7 +128,7 @@ impl Disk {
         Arc::new(disk)
     }
 
-    /// What is there after the machine has come up again.
+    /// The disk after the machine has come up again.
     pub(super) fn after(&self, cut: Cut) -> Arc<Self> {
         let mut files = BTreeMap::new();
         for (name, content) in &self.lock().files {
@@ -193,7 +193,7 @@ impl Disk {
         state.files.remove(name).map(drop).ok_or(sqlite::SQLITE_IOERR_DELETE_NOENT)
     }
 
-    /// Answers how many bytes were there; the rest is zero.
+    /// Returns how many bytes the file had; the rest is zero.
     pub(super) fn read(&self, name: &str, at: usize, into: &mut [u8]) -> Result<usize, i32> {
         let mut state = self.lock();
         state.trouble(Call::Read)?;

@@ -1,7 +1,7 @@
-//! Every step of the store, on a disk that fails at its n-th call, for every n.
+//! Tests of every step of the store, on a disk that fails at its n-th call, for every n.
 //!
-//! What was acknowledged is there after the daemon was killed and after a power cut; what was
-//! refused is not; the next change works.
+//! An acknowledged change exists after the daemon was killed and after a power cut; a refused one
+//! does not; the next change works.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -73,7 +73,7 @@ impl Step {
     }
 }
 
-/// What is on the disk to begin with: a probe and an event in each state.
+/// The disk at the beginning: a probe and an event in each state.
 #[derive(Clone, Copy)]
 struct Known {
     settled: ProbeUid,
@@ -87,7 +87,7 @@ struct Opened {
     _mounted: Mounted,
 }
 
-/// Checkpoints after every few pages, so that the log is begun anew as well.
+/// Checkpoints after every few pages, so that the log is restarted as well.
 fn options_on(path: &Path) -> SqliteConnectOptions {
     options(path).vfs(NAME).pragma("wal_autocheckpoint", "8").busy_timeout(Duration::ZERO)
 }
@@ -124,7 +124,7 @@ async fn baseline() -> (Arc<Disk>, Known) {
     (disk, Known { settled, pending, attached, attaching })
 }
 
-/// Looks at a counter in these seconds, in which it shows their number.
+/// Reads a counter at these seconds. Its value is their number.
 async fn add(store: &Store, seconds: &[u64]) -> Result<(), StoreError> {
     let mut counters = store.counters("boot", "6.1", |_| true).await?;
     for second in seconds {
@@ -177,7 +177,7 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
             store.begin(&intents.map(Intended::from)).await.map(drop)
         }
         Step::BeginTogether => together(store, known, Some(request)).await.map(drop),
-        // The pending probe takes the place of the other one.
+        // The pending probe replaces the other one.
         Step::SettleTogether => {
             let uid = known.settled;
             let listing = "p:kprobes/pending x".to_owned();
@@ -223,7 +223,7 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
     }
 }
 
-/// One probe begins to take the place of another, all or nothing.
+/// One probe begins to replace another, atomically.
 async fn together(
     store: &Store,
     known: Known,
@@ -279,7 +279,7 @@ async fn found(disk: &Disk, cut: Cut) -> String {
     text
 }
 
-/// The change that follows: it has nothing to do with any step.
+/// The change that follows: it is independent of any step.
 async fn next(store: &Store) -> Result<(), StoreError> {
     let request = key("made", "create");
     assert!(store.carried_out(&request).await.is_ok());
@@ -294,7 +294,7 @@ struct Tally {
     in_doubt: BTreeSet<String>,
 }
 
-/// Has one step meet the trouble at its first call, its second, and so on, until it meets none.
+/// Runs one step with the trouble at its first call, its second, and so on, until it meets none.
 async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
     let (disk, known) = baseline().await;
     let (before, mut after, mut both) = (found(&disk, Cut::Nothing).await, String::new(), String::new());
@@ -358,11 +358,12 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
         let expected = if outcome.is_ok() { &after } else { &before };
         for cut in [Cut::Nothing, Cut::Everything, Cut::Some(0x9e37_79b9_7f4a_7c15 ^ (first << 7))] {
             let found = found(&disk, cut).await;
-            // Between the kernel and the disk, nobody knows after a failed sync: that was said.
+            // After a failed sync it is not known whether the disk has the change: the error says
+            // so.
             let fits = found == *expected || (in_doubt && (found == before || found == after));
             assert!(fits, "{what}: {outcome:?}, and after {cut:?}:\n{found}\nexpected:\n{expected}");
         }
-        // There is room again. What is owed comes with the next change.
+        // There is room again. What is owed is written with the next change.
         disk.fail(None);
         next(store).await.unwrap_or_else(|error| panic!("{what}: the next change fails: {error}"));
         let expected = if outcome.is_ok() { &both } else { &unchanged };
@@ -372,7 +373,7 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
             ("cut", found(&disk, Cut::Everything).await),
             ("killed", found(&disk, Cut::Nothing).await),
         ] {
-            // What is in doubt is undone; where nothing in the kernel hangs on it, it may stay.
+            // A change in doubt is undone; if the kernel does not depend on it, it may stay.
             let may_stay = matches!(
                 step,
                 Step::BeginCreate
@@ -402,7 +403,7 @@ async fn one_failing_call_loses_nothing_and_keeps_nothing() {
             meet(step, trouble, 1, &mut tally).await;
         }
     }
-    // A disk that fails once can say afterwards what it has.
+    // A disk that fails once can tell afterwards what it has.
     assert!(tally.in_doubt.is_empty(), "{tally:?}");
     assert!(tally.runs > 500 && tally.refused > 100, "{tally:?}");
 }
@@ -416,7 +417,7 @@ async fn a_disk_that_goes_on_failing_loses_nothing_and_says_what_is_in_doubt() {
         }
     }
     assert!(tally.runs > 300 && tally.refused > 100, "{tally:?}");
-    // Only where the disk says so after all was written, and then fails to write over it.
+    // Only if the disk reports the error after all was written, and then fails to overwrite it.
     assert!(tally.in_doubt.contains("Sync"), "{tally:?}");
     assert!(
         tally.in_doubt.iter().all(|trouble| ["Sync", "Io", "Corrupt"].contains(&trouble.as_str())),
@@ -428,7 +429,7 @@ async fn a_disk_that_goes_on_failing_loses_nothing_and_says_what_is_in_doubt() {
 async fn opening_on_a_failing_disk_loses_nothing() {
     let (disk, _) = baseline().await;
     let whole = found(&disk, Cut::Nothing).await;
-    // With a log that is still to be read, as after a crash.
+    // With a log that must still be read, as after a crash.
     let crashed = {
         let disk = disk.after(Cut::Nothing);
         let opened = open(&disk).await.unwrap();

@@ -1,4 +1,4 @@
-//! Files that are damaged, of another version, or to be brought up to date.
+//! Tests of files that are damaged, of another version, or lack a migration.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use super::super::integrity::applied;
 use super::*;
 
-/// A time that can be read in names.
+/// A time that is easy to recognise in names.
 fn at(hour: u64) -> SystemTime {
     // 2026-01-31.
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_769_817_600 + 3600 * hour)
@@ -31,7 +31,7 @@ async fn with_a_probe(directory: &Path) -> ProbeUid {
     uid
 }
 
-/// Writes over one page in the middle of the database, which its first page still counts.
+/// Overwrites one page in the middle of the database, which its first page still counts.
 fn damage(path: &Path) {
     let mut bytes = fs::read(path).unwrap();
     let middle = bytes.len() / 2 / 4096 * 4096;
@@ -47,7 +47,7 @@ async fn a_damaged_database_is_set_aside_and_never_overwritten() {
     for round in 1..=2_usize {
         damage(&path);
         let bytes = fs::read(&path).unwrap();
-        // What a crash leaves behind belongs to it.
+        // What a crash leaves belongs to the database.
         fs::write(directory.path().join("kprobed.db-wal"), "a log that SQLite does not take").unwrap();
         let opened = Store::open(directory.path(), at(1)).await.unwrap();
         let aside = opened.set_aside.unwrap();
@@ -66,7 +66,7 @@ async fn a_damaged_database_is_set_aside_and_never_overwritten() {
         opened.store.close().await;
         assert_eq!(set_aside_in(directory.path()).unwrap().len(), round);
     }
-    // The next start finds nothing wrong, and what was set aside is still there.
+    // The next start finds nothing wrong, and the damaged database still exists.
     let opened = Store::open(directory.path(), at(2)).await.unwrap();
     assert!(opened.set_aside.is_none());
     assert_eq!(set_aside_in(directory.path()).unwrap().len(), 2);
@@ -85,7 +85,7 @@ async fn a_file_that_is_not_a_database_is_set_aside() {
         opened.store.check().await.unwrap();
         opened.store.close().await;
     }
-    // An empty file is what a start that was interrupted leaves.
+    // An interrupted start leaves an empty file.
     fs::write(&path, "").unwrap();
     assert!(Store::open(directory.path(), at(3)).await.unwrap().set_aside.is_none());
 }
@@ -101,7 +101,7 @@ async fn a_later_version_is_refused_even_if_it_is_damaged() {
         )
         .execute(&mut *transaction)
         .await?;
-        // A page that nothing refers to.
+        // A page without a reference to it.
         sqlx::query("CREATE TABLE junk (a BLOB) STRICT").execute(&mut *transaction).await?;
         sqlx::query("INSERT INTO junk VALUES (zeroblob(100000))").execute(transaction).await?;
         Ok(())
@@ -127,7 +127,7 @@ async fn a_database_is_copied_before_it_is_brought_up_to_date() {
         if path.exists() {
             fs::remove_file(&path).unwrap();
         }
-        // As the version before left it.
+        // As the previous version left it.
         let mut connection = options(&path).create_if_missing(true).connect().await.unwrap();
         Migrator::with_migrations(MIGRATIONS.iter().filter(|one| one.version == 1).cloned().collect())
             .run(&mut connection)
@@ -154,7 +154,7 @@ async fn a_database_is_copied_before_it_is_brought_up_to_date() {
     let hour: i64 =
         sqlx::query_scalar("SELECT probe_uid FROM request").fetch_one(&mut connection).await.unwrap();
     assert_eq!(hour, 4);
-    // A directory that holds copies is still the daemon's own.
+    // A directory that contains copies still belongs to the daemon alone.
     assert_eq!(mode(directory.path()), 0o700);
 }
 
@@ -168,7 +168,7 @@ async fn without_a_copy_nothing_is_brought_up_to_date() {
         .await
         .unwrap();
     connection.close().await.unwrap();
-    // What is in the way of the copy cannot be written to.
+    // The copy cannot be written, because a directory has its name.
     fs::create_dir(directory.path().join("kprobed.db.backup.new")).unwrap();
     let error = Store::open(directory.path(), at(1)).await.unwrap_err();
     assert!(error.to_string().contains("kprobed.db.backup.new"), "{error}");

@@ -1,4 +1,4 @@
-//! How leases are counted.
+//! Tests of stored lease clocks.
 
 use std::collections::HashMap;
 
@@ -28,14 +28,14 @@ async fn what_is_counted_is_that_of_the_lease_that_the_probe_has() {
     let others = [counted(held, 8, None, 1), counted(ProbeUid(99), 9, None, 1)];
     store.count_leases(&[std::slice::from_ref(&first), &others[..]].concat()).await.unwrap();
     let clocks = async || store.lease_clocks().await.unwrap();
-    // A hold is counted by no clock, and a probe that has gone by none either.
+    // A hold has no clock, and a probe that has gone has none either.
     assert_eq!(clocks().await, HashMap::from([(uid, first.clock)]));
     // The wall clock was set: the end is shown as another time, and is the same.
     let ended = counted(uid, 7, Some(from_ns(5)), 3000);
     store.count_leases(std::slice::from_ref(&ended)).await.unwrap();
     assert_eq!(store.probes().await.unwrap()[0].record.spec.metadata.lease, Some(until(3000)));
     assert_eq!(clocks().await, HashMap::from([(uid, ended.clock)]));
-    // It is renewed, and the daemon dies before that is counted.
+    // It is renewed, and the daemon dies before that is stored.
     let (before, mut now) = (settings(uid, true, "", "", 1), settings(uid, true, "", "", 2));
     now.spec.metadata = Metadata { lease: Some(until(4000)), ..Metadata::default() };
     update(&store, before, now, None).await.unwrap();

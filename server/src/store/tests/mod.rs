@@ -1,4 +1,4 @@
-//! The store on a disk that works, and on disks that do not.
+//! Tests of the store on a real disk; the modules below use simulated ones.
 
 mod disk;
 mod faults;
@@ -30,7 +30,7 @@ fn new_probe(event: &str) -> Record {
     Record::new(name, spec, format!("p:kprobes/{event} vfs_read"), SystemTime::now())
 }
 
-/// A new probe that says something else of itself.
+/// A new probe with another specification.
 fn new_probe_with(event: &str, change: impl FnOnce(&mut ProbeSpec)) -> Record {
     let mut record = new_probe(event);
     change(&mut record.spec);
@@ -84,7 +84,7 @@ async fn metadata_comes_back_as_it_was() {
 
 /// A probe after so many changes.
 fn settings(uid: ProbeUid, enabled: bool, filter: &str, text: &str, revision: i64) -> Record {
-    // The first is as a new probe has it.
+    // Like that of a new probe at first.
     let owner = format!("owner {revision}");
     let changed = || Metadata { owner, ..Metadata::default() };
     let metadata = if revision == 1 { with_leases().remove(0) } else { changed() };
@@ -158,7 +158,7 @@ async fn an_adopted_event_is_settled_from_the_beginning() {
     let other = key("other", "adopt kprobes/a");
     assert!(store.begin(&[(intent, Some(other.clone())).into()]).await.is_err());
     assert_eq!((store.probes().await.unwrap().len(), store.carried_out(&other).await.unwrap()), (1, None));
-    // It was not adopted after all: known by its uid, or by its name where the disk has not said
+    // It was not adopted after all: identified by its uid, or by its name if the disk has not said
     // whether it has the row.
     store.undo_all(vec![Undo::Adoption("kprobes/a".parse().unwrap(), Some("r".to_owned()))]).await;
     assert!(store.probes().await.unwrap().is_empty());
@@ -203,7 +203,7 @@ async fn a_change_that_is_taken_back_leaves_nothing() {
     store.undo(undo_update(before.clone(), Some(request.id.clone()))).await;
     let now = store.probes().await.unwrap().remove(0).record;
     assert_eq!((now.revision, now.update_time), (before.revision, before.update_time));
-    // The definition is never what an update changes.
+    // An update never changes the definition.
     assert_eq!(now.spec, ProbeSpec { definition: Arc::clone(&now.spec.definition), ..before.spec });
     assert_eq!(store.carried_out(&request).await.unwrap(), None, "so that it can be asked for again");
 }
@@ -252,7 +252,7 @@ async fn labels_go_with_their_probe() {
         (probes.len(), probes[0].record.uid, probes[0].record.spec.labels.is_empty()),
         (1, stays, true)
     );
-    // What is there and could not have been written is not taken for labels.
+    // A value that the daemon cannot have written is not read as labels.
     let insert = async |transaction: &mut SqliteConnection| {
         sqlx::query("INSERT INTO probe_label (probe_uid, key, value) VALUES (?, 'a b', '')")
             .bind(stays.0)
@@ -374,7 +374,7 @@ async fn a_meaning_lives_as_long_as_its_probe() {
     store.set_meanings(&[(first, "1".to_owned()), (without, "2".to_owned())]).await.unwrap();
     let meanings = store.meanings().await.unwrap();
     assert_eq!((meanings[&first].as_str(), meanings[&without].as_str()), ("1", "2"));
-    // Nothing is written for one that is not there, nor for the others of the same call.
+    // Nothing is written for a probe that does not exist, nor for the others of the same call.
     assert!(store.set_meanings(&[(first, "3".to_owned()), (ProbeUid(99), "4".to_owned())]).await.is_err());
     store.undo(Undo::Probe(without)).await;
     let meanings = store.meanings().await.unwrap();
@@ -390,7 +390,7 @@ async fn a_meaning_lives_as_long_as_its_probe() {
     assert_eq!(store.meanings().await.unwrap()[&first], "1");
 }
 
-/// A probe, one that is changed, and one that is replaced, all or nothing.
+/// A probe, one that is changed, and one that is replaced, atomically.
 async fn begin_together(store: &Store) -> Vec<ProbeUid> {
     let mut uids = Vec::new();
     for event in ["changed", "replaced"] {
@@ -411,7 +411,7 @@ async fn begin_together(store: &Store) -> Vec<ProbeUid> {
     uids
 }
 
-/// What is still to be written of what a crash has interrupted.
+/// The reversals that a crash left to be written.
 async fn reversals(store: &Store) -> Vec<Undo> {
     let rows = store.probes().await.unwrap().into_iter();
     rows.filter(|row| row.is_reversed).map(|row| Undo::Reversal { before: Box::new(row.record) }).collect()
@@ -445,7 +445,7 @@ async fn what_is_made_together_is_taken_back_together() {
     let end = [begun[0], begun[1], (new, true, Phase::Removing, 1)];
     assert_eq!(rows(&store).await, end);
     assert_eq!(store.carried_out(&key("u", "update changed")).await.unwrap(), None);
-    // The name of the old one is its own again.
+    // The old one has its name again.
     assert!(create(&store, new_probe("replaced")).await.is_err());
 }
 
@@ -486,7 +486,7 @@ async fn the_history_of_states_is_bounded() {
     store.add_states(&(0..kept + 3).map(record).collect::<Vec<_>>()).await.unwrap();
     let found = store.states_of(uid).await.unwrap();
     assert_eq!(found, (3..kept + 3).rev().map(record).collect::<Vec<_>>());
-    // They go with their probe, and none is written for one that has gone.
+    // They are deleted with their probe, and none is written for one that has gone.
     store.undo(Undo::Probe(uid)).await;
     store.add_states(&[record(9)]).await.unwrap();
     assert!(store.states_of(uid).await.unwrap().is_empty());

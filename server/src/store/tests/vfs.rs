@@ -1,4 +1,4 @@
-//! SQLite on disks in memory: the file system (`sqlite3_vfs`) through which it reaches a [`Disk`].
+//! SQLite on simulated disks: the file system (`sqlite3_vfs`) through which it reaches a [`Disk`].
 //!
 //! Names are `/NUMBER/FILE`. As on Linux, the name of a file that SQLite makes for itself reaches
 //! the disk with its first sync.
@@ -17,7 +17,7 @@ use libsqlite3_sys::{
 
 use super::disk::{Call, Disk};
 
-/// What SQLite knows the file system by.
+/// The name of the file system in SQLite.
 pub(super) const NAME: &str = "kprobed-disk";
 const C_NAME: &CStr = c"kprobed-disk";
 
@@ -26,12 +26,13 @@ pub(super) const DATABASE: &str = "kprobed.db";
 
 const POWERSAFE_OVERWRITE: c_int = 0x1000;
 
-/// The lock of the one who writes (WAL_WRITE_LOCK). For others, SQLite waits ten seconds, whatever it is told.
+/// The lock of the writer (WAL_WRITE_LOCK). For the other locks, SQLite waits ten seconds, whatever
+/// timeout is set.
 const WRITE_LOCK: c_int = 0;
 
 static DISKS: Mutex<Option<HashMap<u64, Arc<Disk>>>> = Mutex::new(None);
 
-/// Makes a disk known to SQLite, until it is dropped.
+/// Registers a disk with SQLite, until it is dropped.
 pub(super) struct Mounted(u64);
 
 impl Mounted {
@@ -39,7 +40,7 @@ impl Mounted {
         static REGISTER: Once = Once::new();
         static NEXT: AtomicU64 = AtomicU64::new(0);
         REGISTER.call_once(register);
-        // Never the same again: a connection may still be closing in a thread of its own.
+        // Never used again: a connection may still be closing in a thread of its own.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut disks = DISKS.lock().unwrap_or_else(PoisonError::into_inner);
         disks.get_or_insert_default().insert(number, Arc::clone(disk));
@@ -64,7 +65,7 @@ fn find(path: *const c_char) -> Option<(Arc<Disk>, String)> {
     if path.is_null() {
         return None;
     }
-    // SAFETY: SQLite's paths end with a zero, and are there during the call.
+    // SAFETY: SQLite's paths end with a zero, and are valid during the call.
     let path = unsafe { CStr::from_ptr(path) }.to_str().ok()?;
     let (number, name) = path.strip_prefix('/')?.split_once('/')?;
     let disks = DISKS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +87,8 @@ struct Inner {
 }
 
 fn inner<'a>(file: *mut sqlite3_file) -> &'a mut Inner {
-    // SAFETY: SQLite gives back what `open` filled, and uses a connection from one thread at a time.
+    // SAFETY: SQLite gives back what `open` filled, and uses a connection from one thread at a
+    // time.
     let file = unsafe { &mut *file.cast::<OpenFile>() };
     // SAFETY: `open` made it, and only `close` frees it, which is called last.
     unsafe { &mut *file.inner }
@@ -129,8 +131,8 @@ fn register() {
     assert_eq!(registered, sqlite::SQLITE_OK);
 }
 
-/// SQLite sleeps for up to ten seconds in all when a lock is refused that nobody holds for long.
-/// Nobody is there to wait for.
+/// SQLite sleeps for up to ten seconds in all if a lock is refused that is never held for long. No
+/// other process uses these disks, so there is nothing to wait for.
 unsafe extern "C" fn sleep(_: *mut sqlite3_vfs, microseconds: c_int) -> c_int {
     microseconds
 }
@@ -206,7 +208,7 @@ unsafe extern "C" fn full_pathname(
     room: c_int,
     out: *mut c_char,
 ) -> c_int {
-    // SAFETY: SQLite's paths end with a zero, and are there during the call.
+    // SAFETY: SQLite's paths end with a zero, and are valid during the call.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes_with_nul();
     if path.len() > size(room) {
         return sqlite::SQLITE_CANTOPEN;

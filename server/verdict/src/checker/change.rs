@@ -1,7 +1,8 @@
-//! A definition that means something else on this kernel than on the one that it was made for.
+//! Changes of meaning: a definition that records something else on this kernel than on the one that
+//! it was made for.
 //!
 //! Owns the comparison of a text with a stored meaning, and the line that records on this kernel
-//! what the first one did. What is done about a difference is for the daemon.
+//! what the original did. Never decides what is done about a difference: the daemon does.
 
 use std::collections::HashSet;
 
@@ -10,25 +11,25 @@ use kprobed_host::kernel::RecentFacts;
 use super::{CheckOutcome, Checker};
 use crate::meaning::{Build, Difference, Meaning, compare, means_the_same_elsewhere};
 
-/// A definition that means something else than where it was made.
+/// A definition whose meaning differs from the stored one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeaningChange {
-    /// The kernel that it was made for; absent where that is not known.
+    /// The kernel that it was made for; absent if that is not known.
     pub before: Option<Build>,
-    /// Its module there.
+    /// The build of its module then.
     pub module_before: Option<Build>,
     /// The running kernel.
     pub now: Build,
-    /// Its module now.
+    /// The build of its module now.
     pub module_now: Option<Build>,
     /// What differs; never empty.
     pub differences: Vec<Difference>,
-    /// The line that records on this kernel what it was made for, where exactly one is possible.
+    /// The line that records on this kernel what it was made for, if exactly one is possible.
     pub offered: Option<String>,
 }
 
 impl MeaningChange {
-    /// What differs between the meaning before and that on this kernel, without an offered line.
+    /// The differences between the meaning before and that on this kernel, without an offered line.
     pub fn new(before: Option<&Meaning>, now: &Meaning, differences: Vec<Difference>) -> Self {
         Self {
             before: before.map(|before| before.kernel.clone()),
@@ -42,14 +43,14 @@ impl MeaningChange {
 }
 
 impl Checker {
-    /// What a definition means on this kernel. Absent for one that is not taken.
+    /// The meaning of a definition on this kernel. Absent if the definition is not accepted.
     pub fn meaning(&self, text: &str) -> Option<Meaning> {
         let outcome = self.check_with(text, &mut self.recent_facts()).ok()?;
         outcome.is_taken().then(|| outcome.meaning())
     }
 
-    /// What a definition means else on this kernel than where it was made. Absent where nothing
-    /// differs, where it is not taken, and where its module is not there.
+    /// How the meaning of a definition on this kernel differs from the stored one. Absent if
+    /// nothing differs, if the definition is not accepted, or if its module is not loaded.
     pub fn change_of_meaning(&self, before: &Meaning, text: &str) -> Option<MeaningChange> {
         let mut facts = self.recent_facts();
         let outcome = self.check_with(text, &mut facts).ok()?;
@@ -69,8 +70,8 @@ impl Checker {
         Some(MeaningChange { offered, ..MeaningChange::new(Some(before), &now, differences) })
     }
 
-    /// The line for this kernel: only one that the kernel takes, and that records what the first
-    /// one did.
+    /// The line for this kernel: only one that the kernel accepts, and that records what the
+    /// original did.
     pub fn offered(
         &self,
         (group, event): (&str, &str),

@@ -1,4 +1,7 @@
-//! Why a text has no verdict.
+//! Errors of a check: why a text has no verdict.
+//!
+//! Owns their texts. Never reports a refused place, which is a verdict: see
+//! [`super::CheckOutcome`].
 
 use kprobed_host::kernel::FactsError;
 use kprobed_lang::definition::Diagnostic;

@@ -1,7 +1,7 @@
-//! From the text of a definition to a verdict, without a write to the kernel.
+//! Checker: judges the text of a definition, without a write to the kernel.
 //!
-//! Owns the order in which parser, types and rules are asked, and the line that a definition
-//! becomes. Never changes anything, and keeps no names: [`NamesInUse`] answers for those.
+//! Owns the order in which parser, types and rules are applied, and the line that a definition
+//! becomes. Never changes anything, and keeps no names: [`NamesInUse`] does.
 
 mod change;
 mod error;
@@ -32,7 +32,7 @@ use kprobed_lang::definition::{
 };
 use kprobed_lang::model::ProbeName;
 
-/// Judges definitions. Shared by all callers: it changes nothing.
+/// Judges definitions. All callers share it: it changes nothing.
 #[derive(Debug)]
 pub struct Checker {
     features: Features,
@@ -47,7 +47,7 @@ pub struct Checker {
 pub struct KernelLine {
     /// The line.
     pub text: String,
-    /// The same without the hidden arguments.
+    /// The line without the hidden arguments.
     pub canonical: String,
     /// The event group.
     pub group: String,
@@ -55,7 +55,8 @@ pub struct KernelLine {
     pub event: String,
 }
 
-/// The group of probes without one: the kernel's own default (kernel/trace/trace_kprobe.c, `KPROBE_EVENT_SYSTEM`).
+/// The group of probes without one: the kernel's own default (kernel/trace/trace_kprobe.c,
+/// `KPROBE_EVENT_SYSTEM`).
 const DEFAULT_GROUP: &str = "kprobes";
 
 impl Checker {
@@ -64,24 +65,24 @@ impl Checker {
         Self { features, facts, kprobe_events: true, names: None, parsed: AtomicU64::new(0) }
     }
 
-    /// The same for a kernel that has no kprobe events, and so would take no probe.
+    /// Like `new`, for a kernel that has no kprobe events, and so refuses every probe.
     #[must_use]
     pub fn without_kprobe_events(self) -> Self {
         Self { kprobe_events: false, ..self }
     }
 
-    /// The same with the names that are taken: without, all of them are free.
+    /// With the names that are in use: without them, all names are free.
     #[must_use]
     pub fn with_names(self, names: Arc<dyn NamesInUse>) -> Self {
         Self { names: Some(names), ..self }
     }
 
-    /// What the kernel's probe language knows.
+    /// The features of the kernel's probe language.
     pub fn features(&self) -> &Features {
         &self.features
     }
 
-    /// Reads one definition, whatever its dialect.
+    /// Parses one definition in any dialect.
     ///
     /// # Errors
     /// [`CheckError::Definition`].
@@ -89,7 +90,7 @@ impl Checker {
         self.read(text).result.map_err(|diagnostics| CheckError::of(text, diagnostics))
     }
 
-    /// Reads one definition that has to define a probe, whatever its dialect.
+    /// Parses one definition of a probe, in any dialect.
     ///
     /// # Errors
     /// [`CheckError::Definition`], also for a line that deletes.
@@ -97,7 +98,7 @@ impl Checker {
         Ok(as_probe(&self.read(text), text)?.with_explicit_names())
     }
 
-    /// What a text says. Parses it if that was not done before.
+    /// The definition in a text. Parses the text if that was not done before.
     ///
     /// # Errors
     /// [`CheckError::Definition`].
@@ -106,7 +107,7 @@ impl Checker {
         reading.result.clone().map_err(|diagnostics| CheckError::of(text.as_str(), diagnostics))
     }
 
-    /// The probe that a text defines, with a name for every argument. Parses it if that was
+    /// The probe that a text defines, with a name for every argument. Parses the text if that was
     /// not done before.
     ///
     /// # Errors
@@ -115,7 +116,8 @@ impl Checker {
         Ok(as_probe(&self.reading(text), text.as_str())?.with_explicit_names())
     }
 
-    /// What was read of a text, whatever has come or gone since. Parses it if that was not done before.
+    /// The result of parsing a text, even if the facts of the kernel have changed since. Parses the
+    /// text if that was not done before.
     pub fn reading(&self, text: &DefinitionText) -> Arc<Reading> {
         match text.last() {
             Some(read) => read.reading,
@@ -123,12 +125,12 @@ impl Checker {
         }
     }
 
-    /// How many texts of definitions were parsed. For tests: each text is to be parsed once.
+    /// How many texts of definitions were parsed. For tests: each text must be parsed only once.
     pub fn texts_parsed(&self) -> u64 {
         self.parsed.load(Ordering::Relaxed)
     }
 
-    /// Says in words what a definition does. Whether the kernel would take its place is not asked.
+    /// Explains in words what a definition does. Does not check its place.
     ///
     /// # Errors
     /// [`CheckError::Definition`], also for a line that deletes.
@@ -136,7 +138,7 @@ impl Checker {
         self.explain_text(&DefinitionText::new(text))
     }
 
-    /// The same of a text that may have been read before.
+    /// Like [`Checker::explain`], for a text that may have been parsed before.
     ///
     /// # Errors
     /// As [`Checker::explain`].
@@ -156,7 +158,7 @@ impl Checker {
                     .map_err(|diagnostics| CheckError::of(text, diagnostics))?;
                 (resolution.definition, resolution.notes)
             }
-            // What the names stand for is not known, and can be said by name.
+            // The types of the names are not known: they are explained by name.
             Err(_) => (written, Vec::new()),
         };
         let mut definition = definition.with_explicit_names();
@@ -169,12 +171,12 @@ impl Checker {
         Ok((definition, explanation))
     }
 
-    /// Reads all definitions of a file.
+    /// Parses all definitions of a file.
     pub fn parse_file(&self, text: &str) -> Vec<file::Entry> {
         file::parse(text, &self.features, &FunctionTypes::new(&self.facts))
     }
 
-    /// The livepatches of the running kernel as they are now.
+    /// The present livepatches of the running kernel.
     pub fn livepatches(&self) -> Livepatches {
         self.facts.livepatches()
     }
@@ -187,8 +189,8 @@ impl Checker {
     /// Judges a definition.
     ///
     /// # Errors
-    /// [`CheckError::Definition`] when the text is no definition, [`CheckError::Facts`] when the kernel hides too much,
-    /// [`CheckError::NoKprobeEvents`] when it cannot have probes.
+    /// [`CheckError::Definition`] when the text is no definition, [`CheckError::Facts`] when the
+    /// kernel hides too much, [`CheckError::NoKprobeEvents`] when it cannot have probes.
     pub fn check(&self, text: &str) -> Result<CheckOutcome, CheckError> {
         self.check_with(text, &mut self.recent_facts())
     }
@@ -201,7 +203,7 @@ impl Checker {
         self.check_text(&Arc::new(DefinitionText::new(text)), facts)
     }
 
-    /// Judges a definition that may have been read before.
+    /// Judges a definition that may have been parsed before.
     ///
     /// # Errors
     /// As [`Checker::check`].
@@ -218,7 +220,7 @@ impl Checker {
         let draft = || reading.draft.clone().filter(|_| dialect != Dialect::Prototype);
         match as_probe(&reading, text.as_str()) {
             Ok(written) => self.judge(written, Vec::new(), (dialect, kept), facts.get()?),
-            // Facts that cannot be read do not make the text any better.
+            // If the facts cannot be read, the text stays refused.
             Err(CheckError::Definition { text: refused, diagnostics }) => match (draft(), facts.get()) {
                 (Some(draft), Ok(facts)) => {
                     self.judge(draft, diagnostics, (dialect, Arc::clone(text)), facts)
@@ -229,8 +231,8 @@ impl Checker {
         }
     }
 
-    /// Judges what was read of a text: `unread` is what is wrong with the text itself. The verdict
-    /// is what the kernel comes to first.
+    /// Judges a parsed text: `unread` are the problems of the text itself. The verdict is the
+    /// problem that the kernel finds first.
     fn judge(
         &self,
         written: ProbeDefinition,
@@ -239,14 +241,14 @@ impl Checker {
         facts: Arc<KernelFacts>,
     ) -> Result<CheckOutcome, CheckError> {
         let mut report = validate::check(&written, &facts);
-        // What a return probe asks of its place is a rule of the place.
+        // What a return probe requires of its place is a rule of the place.
         let requirement = written.entry_requirement(&self.features);
         let requirement = requirement.filter(|_| !report.is_entry && written.kind == ProbeKind::Entry);
         let names = typed::resolve_names(&written, &facts, &self.features);
         let limits =
             if names.findings.is_empty() { names.exceeded_limits(&self.features) } else { Vec::new() };
         let is_resolved = names.findings.is_empty() && limits.is_empty();
-        // Where the kernel comes to several at the same step, the names say more than the text.
+        // If the kernel finds several at the same step, the names say more than the text.
         let found = requirement.into_iter().chain(names.findings).chain(unread.iter().cloned()).chain(limits);
         let first = found.min_by_key(|finding| finding.step);
         let place = report.refusal.as_ref().map(|refusal| refusal.step);
@@ -259,7 +261,7 @@ impl Checker {
         if misplaced.is_some() {
             report.refusal = None;
         }
-        // Of a text with mistakes that the kernel does not come to, only the place counts.
+        // If the text has mistakes that the kernel does not reach, only the place counts.
         let written = if unread.is_empty() { written } else { written.place_alone() };
         let (definition, notes) = if is_resolved && unread.is_empty() {
             (names.resolution.definition, names.resolution.notes)
@@ -287,7 +289,7 @@ impl Checker {
         reading
     }
 
-    /// The line for the kernel, with the hidden arguments that tell faults from values.
+    /// The line for the kernel, with the hidden arguments that distinguish faults from values.
     pub fn kernel_line(&self, definition: &ProbeDefinition, event: String) -> KernelLine {
         let group = group_of(definition).to_owned();
         let canonical = definition.render(&group, &event);
@@ -295,8 +297,8 @@ impl Checker {
         KernelLine { text, canonical, group, event }
     }
 
-    /// The line for the kernel with the name as it is written; otherwise with the one that the
-    /// kernel would choose, or the first that begins with it and is neither taken nor claimed.
+    /// The line for the kernel with the name as it is written. Without a written name: the one that
+    /// the kernel would choose, or the first that begins with it and is neither in use nor claimed.
     pub fn new_line(&self, definition: &ProbeDefinition, claimed: &HashSet<ProbeName>) -> KernelLine {
         let event = match (&definition.event, &self.names) {
             (Some(event), _) => event.text.clone(),
@@ -314,7 +316,8 @@ impl Checker {
         Preview { name: [&group, "/", &event].concat(), canonical, kernel_definition: text }
     }
 
-    /// What there is against the name of a definition that was checked: none against one that is still to be chosen.
+    /// The problem with the name of a definition that was checked. None if the name is still to be
+    /// chosen.
     pub fn taken(&self, outcome: &CheckOutcome) -> Option<Taken> {
         let definition = &outcome.definition;
         let event = definition.event.as_ref()?;
@@ -322,22 +325,23 @@ impl Checker {
         self.names.as_ref()?.taken(definition, name, &outcome.facts, &self.features)
     }
 
-    /// The probes of this daemon that a line deletes.
+    /// The probes of this daemon that a deleting line names.
     ///
     /// # Errors
-    /// [`CheckError::Definition`] with what the kernel would say, or why this daemon does not ask it.
+    /// [`CheckError::Definition`] with what the kernel would say, or why this daemon does not ask
+    /// it.
     pub fn deleted_by(&self, text: &str, delete: &DeleteDefinition) -> Result<Vec<ProbeName>, CheckError> {
         let named = self.names.as_ref().map_or(Ok(Vec::new()), |names| names.deleted_by(delete));
         named.map_err(|problem| CheckError::of(text, vec![problem]))
     }
 }
 
-/// The event group of a definition: its own, or the default of the kernel.
+/// The event group of a definition: its own, or the kernel's default.
 pub fn group_of(definition: &ProbeDefinition) -> &str {
     definition.group.as_ref().map_or(DEFAULT_GROUP, |group| &group.text)
 }
 
-/// What BTF says of functions, looked up when a definition makes it necessary.
+/// BTF types of functions, looked up when a definition needs them.
 struct FunctionTypes<'a> {
     facts: &'a FactsCache,
     asked: RefCell<Asked>,
@@ -372,11 +376,12 @@ pub struct Preview {
     pub name: String,
     /// The definition as one line of the kernel's language.
     pub canonical: String,
-    /// The same with the hidden arguments that tell faults from values: what is written to the kernel.
+    /// The line with the hidden arguments that distinguish faults from values: this is written to
+    /// the kernel.
     pub kernel_definition: String,
 }
 
-/// The probe that was read.
+/// The parsed probe.
 fn as_probe(reading: &Reading, text: &str) -> Result<ProbeDefinition, CheckError> {
     let refused = |diagnostics| CheckError::of(text, diagnostics);
     match &reading.result {

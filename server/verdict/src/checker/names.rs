@@ -1,7 +1,7 @@
 //! Names of events that are in use, as far as a verdict depends on them.
 //!
-//! Owns the question. Who keeps the names answers it: the daemon for a kernel that runs. On a
-//! kernel that does not run, all names are free.
+//! Owns the interface only, and never stores a name. The daemon implements it for a running kernel.
+//! For an image of a kernel, all names are free.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -17,7 +17,7 @@ pub struct Taken {
     pub name: ProbeName,
     /// Whether a probe of this daemon has it.
     pub ours: bool,
-    /// What the kernel would say, or why this daemon does not ask it.
+    /// What the kernel would say, or why this daemon does not write the line.
     pub problem: Diagnostic,
 }
 
@@ -26,7 +26,7 @@ pub trait NamesInUse: Debug + Send + Sync {
     /// `wanted`, or the first name that begins with it and is neither in use nor in `claimed`.
     fn free_event(&self, group: &str, wanted: &str, claimed: &HashSet<ProbeName>) -> String;
 
-    /// The objection to a definition of this name. `None` if the name is free.
+    /// The problem with a definition of this name. `None` if the name is free.
     fn taken(
         &self,
         definition: &ProbeDefinition,
@@ -35,8 +35,8 @@ pub trait NamesInUse: Debug + Send + Sync {
         features: &Features,
     ) -> Option<Taken>;
 
-    /// The probes of this daemon that a `-` line names. The kernel takes every group if none is
-    /// given, and every event if none is given.
+    /// The probes of this daemon that a `-` line names. If the line gives no group or no event, the
+    /// kernel takes all of them.
     ///
     /// # Errors
     /// What the kernel would say, or why this daemon does not ask it.

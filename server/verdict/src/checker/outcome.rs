@@ -1,4 +1,7 @@
-//! What a check found out, and the first objection in the kernel's order.
+//! Outcome of a check: the findings, and the problem that the kernel finds first.
+//!
+//! Owns how the findings of parser, types, rules and names are ordered. Never computes a finding
+//! itself.
 
 use std::sync::Arc;
 
@@ -9,19 +12,19 @@ use super::{DefinitionText, Taken};
 use crate::meaning::{self, Meaning, Subject};
 use crate::validate::{self, Arming, BootDependence, Nearest, Refusal, Report, Surroundings, typed};
 
-/// What a check found out about a well-formed definition.
+/// The findings of a check of a well-formed definition.
 #[derive(Clone, Debug)]
 pub struct CheckOutcome {
     /// The definition, with a name for every argument, and with offsets instead of names of members
-    /// where these are known.
+    /// if these are known.
     pub definition: ProbeDefinition,
-    /// The same as it was written.
+    /// The definition as it was written.
     pub(super) written: ProbeDefinition,
-    /// What its names stand for.
+    /// The meaning of its names.
     pub(super) notes: Vec<typed::Note>,
-    /// The dialect that it was written in.
+    /// The dialect in which it was written.
     pub dialect: Dialect,
-    /// The text to keep: as it was written, with its dialect where another kernel could read
+    /// The text to store: as it was written, with its dialect if another kernel could read it in
     /// another one.
     pub text: Arc<DefinitionText>,
     /// The verdict.
@@ -29,25 +32,25 @@ pub struct CheckOutcome {
     /// A problem of the definition that only shows at this place, such as arguments in the middle
     /// of a function, or a parameter that the function does not have.
     pub misplaced: Option<Diagnostic>,
-    /// What is wrong with the text behind the place. Then the definition is that of the place
-    /// alone, and the report says why the kernel would not even read on.
+    /// The problems of the text after the place. If there are any, the definition is that of the
+    /// place alone, and the report says why the kernel would not even parse further.
     pub unread: Vec<Diagnostic>,
     pub(super) facts: Arc<KernelFacts>,
 }
 
-/// What there is against a definition: one of several kinds.
+/// The reason for which a definition is refused: one of several kinds.
 #[derive(Clone, Copy, Debug)]
 pub enum Against<'a> {
     /// Its place.
     Place(&'a Refusal),
-    /// Something else in its text.
+    /// Another part of its text.
     Text(&'a Diagnostic),
     /// Its name.
     Name(&'a Taken),
 }
 
 impl Against<'_> {
-    /// Where the kernel comes to it.
+    /// The step at which the kernel finds it.
     fn step(&self) -> Step {
         match self {
             Self::Place(refusal) => refusal.step,
@@ -59,8 +62,8 @@ impl Against<'_> {
 }
 
 impl CheckOutcome {
-    /// Why the definition is refused, if it is: the first that the kernel finds, or else what only
-    /// this daemon minds. `taken` is what [`Checker::taken`] says of it.
+    /// Why the definition is refused, if it is: the problem that the kernel finds first, or else
+    /// one by this daemon's own rules. `taken` is the result of [`Checker::taken`].
     pub fn against<'a>(&'a self, taken: Option<&'a Taken>) -> Option<Against<'a>> {
         let place = |refusal: &'a Option<Refusal>| refusal.as_ref().map(Against::Place);
         let text = self.misplaced.as_ref().map(Against::Text);
@@ -69,7 +72,7 @@ impl CheckOutcome {
         found.into_iter().flatten().min_by_key(Against::step)
     }
 
-    /// Whether the kernel takes it and this daemon does not mind it, whatever its name.
+    /// Whether the kernel and this daemon accept it, whatever its name.
     pub fn is_taken(&self) -> bool {
         self.against(None).is_none()
     }
@@ -85,19 +88,19 @@ impl CheckOutcome {
         validate::predicted_arming(&self.definition, &self.report, &self.facts)
     }
 
-    /// How the verdict on the place depends on what boot makes of its code: never for a kernel that
-    /// runs. Costs more than the verdict.
+    /// How the verdict on the place depends on what boot makes of its code. Always none for a
+    /// running kernel. Costs more than the verdict.
     pub fn boot_dependence(&self) -> Option<BootDependence> {
         validate::boot_dependence(&self.definition, &self.report, &self.facts)
     }
 
-    /// What it means on this kernel.
+    /// Its meaning on this kernel.
     pub fn meaning(&self) -> Meaning {
         meaning::capture(&self.subject())
     }
 
-    /// The definition as it would have to be on this kernel to record what `before` says it did:
-    /// see [`meaning::port`].
+    /// The definition that records on this kernel what `before` says the original did: see
+    /// [`meaning::port`].
     pub fn ported(&self, before: &Meaning) -> Option<ProbeDefinition> {
         meaning::port(before, &self.subject())
     }

@@ -1,5 +1,5 @@
-//! The verdict is what the kernel comes to first, whoever finds it: the parser, the types or a
-//! rule.
+//! Tests of the order of findings: the verdict is the problem that the kernel finds first, whether
+//! the parser, the types or a rule find it.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use kprobed_lang::definition::{Features, Step};
 use super::{Against, CheckError, Checker, DefinitionText};
 use crate::validate::tests::typed::{NATIVE, OTHER, kernel};
 
-/// Code and position of the verdict on a text in which `^` marks the position, and how many of its
-/// own mistakes are shown beside.
+/// Code and position of the verdict on a text in which `^` marks the position, and the number of
+/// its own mistakes that are also shown.
 fn verdict(readme: &str, marked: &str) -> (String, usize, usize) {
     let kernel = kernel(readme);
     let checker = Checker::new(kernel.features.clone(), Arc::new(FactsCache::new(kernel.paths.clone())));
@@ -44,7 +44,7 @@ fn symbols_are_looked_up_before_the_rest_is_read() {
     first(NATIVE, "p^junk:x nosuch", "IGNORED_TEXT", 1);
     first(NATIVE, "p nosuch^%what", "BAD_ADDR_SUFFIX", 1);
     first(NATIVE, "p:^1x vfs_open nope", "BAD_EVENT_NAME", 1);
-    // The first kernels find out when they register the probe.
+    // Early kernels notice it when they register the probe.
     first(OTHER, "p nosuch ^%bad", "BAD_REG_NAME", 1);
     first(OTHER, "p nosuch ^$arg1", "BAD_VAR", 0);
     first(OTHER, "r ^vfs_open+1 %bad", "BAD_RETPROBE", 1);
@@ -73,7 +73,7 @@ fn numbers_become_names_before_anything_is_read() {
     first(NATIVE, "p vfs_open %bad $arg9 ^$argx", "BAD_VAR", 2);
     first(NATIVE, "p vfs_open+4 %bad ^$argx", "NOFENTRY_ARGS", 3);
     first(NATIVE, "p vfs_open ^$arg9x $arg8", "BAD_VAR", 1);
-    // Without parameters to put there, in their order.
+    // Without parameters to expand to, in their order.
     first(NATIVE, "p asm_entry ^%bad $arg9999", "BAD_REG_NAME", 2);
     first(OTHER, "p vfs_open ^%bad $arg9999", "BAD_REG_NAME", 2);
 }
@@ -91,7 +91,7 @@ fn steps_are_in_their_order() {
     );
 }
 
-/// A checker of a kernel of which nothing can be read but its features.
+/// A checker of a kernel of which only the features are known.
 fn checker() -> Checker {
     let nowhere = || "/nonexistent".into();
     let paths = KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
@@ -135,7 +135,7 @@ fn a_kernel_without_kprobe_events_takes_no_probe() {
 #[test]
 fn a_text_is_parsed_once_whoever_asks() {
     let checker = checker();
-    // It asks for the parameters of `f`, and what is not known of them stays so here.
+    // It needs the parameters of `f`, which are not known here and stay so.
     let text = Arc::new(DefinitionText::new("p:g/x f a=$arg1"));
     for _ in 0..3 {
         assert_eq!(checker.probe(&text).unwrap().args.len(), 1);
@@ -143,7 +143,7 @@ fn a_text_is_parsed_once_whoever_asks() {
         assert!(checker.explain_text(&text).is_ok());
     }
     assert_eq!(checker.texts_parsed(), 1);
-    // Words that another kernel could read as parameters are pinned, with the tree that they have.
+    // Words that another kernel could read as parameters are pinned, with their syntax tree.
     let old = Arc::new(DefinitionText::new("p:x f a0"));
     let pinned = old.pinned(&checker.reading(&old));
     assert_ne!(pinned, old);

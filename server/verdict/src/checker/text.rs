@@ -1,9 +1,10 @@
 //! The text of a definition, with the syntax tree that was read from it.
 //!
-//! Owns the rule for when a kept tree is still valid. The parser asks which parameters a function
-//! has in two cases only: for `$argN` on kernels that name such arguments after parameters, and for
-//! the words of 2009. A tree for which it asked is valid as long as the facts of the kernel stay the
-//! same; every other tree stays valid. Never parses: [`super::Checker`] does, and counts it.
+//! Owns the rule for when a kept tree is still valid. The parser asks for the parameters of a
+//! function in two cases only: for `$argN` on kernels that name such arguments after parameters,
+//! and for the words of 2009. A tree for which it asked is valid as long as the facts of the kernel
+//! stay the same; every other tree stays valid. Never parses: [`super::Checker`] does, and counts
+//! it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -35,7 +36,7 @@ pub(super) enum Asked {
 }
 
 impl Asked {
-    /// Whether the parser would get the same answers from these facts.
+    /// Whether the parser would learn the same from these facts.
     fn holds_for(&self, facts: impl FnOnce() -> Option<Arc<KernelFacts>>) -> bool {
         match self {
             Self::Nothing => true,
@@ -65,21 +66,21 @@ impl DefinitionText {
         if pinned == self.text {
             return Arc::clone(self);
         }
-        // A comment is all that was added, and it asks for the dialect that was read.
+        // Only a comment was added, which asks for the dialect that was parsed.
         Arc::new(Self { text: pinned, read: Mutex::new(self.last()) })
     }
 
-    /// What was read last.
+    /// The last result.
     pub(super) fn last(&self) -> Option<Read> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What was read, if the parser would read the same with these facts.
+    /// The kept result, if the parser would return the same with these facts.
     pub(super) fn read_with(&self, facts: impl FnOnce() -> Option<Arc<KernelFacts>>) -> Option<Arc<Reading>> {
         self.last().filter(|read| read.asked.holds_for(facts)).map(|read| read.reading)
     }
 
-    /// Keeps what was read.
+    /// Keeps a result.
     pub(super) fn keep(&self, read: Read) {
         *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
     }
@@ -97,7 +98,7 @@ impl fmt::Display for DefinitionText {
     }
 }
 
-/// Equal texts are equal, whatever was read of them.
+/// Equal texts are equal, whatever their trees.
 impl PartialEq for DefinitionText {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text

@@ -1,4 +1,7 @@
-//! From a definition and the facts of a kernel to what it means there.
+//! Capture of a meaning: what a definition records, from its text and the facts of a kernel.
+//!
+//! Owns how each expression is traced back to a parameter, a result or code. Never compares
+//! meanings.
 
 use std::ops::Range;
 
@@ -13,16 +16,16 @@ use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{Btf, Kind, TypeId};
 use kprobed_lang::definition::{Argument, BaseType, FetchKind, Place, ProbeDefinition, ProbeKind};
 
-/// What is asked about.
+/// The definition and the kernel to capture.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The definition as it was written.
     pub written: &'a ProbeDefinition,
-    /// The same without names that need BTF, and with a name for every argument.
+    /// The definition without names that need BTF, and with a name for every argument.
     pub resolved: &'a ProbeDefinition,
-    /// Which of its arguments were names, and of what.
+    /// Which of its arguments were names, and their paths.
     pub notes: &'a [Note],
-    /// Where its place is.
+    /// The report on its place.
     pub report: &'a Report,
     /// The kernel.
     pub facts: &'a KernelFacts,
@@ -39,13 +42,13 @@ pub(super) struct Around<'a> {
 }
 
 impl<'a> Around<'a> {
-    /// Absent where the place leads to no function: its module is not loaded, or the kernel has no
+    /// Absent if the place is in no known function: its module is not loaded, or the kernel has no
     /// such symbol.
     pub(super) fn of(subject: &Subject<'a>) -> Option<Self> {
         let Subject { written, report, facts, .. } = *subject;
         let range = report.code_range.clone().filter(|_| report.absent_module.is_none())?;
         let located = facts.symbols.locate(range.start)?.symbol;
-        // Of several names for one address, types know the one that was written.
+        // If an address has several names, types know the one that was written.
         let function = match &written.place {
             Place::Symbol { symbol, module, .. } => {
                 let mut here = facts.symbols.named(symbol, module.as_deref());
@@ -77,7 +80,7 @@ impl<'a> Around<'a> {
     }
 }
 
-/// What a definition means on a kernel.
+/// The meaning of a definition on a kernel.
 pub fn capture(subject: &Subject<'_>) -> Meaning {
     let Subject { written, resolved, notes, report, facts } = *subject;
     let build_ids = &facts.build_ids;
@@ -120,9 +123,9 @@ fn code_of(around: &Around<'_>, report: &Report, parts: &[Part]) -> Option<Code>
     depends.then(|| code::whole(&around.lines(), around.function))
 }
 
-/// For each resolved argument the path of members that it was, if it was written by name.
+/// For each resolved argument its path of members, if it was written by name.
 fn names(written: &ProbeDefinition, resolved: &ProbeDefinition, notes: &[Note]) -> Vec<Option<String>> {
-    // `$arg*` stands for as many as are not there otherwise.
+    // `$arg*` stands for all arguments that the definition has beyond its others.
     let is_all = |argument: &Argument| argument.fetch.kind == FetchKind::AllArguments;
     let all_at = written.args.iter().position(is_all).unwrap_or(written.args.len());
     let behind = written.args.len().saturating_sub(all_at + 1);
@@ -134,7 +137,7 @@ fn names(written: &ProbeDefinition, resolved: &ProbeDefinition, notes: &[Note]) 
     };
     let path = |index: usize| {
         let note = notes.iter().find(|note| note.index == index)?;
-        // What `$argN` resolves to has a name, and was not written by it.
+        // What `$argN` resolves to has a name, and was written by number.
         let by_number = source(index).is_some_and(|argument| {
             matches!(chain::root_of(&argument.fetch).kind, FetchKind::Argument(_) | FetchKind::Retval)
         });
@@ -147,7 +150,7 @@ fn argument_name(argument: &Argument) -> String {
     argument.name.as_ref().map(|name| name.text.clone()).unwrap_or_default()
 }
 
-/// An argument of a probe whose function is not there.
+/// An argument of a probe whose function is not known.
 fn unplaced(argument: &Argument, path: Option<&str>) -> Part {
     let root = &chain::root_of(&argument.fetch).kind;
     let is_fixed = matches!(root, FetchKind::Comm | FetchKind::Immediate(_) | FetchKind::ImmediateString(_));
@@ -172,7 +175,7 @@ fn part(around: &Around<'_>, argument: &Argument, path: Option<&str>) -> Part {
         let name = members.as_mut().and_then(Iterator::next);
         reads.push(behind.read(read, name));
     }
-    // What cannot be told of the pointer cannot be told of what it points to: once is enough.
+    // If the pointer is unknown, so is what it points to: once is enough.
     if matches!(origin, Origin::Unknown { .. }) {
         reads.clear();
     }
@@ -185,7 +188,7 @@ fn part(around: &Around<'_>, argument: &Argument, path: Option<&str>) -> Part {
     }
 }
 
-/// What a value begins with, and its type where that is known.
+/// The origin of a value, and its type if that is known.
 fn origin(around: &Around<'_>, root: &Root) -> (Origin, Option<TypeId>) {
     let unknown = |why: String| (Origin::Unknown { why }, None);
     match (root, around.at()) {
@@ -205,7 +208,7 @@ fn origin(around: &Around<'_>, root: &Root) -> (Origin, Option<TypeId>) {
 
 fn parameter(around: &Around<'_>, word: u32) -> (Origin, Option<TypeId>) {
     let Some(signature) = &around.signature else {
-        // All that can be said is what the code does with it.
+        // All that is known is what the code does with it.
         return (Origin::Code, None);
     };
     let Some((parameter, part)) = signature.at(word) else {
@@ -238,12 +241,12 @@ fn result(around: &Around<'_>) -> (Origin, Option<TypeId>) {
 /// A pointer that is followed.
 pub(super) struct Behind<'a, 'f> {
     pub(super) around: &'a Around<'f>,
-    /// What the value is; absent where that is not known.
+    /// The type of the value; absent if that is not known.
     pub(super) ty: Option<TypeId>,
 }
 
 impl Behind<'_, '_> {
-    /// What a read of memory finds, and goes on from there. `name` is the path of members that was
+    /// Describes a read of memory, and continues from there. `name` is the path of members that was
     /// written for it.
     fn read(&mut self, read: &chain::MemoryRead, name: Option<&str>) -> Read {
         let ty = self.ty.take();
@@ -263,7 +266,7 @@ impl Behind<'_, '_> {
     }
 }
 
-/// What a read finds behind a pointer, and the type of it; or why that is not known.
+/// What a pointer points to, and its type; or why that is not known.
 fn found_behind(
     btf: &Btf,
     ty: TypeId,
@@ -306,11 +309,11 @@ fn found_behind(
     Ok(Ok((Read::Members { structure, offset: read.offset, slots }, next)))
 }
 
-/// Bits that a type reads from its place on, from which bit.
+/// Bits that a type reads, counted from its place.
 pub(super) fn bits_of(ty: Option<kprobed_lang::definition::Type>, argument: &Argument) -> Range<u64> {
     match argument.base_type() {
         BaseType::BitField { width, offset, .. } => offset.into()..u64::from(offset) + u64::from(width),
-        // How long a text is, nobody knows before it is read.
+        // The length of a text is not known before it is read.
         base if base.is_pointed_text() => 0..8,
         BaseType::DentryName | BaseType::FileName => 0..64,
         base => 0..u64::from(base.bytes()) * 8 * u64::from(ty.and_then(|ty| ty.count).unwrap_or(1)),

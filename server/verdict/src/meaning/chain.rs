@@ -1,4 +1,6 @@
-//! An expression as a root and the reads of memory that follow.
+//! Expressions taken apart: a root, and the reads of memory that follow.
+//!
+//! Owns what a register or a word of the stack means at a place. Never reads types.
 
 use std::ops::Range;
 
@@ -8,22 +10,22 @@ use kprobed_lang::definition::{Argument, Fetch, FetchKind, MemoryAddress};
 /// Registers that hold the first words of parameters, in order (System V psABI 3.2.3).
 pub(super) const PARAMETER_REGISTERS: [&str; 6] = ["di", "si", "dx", "cx", "r8", "r9"];
 
-/// Registers whose meaning no code decides.
+/// Registers whose meaning does not depend on code.
 const FIXED_REGISTERS: [&str; 6] = ["ip", "cs", "flags", "ss", "sp", "orig_ax"];
 
-/// Where a probe is.
+/// The position of a probe in its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
-    /// At the entry of a function: parameters are where callers put them, and the stack begins with
-    /// the return address.
+    /// At the entry of a function: parameters are in the places of the calling convention, and the
+    /// return address is on top of the stack.
     Entry,
     /// Inside a function.
     Inside,
-    /// Where a function returns to. Its parameters are those that it was called with.
+    /// At the return of a function. Its parameters are those with which it was called.
     Return,
 }
 
-/// What an expression begins with.
+/// The root of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Root {
     /// A word of the parameters: `%di` and `$arg1` are 1.
@@ -36,30 +38,30 @@ pub(super) enum Root {
     Result,
     /// The same on every kernel.
     Fixed,
-    /// Nothing tells.
+    /// Not known; the text says why.
     Unknown(String),
 }
 
-/// A read of memory behind a pointer.
+/// A read of memory through a pointer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MemoryRead {
     pub(super) user: bool,
     /// Added to the pointer, in bytes.
     pub(super) offset: i32,
-    /// Which bits from there on.
+    /// The bits to read, counted from there.
     bits: Range<u64>,
 }
 
-/// An expression.
+/// An expression taken apart.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     pub(super) root: Root,
-    /// From the inside to the outside.
+    /// From the innermost to the outermost.
     pub(super) reads: Vec<MemoryRead>,
 }
 
 impl MemoryRead {
-    /// The bits that are read, from where the pointer points to; absent for those before it.
+    /// The bits that are read, counted from the target of the pointer; absent for bits before it.
     pub(super) fn bits(&self) -> Option<Range<u64>> {
         let start = u64::try_from(self.offset).ok()?.saturating_mul(8);
         Some(start.saturating_add(self.bits.start)..start.saturating_add(self.bits.end))
@@ -105,8 +107,8 @@ impl Chain {
     }
 }
 
-/// A word of the stack at an entry: the return address is the first, then come parameters that have
-/// no register (arch/x86/include/asm/ptrace.h:regs_get_kernel_argument).
+/// A word of the stack at an entry: the return address is the first, followed by the parameters
+/// that have no register (arch/x86/include/asm/ptrace.h:regs_get_kernel_argument).
 fn stack_word(index: u32) -> Root {
     match index {
         0 => Root::Fixed,

@@ -1,5 +1,8 @@
-//! Code without what differs from build to build although it says the same: addresses, and what the
-//! kernel patches while it runs.
+//! Normalised code: instructions without what differs from build to build although it means the
+//! same, such as addresses and what the kernel patches while it runs.
+//!
+//! Owns the texts that are compared, their checksum, and finding a place in another build. Never
+//! decides whether a difference matters.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +14,13 @@ use kprobed_host::kernel::KernelFacts;
 pub struct Code {
     /// The function.
     pub function: String,
-    /// The place, in bytes from the beginning of the function. Absent when all of the function
-    /// counts.
+    /// The place, in bytes from the beginning of the function. Absent if the whole function counts.
     pub place: Option<u32>,
     /// Instructions that count, NOPs left out.
     pub instructions: u32,
     /// A checksum over their texts (CRC-32).
     pub checksum: u32,
-    /// Some of them, with the place: for people, and to find the place elsewhere.
+    /// Some of them, around the place: for people, and to find the place in another build.
     pub window: Vec<Line>,
 }
 
@@ -31,21 +33,21 @@ pub struct Line {
     pub text: String,
 }
 
-/// Instructions of the window before the place, and behind it.
+/// Instructions of the window before the place, and after it.
 const BEFORE: usize = 8;
 const BEHIND: usize = 4;
 
-/// Longer functions are not looked at to their end.
+/// Longer functions are compared up to this size only.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// Where nothing but an address is known. No symbol is near enough to say more.
+/// Text for an address without a symbol that is near enough.
 const SOMEWHERE: &str = "ADDRESS";
 
-/// Addresses that the kernel's code and data, and those of its modules, lie at
-/// (Documentation/arch/x86/x86_64/mm.rst). Below them are numbers, above them negative ones.
+/// Addresses of the code and data of the kernel and its modules
+/// (Documentation/arch/x86/x86_64/mm.rst). Lower values are numbers, higher ones negative numbers.
 const KERNEL_ADDRESSES: std::ops::Range<u64> = 0xffff_ffff_8000_0000..0xffff_ffff_ff00_0000;
 
-/// The instructions of the function at `start`, without those that do nothing.
+/// The instructions of the function at `start`, except for those that do nothing.
 pub(super) fn lines(facts: &KernelFacts, start: u64, size: u64) -> Vec<Line> {
     let length = usize::try_from(size.min(MAX_BYTES)).unwrap_or_default();
     let code = facts.code(start, length);
@@ -61,7 +63,7 @@ pub(super) fn lines(facts: &KernelFacts, start: u64, size: u64) -> Vec<Line> {
         } else {
             without_per_cpu_address(&one.text)
         };
-        // What fills gaps, and what stands behind jumps against speculation.
+        // Padding between instructions, and traps after jumps against speculation.
         let is_nothing =
             ["nop", "endbr", "int3"].iter().any(|word| text.starts_with(word)) || text == "xchg %ax,%ax";
         (!is_nothing).then_some(Line { offset: one.offset, text })
@@ -69,8 +71,8 @@ pub(super) fn lines(facts: &KernelFacts, start: u64, size: u64) -> Vec<Line> {
     listing.into_iter().filter_map(line).collect()
 }
 
-/// What an instruction speaks of, by a name that another build has too. Distances in data are not
-/// named: the linker puts what has no name of its own behind any symbol.
+/// The target of an instruction, by a name that another build has too. Distances in data are not
+/// named: the linker places objects without a name of their own after arbitrary symbols.
 fn name(facts: &KernelFacts, function: std::ops::Range<u64>, address: u64) -> Option<String> {
     if function.contains(&address) {
         return Some("HERE".to_owned());
@@ -86,8 +88,8 @@ fn name(facts: &KernelFacts, function: std::ops::Range<u64>, address: u64) -> Op
     })
 }
 
-/// A symbol without the number that the compiler has appended to tell it from others of the same
-/// name (`__key.12`).
+/// A symbol without the number that the compiler has appended to distinguish it from others of the
+/// same name (`__key.12`).
 fn stable(name: &str) -> &str {
     match name.rsplit_once('.') {
         Some((stem, number)) if !stem.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => stem,
@@ -95,7 +97,7 @@ fn stable(name: &str) -> &str {
     }
 }
 
-/// Variables of a CPU lie behind `%gs` at distances that every build chooses anew.
+/// Per-CPU variables are at distances from `%gs` that every build chooses anew.
 fn without_per_cpu_address(text: &str) -> String {
     let Some((before, behind)) = text.split_once("%gs:") else { return text.to_owned() };
     let number = behind.trim_start_matches('-');
@@ -104,8 +106,8 @@ fn without_per_cpu_address(text: &str) -> String {
     format!("{before}%gs:{SOMEWHERE}{rest}")
 }
 
-/// The code of a function from its start to the instruction at `place`, which may be in the middle
-/// of one: then up to that.
+/// The code of a function from its start to the instruction at `place`. If the place is in the
+/// middle of an instruction, up to that one.
 pub(super) fn up_to(lines: &[Line], function: &str, place: u32) -> Code {
     // NOPs are left out: the place may be one.
     let at = lines.partition_point(|line| line.offset < place);
@@ -135,14 +137,14 @@ fn fingerprint(counted: &[Line], window: &[Line], function: &str) -> Code {
 }
 
 impl Code {
-    /// Whether the same instructions lead to the same place.
+    /// Whether both are the same instructions up to the same place.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let key = |code: &Self| (code.place, code.instructions, code.checksum);
         key(self) == key(other)
     }
 
-    /// The only place in another build of the function where the instructions around it are the
-    /// same: as many of them as leave a place, but at least two before it and one behind.
+    /// The only place in another build of the function with the same instructions around it: with
+    /// as many of them as match at any place, but at least two before it and one after it.
     pub(super) fn found_in(&self, lines: &[Line]) -> Option<u32> {
         const LEAST: (usize, usize) = (2, 1);
         let at = self.window.iter().position(|line| Some(line.offset) == self.place)?;
@@ -160,7 +162,7 @@ impl Code {
                 (Some(_), Some(_)) => return None,
                 (None, _) => {}
             }
-            // The place itself must be told from others: never less than this.
+            // The place itself must be distinguished from others: never fewer than this.
             around = match around {
                 (before, behind) if before > LEAST.0 => (before - 1, behind),
                 (before, behind) if behind > LEAST.1 => (before, behind - 1),

@@ -1,39 +1,41 @@
-//! Two meanings of one definition, and what differs between them.
+//! Comparison of two meanings of one definition.
+//!
+//! Owns the kinds of differences and their sentences. Never decides what is done about them.
 
 use super::code::Code;
 use super::{Meaning, Origin, Part, Read};
 
-/// What differs.
+/// A difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// In which respect.
+    /// Its kind.
     pub kind: DifferenceKind,
-    /// The field that it is about; empty for the place.
+    /// The field; empty for the place.
     pub argument: String,
-    /// It in one sentence.
+    /// The difference in one sentence.
     pub message: String,
-    /// What it was: a prototype, members or instructions, one in a line. Empty where nothing is
+    /// The value before: a prototype, members or instructions, one per line. Empty if it is not
     /// known.
     pub before: String,
-    /// What it is on the other build.
+    /// The value on the other build.
     pub after: String,
 }
 
-/// In which respect two meanings differ.
+/// Kinds of differences between two meanings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DifferenceKind {
-    /// What the function takes or returns.
+    /// The parameters or the result of the function.
     Prototype,
-    /// Where the members of a structure lie, or what they are.
+    /// The offsets or types of the members of a structure.
     Layout,
     /// The instructions up to the place.
     Code,
-    /// That is not known.
+    /// Not known.
     Unknown,
 }
 
 impl DifferenceKind {
-    /// As a word for programs.
+    /// Reason code for programs.
     pub const fn code(self) -> &'static str {
         match self {
             Self::Prototype => "PROTOTYPE_CHANGED",
@@ -44,24 +46,24 @@ impl DifferenceKind {
     }
 }
 
-/// What makes a difference.
+/// What counts as a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Matters {
     /// Names, types and places.
     All,
-    /// Names and types: the places may be others, for names resolve anew and a ported line has
-    /// others on purpose.
+    /// Names and types. Places may differ: names resolve anew, and a ported line has other places
+    /// on purpose.
     Names,
 }
 
-/// What differs between two meanings of one definition, the clearest first. None: it means the
+/// The differences between two meanings of one definition, the clearest first. None if it means the
 /// same.
 pub fn compare(before: &Meaning, now: &Meaning) -> Vec<Difference> {
     differences(before, now, Matters::All)
 }
 
-/// Whether a line for another build records there what the first one did: all members and
-/// parameters are the same, wherever they lie.
+/// Whether a line for another build records on it what the original did: all members and parameters
+/// are the same, whatever their offsets.
 pub fn means_the_same_elsewhere(before: &Meaning, ported: &Meaning) -> bool {
     differences(before, ported, Matters::Names).is_empty()
 }
@@ -104,7 +106,7 @@ fn of_code(before: &Meaning, now: &Meaning, matters: Matters) -> Option<Differen
         (Some(code), Some(other)) => {
             let is_same = match matters {
                 Matters::All => code.is_same(other) && code.function == other.function,
-                // The place was found by the instructions around it.
+                // The place was found by the surrounding instructions.
                 Matters::Names => code.function == other.function,
             };
             if is_same {
@@ -206,7 +208,7 @@ impl Pair<'_> {
                 }
                 _ => Some(self.unknown("the kernel shows no types of the function now")),
             },
-            // The code was compared.
+            // The code was compared already.
             (Origin::Code, Origin::Code) | (Origin::Fixed, Origin::Fixed) => None,
             (Origin::Code | Origin::Fixed, _) => Some(self.unknown("its place is of another kind now")),
         }
@@ -215,7 +217,7 @@ impl Pair<'_> {
     fn of_reads(&self, read: &Read, other: &Read) -> Option<Difference> {
         match (read, other) {
             (Read::Unknown { why }, _) | (_, Read::Unknown { why }) => match read {
-                // Known before: what lies there now is nothing of the kind.
+                // It was known before: the memory contains something else now.
                 Read::Members { .. } | Read::Elements { .. } => Some(self.layout(read, other)),
                 Read::Unknown { .. } => Some(self.unknown(why)),
             },
@@ -229,7 +231,7 @@ impl Pair<'_> {
                         Matters::Names => slot.is_same_member(other),
                     })
                 };
-                // What a union has in addition lies in what was there before.
+                // New members of a union overlap those that it had before.
                 let is_old = |other: &super::Slot| slots.iter().any(|slot| other.lies_in(slot));
                 let is_same = structure == there
                     && slots.iter().all(is_there)
@@ -255,7 +257,7 @@ fn declaration(origin: &Origin) -> Option<&str> {
     }
 }
 
-/// Members that a sentence names.
+/// Most members that a sentence names.
 const NAMED_MAX: usize = 3;
 
 fn in_words(read: &Read) -> String {
@@ -270,7 +272,7 @@ fn in_words(read: &Read) -> String {
     }
 }
 
-/// Each member in a line, after the structure.
+/// Each member on its own line, after the structure.
 fn in_full(read: &Read) -> String {
     match read {
         Read::Members { structure, slots, .. } => {

@@ -1,4 +1,6 @@
-//! What lies in some bytes of a structure.
+//! Structure layout: the members in some bytes of a structure.
+//!
+//! Owns the paths and types of members. Never compares them across builds.
 
 use std::ops::Range;
 
@@ -7,30 +9,30 @@ use serde::{Deserialize, Serialize};
 use super::type_name::type_name;
 use kprobed_host::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
 
-/// Structures in structures: no deeper.
+/// Greatest depth of nested structures.
 const DEPTH_MAX: usize = 32;
 
-/// Members in the bytes of one read. More than any read of 64 elements of 8 bytes meets in
-/// structures that anybody reads so.
+/// Most members in the bytes of one read. A read of 64 elements of 8 bytes meets fewer in all
+/// structures that are read so.
 pub(super) const SLOTS_MAX: usize = 64;
 
-/// A member that holds a value: no structure, but what is in it.
+/// A member with a value: not a structure, but a member inside it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
     /// Its path from the structure, such as `f_path.dentry` or `slots[2].id`. Structures without a
-    /// name are left out.
+    /// name are omitted.
     pub path: String,
     /// Distance from the beginning of the structure, in bits.
     pub bit_offset: u64,
     /// Its size in bits; 0 for an array without end.
     pub bits: u64,
-    /// Its type, without names that C gives to types.
+    /// Its type, with `typedef` names replaced.
     pub ty: String,
     /// Its declaration in C.
     pub declaration: String,
 }
 
-/// A slot with what leads on from it.
+/// A slot with its type, to follow further.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) slot: Slot,
@@ -38,12 +40,12 @@ pub(super) struct Found {
 }
 
 impl Slot {
-    /// Whether it is the same member, wherever it lies.
+    /// Whether it is the same member, at any offset.
     pub(super) fn is_same_member(&self, other: &Self) -> bool {
         self.path == other.path && self.bits == other.bits && self.ty == other.ty
     }
 
-    /// Whether it is the same member at the same place.
+    /// Whether it is the same member at the same offset.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.is_same_member(other) && self.bit_offset == other.bit_offset
     }
@@ -56,8 +58,8 @@ impl Slot {
     }
 }
 
-/// The members in these bits of a structure, in the order of their declaration, or `None` for more
-/// than [`SLOTS_MAX`]: several at one place in a union.
+/// The members in these bits of a structure, in the order of their declaration, or `None` if they
+/// are more than [`SLOTS_MAX`]: in a union several overlap.
 pub(super) fn slots(
     btf: &Btf,
     composite: Composite<'_>,
@@ -68,7 +70,7 @@ pub(super) fn slots(
     Ok((found.len() <= SLOTS_MAX).then_some(found))
 }
 
-/// The slot of that path, if there is one.
+/// The slot of that path, if it exists.
 pub(super) fn slot_at(btf: &Btf, composite: Composite<'_>, path: &str) -> Result<Option<Found>, BtfError> {
     let (first, rest) = match path.find(['.', '[']) {
         Some(at) => path.split_at(at),
@@ -126,7 +128,7 @@ fn visit(
     Ok(())
 }
 
-/// Looks into what is at a path: a structure, an array of structures, or a value.
+/// Visits what is at a path: a structure, an array of structures, or a value.
 fn descend(
     btf: &Btf,
     ty: TypeId,
@@ -161,7 +163,7 @@ fn descend(
         }
         _ => {}
     }
-    // A bit-field without a name only keeps others apart.
+    // A bit-field without a name is only padding.
     if around.prefix.is_empty() {
         return Ok(());
     }

@@ -1,12 +1,12 @@
-//! What a definition means on one build of the kernel: which parameter a register holds, which
-//! member lies at an offset, which instruction at a place. On another build the same text can arm
-//! and record another quantity: this tells whether it would.
+//! Meaning of a definition on one build of the kernel: which parameter a register holds, which
+//! member is at an offset, which instruction at a place. On another build the same text can arm and
+//! record another quantity: comparing meanings shows whether it would.
 //!
 //! Owns the fingerprint of a definition ([`capture()`]), its comparison with that of another build
-//! ([`compare()`]), and the line as it would have to be there ([`port()`]). Plain functions over
-//! facts: no I/O, nothing is stored or decided here.
+//! ([`compare()`]), and the line that would record the same there ([`port()`]). Plain functions
+//! over facts: never reads or stores anything, and decides nothing.
 //!
-//! What each part of a definition must have meant:
+//! The meaning that is kept of each part of a definition:
 //!
 //! | written | meaning |
 //! |---|---|
@@ -19,8 +19,8 @@
 //! | registers at the entry of a function without types | the code of the whole function |
 //! | `$comm`, `\IMM`, `@SYM` | itself |
 //!
-//! What nothing tells (memory behind a `void *`, behind `@SYM`, behind a register inside a
-//! function) is [`Origin::Unknown`] or [`Read::Unknown`]: it is the same on the same build only.
+//! What cannot be known (memory behind a `void *`, at `@SYM`, or at a register inside a function)
+//! is [`Origin::Unknown`] or [`Read::Unknown`]: it is the same on the same build only.
 
 mod capture;
 mod chain;
@@ -40,11 +40,10 @@ pub use port::port;
 
 use serde::{Deserialize, Serialize};
 
-/// The format in which meanings are stored. One of another format is not read: see
-/// [`Meaning::from_json`].
+/// The format in which meanings are stored. Another format is not read: see [`Meaning::from_json`].
 const VERSION: u32 = 1;
 
-/// What a definition means on one build.
+/// The meaning of a definition on one build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meaning {
     version: u32,
@@ -52,13 +51,13 @@ pub struct Meaning {
     pub kernel: Build,
     /// The module that its place is in; absent for the kernel itself.
     pub module: Option<Build>,
-    /// Whether all of it is known. Not so while its module is not loaded.
+    /// Whether all of it is known. False while its module is not loaded.
     pub complete: bool,
-    /// Where the place is: `FUNCTION+0xOFFSET`.
+    /// The place: `FUNCTION+0xOFFSET`.
     pub location: String,
-    /// The prototype of the function in C; absent where the kernel shows none.
+    /// The prototype of the function in C; absent if the kernel shows none.
     pub prototype: Option<String>,
-    /// What is recorded, in order.
+    /// The recorded values, in order.
     pub parts: Vec<Part>,
     /// The code that the meaning depends on; absent if it does not.
     pub code: Option<Code>,
@@ -69,38 +68,38 @@ pub struct Meaning {
 pub struct Build {
     /// `uname -r` of the kernel; the name of a module.
     pub name: String,
-    /// Build id in hexadecimal. Absent where it was linked without one: then no two are known to be
-    /// the same.
+    /// Build id in hexadecimal. Absent if it was linked without one: then no two builds are known
+    /// to be the same.
     pub id: Option<String>,
 }
 
-/// One value that is recorded.
+/// One recorded value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// The name of the field.
     pub argument: String,
     /// The expression as it was written.
     pub written: String,
-    /// The path of members if it was written by name: then only names and types matter.
+    /// Whether it was written by name: then only names and types matter.
     pub named: bool,
-    /// Where it begins.
+    /// The origin of the value.
     pub origin: Origin,
-    /// What is read of memory from there, in order.
+    /// The reads of memory from there, in order.
     pub reads: Vec<Read>,
 }
 
-/// Where a value begins.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
     /// A parameter of the function.
     Parameter {
-        /// N of the `$argN` that it was read from.
+        /// N of the `$argN` from which it was read.
         word: u32,
         /// Which of the words of the parameter that is, from 0.
         part: u32,
         /// Its name.
         name: String,
-        /// Its type, without names that C gives to types.
+        /// Its type, with `typedef` names replaced.
         ty: String,
         /// Its declaration in C.
         declaration: String,
@@ -112,18 +111,18 @@ pub enum Origin {
         /// Its type in C.
         declaration: String,
     },
-    /// What the code has made of it: see [`Meaning::code`].
+    /// What the code has computed: see [`Meaning::code`].
     Code,
     /// The same on every kernel.
     Fixed,
-    /// Nothing tells.
+    /// Not known.
     Unknown {
         /// Why not.
         why: String,
     },
 }
 
-/// What is read of memory.
+/// A read of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Read {
     /// Members of a structure.
@@ -132,17 +131,17 @@ pub enum Read {
         structure: String,
         /// Distance from its beginning, in bytes.
         offset: i32,
-        /// The members that are read, all or a part of each.
+        /// The members that are read, completely or in part.
         slots: Vec<Slot>,
     },
-    /// An element of what a pointer to numbers points to.
+    /// An element of an array of numbers that a pointer points to.
     Elements {
         /// Its type.
         ty: String,
-        /// Distance from where it points to, in bytes.
+        /// Distance from the target of the pointer, in bytes.
         offset: i32,
     },
-    /// Nothing tells.
+    /// Not known.
     Unknown {
         /// Why not.
         why: String,
@@ -167,8 +166,8 @@ impl Meaning {
         self.complete && other.complete && self.kernel.is(&other.kernel) && same_module
     }
 
-    /// Whether a part of it depends on more than names: on a build of which nothing is known, it
-    /// may mean anything.
+    /// Whether a part of it depends on more than names: on a build of which nothing is known, its
+    /// meaning is not known.
     pub fn is_raw(&self) -> bool {
         let is_raw = |part: &Part| !part.named && (part.origin != Origin::Fixed || !part.reads.is_empty());
         self.code.is_some() || self.parts.iter().any(is_raw)
@@ -182,8 +181,8 @@ impl Meaning {
         serde_json::to_string(self)
     }
 
-    /// Reads what was stored. Absent for another format, and for what is damaged: what the
-    /// definition meant is unknown then.
+    /// Parses a stored meaning. Absent for another format, and for a damaged one: the meaning is
+    /// then unknown.
     pub fn from_json(text: &str) -> Option<Self> {
         let read: Self = serde_json::from_str(text).ok()?;
         (read.version == VERSION).then_some(read)

@@ -1,4 +1,6 @@
-//! The line as it would have to be on another build, where exactly one is possible.
+//! Porting of a definition to another build, if exactly one line is possible.
+//!
+//! Owns that line. Never decides whether the daemon uses it.
 
 use super::capture::{Around, Subject};
 use super::chain::{self, At, Chain, PARAMETER_REGISTERS, Root};
@@ -8,9 +10,9 @@ use super::{Meaning, Origin, Part, Read};
 use kprobed_host::kernel::btf::{Btf, Kind, TypeId};
 use kprobed_lang::definition::{Argument, Fetch, FetchKind, Place, ProbeDefinition, Register};
 
-/// A definition that records on this build what `before` says the first one did: parameters in the
-/// registers that they are in now, members at their offsets, the place where the same instructions
-/// are. Absent where more than one is possible, or none, or where it is not known.
+/// A definition that records on this build what `before` says the original did: parameters in their
+/// present registers, members at their present offsets, the place at which the same instructions
+/// are. Absent if several or none are possible, or if it is not known.
 pub fn port(before: &Meaning, subject: &Subject<'_>) -> Option<ProbeDefinition> {
     let around = Around::of(subject)?;
     let place = place(before, &around, &subject.written.place)?;
@@ -21,7 +23,7 @@ pub fn port(before: &Meaning, subject: &Subject<'_>) -> Option<ProbeDefinition> 
         let part = parts.iter().find(|part| Some(part.argument.as_str()) == name)?;
         args.push(if part.named { written.clone() } else { argument(&around, written, part)? });
     }
-    // `$arg*` is not ported: which of its fields was wanted is not known.
+    // `$arg*` is not ported: it is not known which of its fields was wanted.
     let is_whole = subject.written.args.len() == subject.resolved.args.len();
     is_whole.then(|| ProbeDefinition { place, args, ..subject.written.clone() })
 }
@@ -55,7 +57,7 @@ fn argument(around: &Around<'_>, written: &Argument, part: &Part) -> Option<Argu
     Some(Argument { fetch, ..written.clone() })
 }
 
-/// The expression that a value begins with on this build, and its type.
+/// The expression for the origin of a value on this build, and its type.
 fn root(
     around: &Around<'_>,
     root: &Root,
@@ -83,13 +85,13 @@ fn root(
             is_same.then(|| (written.kind.clone(), Some(signature.result)))
         }
         (_, Origin::Fixed) => Some((written.kind.clone(), None)),
-        // The place was found by the code that makes it so.
+        // The place was found by the code that computes the value.
         (_, Origin::Code) if around.at() == At::Inside => Some((written.kind.clone(), None)),
         _ => None,
     }
 }
 
-/// A word of the parameters, as a register or a place on the stack.
+/// A word of the parameters, as a register or a word of the stack.
 fn in_place(word: u32) -> Option<FetchKind> {
     let index = usize::try_from(word.checked_sub(1)?).ok()?;
     Some(match PARAMETER_REGISTERS.get(index) {
@@ -98,8 +100,8 @@ fn in_place(word: u32) -> Option<FetchKind> {
     })
 }
 
-/// The offset at which the same members lie, all of them moved by the same distance, and the type
-/// of what was read.
+/// The offset of the same members, all of them moved by the same distance, and the type that is
+/// read.
 fn offset(btf: &Btf, ty: TypeId, meant: &Read) -> Option<(i32, Option<TypeId>)> {
     let target = pointed(btf, ty).ok()??;
     match meant {

@@ -1,13 +1,15 @@
-//! Types as texts that are the same wherever the bytes mean the same.
+//! Type names that are equal whenever the bytes mean the same.
+//!
+//! Owns that normalisation. Never renders C for people.
 
 use kprobed_host::kernel::btf::{Btf, BtfError, Kind, Modifier, TypeId};
 
-/// Pointers and arrays around each other: no deeper.
+/// Greatest depth of nested pointers and arrays.
 const DEPTH_MAX: usize = 16;
 
-/// A type without what does not matter: `const` and its like, and names that C gives to other
-/// types. `fmode_t` is `u32`, `const struct file *` is `struct file *`. A structure without a name
-/// is called by that of its `typedef`.
+/// A type without qualifiers such as `const`, and with `typedef` names replaced: `fmode_t` is
+/// `u32`, `const struct file *` is `struct file *`. A structure without a name has that of its
+/// `typedef`.
 pub(super) fn type_name(btf: &Btf, id: TypeId) -> Result<String, BtfError> {
     let mut declarators = String::new();
     let mut id = id;
@@ -37,8 +39,8 @@ pub(super) fn type_name(btf: &Btf, id: TypeId) -> Result<String, BtfError> {
                 continue;
             }
             Kind::Void => "void".to_owned(),
-            // Signed up to 6.1, unsigned since 6.2 (Makefile: -funsigned-char): a character all the
-            // same.
+            // Signed up to 6.1, unsigned since 6.2 (Makefile: -funsigned-char): a character in
+            // both.
             Kind::Int(int) if int.bytes == 1 && ty.name == "char" => "char".to_owned(),
             Kind::Int(int) => format!("{}{}", if int.signed { 's' } else { 'u' }, u64::from(int.bytes) * 8),
             Kind::Float(bytes) => format!("float{}", u64::from(bytes) * 8),
@@ -56,7 +58,7 @@ pub(super) fn type_name(btf: &Btf, id: TypeId) -> Result<String, BtfError> {
     Err(BtfError::TooDeep { id })
 }
 
-/// What a type points to. Absent for what is not a pointer.
+/// The target type of a pointer. Absent if the type is not a pointer.
 pub(super) fn pointed(btf: &Btf, id: TypeId) -> Result<Option<TypeId>, BtfError> {
     Ok(match btf.resolved(id)?.kind {
         Kind::Pointer(target) => Some(target),

@@ -1,8 +1,9 @@
-//! Whether a verdict on the code of an image depends on what boot makes of that code.
+//! Boot dependence: whether a verdict on the code of an image depends on how boot patches that
+//! code.
 //!
-//! Only places inside of what boot may rewrite do: whole instructions replace whole instructions
-//! there, so that all others keep their boundaries and their opcodes. Each possibility is judged by
-//! the rules that judge the likeliest.
+//! Owns that question. Only places inside of what boot may rewrite depend on it: whole instructions
+//! replace whole instructions there, so that all others keep their boundaries and their opcodes.
+//! Each possibility is judged by the rules that judge the likeliest. Never patches an image.
 
 use nix::errno::Errno;
 
@@ -13,19 +14,19 @@ use super::rules::judge;
 use kprobed_host::kernel::{BootSite, KernelFacts};
 use kprobed_lang::definition::ProbeDefinition;
 
-/// Verdicts that differ with what boot makes of a place.
+/// Verdicts that depend on how boot patches a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootDependence {
-    /// The code that boot may rewrite. Several where the sites of two tables lie over each other.
+    /// The code that boot may rewrite. Several if the sites of two tables overlap.
     pub sites: Vec<BootSite>,
-    /// Whether the place works with some of what boot may write.
+    /// Whether the place works with some of the possible patches.
     pub some_accept: bool,
-    /// Whether it does not with some.
+    /// Whether it does not work with some.
     pub some_refuse: bool,
 }
 
-/// How the verdict of a report depends on boot. None when it is the same whatever boot does: always
-/// so for a kernel that runs, and for a place that is refused before its code is looked at.
+/// How the verdict of a report depends on boot. None if it is always the same: for a running
+/// kernel, and for a place that is refused before its code is read.
 pub fn boot_dependence(
     definition: &ProbeDefinition,
     report: &Report,

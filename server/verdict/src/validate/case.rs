@@ -1,4 +1,6 @@
-//! A place in kernel code, with what the rules need to know of it.
+//! A case: a place in kernel code, with the facts that the rules need.
+//!
+//! Owns reading the code, once and only if a rule needs it. Never judges.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -9,13 +11,13 @@ use kprobed_host::insn;
 use kprobed_host::kernel::{KernelFacts, Located};
 use kprobed_lang::definition::{ProbeDefinition, ProbeKind};
 
-/// A function, and the place in it that is asked about.
+/// A function, and the place in it to judge.
 pub(super) struct Case<'a> {
-    /// What is asked for.
+    /// The definition.
     pub(super) definition: &'a ProbeDefinition,
-    /// The kernel that is asked.
+    /// The facts of the kernel.
     pub(super) facts: &'a KernelFacts,
-    /// Name of the function: the first of its address, which is the one that the kernel goes by.
+    /// Name of the function: the first of its address, which is the one that the kernel uses.
     pub(super) function: &'a str,
     /// Its module; absent for the kernel itself.
     pub(super) module: Option<&'a str>,
@@ -25,7 +27,7 @@ pub(super) struct Case<'a> {
     pub(super) start: u64,
     /// Distance to the next symbol, in bytes.
     pub(super) size: u64,
-    /// The place asked for, in bytes from the start.
+    /// The place, in bytes from the start.
     pub(super) offset: u64,
     /// How much of the code is needed.
     needed_bytes: u64,
@@ -36,7 +38,7 @@ pub(super) struct Case<'a> {
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 
 impl<'a> Case<'a> {
-    /// The case of an address. Absent when the kernel has no name for it.
+    /// The case of an address. Absent if the kernel has no name for it.
     pub(super) fn at(definition: &'a ProbeDefinition, address: u64, facts: &'a KernelFacts) -> Option<Self> {
         let located = facts.symbols.locate(address)?;
         let Located { symbol, offset, size } = located;
@@ -55,21 +57,21 @@ impl<'a> Case<'a> {
         })
     }
 
-    /// The same with all of the function's code.
+    /// The case with all of the function's code.
     pub(super) fn whole(mut self) -> Self {
         self.needed_bytes = self.size;
         self.code = OnceCell::new();
         self
     }
 
-    /// The same with other code, from the start of the function.
+    /// The case with other code, from the start of the function.
     pub(super) fn with_code(mut self, code: Vec<u8>) -> Self {
         self.code = OnceCell::from(code);
         self
     }
 
-    /// The code from the start of the function to behind the place, as the kernel's checks see it.
-    /// Read when first asked for; empty when it cannot be read.
+    /// The code from the start of the function to the end of the place, as the kernel's checks see
+    /// it. Read when first needed; empty if it cannot be read.
     pub(super) fn code(&self) -> &[u8] {
         self.code.get_or_init(|| {
             let margin = insn::MAX_INSTRUCTION_BYTES as u64;
@@ -83,7 +85,7 @@ impl<'a> Case<'a> {
         usize::try_from(offset).ok().and_then(|offset| self.code().get(offset..)).unwrap_or_default()
     }
 
-    /// Bytes of ENDBR at the start: on such a function offset 0 means what is behind it
+    /// Bytes of ENDBR at the start: on such a function offset 0 means the instruction after it
     /// (arch/x86/kernel/kprobes/core.c:arch_adjust_kprobe_addr).
     pub(super) fn endbr_bytes(&self) -> u64 {
         insn::endbr_bytes(self.code()) as u64
@@ -94,12 +96,12 @@ impl<'a> Case<'a> {
         offset == 0 || offset == self.endbr_bytes()
     }
 
-    /// Where the kernel would really put a probe for this offset, in bytes from the start.
+    /// The offset at which the kernel really places a probe for this offset.
     pub(super) fn effective_offset(&self, offset: u64) -> u64 {
         if offset == 0 { self.endbr_bytes() } else { offset }
     }
 
-    /// The same as an address.
+    /// That offset as an address.
     pub(super) fn address_of(&self, offset: u64) -> u64 {
         self.start.wrapping_add(self.effective_offset(offset))
     }
@@ -111,7 +113,7 @@ impl<'a> Case<'a> {
         if through_ftrace { Arming::Ftrace } else { Arming::Breakpoint }
     }
 
-    /// Whether this is about a return probe.
+    /// Whether the definition is of a return probe.
     pub(super) fn is_return(&self) -> bool {
         self.definition.kind == ProbeKind::Return
     }

@@ -1,4 +1,6 @@
-//! A function's instructions, each judged as a place for a probe.
+//! Disassembly of a function, each instruction judged as a place for a probe.
+//!
+//! Owns the list. Never applies a rule of its own.
 
 use super::case::Case;
 use super::optimise::Optimiser;
@@ -18,17 +20,17 @@ pub struct JudgedInstruction {
     pub boundary: bool,
     /// Whether this is the function's entry.
     pub entry: bool,
-    /// How a probe would be armed, or why there can be none.
+    /// How a probe would be armed, or why it is refused.
     pub verdict: Result<Arming, Refusal>,
-    /// Whether somebody has a probe here.
+    /// Whether the host has a probe here, of any program.
     pub probed: bool,
 }
 
-/// Longer functions are not shown to their end.
+/// Longer functions are shown up to this size only.
 const SHOWN_BYTES: u64 = 128 << 10;
 
 /// All instructions of the function at `start`, judged for a probe of the kind of `definition`, and
-/// how many bytes at its end were left out. None when the code cannot be read.
+/// how many bytes at its end were left out. None if the code cannot be read.
 pub fn disassembly(
     definition: &ProbeDefinition,
     start: u64,

@@ -1,7 +1,8 @@
-//! Functions as places for probes: which there are, which a place means, and how to name each
-//! without doubt.
+//! Functions as places for probes: listing them, finding the one that a place means, and an
+//! unambiguous name for each.
 //!
-//! Never says whether a probe in one would work: that depends on the place in it.
+//! Owns these lookups. Never says whether a probe in one would work: that depends on the place in
+//! it.
 
 use super::{rules, spelling};
 use kprobed_host::kernel::{KernelFacts, Symbol};
@@ -22,25 +23,25 @@ pub struct Function {
     pub blacklisted: bool,
     /// How many functions have this name, with this one.
     pub same_name: usize,
-    /// What to write to mean this one; absent when only its address would do.
+    /// The place to write for this one; absent if only its address is unambiguous.
     pub place: Option<String>,
 }
 
-/// What a place means.
+/// The meaning of a place.
 #[derive(Debug)]
 pub enum Meant {
     /// The function at `start`, and a place in it.
     One {
         /// The function.
         function: Function,
-        /// Its address, for those who look at its code.
+        /// Its address, for readers of its code.
         start: u64,
         /// The place, in bytes from its beginning.
         offset: u64,
     },
     /// Several functions of that name.
     Several(Vec<Function>),
-    /// None.
+    /// No function.
     Nothing,
 }
 
@@ -67,23 +68,23 @@ pub fn meant(place: &Place, facts: &KernelFacts) -> Meant {
     }
 }
 
-/// What to look for.
+/// A query for functions.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "functions have none")]
 pub struct FunctionQuery<'a> {
-    /// Which names fit.
+    /// Which names match.
     pub fits: &'a dyn Fn(&str) -> bool,
     /// Only those of this module.
     pub module: Option<&'a str>,
     /// Only those that ftrace can trace.
     pub traceable_only: bool,
-    /// Only names behind this one.
+    /// Only names after this one.
     pub after: &'a str,
-    /// As many as these, and the rest of those that have the name of the last.
+    /// Most functions, and the rest of those that have the name of the last.
     pub limit: usize,
 }
 
-/// Functions in the order of their names. Says whether there may be more.
+/// Functions in the order of their names, and whether there may be more.
 pub fn list(query: &FunctionQuery<'_>, facts: &KernelFacts) -> (Vec<Function>, bool) {
     let mut found: Vec<Function> = Vec::new();
     let of_module = |symbol: &Symbol<'_>| query.module.is_none() || symbol.module == query.module;
@@ -97,23 +98,23 @@ pub fn list(query: &FunctionQuery<'_>, facts: &KernelFacts) -> (Vec<Function>, b
     (found, false)
 }
 
-/// Names that may have been meant by one that does not exist, the likeliest first.
+/// Names that a mistyped one may mean, the likeliest first.
 pub fn similar_names<'a>(name: &'a str, facts: &'a KernelFacts) -> Vec<&'a str> {
     spelling::similar(name, facts)
 }
 
-/// Marks the padding in front of a function, which no one means (arch/x86/include/asm/linkage.h,
-/// since 6.2).
+/// Prefix of the padding in front of a function, which is never meant
+/// (arch/x86/include/asm/linkage.h, since 6.2).
 const PADDING_PREFIX: &str = "__pfx_";
 
-/// What kallsyms shows as the module of BPF programs, which cannot be asked for by name.
+/// The module of BPF programs in kallsyms, which cannot be used in a definition.
 const BPF: &str = "bpf";
 
 fn is_function(symbol: &Symbol<'_>) -> bool {
     symbol.is_code() && symbol.module != Some(BPF) && !symbol.name.starts_with(PADDING_PREFIX)
 }
 
-/// Code of a name, each address once.
+/// Code of that name, each address once.
 fn code_named<'a>(name: &'a str, module: Option<&'a str>, facts: &'a KernelFacts) -> Vec<Symbol<'a>> {
     let mut named: Vec<_> = facts.symbols.named(name, module).filter(Symbol::is_code).collect();
     named.dedup_by_key(|symbol| symbol.address);
@@ -134,8 +135,9 @@ fn function(symbol: Symbol<'_>, facts: &KernelFacts) -> Function {
     }
 }
 
-/// How to name one of the functions of a name: a module's by its module, the kernel's own by its
-/// distance from the beginning of the text, which stays true until the next kernel.
+/// The unambiguous place of one of several functions of a name: a function of a module by its
+/// module, the kernel's own by its distance from the beginning of the text, which is valid until
+/// the next kernel.
 fn place(symbol: Symbol<'_>, named: &[Symbol<'_>], facts: &KernelFacts) -> Option<String> {
     let alone = named.iter().filter(|other| other.module == symbol.module).count() <= 1;
     match symbol.module {

@@ -1,5 +1,7 @@
-//! Some instructions can be neither executed out of line nor emulated
+//! Instructions that can be neither executed out of line nor emulated
 //! (arch/x86/kernel/kprobes/core.c: can_probe, __copy_instruction, prepare_emulation).
+//!
+//! Owns these rules. Never reads code.
 
 use nix::errno::Errno;
 
@@ -61,18 +63,18 @@ fn masks_exceptions(opcode: &KernelOpcode) -> bool {
     opcode.first == 0x1f || opcode.first == 0x8e && opcode.reg() == 2
 }
 
-/// Where copies of instructions are executed: in the area of modules, whose limits depend on KASLR
+/// Area in which copies of instructions are executed: that of modules, whose limits depend on KASLR
 /// (arch/x86/include/asm/pgtable_64_types.h:MODULES_VADDR, MODULES_END).
 const SLOTS: [u64; 2] = [0xffff_ffff_a000_0000, 0xffff_ffff_ff00_0000];
 
-/// Whether a copy at either end of the area could still address `target`. Where in it the copy will
-/// be, only the kernel knows; memory of the kernel and of modules, and per-CPU data, is in reach
-/// from everywhere.
+/// Whether a copy at either end of the area could still address `target`. Only the kernel knows the
+/// place of the copy; memory of the kernel and of modules, and per-CPU data, is in reach from
+/// everywhere.
 fn reachable_from_slots(target: u64) -> bool {
     SLOTS.iter().any(|slot| i32::try_from(target.wrapping_sub(*slot).cast_signed()).is_ok())
 }
 
-/// What prepare_emulation answers EOPNOTSUPP to.
+/// Instructions for which prepare_emulation returns EOPNOTSUPP.
 fn unsupported(opcode: &KernelOpcode) -> Option<&'static str> {
     match opcode.first {
         0x9a | 0xea => Some("a far call or jump"),

@@ -1,8 +1,9 @@
-//! Where an offset or an address really leads.
+//! Landing checks: the function and instruction that an offset or an address really leads to.
 //!
-//! The kernel takes more than anybody means: it adds an offset without asking whether it still is
-//! in the function, and it accepts addresses that it has no name for, as those of modules to come.
-//! Verdicts follow the kernel; objections are what this daemon minds.
+//! Owns this daemon's own objections. The kernel accepts more than a writer means: it adds an
+//! offset without checking that it is still in the function, and it accepts addresses that it has
+//! no name for, as those of modules that may be loaded later. Verdicts follow the kernel, and never
+//! change for an objection.
 
 use nix::errno::Errno;
 
@@ -13,11 +14,10 @@ use super::symbol::Symbols;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::{Place, ProbeDefinition};
 
-/// Symbols that stand for the beginning of the kernel's text: an offset from them is meant to lead
-/// into some function.
+/// Symbols of the beginning of the kernel's text: an offset from them may lead into any function.
 const ANCHORS: [&str; 2] = ["_stext", "_text"];
 
-/// A place in another function than the one that was named.
+/// The objection to a place in another function than the named one.
 pub(super) fn objection(found: &Symbols<'_>, case: &Case<'_>) -> Option<Refusal> {
     let symbol = found.taken.filter(|symbol| symbol.address != case.start)?;
     if ANCHORS.contains(&symbol.name) {
@@ -39,7 +39,7 @@ fn facts_size(facts: &KernelFacts, address: u64) -> u64 {
 }
 
 /// The verdict on a place that the kernel has no name for (kernel/kprobes.c:_kprobe_addr): ENOENT,
-/// which it forgives for addresses (kernel/trace/trace_kprobe.c:register_trace_kprobe).
+/// which it ignores for addresses (kernel/trace/trace_kprobe.c:register_trace_kprobe).
 pub(super) fn check_unnamed(definition: &ProbeDefinition, facts: &KernelFacts) -> Result<(), Refusal> {
     memory_symbols::check_definition(definition, facts)?;
     match &definition.place {
@@ -56,7 +56,7 @@ pub(super) fn check_unnamed(definition: &ProbeDefinition, facts: &KernelFacts) -
     }
 }
 
-/// What is wrong with a place that the kernel has no name for and accepts.
+/// The objection to a place that the kernel has no name for and accepts.
 pub(super) fn never_armed(definition: &ProbeDefinition, address: Option<u64>) -> Refusal {
     let address = address.unwrap_or_default();
     let message = format!("{address:#x} is not in a function: the kernel would accept this and never arm it");

@@ -1,4 +1,7 @@
-//! Symbols that arguments read from must exist (kernel/trace/trace_probe.c:traceprobe_update_arg).
+//! Memory symbols: the symbols that arguments read from must exist
+//! (kernel/trace/trace_probe.c:traceprobe_update_arg).
+//!
+//! Owns this rule. Never reads memory.
 
 use nix::errno::Errno;
 
@@ -12,7 +15,7 @@ pub(super) fn check(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
 }
 
 pub(super) fn check_definition(definition: &ProbeDefinition, facts: &KernelFacts) -> Result<(), Refusal> {
-    // The kernel's caret stands at the place: it reads no argument any more.
+    // The kernel's caret is at the place: it parses no argument any more.
     let span = definition.place.span();
     definition.args.iter().try_for_each(|argument| {
         if let Some(problem) = argument.fetch.symbol_problem() {
@@ -24,21 +27,22 @@ pub(super) fn check_definition(definition: &ProbeDefinition, facts: &KernelFacts
     })
 }
 
-/// What the kernel does not mind although an argument reads from a symbol that it does not find:
-/// with an address for a place it takes this for a module that is not loaded yet, and accepts the
-/// probe (kernel/trace/trace_kprobe.c:register_trace_kprobe). For good: it asks again when a module
-/// is loaded, but only for places in that module (trace_kprobe_module_callback).
+/// Whether the kernel accepts a probe although an argument reads from a symbol that it does not
+/// find: with an address for a place it takes the symbol for one of a module that is not loaded yet
+/// (kernel/trace/trace_kprobe.c:register_trace_kprobe). Such a probe is never armed: the kernel
+/// tries again when a module is loaded, but only for places in that module
+/// (trace_kprobe_module_callback).
 pub(super) fn is_forgiven(refusal: &Refusal, definition: &ProbeDefinition) -> bool {
     let is_of_symbol = matches!(refusal.rule, Rule::UnknownMemorySymbol | Rule::BadMemorySymbol);
     is_of_symbol && refusal.errno == Errno::ENOENT && matches!(definition.place, Place::Address { .. })
 }
 
-/// A probe that waits for its module, and cannot be registered when that comes.
+/// A probe that waits for its module, and cannot be registered when that is loaded.
 pub(super) fn never_found(definition: &ProbeDefinition) -> Option<Refusal> {
     definition.registration_problem().map(|problem| never_armed(malformed(problem)))
 }
 
-/// The refusal of a probe that the kernel takes and does not arm, for the reason of another.
+/// The refusal of a probe that the kernel accepts and does not arm, for the reason of `refusal`.
 pub(super) fn never_armed(refusal: Refusal) -> Refusal {
     let message = format!("{}: the kernel would accept this and never arm it", refusal.message);
     Refusal { message, ..Refusal::new(Rule::NeverArmed, String::new(), refusal.span).with_hint(refusal.hint) }

@@ -1,9 +1,10 @@
-//! Whether the running kernel would take a probe, from facts alone.
+//! Place validation: whether the running kernel would accept the place of a probe, from facts
+//! alone.
 //!
-//! Owns the way from the place of a definition to a verdict: the symbol, then the table of rules
-//! (`rules`). The verdict is the kernel's, errno included, with the step at which the kernel comes
-//! to it; what this daemon itself minds about a place that the kernel takes is an objection beside
-//! it. Never writes anything, to the kernel or elsewhere.
+//! Owns the steps from the place of a definition to a verdict: the symbol, then the table of rules
+//! (`rules`). The verdict is the kernel's, errno included, with the step at which the kernel
+//! reaches it; what this daemon itself refuses about a place that the kernel accepts is an
+//! objection, apart from the verdict. Never writes anything, to the kernel or elsewhere.
 
 mod boot;
 mod case;
@@ -36,17 +37,17 @@ use case::Case;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::{Place, ProbeDefinition, Step};
 
-/// What the place of a definition leads to.
+/// What was found of the place of a definition.
 struct Looked<'a> {
     /// Absent for an address.
     symbols: Option<symbol::Symbols<'a>>,
     address: Option<u64>,
-    /// Absent where there is no symbol at the address.
+    /// Absent if there is no symbol at the address.
     case: Option<Case<'a>>,
 }
 
 impl<'a> Looked<'a> {
-    /// The module that would have to be loaded to know.
+    /// Looks the place up. The error is the module that must be loaded first.
     fn up(definition: &'a ProbeDefinition, facts: &'a KernelFacts) -> Result<Self, &'a str> {
         let symbols = match symbol::look_up(definition, facts) {
             symbol::Found::AbsentModule(module) => return Err(module),
@@ -70,7 +71,7 @@ impl<'a> Looked<'a> {
     }
 }
 
-/// Judges a definition whose text was found good.
+/// Judges a definition whose text is valid.
 pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
     let looked = match Looked::up(definition, facts) {
         Ok(looked) => looked,
@@ -93,7 +94,7 @@ pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
     }
 }
 
-/// How a probe that a report accepts would be armed in the end: a breakpoint is told apart from one
+/// How a probe that a report accepts would finally be armed: distinguishes a breakpoint from one
 /// that the kernel is expected to replace by a jump. Costs the decoding of a function.
 pub fn predicted_arming(
     definition: &ProbeDefinition,
@@ -113,9 +114,8 @@ pub fn predicted_arming(
     Some(if jump { Arming::Optimised } else { Arming::Breakpoint })
 }
 
-/// What the kernel asks while it still reads the definition
-/// (kernel/trace/trace_kprobe.c:__trace_kprobe_create), and about the symbol when it has read all
-/// of it.
+/// The kernel's checks while it still parses the definition
+/// (kernel/trace/trace_kprobe.c:__trace_kprobe_create), and those of the symbol after that.
 fn before_registration(
     looked: &Looked<'_>,
     definition: &ProbeDefinition,
@@ -134,7 +134,7 @@ fn before_registration(
         return Ok(());
     }
     if step >= Step::REGISTRATION && symbols.address().is_none() {
-        // It looks for the symbols that arguments read, and then for that of the place.
+        // It looks up the symbols that arguments read, and then that of the place.
         memory_symbols::check_definition(definition, facts).map_err(|refusal| refusal.at(step))?;
     }
     check_symbol()

@@ -1,9 +1,9 @@
-//! Whether the kernel would make a jump of a breakpoint
+//! Jump optimisation: whether the kernel would replace a breakpoint by a jump
 //! (arch/x86/kernel/kprobes/opt.c:arch_prepare_optimized_kprobe, arch_check_optimized_kprobe).
 //!
-//! A prediction, which never changes a verdict: the kernel may lack memory for the copies, and
-//! probes that come later may undo it. Lock prefixes that alternatives replace are not looked at:
-//! they matter only where a kernel for several processors found one.
+//! Owns this prediction, which never changes a verdict: the kernel may lack memory for the copies,
+//! and later probes may undo it. Lock prefixes that alternatives replace are not considered: they
+//! matter only if a kernel for several processors found one.
 
 use super::case::Case;
 use super::{instruction, rules};
@@ -13,7 +13,7 @@ use kprobed_host::kernel::KernelFacts;
 /// Bytes of a near jump.
 const JUMP_BYTES: u64 = 5;
 
-/// Longer functions are not looked at: such a range of addresses is a hole between sections.
+/// Longer functions are not optimised: such a range of addresses is a hole between sections.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 
 /// A function in which breakpoints may become jumps.
@@ -22,18 +22,18 @@ pub(super) struct Optimiser<'a> {
     start: u64,
     size: u64,
     code: Vec<u8>,
-    /// Where direct jumps of the function lead, ascending.
+    /// Targets of the function's direct jumps, ascending.
     targets: Vec<u64>,
 }
 
 impl<'a> Optimiser<'a> {
-    /// Looks at the whole function of a case. None when no place of it can get a jump: optimisation
-    /// is off, the function does not decode to its end, an instruction of it may fault, or it may
-    /// have a jump table.
+    /// Decodes the whole function of a case. None if no place of it can get a jump: optimisation is
+    /// off, the function does not decode to its end, an instruction of it may fault, or it may have
+    /// a jump table.
     pub(super) fn new(case: &Case<'a>) -> Option<Self> {
         let facts = case.facts;
         let start = case.start;
-        // A case may have been cut to what is shown.
+        // The case may have been cut to what is shown.
         let size = facts.symbols.locate(start)?.size;
         if size > MAX_FUNCTION_BYTES || !facts.optimisation.enabled() {
             return None;
@@ -46,7 +46,7 @@ impl<'a> Optimiser<'a> {
             let jumps_to = opcode.jump_target;
             let into_thunk = |target: u64| {
                 let thunks = &facts.optimisation.thunks;
-                // The kernel counts the byte behind them as well.
+                // The kernel counts the byte after them as well.
                 !thunks.is_empty() && (thunks.start..=thunks.end).contains(&target)
             };
             let indirect = jumps_indirectly(&opcode) || jumps_to.is_some_and(into_thunk);
@@ -69,7 +69,7 @@ impl<'a> Optimiser<'a> {
         if !fits || self.facts.optimisation.entry_text.contains(&address) {
             return false;
         }
-        // The kernel counts the first byte behind the jump as well (insn_jump_into_range).
+        // The kernel counts the first byte after the jump as well (insn_jump_into_range).
         let first = self.targets.partition_point(|target| *target <= address);
         if self.targets.get(first).is_some_and(|target| *target <= address + JUMP_BYTES) {
             return false;
@@ -94,7 +94,7 @@ impl<'a> Optimiser<'a> {
         Some(covered)
     }
 
-    /// Whether somebody else rewrites one of these bytes.
+    /// Whether ftrace, a static call or a jump label rewrites one of these bytes.
     fn is_reserved(&self, address: u64, bytes: u64) -> bool {
         let sites = &self.facts.patch_sites;
         let labels = || (address..address + bytes).any(|address| self.is_jump_label(address));

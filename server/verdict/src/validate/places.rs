@@ -1,4 +1,6 @@
-//! The places of a function: where its instructions begin, and which of them work.
+//! Places of a function: the beginnings of its instructions, and which of them work for a probe.
+//!
+//! Owns the search for the nearest ones. Never applies a rule of its own.
 
 use super::case::Case;
 use super::refusal::{Refusal, Rule};
@@ -25,7 +27,7 @@ pub struct Nearest {
     pub after: Option<u32>,
 }
 
-/// Where a probe would work instead. None when the report has no place, and where the reason holds
+/// The nearest places that work instead. None if the report has no place, or if its reason holds
 /// for the whole function.
 pub fn nearest(definition: &ProbeDefinition, report: &Report, facts: &KernelFacts) -> Nearest {
     let of_function = |refusal: &Refusal| refusal.rule == Rule::NotraceFunction;
@@ -37,10 +39,10 @@ pub fn nearest(definition: &ProbeDefinition, report: &Report, facts: &KernelFact
     }
 }
 
-/// The nearest places that work on either side of an offset. Decodes no further than to the one
-/// behind it.
+/// The nearest places that work on either side of an offset. Decodes no further than the one after
+/// it.
 fn around(case: &Case<'_>, offset: u64) -> Nearest {
-    // A return probe works at the entry or nowhere: no need to ask everywhere.
+    // A return probe works at the entry only: other places need no check.
     let possible = |start: u64| !case.is_return() || case.is_entry(start);
     let works = |start: &u32| possible((*start).into()) && judge_boundary(case, (*start).into()).is_ok();
     let mut before = Vec::new();
@@ -55,7 +57,7 @@ fn around(case: &Case<'_>, offset: u64) -> Nearest {
     Nearest { before: before.into_iter().rev().find(works), after: None }
 }
 
-/// Where the instructions of a function begin, as the kernel finds them.
+/// The beginnings of the instructions of a function, as the kernel finds them.
 fn beginnings(case: &Case<'_>) -> impl Iterator<Item = u32> {
     let size = case.size;
     insn::boundaries(case.code())
@@ -88,7 +90,7 @@ impl<'a> Places<'a> {
 
     /// The verdict on an offset.
     pub(super) fn judge(&self, offset: u32) -> Result<(), Refusal> {
-        // Where instructions begin is known: it need not be found out for each of them again.
+        // The beginnings of instructions are known: they need not be found again for each.
         if self.is_boundary(offset) {
             judge_boundary(&self.case, offset.into())
         } else {
@@ -96,7 +98,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// All instructions in words, with the names of what they speak of.
+    /// All instructions as text, with the names of their targets.
     pub(super) fn listing(&self) -> Vec<insn::Instruction> {
         let Case { facts, start, .. } = self.case;
         let size = usize::try_from(self.case.size).unwrap_or(usize::MAX);
@@ -107,7 +109,7 @@ impl<'a> Places<'a> {
 }
 
 impl Nearest {
-    /// The places that work, in words; empty when there are none.
+    /// The places that work, in words; empty if there are none.
     pub fn hint(&self) -> String {
         match (self.before, self.after) {
             (Some(before), Some(after)) => format!("+{before} and +{after} work"),

@@ -1,17 +1,19 @@
-//! Why a place is refused.
+//! Refusals of a place, and the rules behind them.
+//!
+//! Owns the names of rules and the codes of the kernel. Never decides that a place is refused.
 
 use nix::errno::Errno;
 
 use kprobed_lang::definition::{RefusedBy, Span, Step};
 
-/// A rule. The names are those that clients see.
+/// A rule. Clients see its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// No such symbol.
     UnknownSymbol,
     /// Several symbols of that name.
     AmbiguousSymbol,
-    /// The offset leads to a place that the kernel has no name for.
+    /// The kernel has no name for the place at the offset.
     UnnamedPlace,
     /// A symbol that an argument reads (`@SYMBOL`) does not exist.
     UnknownMemorySymbol,
@@ -19,7 +21,7 @@ pub enum Rule {
     BadMemorySymbol,
     /// A return probe that is not at a function's entry.
     NotFunctionEntry,
-    /// The same, with the place given as an address.
+    /// As [`Rule::NotFunctionEntry`], for a place that is given as an address.
     NotEntryAddress,
     /// A function whose return must not be touched.
     ReturnBlacklisted,
@@ -45,14 +47,14 @@ pub enum Rule {
     TrapInstruction,
     /// An instruction that can be neither executed out of line nor emulated.
     UnsupportedInstruction,
-    /// The kernel takes it, this daemon does not: the offset lies behind the function's end.
+    /// The kernel accepts it, this daemon does not: the offset is after the end of the function.
     OutsideFunction,
-    /// The kernel takes it, this daemon does not: it is never armed.
+    /// The kernel accepts it, this daemon does not: it is never armed.
     NeverArmed,
 }
 
 impl Rule {
-    /// Stable identifier: the kernel's own where it has one for exactly this.
+    /// Stable identifier: the kernel's own if it has one for exactly this.
     pub fn name(self) -> &'static str {
         match self {
             Self::UnknownSymbol | Self::UnnamedPlace => "BAD_PROBE_ADDR",
@@ -114,20 +116,20 @@ impl Rule {
     }
 }
 
-/// A refusal with everything that there is to say about it.
+/// A refusal with all that is known about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The rule that was broken.
     pub rule: Rule,
-    /// The errno that a write to `kprobe_events` would give.
+    /// The errno that a write to `kprobe_events` would return.
     pub errno: Errno,
     /// What is wrong.
     pub message: String,
-    /// What to do instead; empty when there is nothing to say.
+    /// What to do instead; empty if nothing is known.
     pub hint: String,
     /// The part of the definition that is at fault.
     pub span: Span,
-    /// Where the kernel comes to it.
+    /// The step at which the kernel finds it.
     pub step: Step,
 }
 
@@ -156,7 +158,7 @@ impl Refusal {
         self
     }
 
-    /// The same with a hint, where there was none.
+    /// The refusal with a hint, if it had none.
     #[must_use]
     pub fn or_hint(mut self, hint: impl FnOnce() -> String) -> Self {
         if self.hint.is_empty() {
@@ -165,7 +167,7 @@ impl Refusal {
         self
     }
 
-    /// What the kernel would write to `error_log`
+    /// The code that the kernel would write to `error_log`
     /// (kernel/trace/trace_kprobe.c:__trace_kprobe_create): it has a code of its own for few of the
     /// rules, and one for all others.
     pub fn kernel_code(&self) -> &'static str {

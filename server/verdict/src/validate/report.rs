@@ -1,4 +1,6 @@
-//! What a check found.
+//! Report of a check: the verdict on a place, and how a probe would be armed.
+//!
+//! Owns these types. Never computes one.
 
 use std::ops::Range;
 
@@ -10,8 +12,8 @@ use super::refusal::Refusal;
 pub enum Arming {
     /// Through the function's ftrace call site. Stops when `kernel.ftrace_enabled` is 0.
     Ftrace,
-    /// Through a breakpoint. Whether the kernel would replace it by a jump was not asked, or it
-    /// would not.
+    /// Through a breakpoint. Either no prediction was made whether the kernel replaces it by a
+    /// jump, or it would not.
     Breakpoint,
     /// Through a breakpoint that the kernel is expected to replace by a jump soon after. A
     /// prediction: see [`super::predicted_arming`].
@@ -21,23 +23,23 @@ pub enum Arming {
 /// Outcome of a check.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Why not; absent when the kernel would accept the probe.
+    /// The kernel's refusal; absent if the kernel would accept the probe.
     pub refusal: Option<Refusal>,
-    /// Why this daemon would not ask the kernel for a probe that the kernel would accept.
+    /// This daemon's objection to a probe that the kernel would accept.
     pub objection: Option<Refusal>,
-    /// `FUNCTION+0xOFFSET`, when that is known. The function is the one that the place leads to.
+    /// `FUNCTION+0xOFFSET`, if that is known. The function is the one that the place leads to.
     pub location: String,
-    /// Whether the place is the entry of a function, where its arguments still are in their
+    /// Whether the place is the entry of a function, at which its arguments still are in their
     /// registers.
     pub is_entry: bool,
     /// Addresses of the function.
     pub code_range: Option<Range<u64>>,
     /// The place, in bytes from the beginning of the function.
     pub offset: u64,
-    /// How it would be armed; absent when it would not.
+    /// How it would be armed; absent if it would not.
     pub arming: Option<Arming>,
-    /// The probe's module is not loaded: the kernel takes the probe and registers it when the
-    /// module comes. Its name.
+    /// The name of the probe's module, if that is not loaded: the kernel accepts the probe and
+    /// registers it when the module is loaded.
     pub absent_module: Option<String>,
 }
 

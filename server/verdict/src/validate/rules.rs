@@ -1,9 +1,9 @@
-//! The rules of the kernel about the place of a probe.
+//! Rules of the kernel about the place of a probe.
 //!
 //! Owns the table of them, in the order in which the kernel applies them when it registers a probe,
-//! and what each says. A rule is asked about one offset of one function. The symbol is looked up
-//! before (`symbol`), and what the kernel takes although nobody means it is judged behind
-//! (`landing`).
+//! and the text of each. A rule judges one offset of one function. Never looks up the symbol, which
+//! comes before (`symbol`), and never judges places that the kernel accepts and no writer means,
+//! which comes after (`landing`).
 
 use nix::errno::Errno;
 
@@ -17,13 +17,13 @@ use kprobed_lang::definition::{Place, Step};
 /// Refuses a place, given in bytes from the beginning of the function.
 type Check = fn(&Case<'_>, u64) -> Result<(), Refusal>;
 
-/// What a rule looks at.
+/// What a rule depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LooksAt {
     /// The address.
     Address,
-    /// Whether an instruction begins there. Not asked, like the next one, where ftrace or a probe
-    /// that is there replaces it already.
+    /// Whether an instruction begins there. The kernel does not check this, nor the instruction, if
+    /// ftrace or an existing probe already replaces it.
     Boundary,
     /// The instruction.
     Instruction,
@@ -52,7 +52,7 @@ pub(super) fn judge(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     judge_unless(case, offset, None)
 }
 
-/// The same for an offset that is known to be the beginning of an instruction.
+/// Like [`judge`], for an offset that is known to be the beginning of an instruction.
 pub(super) fn judge_boundary(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     judge_unless(case, offset, Some(LooksAt::Boundary))
 }
@@ -69,15 +69,14 @@ fn judge_unless(case: &Case<'_>, offset: u64, known: Option<LooksAt>) -> Result<
     Ok(())
 }
 
-/// Whether no instruction is to be replaced: ftrace, or a probe that is already there, does it.
-/// Otherwise the kernel looks at the instruction
-/// (arch/x86/kernel/kprobes/core.c:arch_prepare_kprobe).
+/// Whether no instruction must be replaced: ftrace, or an existing probe, has done it. Otherwise
+/// the kernel checks the instruction (arch/x86/kernel/kprobes/core.c:arch_prepare_kprobe).
 fn replaces_nothing(case: &Case<'_>, offset: u64) -> bool {
     let address = case.address_of(offset);
     case.facts.traceable.is_site(address) || case.facts.armed.is_registered(address)
 }
 
-/// A kprobe event lives in a function that ftrace can trace.
+/// A kprobe event must be in a function that ftrace can trace.
 fn traceable(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
     if is_traced(case.function, case.start, case.size, case.facts) {
         return Ok(());
@@ -94,7 +93,7 @@ pub(super) fn is_traced(function: &str, start: u64, size: u64, facts: &KernelFac
     functions.is_empty() || functions.touches(start, size) || base_is_traced(function, facts)
 }
 
-/// A part that the compiler has split off (`foo.cold`) goes with its function.
+/// A part that the compiler has split off (`foo.cold`) is treated like its function.
 fn base_is_traced(function: &str, facts: &KernelFacts) -> bool {
     let Some(base) = base_address(function, facts) else { return false };
     // An address without a name is in no function that could be notrace.
@@ -102,20 +101,20 @@ fn base_is_traced(function: &str, facts: &KernelFacts) -> bool {
     facts.traceable.touches(located.symbol.address, located.size)
 }
 
-/// The address of the function that a name with a suffix belongs to: the first symbol called what
-/// stands before the first dot, whichever that is (kernel/kprobes.c:kprobe_lookup_name).
+/// The address of the function that a name with a suffix belongs to: the first symbol whose name is
+/// the part before the first dot (kernel/kprobes.c:kprobe_lookup_name).
 fn base_address(function: &str, facts: &KernelFacts) -> Option<u64> {
     let (base, _suffix) = function.split_once('.')?;
     Some(facts.symbols.lookup(base, None)?.address)
 }
 
-/// Return probes sit at a function's entry. The kernel asks this of a symbol while it reads the
-/// definition, with a message of its own.
+/// Return probes must be at a function's entry. The kernel checks this for a symbol while it parses
+/// the definition, with a message of its own.
 pub(super) fn entry_of_symbol(case: &Case<'_>) -> Result<(), Refusal> {
     at_entry(case, case.offset, Rule::NotFunctionEntry).map_err(|refusal| refusal.at(Step::Entry))
 }
 
-/// The same when the probe is registered: the only time for an address.
+/// The same rule when the probe is registered: the only check for an address.
 fn entry(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     let rule = match case.definition.place {
         Place::Address { .. } => Rule::NotEntryAddress,
@@ -133,7 +132,7 @@ fn at_entry(case: &Case<'_>, offset: u64, rule: Rule) -> Result<(), Refusal> {
     Err(case.refuse(rule, message).with_hint("leave the offset out"))
 }
 
-/// The only function whose return address is not to be replaced: it changes to another stack before
+/// The only function whose return address must not be replaced: it switches to another stack before
 /// it returns.
 const SWITCH_TO: &str = "__switch_to";
 
@@ -146,7 +145,7 @@ fn return_blacklist(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     Err(case.refuse(Rule::ReturnBlacklisted, message).with_hint("probe its entry"))
 }
 
-/// A probe goes into code of the kernel or of a module (kernel/extable.c:core_kernel_text,
+/// A probe must be in code of the kernel or of a module (kernel/extable.c:core_kernel_text,
 /// kernel/module/main.c:is_module_text_address).
 fn text(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     let is_text = match case.module {
@@ -160,7 +159,7 @@ fn text(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     Err(case.refuse(Rule::NotText, message))
 }
 
-/// Code that kprobes itself needs is never probed.
+/// Code that kprobes itself needs cannot be probed.
 fn blacklist(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     let message = if case.facts.blacklist.contains(case.address_of(offset)) {
         format!("`{}` is on the kernel's kprobe blacklist", case.function)
@@ -177,7 +176,7 @@ pub(super) fn is_listed(function: &str, address: u64, facts: &KernelFacts) -> bo
     facts.blacklist.contains(address) || base_is_listed(function, facts)
 }
 
-/// A part that the compiler has split off goes with its function.
+/// A part that the compiler has split off is treated like its function.
 fn base_is_listed(function: &str, facts: &KernelFacts) -> bool {
     base_address(function, facts).is_some_and(|base| facts.blacklist.contains(base))
 }
@@ -186,7 +185,7 @@ fn base_is_listed(function: &str, facts: &KernelFacts) -> bool {
 fn jump_label(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     let address = case.address_of(offset);
     let labels = case.facts.patch_sites.jump_labels_near(address);
-    // One that begins before the function is of another one.
+    // A label that begins before the function belongs to another one.
     let code_from = |label: u64| label.checked_sub(case.start).map(|offset| case.code_from(offset));
     if !labels.iter().any(|label| address - label < jump_label_bytes(code_from(*label))) {
         return Ok(());
@@ -196,8 +195,8 @@ fn jump_label(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
 }
 
 /// A short jump or the NOP in its place, or the long forms
-/// (arch/x86/kernel/jump_label.c:arch_jump_entry_size). Without the code at the label, it is taken
-/// for long: its rest is no place for a probe.
+/// (arch/x86/kernel/jump_label.c:arch_jump_entry_size). Without the code at the label, it counts as
+/// long: no probe can be placed in the rest of it.
 pub(super) fn jump_label_bytes(code: Option<&[u8]>) -> u64 {
     const SHORT_NOP: [u8; 2] = [0x66, 0x90];
     const SHORT_JUMP: u8 = 0xeb;
@@ -215,8 +214,8 @@ fn static_call(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     Err(case.refuse(Rule::StaticCall, message))
 }
 
-/// The instruction of a BUG or WARN means something to the trap handler: its first byte is no place
-/// for a probe. The kernel does not ask about the bytes behind it.
+/// The trap handler interprets the instruction of a BUG or WARN: no probe can be placed at its
+/// first byte. The kernel does not check the bytes after it.
 fn bug(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     if !case.facts.patch_sites.is_bug(case.address_of(offset)) {
         return Ok(());
@@ -225,7 +224,7 @@ fn bug(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     Err(case.refuse(Rule::BugTrap, message))
 }
 
-/// What stands in front of a function is not executed (since 6.6 and in the stable trees; before,
+/// The bytes in front of a function are not executed (since 6.6 and in the stable trees; before,
 /// such places had no call site and were refused for that).
 fn preamble(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
     if !(case.function.starts_with("__cfi_") || case.function.starts_with("__pfx_")) {
@@ -242,7 +241,7 @@ fn boundary(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
         let message = format!("the code of `{function}` cannot be read");
         return Err(case.refuse(Rule::UnreadableCode, message));
     }
-    // The kernel decodes up to the place and does not look at what is there yet.
+    // The kernel decodes up to the place and does not yet read the instruction at it.
     let offset = usize::try_from(case.effective_offset(offset)).unwrap_or(usize::MAX);
     let before = insn::boundaries(case.code()).take_while(|extent| extent.start < offset).last();
     let message = match before {
@@ -273,7 +272,7 @@ mod tests {
                 "{source}"
             );
         }
-        // What needs the code comes after what does not.
+        // Rules that need the code come after those that do not.
         assert!(RULES.is_sorted_by_key(|(_source, looks_at, _check)| *looks_at != LooksAt::Address));
     }
 }

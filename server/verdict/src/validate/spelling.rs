@@ -1,8 +1,10 @@
-//! Names that may have been meant.
+//! Spelling suggestions: names that a mistyped or outdated one may mean.
+//!
+//! Owns renamed functions and similar names. Never accepts a name that does not exist.
 
 use kprobed_host::kernel::KernelFacts;
 
-/// Names of functions that were renamed and that everybody still has in mind.
+/// Functions that were renamed and are still widely known by their old names.
 const RENAMED: [(&str, &str); 4] = [
     ("_do_fork", "kernel_clone"),
     ("do_fork", "kernel_clone"),
@@ -10,10 +12,10 @@ const RENAMED: [(&str, &str); 4] = [
     ("sys_open", "__x64_sys_open"),
 ];
 
-/// Where to look when no name is close.
+/// The advice if no name is similar.
 const ELSEWHERE: &str = "a function of a module that is not loaded is named `MODULE:FUNCTION`; a static function may have been inlined";
 
-/// What to say to somebody who asks for a symbol that does not exist.
+/// The hint for a symbol that does not exist.
 pub fn suggestion(name: &str, facts: &KernelFacts) -> String {
     if let Some(today) = renamed(name, facts) {
         return format!("its current name is `{today}`");
@@ -24,12 +26,12 @@ pub fn suggestion(name: &str, facts: &KernelFacts) -> String {
     }
 }
 
-/// Names that may have been meant, the likeliest first.
+/// Names that a mistyped one may mean, the likeliest first.
 pub(super) fn similar<'a>(name: &str, facts: &'a KernelFacts) -> Vec<&'a str> {
     renamed(name, facts).into_iter().chain(facts.symbols.similar_code_names(name)).collect()
 }
 
-/// What a function is called today that everybody still knows by another name.
+/// The present name of a function that was renamed.
 fn renamed(name: &str, facts: &KernelFacts) -> Option<&'static str> {
     let exists = |candidate: &str| facts.symbols.named(candidate, None).next().is_some();
     RENAMED.iter().find(|(old, today)| *old == name && exists(today)).map(|(_, today)| *today)

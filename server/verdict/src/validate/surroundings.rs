@@ -1,6 +1,7 @@
-//! The code around a place, and the nearest places that work.
+//! Surroundings of a place: the code around it, and the nearest places that work.
 //!
-//! Costs a decoded and printed function: computed when somebody wants to see it.
+//! Owns how much is shown. Costs a decoded and printed function: never computed unless a client
+//! asks for it.
 
 use super::places::{Nearest, Places, nearest};
 use super::report::Report;
@@ -13,11 +14,11 @@ use kprobed_lang::definition::ProbeDefinition;
 pub struct ShownInstruction {
     /// The instruction.
     pub instruction: insn::Instruction,
-    /// Why no probe can be placed here; absent when one can.
+    /// Why no probe can be placed here; absent if one can.
     pub refusal: Option<String>,
 }
 
-/// What is around a place.
+/// The surroundings of a place.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// Instructions around the place.
@@ -26,11 +27,11 @@ pub struct Surroundings {
     pub nearest: Nearest,
 }
 
-/// How many instructions a listing shows on either side of the place.
+/// Instructions that a listing shows on either side of the place.
 const CONTEXT_INSTRUCTIONS: usize = 8;
 
 /// Instructions around the place of a report, each judged by the same rules. The window grows until
-/// it holds a working place on either side, if the function has one. Empty when the report has no
+/// it contains a working place on either side, if the function has one. Empty if the report has no
 /// place.
 pub fn surroundings(definition: &ProbeDefinition, report: &Report, facts: &KernelFacts) -> Surroundings {
     let Some(places) = Places::of_report(definition, report, facts) else { return Surroundings::default() };
@@ -47,7 +48,7 @@ pub fn surroundings(definition: &ProbeDefinition, report: &Report, facts: &Kerne
     Surroundings { listing, nearest }
 }
 
-/// Which instructions to show.
+/// The range of instructions to show.
 fn window(listing: &[insn::Instruction], offset: u64, nearest: Nearest) -> std::ops::Range<usize> {
     let index_of = |offset: u64| listing.partition_point(|one| u64::from(one.offset) < offset);
     let at = index_of(offset);

@@ -1,5 +1,7 @@
-//! A symbol must exist, once (kernel/trace/trace_kprobe.c:validate_probe_symbol,
-//! number_of_same_symbols).
+//! Symbol lookup: the symbol of a place must exist, and be the only one
+//! (kernel/trace/trace_kprobe.c:validate_probe_symbol, number_of_same_symbols).
+//!
+//! Owns the kernel's choice among symbols of one name. Never judges the place in it.
 
 use nix::errno::Errno;
 
@@ -8,7 +10,7 @@ use super::spelling;
 use kprobed_host::kernel::{KernelFacts, Symbol, SymbolTable};
 use kprobed_lang::definition::{Place, ProbeDefinition, Step};
 
-/// What the place of a definition stands for.
+/// What the place of a definition names.
 pub(super) enum Found<'a> {
     /// A function of a module that is not loaded: the kernel accepts it and waits.
     AbsentModule(&'a str),
@@ -20,7 +22,7 @@ pub(super) enum Found<'a> {
 
 /// The symbols of the name that a definition gives.
 pub(super) struct Symbols<'a> {
-    /// The one that the kernel takes.
+    /// The one that the kernel chooses.
     pub(super) taken: Option<Symbol<'a>>,
     /// Added to its address.
     pub(super) offset: u32,
@@ -30,7 +32,7 @@ pub(super) struct Symbols<'a> {
 }
 
 impl Symbols<'_> {
-    /// The address that the kernel comes to.
+    /// The resulting address.
     pub(super) fn address(&self) -> Option<u64> {
         Some(self.taken?.address.wrapping_add(u64::from(self.offset)))
     }
@@ -43,7 +45,7 @@ pub(super) fn look_up<'a>(definition: &'a ProbeDefinition, facts: &'a KernelFact
     if let Some(module) = module.filter(|module| !facts.symbols.has_module(module)) {
         return Found::AbsentModule(module);
     }
-    // Nearly every name is that of one symbol: one search finds all that is asked about it.
+    // Nearly every name has one symbol: one search finds everything that is needed about it.
     let named: Vec<Symbol<'_>> = facts.symbols.named(symbol, module).collect();
     Found::Symbols(Symbols {
         taken: SymbolTable::taken(named.iter().copied()),
@@ -65,8 +67,8 @@ fn count(named: &[Symbol<'_>], module: Option<&str>, facts: &KernelFacts) -> usi
     }
 }
 
-/// Where the kernel looks the symbol up. All that count the symbols of a name do so while they
-/// still read the definition, but the first of them do not count those of a module.
+/// The step at which the kernel looks the symbol up. All kernels that count the symbols of a name
+/// do so while they parse the definition, but the first of them do not count those of a module.
 pub(super) fn step(definition: &ProbeDefinition, facts: &KernelFacts) -> Step {
     let of_module = matches!(definition.place, Place::Symbol { module: Some(_), .. });
     if facts.behaviour.checks_symbol_first {
@@ -86,8 +88,8 @@ pub(super) fn check(
     let behaviour = &facts.behaviour;
     let span = definition.place.span();
     let name = found.name;
-    // Before there was a check for it, an unknown symbol was found out about when it was
-    // registered: the same errno.
+    // Kernels without a check for it notice an unknown symbol when they register it: with the same
+    // errno.
     let unknown = found.taken.is_none() || found.module.is_none() && found.count == 0;
     if unknown {
         let early = behaviour.checks_symbol_first && found.count == 0;
@@ -98,7 +100,7 @@ pub(super) fn check(
         };
         return Err(Refusal::new(Rule::UnknownSymbol, message, span).with_errno(errno).with_hint(hint));
     }
-    // Names with a module were not counted in the beginning.
+    // Early kernels did not count names with a module.
     let counted = behaviour.counts_symbols && (behaviour.checks_symbol_first || found.module.is_none());
     if counted && found.count > 1 {
         let errno = if behaviour.checks_symbol_first { Errno::EINVAL } else { Errno::EADDRNOTAVAIL };
@@ -112,8 +114,8 @@ pub(super) fn check(
 /// Most places that a hint offers.
 const MAX_CANDIDATES: usize = 4;
 
-/// The same places without ambiguity: a module's by its name, the kernel's own as distances from
-/// the beginning of its text, which stay true until the next kernel.
+/// The same places without ambiguity: a function of a module by its name, the kernel's own by
+/// distances from the beginning of its text, which are valid until the next kernel.
 fn candidates(found: &Symbols<'_>, facts: &KernelFacts) -> String {
     let place = |symbol: Symbol<'_>| {
         if let Some(module) = symbol.module {

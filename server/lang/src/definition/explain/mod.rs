@@ -1,8 +1,8 @@
-//! A definition in words: what the kernel gets, what is recorded, what an event holds, and what is
-//! taken for granted.
+//! Explanation of a definition in words: the line for the kernel, what is recorded, the fields of
+//! an event, and the assumptions.
 //!
-//! Pure presentation of a syntax tree. It decides nothing, and knows nothing of the running kernel
-//! but its [`Features`].
+//! Owns the presentation of a syntax tree. Decides nothing, and never reads facts of the running
+//! kernel except its [`Features`].
 
 mod words;
 
@@ -14,14 +14,15 @@ use super::features::Features;
 use super::guard;
 use super::old_form::old_form;
 
-/// A definition in words.
+/// A definition explained in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// The dialect that it was written in.
+    /// The dialect in which it was written.
     pub dialect: Dialect,
-    /// The line for the kernel, without what the daemon adds to tell faults from values.
+    /// The line for the kernel, without the arguments by which the daemon distinguishes faults from
+    /// values.
     pub line: String,
-    /// The same in the words of 2009, if it was written in them and says nothing that came later.
+    /// The line in the words of 2009, if it was written in them and has no part that came later.
     pub old_form: Option<String>,
     /// When an event is recorded.
     pub when: String,
@@ -29,14 +30,14 @@ pub struct Explanation {
     pub arguments: Vec<ExplainedArgument>,
     /// The fields of an event beyond those that all events have.
     pub fields: Vec<ExplainedField>,
-    /// What holds only if the writer is right, or is not as it may look.
+    /// What is true only if the writer is right, or is not as it may look.
     pub assumptions: Vec<String>,
 }
 
 /// One argument in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedArgument {
-    /// As the kernel gets it.
+    /// The argument in the line for the kernel.
     pub text: String,
     /// What it reads.
     pub meaning: String,
@@ -47,7 +48,7 @@ pub struct ExplainedArgument {
 pub struct ExplainedField {
     /// Its name.
     pub name: String,
-    /// Its type, as an argument would have it; empty if only the BTF of the kernel tells.
+    /// Its type, as an argument would have it; empty if only the kernel's BTF has it.
     pub ty: String,
 }
 
@@ -72,7 +73,7 @@ pub fn explain(definition: &ProbeDefinition, dialect: Dialect, features: &Featur
 }
 
 impl Explanation {
-    /// Says of an argument by which name it was asked for, and how C declares it.
+    /// Adds to an argument the name that was written for it, and its declaration in C.
     pub fn note_origin(&mut self, index: usize, path: &str, declaration: &str) {
         if let Some(argument) = self.arguments.get_mut(index) {
             argument.meaning = format!("{path}, which is `{declaration}`: {}", argument.meaning);
@@ -161,7 +162,7 @@ fn assumptions(definition: &ProbeDefinition, features: &Features) -> Vec<String>
     found
 }
 
-/// An expression and all that it is made of, from the outside in.
+/// An expression and its parts, from the outermost to the innermost.
 fn levels(fetch: &Fetch) -> impl Iterator<Item = &Fetch> {
     std::iter::successors(Some(fetch), |fetch| match &fetch.kind {
         FetchKind::Deref { inner, .. } => Some(&**inner),

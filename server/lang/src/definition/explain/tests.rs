@@ -1,4 +1,4 @@
-//! Definitions and what is said about them.
+//! Tests of explanations.
 
 use super::super::ast::Definition;
 use super::super::dialect::parse_any;
@@ -109,7 +109,7 @@ assumed
     );
 }
 
-/// Their fields are called by what was written.
+/// Fields are named by the written name.
 #[test]
 fn arguments_that_only_the_kernel_can_name() {
     let long = "b".repeat(40);

@@ -1,4 +1,6 @@
-//! Places, expressions and types in words.
+//! Wording of explanations: places, expressions and types.
+//!
+//! Owns the sentences. Never decides what a definition means.
 
 use super::super::ast::{
     Argument, BaseType, BtfMember, BtfRoot, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition,
@@ -31,7 +33,7 @@ pub(super) fn when(definition: &ProbeDefinition) -> String {
     }
 }
 
-/// Whether the kernel's BTF gives the argument its type if none is written.
+/// Whether the kernel's BTF determines the type of the argument if none is written.
 pub(super) fn typed_by_btf(argument: &Argument, features: &Features) -> bool {
     features.btf_args
         && matches!(argument.fetch.kind, FetchKind::Btf { .. } | FetchKind::AllArguments | FetchKind::Retval)
@@ -102,7 +104,7 @@ fn array(fetch: &Fetch, base: BaseType, count: u8) -> String {
     format!("{count} values of {bits} bits, the first at {}, {shown}", location(fetch))
 }
 
-/// So many bits of what the expression is.
+/// So many bits of the value of the expression.
 fn held(fetch: &Fetch, bits: u8) -> String {
     match &fetch.kind {
         FetchKind::Deref { .. } | FetchKind::Memory(_) => format!("{bits} bits at {}", location(fetch)),
@@ -111,7 +113,7 @@ fn held(fetch: &Fetch, bits: u8) -> String {
     }
 }
 
-/// Where a text is: an expression that is a pointer by itself is followed.
+/// The place of a text: an expression that is a pointer by itself is followed.
 fn text_place(fetch: &Fetch) -> String {
     match &fetch.kind {
         FetchKind::Deref { .. } | FetchKind::Memory(_) => location(fetch),
@@ -119,7 +121,7 @@ fn text_place(fetch: &Fetch) -> String {
     }
 }
 
-/// Where in memory the expression reads, or what it is if it does not.
+/// The memory that the expression reads, or its value if it reads none.
 fn location(fetch: &Fetch) -> String {
     match &fetch.kind {
         kind @ (FetchKind::Memory(_) | FetchKind::Deref { .. }) => memory(kind),
@@ -127,7 +129,7 @@ fn location(fetch: &Fetch) -> String {
     }
 }
 
-/// Where in memory such an expression reads.
+/// The memory that such an expression reads.
 fn memory(kind: &FetchKind) -> String {
     match kind {
         FetchKind::Memory(MemoryAddress::Address(address)) => format!("address {address:#x}"),
@@ -154,7 +156,7 @@ fn memory(kind: &FetchKind) -> String {
     }
 }
 
-/// What an expression is, as a value.
+/// The value of an expression.
 fn value(kind: &FetchKind) -> String {
     match kind {
         FetchKind::Register(register) => format!("the register {}", register.name()),

@@ -1,4 +1,6 @@
-//! The syntax tree of a prototype: what it says, with the place of every part.
+//! Syntax tree of a prototype, with the position of every part.
+//!
+//! Owns the tree only. Never parses or renders.
 
 use super::super::Span;
 use super::super::ast::{Name, Width};
@@ -8,13 +10,13 @@ use super::super::ast::{Name, Width};
 pub struct Prototype {
     /// The function.
     pub function: Name,
-    /// What is between the commas.
+    /// The parts between the commas.
     pub parameters: Vec<Parameter>,
     /// The whole prototype.
     pub span: Span,
 }
 
-/// What is recorded of one parameter: `ITEM | ITEM`.
+/// The recorded items of one parameter: `ITEM | ITEM`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
     /// At least one.
@@ -37,7 +39,7 @@ pub enum Item {
 pub struct Field {
     /// How it is read and shown.
     pub ty: FieldType,
-    /// Where it comes from.
+    /// The source of its value.
     pub source: Source,
     /// All of it.
     pub span: Span,
@@ -46,7 +48,7 @@ pub struct Field {
 /// `[unsigned] ATOM[COUNT]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldType {
-    /// `unsigned` stands before it.
+    /// `unsigned` precedes it.
     pub unsigned: bool,
     /// The element.
     pub atom: Atom,
@@ -81,7 +83,7 @@ pub enum Atom {
     String,
 }
 
-/// Where a field comes from.
+/// The source of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// `NAME`, `NAME+OFFSET`, `NAME[INDEX]` and chains of both: the parameter, or memory reached
@@ -98,7 +100,7 @@ pub enum Source {
         name: Option<Name>,
         /// The address.
         address: FixedAddress,
-        /// Where the address stands.
+        /// The position of the address.
         span: Span,
     },
 }
@@ -117,7 +119,7 @@ pub enum FixedAddress {
 pub struct Step {
     /// What it does.
     pub kind: StepKind,
-    /// Where it stands.
+    /// Its position.
     pub span: Span,
 }
 
@@ -177,7 +179,7 @@ impl Atom {
 }
 
 impl Field {
-    /// Whether it is reached from the parameter, so that the parameter is used up.
+    /// Whether it is reached from the parameter, and so uses it up.
     pub(crate) const fn uses_parameter(&self) -> bool {
         matches!(self.source, Source::Parameter { .. })
     }

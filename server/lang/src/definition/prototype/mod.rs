@@ -1,8 +1,8 @@
 //! Function prototypes, the language of the function-based events of 2018.
 //!
-//! Owns lexer, parser and syntax tree of prototypes, and the line of today that each stands for. A
-//! prototype names a function and what to record of each of its parameters: `ip_rcv(x64 skb | int
-//! skb[32], NULL, string s)`.
+//! Owns lexer, parser and syntax tree of prototypes, and the line of today for each. Never judges
+//! that line: the kernel's grammar does. A prototype names a function and what to record of each of
+//! its parameters: `ip_rcv(x64 skb | int skb[32], NULL, string s)`.
 //!
 //! What the construct reads, with `s` for the size of the type and `p` for the parameter (argument
 //! `$argN`, counted by commas):
@@ -17,11 +17,12 @@
 //! | `A \| B` | both of the same parameter |
 //! | `NULL` | nothing of this parameter |
 //!
-//! The sources of 2018 disagree about three forms; each is read as people mean it, with a warning
-//! that names a spelling on which all agree (`AMBIGUOUS_PROTOTYPE`). What a probe cannot do is
-//! refused (`NO_EQUIVALENT`): a parameter plus a constant. What is left open is completed
-//! (`COMPLETED`): names for fixed addresses and for fields that share one, arrays of more than 64
-//! elements in several arguments, and `char[n]` read up to its NUL whatever `n`.
+//! The sources of 2018 disagree about three forms; each is read as people usually mean it, with a
+//! warning that names a spelling on which all agree (`AMBIGUOUS_PROTOTYPE`). A form that a probe
+//! cannot record is refused (`NO_EQUIVALENT`): a parameter plus a constant. Parts that are left
+//! open are completed (`COMPLETED`): names for fixed addresses and for fields that share one,
+//! arrays of more than 64 elements in several arguments, and `char[n]` read up to its NUL whatever
+//! `n`.
 //!
 //! The function becomes the place, the event's name, and its group is `functions`, as it was then.
 
@@ -44,7 +45,7 @@ use super::parameters::UnknownParameters;
 use super::parse as kernel;
 use super::parse::Parsed;
 
-/// The probe that the only prototype in `text` stands for on the kernel that `features` describes.
+/// The probe of the only prototype in `text`, on the kernel that `features` describes.
 pub fn definition(text: &str, features: &Features) -> Result<ProbeDefinition, Vec<Diagnostic>> {
     let Parsed { tree, findings } = read(text, features);
     match tree {
@@ -53,7 +54,7 @@ pub fn definition(text: &str, features: &Features) -> Result<ProbeDefinition, Ve
     }
 }
 
-/// The same with what can be read of the line that a prototype stands for.
+/// Like [`definition`], with the part that can be parsed of the prototype's line.
 pub(super) fn read(text: &str, features: &Features) -> Parsed {
     let translated = parse(text).and_then(|read| Ok((translate::translate(&read, features)?, read.span)));
     let (Translated { line, warnings }, span) = match translated {

@@ -1,6 +1,6 @@
-//! From the text of a prototype to its syntax tree.
+//! Prototype parser: from the text of a prototype to its syntax tree.
 //!
-//! Tokens are runs of letters, digits and `_`, and single other characters.
+//! Owns the grammar. Tokens are runs of letters, digits and `_`, and single other characters.
 //!
 //! ```text
 //! PROTOTYPE := FUNCTION '(' [ PARAMETER { ',' PARAMETER } ] ')'
@@ -10,8 +10,8 @@
 //! TYPE      := ['unsigned'] ATOM [ '[' NUMBER ']' ]
 //! ```
 //!
-//! A problem ends its parameter; reading goes on behind the next comma, so that several are
-//! reported at once.
+//! A problem ends its parameter; parsing continues after the next comma, so that several are
+//! reported at once. Never translates.
 
 use super::super::Span;
 use super::super::ast::Name;
@@ -22,10 +22,10 @@ use super::super::names::is_identifier;
 use super::super::number;
 use super::ast::{Atom, Field, FieldType, FixedAddress, Item, Parameter, Prototype, Source, Step, StepKind};
 
-/// Parameters that a function has in registers.
+/// Parameters of a function that are passed in registers.
 const PARAMETERS_MAX: usize = 6;
 
-/// Reads the only prototype in `text`.
+/// Parses the only prototype in `text`.
 pub fn parse(text: &str) -> Result<Prototype, Vec<Diagnostic>> {
     let tokens = tokens(text).map_err(|problem| vec![problem])?;
     let mut parser = Parser { tokens: &tokens, next: 0, used: 0 };
@@ -205,7 +205,7 @@ impl<'t> Parser<'t> {
     fn number(&mut self, what: &str, at_least: u64) -> Result<u64, Diagnostic> {
         let token = self.peek().ok_or_else(|| self.ends(what))?;
         let number = number::unsigned(token.text).filter(|number| *number >= at_least);
-        // The number parser knows a sign; the lexer makes it a token of its own.
+        // The number parser accepts a sign; the lexer makes it a token of its own.
         let number = number.ok_or_else(|| {
             let problem = unexpected(token, what);
             match token.text {
@@ -267,7 +267,7 @@ fn unexpected(token: Word<'_>, what: &str) -> Diagnostic {
     Diagnostic::error(Code::UnexpectedToken, token.span(), message)
 }
 
-/// What stands where a type should be.
+/// The problem of a token in place of a type.
 fn no_type(token: Word<'_>, unsigned: bool) -> Diagnostic {
     let problem = unexpected(token, "a type");
     match token.text {
@@ -286,7 +286,7 @@ fn no_type(token: Word<'_>, unsigned: bool) -> Diagnostic {
     }
 }
 
-/// What stands where a field should be over.
+/// The problem of a token after the end of a field.
 fn after_item(token: Word<'_>, last: Option<&Item>) -> Diagnostic {
     match last {
         Some(Item::Null(_)) => unexpected(token, "`,` or `)` after `NULL`"),
@@ -299,7 +299,7 @@ fn after_item(token: Word<'_>, last: Option<&Item>) -> Diagnostic {
     }
 }
 
-/// The tokens of the only prototype in `text`, comments left out. Never empty.
+/// The tokens of the only prototype in `text`, without comments. Never empty.
 fn tokens(text: &str) -> Result<Vec<Word<'_>>, Diagnostic> {
     let mut tokens = Vec::new();
     for word in line::single(text)? {
@@ -314,7 +314,7 @@ fn tokens(text: &str) -> Result<Vec<Word<'_>>, Diagnostic> {
     Ok(tokens)
 }
 
-/// Whether this byte can stand in a name or a number.
+/// Whether this byte can be part of a name or a number.
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }

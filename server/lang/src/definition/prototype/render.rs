@@ -1,4 +1,6 @@
-//! The text of a prototype: parsing it gives the same tree, except for spans.
+//! Rendering of a prototype: parsing the text gives the same tree, except for spans.
+//!
+//! Owns the spelling. Never changes a tree.
 
 use std::fmt;
 

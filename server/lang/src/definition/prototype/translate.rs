@@ -1,5 +1,7 @@
-//! From the syntax tree of a prototype to a line of today: parameters are counted, fields get names
-//! and types.
+//! Translation of a prototype to a line of today: counts parameters, and gives fields names and
+//! types.
+//!
+//! Owns that line. Never parses a prototype, and never checks the kernel's limits.
 
 use super::super::Span;
 use super::super::argument::ARGS_MAX;
@@ -14,10 +16,10 @@ use super::walk::{Target, walk};
 /// The group of the events of 2018.
 const GROUP: &str = "functions";
 
-/// Elements of one argument (`MAX_ARRAY_LEN`).
+/// Most elements of one argument (`MAX_ARRAY_LEN`).
 const ELEMENTS_MAX: u64 = 64;
 
-/// The line of today that a prototype stands for.
+/// The line of today for a prototype.
 pub(super) struct Translated {
     /// The line.
     pub(super) line: Rewritten,
@@ -25,7 +27,7 @@ pub(super) struct Translated {
     pub(super) warnings: Vec<Diagnostic>,
 }
 
-/// The line that the prototype stands for.
+/// Translates the prototype.
 pub(super) fn translate(prototype: &Prototype, features: &Features) -> Result<Translated, Vec<Diagnostic>> {
     let fields = || prototype.parameters.iter().flat_map(|parameter| &parameter.items).filter_map(as_field);
     let mut out = Translation {
@@ -93,14 +95,14 @@ fn given_name(field: &Field) -> Option<String> {
 
 struct Translation<'f> {
     features: &'f Features,
-    /// Names that fields have in the prototype.
+    /// Names of fields in the prototype.
     given: Vec<String>,
     args: Vec<Argument>,
     warnings: Vec<Diagnostic>,
 }
 
 impl Translation<'_> {
-    /// Adds what `field` of the given parameter (from 1) is today.
+    /// Adds today's argument for `field` of the given parameter (from 1).
     fn field(&mut self, field: &Field, parameter: u32) -> Result<(), Diagnostic> {
         if self.args.len() >= ARGS_MAX {
             let message = "no argument is left for this field";
@@ -182,7 +184,7 @@ impl Translation<'_> {
             || self.given.iter().any(|given| given == name)
     }
 
-    /// The name of the field, which no other has.
+    /// A unique name for the field.
     fn name(&mut self, field: &Field, span: Span) -> Name {
         let (given, invented) = match (&field.source, given_name(field)) {
             (_, Some(name)) => (name, false),
@@ -219,7 +221,7 @@ impl Translation<'_> {
         match atom {
             Atom::U(width) => BaseType::Unsigned(width),
             Atom::S(width) => integer(width),
-            // Shown in decimal, as it was then.
+            // Shown in decimal, as in 2018.
             Atom::X(width) if unsigned => BaseType::Unsigned(width),
             Atom::X(width) => BaseType::Hex(width),
             Atom::Char => match count {
@@ -247,7 +249,7 @@ impl Translation<'_> {
     }
 }
 
-/// What is not as it was with an array of characters.
+/// What differs from 2018 for an array of characters.
 fn unbounded(field: &Field, count: u64) -> Diagnostic {
     let message = format!("the text is read up to its NUL, which can be more than {count} bytes");
     let warning = Diagnostic::warning(Code::Completed, field.ty.span, message);

@@ -1,9 +1,9 @@
-//! From a parameter to the place in memory that a field is read from.
+//! Address walk: from a parameter to the memory from which a field is read.
 //!
-//! Follows the steps behind a name: `+N` counts bytes, `[N]` counts elements and reads, and every
-//! bracket that something follows loads a pointer, whatever the type of the field. What is left at
-//! the end is read as the type of the field says; where the sources of 2018 disagree about that, a
-//! warning names a spelling on which they agree.
+//! Owns the meaning of the steps after a name: `+N` counts bytes, `[N]` counts elements and reads,
+//! and every bracket that is followed by another step loads a pointer, whatever the type of the
+//! field. The end of the walk is read with the type of the field; if the sources of 2018 disagree
+//! about that, a warning names a spelling on which they agree. Never chooses a type.
 
 use super::super::Span;
 use super::super::ast::{Fetch, FetchKind, MemoryAddress, Name};
@@ -11,11 +11,11 @@ use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::ast::{Atom, Field, Source, Step, StepKind};
 
-/// Where a field, or the first element of an array, is read.
+/// The memory or value from which a field, or the first element of an array, is read.
 pub(super) enum Target {
     /// The parameter itself.
     Value(FetchKind),
-    /// Memory `offset` bytes behind a pointer.
+    /// Memory `offset` bytes after a pointer.
     Memory {
         /// The pointer.
         pointer: Fetch,
@@ -27,7 +27,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// The fetch of what is `bytes` further on, if there is a number for that.
+    /// The fetch of the memory `bytes` further on, if the offset can be expressed.
     pub(super) fn at(&self, bytes: u64) -> Option<FetchKind> {
         Some(match self {
             Self::Value(kind) => kind.clone(),
@@ -47,7 +47,7 @@ impl Target {
     }
 }
 
-/// Where `field` is read, which starts at `parameter` and goes on with `steps`.
+/// The target of `field`, which starts at `parameter` and goes on with `steps`.
 pub(super) fn walk(
     field: &Field,
     name: &Name,
@@ -114,11 +114,11 @@ pub(super) fn walk(
 
 struct Walk {
     pointer: Fetch,
-    /// Bytes behind the pointer.
+    /// Bytes after the pointer.
     offset: i32,
-    /// Where the last step ends.
+    /// End of the last step.
     end: usize,
-    /// A bracket was the last step, so that what comes next needs a pointer from there.
+    /// Whether the last step was a bracket, so that a further step needs a pointer from there.
     pending: bool,
     brackets: usize,
 }

@@ -1,4 +1,4 @@
-//! What the kernel takes and what harms it.
+//! Tests of definitions that the kernel accepts and that harm it.
 
 use super::{probe, v6_1, v6_12, v7_3};
 use crate::definition::dangerous::{TABLE, Treatment};

@@ -1,4 +1,4 @@
-//! One way into all dialects: which one a text is in, and what it becomes.
+//! Tests of dialects: which one a text is in, and what it becomes.
 
 use super::{v6_1, v6_12};
 use crate::definition::{Code, Definition, Dialect, Features, ProbeDefinition, parse_any, parse_as};
@@ -58,7 +58,7 @@ fn words_of_2009_where_the_kernel_makes_nothing_of_them() {
             "p:g/e f sa=$stack s2=$stack2 x=-8(+8($arg6)) +0($arg2):string",
         ),
         ("p f a0:u32 %ax @jiffies", "p:g/e f a0=$arg1:u32 %ax @jiffies"),
-        // In the middle of a function the arguments are where they were, or something else is.
+        // In the middle of a function the registers may have other values than the arguments.
         ("p f+4 a0 a6", "p:g/e f+4 a0=%di a6=$stack1"),
         ("p 0xffffffff81000000 a3", "p:g/e 0xffffffff81000000 a3=%cx"),
     ];
@@ -67,7 +67,7 @@ fn words_of_2009_where_the_kernel_makes_nothing_of_them() {
         let asked = old(text, &v6_12());
         assert_eq!(asked.render("g", "e"), line, "{text}");
     }
-    // At an address even BTF knows no names.
+    // At an address even BTF has no names.
     assert_eq!(read("p 0xffffffff81000000 a3", &v6_12()).0, Dialect::Legacy);
 }
 
@@ -153,8 +153,7 @@ fn a_comment_asks_for_a_dialect() {
     let text = "p f é=a0 #  dialect: 1970 ";
     let problems = parse_any(text, &v6_12()).result.unwrap_err();
     assert_eq!(&text[problems[0].span.range()], "  dialect: 1970");
-    // On kernels without names for parameters, asking for the kernel's language means to be
-    // refused.
+    // On kernels without names for parameters, a text in the kernel's language is refused.
     assert!(parse_any("p f a0 # dialect: kernel", &v6_1()).result.is_err());
 }
 

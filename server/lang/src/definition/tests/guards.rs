@@ -1,4 +1,4 @@
-//! Companions of what reads memory.
+//! Tests of guard arguments.
 
 use super::{probe, v6_1, v6_12, v7_3};
 use crate::definition::Features;
@@ -64,7 +64,7 @@ fn what_can_not_be_guarded_is_named() {
         |bytes: usize| format!("p f +0(%di) +{}(+1234567(+1234567(+1234567(%di))))", "1".repeat(bytes - 36));
     assert_eq!(guard(&expression(42), &v6_12()).1, [0usize; 0]);
     assert_eq!(guard(&expression(43), &v6_12()).1, [1]);
-    // The end of an array that is found by name has no spelling.
+    // The end of an array that is reached by name has no spelling.
     assert_eq!(guard("p f file->x:u64[2]", &v6_12()).1, [0]);
     // All slots of the fetch program, all levels of nesting.
     let nested = |levels: usize| format!("p f {}%di{}", "+0(".repeat(levels), ")".repeat(levels));
@@ -84,7 +84,7 @@ fn what_can_not_be_guarded_is_named() {
     assert_eq!(text.definition.args.last().unwrap().name.as_ref().unwrap().text, END);
 }
 
-/// The warnings about a definition: what they are about, and their hint.
+/// The warnings about a definition: code, subject and hint.
 fn warned(text: &str, features: &Features) -> Vec<(Code, String, String)> {
     let found = warnings(&probe(text, features), features);
     assert!(found.iter().all(|warning| warning.severity == Severity::Warning));
@@ -106,23 +106,22 @@ fn the_writer_is_told_of_values_that_are_unproven() {
 
     let many = format!("p f{}", " +0(%di)".repeat(127));
     let told = warned(&many, &v6_12());
-    // One guard for each of 63 and one at the end are 127 and 64: the first which do not fit are
-    // marked.
+    // One guard for each of 63 and one at the end are 127 and 64: those that do not fit are marked.
     assert!(!told.is_empty() && told.iter().all(|(code, ..)| *code == Code::Unproven));
     assert!(told[0].2.starts_with("use fewer arguments, or two probes"));
 
     let members = warned("p f file->x:u64[2]", &v6_12());
     assert!(members[0].2.starts_with("read the array by its offset"));
 
-    // Before the fixes of July 2023 a companion says the same whether the number could be read or
+    // Before the fixes of July 2023 a companion is the same whether the number could be read or
     // not.
     let old = Features::from_readme("ustring");
     assert_eq!(guard("p f +0(%di)", &old), ("p:g/e f +0(%di)".to_owned(), vec![0]));
     assert!(warned("p f +0(%di) %si", &old)[0].2.starts_with("kernels from 6.5"));
 }
 
-/// Every number from memory has a companion or is marked; nothing that harms the kernel is in the
-/// line.
+/// Every number from memory has a companion or is marked; the line contains nothing that harms the
+/// kernel.
 pub(super) fn check_guards(
     named: &crate::definition::ProbeDefinition,
     guarded: &crate::definition::guard::Guarded,
@@ -146,7 +145,7 @@ pub(super) fn check_guards(
     assert_harmless(&line);
 }
 
-/// No line for the kernel has anything of the table in it.
+/// No line for the kernel contains a dangerous form.
 fn assert_harmless(line: &str) {
     assert_eq!(dangerous::TABLE.len(), 7, "a new danger needs a check here");
     let words: Vec<_> = line.split(' ').collect();

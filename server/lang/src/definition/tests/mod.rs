@@ -95,16 +95,16 @@ fn explicit_names() {
         "p:g/e vfs_read arg1=$arg1 count=count arg3=%si:u8 x=%dx $arg*"
     );
     assert_eq!(named("r vfs_read $retval", &v6_1()), "r:g/e vfs_read arg1=$retval");
-    // The kernel would call the second one after the parameter, so that the first one's name is
-    // free to take.
+    // The kernel would name the second one after the parameter, so that the name `arg2` is free for
+    // the first.
     assert_eq!(named("p vfs_read arg2=%di $arg2", &v6_12()), "p:g/e vfs_read arg2=%di arg2_=$arg2");
-    // With a name it would be the raw slot, which is no text.
+    // With a name it would be the raw slot, which is not a text.
     for text in ["p:g/e f $arg1:string %di", "p:g/e f $arg1:ustring[4] %di"] {
         let line = named(text, &v6_12());
         assert_eq!(line, text.replace("%di", "arg2=%di"));
         assert_eq!(named(&line, &v6_12()), line);
     }
-    // Names that the kernel chooses may be longer than those that one may write.
+    // Names that the kernel chooses may be longer than those that can be written.
     let (longest, longer) = ("a".repeat(32), "b".repeat(33));
     assert_eq!(
         named(&format!("p f {longest} {longer} %di"), &v6_12()),

@@ -1,4 +1,4 @@
-//! Properties: parsing and rendering are inverse, no text panics, every span lies in its text.
+//! Properties: parsing and rendering are inverse, no text panics, every span is within its text.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use crate::definition::{
     Definition, Diagnostic, Dialect, Features, Fetch, FetchKind, parse, parse_any, parse_as,
 };
 
-/// Something like a definition, with something wrong in it perhaps.
+/// A text similar to a definition, perhaps with a mistake.
 fn mutations() -> impl Strategy<Value = String> {
     let pieces = proptest::sample::select(vec![
         "p", "r", "-", "+", "(", ")", ":", "/", ".", "=", "[", "]", "%", "$", "@", "\\", "\"", "*", "#",
@@ -54,8 +54,8 @@ fn check_fetch(text: &str, fetch: &Fetch) {
     }
 }
 
-/// In every dialect spans lie in the text, and what becomes of it is a line that the kernel reads
-/// the same way.
+/// In every dialect spans are within the text, and the result is a line that the kernel reads the
+/// same way.
 fn check_dialects(text: &str, features: &Features) {
     let readings = Dialect::ALL.map(|dialect| parse_as(dialect, text, features));
     for reading in readings.into_iter().chain([parse_any(text, features)]) {
@@ -114,8 +114,7 @@ fn check_text(text: &str) {
                 assert_eq!(parsed.render("g", "e"), named.render("g", "e"));
                 let guarded = guarded(&named, &features);
                 check_guards(&named, &guarded, &features);
-                // What the daemon adds is what the kernel would take from anybody, under another
-                // name.
+                // The kernel would accept what the daemon adds from any user, under another name.
                 let line = guarded.definition.render("g", "e").replace("__kpd_", "kpd_");
                 assert_eq!(probe(&line, &features).args.len(), guarded.definition.args.len());
             }
@@ -129,7 +128,7 @@ proptest! {
     #[test]
     fn rendering_is_the_inverse_of_parsing(definition in definitions()) {
         let text = definition.render("g", "e");
-        // Not every tree is a definition that a kernel takes; of those that are, nothing is lost.
+        // Not every tree is a definition that a kernel accepts; of those that are, nothing is lost.
         if let Ok(Definition::Probe(parsed)) = parse(&text, &v6_12()) {
             prop_assert_eq!(parsed.without_spans(), definition);
         }

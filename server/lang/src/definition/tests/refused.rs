@@ -1,4 +1,4 @@
-//! What is refused: code, position, errno and presentation.
+//! Tests of refusals: code, position, errno and presentation.
 
 use super::{v6_1, v6_12, v7_3};
 use crate::definition::{Code, Features, Severity, Span, parse};
@@ -20,8 +20,8 @@ const EINVAL: i32 = 22;
 const ENOENT: i32 = 2;
 const E2BIG: i32 = 7;
 
-/// tools/testing/selftests/ftrace/test.d/kprobe/kprobe_syntax_errors.tc, as far as a text alone is
-/// wrong.
+/// tools/testing/selftests/ftrace/test.d/kprobe/kprobe_syntax_errors.tc, as far as the text alone
+/// shows the error.
 #[test]
 fn syntax_errors_of_the_kernel_selftest() {
     let long = "1".repeat(65);
@@ -189,7 +189,7 @@ fn caret_under_the_span() {
     assert!(lines[3].starts_with("  hint: "));
     assert_eq!(problem.severity, Severity::Error);
     assert_eq!(problem.kernel_position(text), "p f ".len());
-    // A text of somebody else must not make it panic.
+    // The span of another text must not make it panic.
     assert!(!problem.render_caret("é").is_empty());
 }
 

@@ -1,4 +1,4 @@
-//! The examples of the documents that the project started from.
+//! Tests with the examples of the documents from which the project started.
 
 use super::{probe, v6_1, v6_12};
 use crate::definition::{Code, parse};

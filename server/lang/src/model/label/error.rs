@@ -1,4 +1,6 @@
-//! What can be wrong with labels and selectors: what, where, and what to write instead.
+//! Errors of labels and selectors: what is wrong, at which position, and what to write instead.
+//!
+//! Owns messages and hints. Never parses a label.
 
 use std::ops::Range;
 
@@ -6,16 +8,16 @@ use thiserror::Error;
 
 use super::{MAX_LABELS, Part};
 
-/// Something wrong with labels or with a selector, and where.
+/// A problem of labels or of a selector, and its position.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{problem}")]
 pub struct LabelError {
-    /// The label as `KEY=VALUE`, the key alone, or the selector. It ends early where it is longer
-    /// than anybody wants to see. Empty when the problem is about no one place.
+    /// The label as `KEY=VALUE`, the key alone, or the selector. Cut if it is very long. Empty if
+    /// the problem has no single position.
     pub text: String,
-    /// Bytes of `text`, on boundaries of characters. Empty where something is missing.
+    /// Bytes of `text`, on boundaries of characters. Empty if something is missing.
     pub span: Range<usize>,
-    /// The key of the label, if it is about one with a key and a value.
+    /// The key of the label, if the problem is about one with a key and a value.
     pub key: Option<String>,
     /// What is wrong.
     pub problem: LabelProblem,
@@ -35,7 +37,7 @@ pub enum LabelProblem {
         /// How many it has.
         bytes: usize,
     },
-    /// A character that keys and values cannot hold.
+    /// A character that is not allowed in keys and values.
     #[error("the {part} of a label cannot hold {character:?}")]
     BadCharacter {
         /// Key or value.
@@ -60,25 +62,25 @@ pub enum LabelProblem {
         /// How many it has.
         bytes: usize,
     },
-    /// Nothing where a selector needs a key.
+    /// Nothing at a position at which a selector needs a key.
     #[error("expected a key")]
     NoKey,
-    /// Nothing that can follow a key.
+    /// An unexpected text after a key.
     #[error("a key is followed by `=`, `!=`, `in`, `notin`, a comma or the end")]
     NoOperator,
-    /// No set behind `in` or `notin`.
+    /// No set after `in` or `notin`.
     #[error("`in` and `notin` are followed by values in parentheses")]
     NoSet,
     /// A set that does not end.
     #[error("expected a comma or `)`")]
     OpenSet,
-    /// Something behind a requirement that is whole.
+    /// Further text after a complete requirement.
     #[error("expected a comma")]
     NoComma,
 }
 
 impl LabelProblem {
-    /// What to write instead. Empty when the problem says it.
+    /// What to write instead. Empty if the problem says it.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::BadCharacter { .. } => "letters, digits, `.`, `_`, `/` and `-` only",
@@ -94,16 +96,16 @@ impl LabelProblem {
     }
 }
 
-/// What of a text is shown, in bytes: enough for a key and a value that are as long as they may be.
+/// Most bytes of a text that are shown: enough for the longest key and value.
 const SHOWN_BYTES: usize = 160;
 
 impl LabelError {
-    /// About no one place.
+    /// A problem without a position.
     pub(super) fn whole(problem: LabelProblem) -> Self {
         Self { text: String::new(), span: 0..0, key: None, problem }
     }
 
-    /// About one part of a label; the range is of that part.
+    /// A problem of one part of a label; the range is within that part.
     pub(super) fn in_label(
         key: &str,
         value: &str,
@@ -115,12 +117,12 @@ impl LabelError {
         Self { key: Some(cut(key).to_owned()), ..Self::at(&format!("{key}={value}"), span, problem) }
     }
 
-    /// About a key alone.
+    /// A problem of a key alone.
     pub(super) fn in_key(key: &str, (problem, range): (LabelProblem, Range<usize>)) -> Self {
         Self::at(key, range, problem)
     }
 
-    /// About a place of a text.
+    /// A problem at a position of a text.
     pub(super) fn at(text: &str, span: Range<usize>, problem: LabelProblem) -> Self {
         let text = cut(text);
         let span = span.start.min(text.len())..span.end.min(text.len());

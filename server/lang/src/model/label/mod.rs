@@ -1,6 +1,6 @@
-//! Labels of probes, and selectors over them, as users of kubectl know them.
+//! Labels of probes, and selectors over them, as in kubectl.
 //!
-//! Owns what a label can be, how a set of them is changed, and the language of selectors. It never
+//! Owns which labels are valid, how a set of them is changed, and the language of selectors. Never
 //! knows which probe has which labels.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -16,7 +16,7 @@ pub use selector::LabelSelector;
 pub use word::Part;
 use word::check;
 
-/// Labels that a probe can have at most.
+/// Most labels of a probe.
 pub const MAX_LABELS: usize = 32;
 
 /// The labels of a probe: keys of 1 to 63 characters out of letters, digits, `.`, `_`, `/` and `-`,
@@ -25,8 +25,7 @@ pub const MAX_LABELS: usize = 32;
 pub struct Labels(BTreeMap<String, String>);
 
 impl Labels {
-    /// Takes labels that anybody may have written. Of several with the same key, the last one
-    /// counts.
+    /// Checks labels of any origin. Of several with the same key, the last one counts.
     ///
     /// # Errors
     /// [`LabelError`] for the first key or value, in the order of keys, that cannot be one, and
@@ -59,7 +58,7 @@ impl Labels {
         self.0.is_empty()
     }
 
-    /// The labels after a change. To remove one that is not there changes nothing.
+    /// The labels after a change. Removing a label that does not exist changes nothing.
     ///
     /// # Errors
     /// [`LabelProblem::TooMany`].
@@ -82,7 +81,7 @@ impl fmt::Display for Labels {
     }
 }
 
-/// What is to become of the labels of a probe. Those that it does not name stay.
+/// A change of a probe's labels. Labels that it does not name stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelChange {
     set: Labels,
@@ -105,7 +104,7 @@ impl LabelChange {
         Ok(Self { set, remove })
     }
 
-    /// Whether every probe stays as it is.
+    /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
         self.set.is_empty() && self.remove.is_empty()
     }

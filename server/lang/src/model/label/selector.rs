@@ -1,4 +1,6 @@
-//! Selectors: which labels a probe has to have, in the language of kubectl's `-l`.
+//! Label selectors, in the language of kubectl's `-l`.
+//!
+//! Owns parsing and matching. Never lists a probe.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +10,7 @@ use std::str::FromStr;
 use super::word::check;
 use super::{LabelError, LabelProblem, Labels, Part};
 
-/// Longest selector, in bytes: a request must not buy more than a moment of work.
+/// Longest selector, in bytes: limits the work of one request.
 const MAX_BYTES: usize = 4096;
 
 /// Requirements on labels, with commas between: a probe is selected when it meets all of them, so
@@ -82,7 +84,7 @@ impl FromStr for LabelSelector {
     }
 }
 
-/// A selector that is read from its beginning to its end. Blanks between its parts mean nothing.
+/// A selector while it is parsed. Blanks between its parts mean nothing.
 struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -150,8 +152,8 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Everything up to what cannot be in a key or a value by mistake: the next blank or character
-    /// of the language.
+    /// Everything up to the next character that a key or a value cannot contain even by mistake: a
+    /// blank or a character of the language.
     fn word(&mut self) -> (Range<usize>, &'a str) {
         self.skip_blanks();
         let rest = self.rest();

@@ -124,7 +124,7 @@ fn word() -> impl Strategy<Value = String> {
     "[a-c/._-]{1,3}"
 }
 
-/// Whether a label's value, if it is there, meets what is asked.
+/// Whether a label's value, if it exists, meets a requirement.
 type Meets = fn(Option<&str>, &[String]) -> bool;
 
 /// One requirement: its text, its key, what it wants, and the values that it names.

@@ -1,4 +1,6 @@
-//! What a key and a value can be.
+//! Label words: the rule for keys and values.
+//!
+//! Owns that rule. Never splits a label.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,7 +15,7 @@ const MAX_BYTES: usize = 63;
 pub enum Part {
     /// Before the `=`.
     Key,
-    /// Behind the `=`.
+    /// After the `=`.
     Value,
 }
 
@@ -31,10 +33,10 @@ pub(super) fn is_in_words(character: char) -> bool {
     character.is_ascii_alphanumeric() || "._/-".contains(character)
 }
 
-/// What is wrong with a key or a value, and which bytes of it.
+/// The problem of a key or a value, and its bytes.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first problem.
 pub(super) fn check(part: Part, word: &str) -> Result<(), (LabelProblem, Range<usize>)> {
     if part == Part::Key && word.is_empty() {
         return Err((LabelProblem::EmptyKey, 0..0));

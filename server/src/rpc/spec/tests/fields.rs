@@ -1,4 +1,4 @@
-//! What the fields of a line are, and where each stands in it.
+//! Tests of the field map: the fields of a line, and their positions in it.
 
 use super::*;
 use kprobed_lang::definition::Span;
@@ -66,7 +66,7 @@ fn places_in_the_text_are_fields() {
         let field = given.field_at(given.text(), Span::new(start, start + part.len()));
         assert_eq!(field, path, "{part}");
     }
-    // What the kernel echoes has other names and more arguments.
+    // The kernel's echo has other names and more arguments.
     let echo = "r10:g/e_2 mod4:f+4 arg1=%di x=+u16(-8($arg2)):u32 y=$retval __kpd_end=\\\"k\":string";
     for (part, path) in [
         ("g/e", "spec"),

@@ -28,14 +28,14 @@ pub(super) fn spec(line: &str) -> v1::ProbeSpec {
     }
 }
 
-/// A checker that knows what the kernel's language is, and nothing else of the kernel.
+/// A checker that knows the kernel's language, and nothing else of the kernel.
 pub(in crate::rpc) fn checker_of(features: Features) -> Checker {
     let nowhere = || "/nonexistent".into();
     let paths = KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
     Checker::new(features, Arc::new(FactsCache::new(paths)))
 }
 
-/// The text that fields stand for, or why there is none.
+/// The text that fields describe, or why there is none.
 pub(super) fn given(spec: &v1::ProbeSpec) -> Result<Given, Unwritable> {
     Given::of(String::new(), Some(spec), &checker_of(v6_12())).map_err(|error| match error {
         GivenError::Fields(unwritable) => unwritable,

@@ -1,5 +1,5 @@
-//! A text is parsed when it comes in, or when the database is read, and not again: not by the
-//! judge, not by the guard over meaning, and not by an answer.
+//! Tests that a text is parsed only once: when it arrives, or when the database is read, and not
+//! again by the checker, by the meaning guard, or for an answer.
 
 use std::time::SystemTime;
 
@@ -46,7 +46,7 @@ fn rows_are_parsed_once_and_lists_parse_nothing() {
     let records = (1..=MANY).map(|number| {
         let text = format!("p:g/e{number} vfs_read x=$arg1:u64 y=%si");
         let definition = Arc::new(DefinitionText::new(text.clone()));
-        // What they meant was not written down: they are armed all the same.
+        // Their meaning was not stored: they are armed all the same.
         let on_kernel_change = KernelChange::ArmAnyway;
         let metadata = Metadata { on_kernel_change, ..Metadata::default() };
         let spec = ProbeSpec { definition, enabled: true, metadata, ..ProbeSpec::default() };

@@ -1,4 +1,4 @@
-//! Properties: fields and definitions are inverse, and no field says anything but itself.
+//! Properties: fields and definitions are inverse, and no field changes the meaning of another.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -10,7 +10,7 @@ use super::*;
 use kprobed_lang::definition::{Span, parse_any};
 use kprobed_lang::samples::{v6_1, v7_3};
 
-/// Texts that mean something to the parser, or to what cuts a text into lines and words.
+/// Texts that are special to the parser, or to the code that cuts a text into lines and words.
 fn hostile_text() -> impl Strategy<Value = String> {
     let pieces = proptest::sample::select(vec![
         "a",
@@ -137,7 +137,8 @@ fn specs() -> impl Strategy<Value = v1::ProbeSpec> {
         })
 }
 
-/// What is taken reads back as the same fields; what is not is refused at a field. Says whether it was taken.
+/// What is taken reads back as the same fields; what is not is refused at a field. Says whether it
+/// was taken.
 fn check(spec: &v1::ProbeSpec) -> bool {
     let mut taken = false;
     for features in [v6_1(), v6_12(), v7_3()] {

@@ -1,4 +1,5 @@
-//! Fields that no line can say are refused with their path; what the kernel minds has the kernel's code.
+//! Tests of refusals: fields that no line can express are refused with their path; what the kernel
+//! refuses has the kernel's code.
 
 use super::*;
 use kprobed_lang::definition::parse_any;

@@ -1,4 +1,4 @@
-//! Both forms through the service, over a connection.
+//! Tests of both forms through the service, over a connection.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,11 +16,12 @@ use kprobed_host::kernel::{FactsCache, KernelPaths};
 use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
 use kprobed_verdict::checker::Checker;
 
-/// A client of a service that knows what the kernel's language is, and nothing else of the kernel.
+/// A client of a service that knows the kernel's language, and nothing else of the kernel.
 async fn client(directory: &tempfile::TempDir) -> Client {
     let nowhere = || "/nonexistent".into();
     let paths = KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
-    // Nobody takes commands: what gets as far as the control thread is answered with `Stopping`.
+    // No thread takes commands: a request that reaches the control thread is answered with
+    // `Stopping`.
     let (control, _) = Controller::channel();
     std::fs::create_dir_all(directory.path().join("instances/i")).unwrap();
     let tracefs = Tracefs::new(directory.path(), "/nonexistent");
@@ -61,7 +62,7 @@ async fn fields_are_explained_like_the_text_that_they_stand_for() {
     assert_eq!(by_fields.definition, line);
     let read = by_text.spec.unwrap();
     assert_eq!(read.arguments[1].name, "arg2", "every argument has a name");
-    // What the service answers can be sent again, and says the same.
+    // The service's answer can be sent again, and means the same.
     let again = client.explain_probe(read.clone()).await.unwrap();
     assert_eq!(again.kernel_definition, by_text.kernel_definition);
     assert_eq!(again.spec, Some(read));
@@ -114,7 +115,7 @@ async fn a_request_has_one_form() {
 async fn refusals_name_the_field() {
     let directory = tempfile::tempdir().unwrap();
     let client = client(&directory).await;
-    // The parser minds it: the same code as for the text, and the text that it is about.
+    // The parser refuses it: the same code as for the text, and the text that it is about.
     let mut fields = spec("p:g/e vfs_read x=+8(%di) y=%si");
     fields.arguments[1].name = "x".to_owned();
     let checked = client.check_probe(fields.clone()).await.unwrap();
@@ -127,7 +128,7 @@ async fn refusals_name_the_field() {
     let explained = client.explain_probe(fields).await;
     assert_eq!(refusal(explained), ("USED_ARG_NAME".to_owned(), vec!["spec.arguments[1].name".to_owned()]));
 
-    // No line can say it.
+    // No line can express it.
     let mut fields = spec("p:g/e vfs_read x=+8(%di)");
     fields.event = "e f".to_owned();
     let expected = ("BAD_CHARACTER".to_owned(), vec!["spec.event".to_owned()]);

@@ -1,4 +1,4 @@
-//! Refusals that come from behind the parser: of the place, and of the kernel itself.
+//! Tests of refusals after the parser: of the place, and by the kernel itself.
 
 use kprobed_client::{Error, RpcError};
 use nix::errno::Errno;
@@ -41,7 +41,7 @@ fn a_refused_place_is_the_field_of_the_place() {
         (found.text.as_str(), found.diagnostics[0].field.as_str()),
         ("p:g/e vfs_read+3 %di", "spec.place.symbol")
     );
-    // The same for text is about the text.
+    // The same refusal for text is about the text.
     let by_text = self::refusal(&error, &Given::of_text(given.text().to_owned()));
     assert_eq!((by_text.fields[0].field.as_str(), by_text.reason), ("definition", refusal.reason));
 }
@@ -66,7 +66,7 @@ fn what_the_kernel_echoes_is_found_again() {
     assert_eq!(refused(0), "spec");
     assert_eq!(refused(echo.find("vfs_read arg1").unwrap()), "spec.place");
     assert_eq!(refused(echo.find("%si").unwrap()), "spec.arguments[1]");
-    // Without a position, and for what is no definition's fault.
+    // Without a position, and for an error that the definition does not cause.
     let silent = TracefsError { action: "write", path: "kprobe_events".into(), source: Errno::EINVAL.into() };
     let silent = DefineError { line: echo.to_owned(), error: silent, message: None };
     assert_eq!(refusal(&ControlError::Kernel(Box::new(silent)), &given).fields[0].field, "spec");

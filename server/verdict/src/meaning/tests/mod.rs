@@ -1,4 +1,4 @@
-//! What definitions mean on two builds of a small kernel.
+//! Tests of meanings on two builds of a small kernel.
 
 mod world;
 
@@ -89,7 +89,7 @@ fn names_resolve_anew() {
 
 #[test]
 fn inside_a_function_the_code_decides() {
-    // Before the instruction that is new, and behind it.
+    // Before the new instruction, and after it.
     assert_eq!(changed("p:e look+1"), "");
     assert_eq!(changed("p:e look+1 a=%ax"), "");
     assert_eq!(changed("p:e look+8"), "CODE_CHANGED");
@@ -98,7 +98,7 @@ fn inside_a_function_the_code_decides() {
         "MEANING_UNKNOWN",
         "what `%di` points to is not known there"
     );
-    // Without types the whole function decides.
+    // Without types the whole function counts.
     assert_eq!(changed("p:e in_assembly"), "");
     assert_eq!(changed("p:e in_assembly a=%di"), "CODE_CHANGED");
     assert_eq!(changed("p:e in_assembly a=+8(%di)"), "CODE_CHANGED");
@@ -163,7 +163,7 @@ fn the_line_is_offered_where_one_is_possible() {
         assert_eq!(ported.as_deref(), line, "{text}");
         if let Some(line) = &ported {
             assert!(means_the_same_elsewhere(&before, &new.meaning(line)), "{line}");
-            // And what it means there has its way back.
+            // Porting its meaning there leads back.
             let back = old.know(line).ported(&new.meaning(line)).unwrap();
             assert_eq!(old.meaning(&back).parts, before.parts, "{line}");
         }
@@ -202,7 +202,7 @@ fn what_is_stored_is_read_again() {
 
 proptest! {
     /// Whatever is read of a structure, at every offset, means the same as itself, and is never
-    /// offered as something that it is not.
+    /// offered as something else.
     #[test]
     fn every_read_is_told(offset in -16_i32..220, count in 1_u8..=64, deeper: bool, register in 0_usize..6) {
         let (old, new) = (old().boot(), new().boot());

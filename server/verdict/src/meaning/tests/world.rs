@@ -1,4 +1,4 @@
-//! Two builds of a small kernel.
+//! Two builds of a small kernel, for tests.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,7 +18,7 @@ const BASE: u64 = 0xffff_ffff_8100_0000;
 /// Bytes between two functions.
 const FUNCTION: usize = 0x40;
 
-/// What differs between builds.
+/// A build.
 #[derive(Clone, Debug)]
 pub(super) struct Build {
     pub(super) id: &'static [u8],
@@ -33,7 +33,7 @@ pub(super) struct Kernel {
     _directory: TempDir,
 }
 
-/// A definition and what is known of it.
+/// A definition and its check.
 pub(super) struct Known<'k> {
     kernel: &'k Kernel,
     written: ProbeDefinition,
@@ -61,7 +61,7 @@ impl Build {
             fs::write(path, content).unwrap();
         };
         let mut symbols = format!("{BASE:016x} T _stext\n");
-        // As in real kernels, what lies at the beginning has more names than one.
+        // As in real kernels, the first address has several names.
         let mut memory = vec![0xcc; FUNCTION];
         for (name, code) in &self.functions {
             writeln!(symbols, "{:016x} T {name}", BASE + memory.len() as u64).unwrap();
@@ -183,8 +183,8 @@ fn old_types() -> BtfWriter {
     })
 }
 
-/// `f_flags` has moved; `accept` takes something else; `moved` takes one more. A union has one more
-/// member.
+/// `f_flags` has moved; `accept` takes another parameter; `moved` takes one more. A union has one
+/// more member.
 fn new_types() -> BtfWriter {
     types(&Layout { flags: 80, position: 64, inode: 40, number: 24, union: true }, |w, int, u64| {
         let sock = w.structure("sock", 16, &[("more", u64, 0, 0), ("s", int, 64, 0)]);
@@ -226,7 +226,7 @@ pub(super) fn old() -> Build {
     Build { id: &[1; 20], types: old_types, functions }
 }
 
-/// The next one: addresses and prototypes are others, and `look` has more code before its reads.
+/// The next build: addresses and prototypes differ, and `look` has more code before its reads.
 pub(super) fn new() -> Build {
     let functions = vec![
         ("callee", returning()),
@@ -239,7 +239,7 @@ pub(super) fn new() -> Build {
     Build { id: &[2; 20], types: new_types, functions }
 }
 
-/// The first build, linked anew in another order: everything means the same.
+/// The first build, linked in another order: everything means the same.
 pub(super) fn relinked() -> Build {
     let mut build = old();
     let look = calling(&[], 5, 0);

@@ -1,4 +1,4 @@
-//! Verdicts on code that boot may rewrite.
+//! Tests of verdicts on code that boot may rewrite.
 
 use crate::validate::{BootDependence, Report, Rule, boot_dependence, check};
 use kprobed_host::kernel::{KernelFacts, KernelImage, SymbolTable};
@@ -23,8 +23,8 @@ ffffffff810000ac R __return_sites_end
 ffffffff81000100 R _end
 ";
 
-/// `f` has a call site of ftrace, NOPs at +5 that a feature makes CLAC, NOPs at +8 that one makes
-/// two instructions, and a return at +11. `g` is on the blacklist.
+/// `f` has a call site of ftrace, NOPs at +5 that a feature replaces by CLAC, NOPs at +8 that a
+/// feature replaces by two instructions, and a return at +11. `g` is on the blacklist.
 fn kernel() -> KernelFacts {
     let mut memory = vec![0x90; 0x100];
     memory[..16]

@@ -1,4 +1,4 @@
-//! Which breakpoints become jumps.
+//! Tests of jump optimisation: which breakpoints become jumps.
 
 use std::fs;
 
@@ -76,7 +76,7 @@ fn probe(text: &str) -> ProbeDefinition {
     }
 }
 
-/// Offsets of `f` where a jump is predicted, of those before its call site.
+/// Offsets of `f` at which a jump is predicted, of those before its call site.
 fn jumps(world: World<'_>) -> Vec<u32> {
     let (facts, _directory) = facts(world);
     let (judged, _) = disassembly(&probe("p f"), BASE, &facts);
@@ -100,7 +100,7 @@ fn whole_instructions_that_can_be_copied_give_room_for_a_jump() {
     assert_eq!(jumps(PLAIN), [0, 1, 4, 5, 8, 11]);
     // Before 6.9 a shift was not boosted.
     assert_eq!(jumps(World { readme: "", ..PLAIN }), [0, 1, 11]);
-    // A call at +8 (and what is behind it).
+    // A call at +8 (and the code after it).
     let call = &[0x55, 0x48, 0x89, 0xe5, 0x53, 0x48, 0x89, 0xfb, 0xe8, 0, 0, 0, 0][..];
     assert_eq!(jumps(World { code: call, ..PLAIN }), [0, 1]);
 }
@@ -121,8 +121,8 @@ fn what_holds_for_a_function_holds_everywhere_in_it() {
 
 #[test]
 fn nothing_may_lead_into_a_jump() {
-    // jmp to +5 instead of the shift: +0 is left out because the byte behind a jump counts, +1 and
-    // +4 because it leads into them.
+    // jmp to +5 instead of the shift: +0 is left out because the byte after a jump counts, +1 and
+    // +4 because the jump leads into them.
     let jump = &[0x55, 0x48, 0x89, 0xe5, 0x53, 0x48, 0x89, 0xfb, 0xeb, 0xfb, 0x90, 0xc3][..];
     assert_eq!(jumps(World { code: jump, ..PLAIN }), [10, 11]);
     // An enabled probe in the middle; one that is disabled does not count.

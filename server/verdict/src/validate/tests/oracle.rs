@@ -1,15 +1,15 @@
-//! What two real kernels answered, compared with our verdicts: every byte offset of some 230
-//! functions of each, as `p`, and the first twenty as `r`. Equal means the same errno, and the same
-//! code in `error_log`.
+//! Tests against the answers of two real kernels: every byte offset of some 230 functions of each,
+//! as `p`, and the first twenty as `r`. Equal means the same errno, and the same code in
+//! `error_log`.
 //!
-//! What this proves, and what not. Code, symbols, lists of functions, blacklist are those of the
+//! What this proves, and what not. Code, symbols, lists of functions and blacklist are those of the
 //! kernels that answered. Their tables of jump labels, static calls and BUGs were not stored.
 //! `patch-sites-*.tsv` is derived from the answers themselves (see `derive_patch_sites`): so for
-//! those three rules the test only proves that the tables are read as they are laid out, and that
-//! the right bytes of a site are refused with the right errno; that our sites are the kernel's is
-//! proven in guests. All other rules are proven here. A place behind a function belongs to its
-//! neighbour, whose code is not stored: such rows are judged as far as the call sites say what it
-//! begins with, or the verdict does not need it, and counted otherwise.
+//! those three rules the test only proves that the tables are parsed correctly, and that the right
+//! bytes of a site are refused with the right errno; guest tests prove that our sites are the
+//! kernel's. All other rules are proven here. A place after the end of a function belongs to its
+//! neighbour, whose code is not stored: such rows are judged if the call sites show how it begins,
+//! or if the verdict does not need it, and counted otherwise.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -30,7 +30,7 @@ fn definition(letter: char, row: &Row, features: &Features) -> ProbeDefinition {
     }
 }
 
-/// The code that a text in `error_log` stands for.
+/// The code of a text in `error_log`.
 fn code(error: &str) -> &str {
     match error {
         "" => "",
@@ -82,13 +82,13 @@ fn compare(kernel: &str) -> Tally {
     tally
 }
 
-/// How many bytes from an offset on the kernel refuses with EINVAL, up to five: none of them is the
-/// middle of an instruction to it.
+/// How many bytes from an offset on the kernel refuses with EINVAL, up to five: to the kernel none
+/// of them is the middle of an instruction.
 fn reserved(answers: &HashMap<u64, i32>, offset: u64) -> u64 {
     (0..5).take_while(|n| answers.get(&(offset + n)) == Some(&22)).count() as u64
 }
 
-/// What kind of site an instruction is that the kernel refuses within a function that it accepts
+/// The kind of site of an instruction that the kernel refuses within a function that it accepts
 /// otherwise, by its code and by how many of its bytes are refused.
 fn kind_of_site(code: &[u8], reserved: u64) -> Option<&'static str> {
     match (code, reserved) {
@@ -96,7 +96,7 @@ fn kind_of_site(code: &[u8], reserved: u64) -> Option<&'static str> {
         ([0x66, 0x90, ..] | [0xeb, ..], 2..) | ([0x0f, 0x1f, 0x44, 0, 0, ..] | [0xe9, ..], 5) => {
             Some("jump_label")
         }
-        // A call, or what stands for one that returns at once: a return with padding, or a NOP of
+        // A call, or its replacement if it returns at once: a return with padding, or a NOP of
         // another form.
         ([0xe8 | 0xc3, ..] | [0x67, 0x48, 0x0f, 0xb9, 0x3a, ..], 5) => Some("static_call"),
         _ => None,
@@ -104,8 +104,8 @@ fn kind_of_site(code: &[u8], reserved: u64) -> Option<&'static str> {
 }
 
 /// Writes `patch-sites-*.tsv` anew: the places that look like a jump label, a static call or a BUG,
-/// and that the kernel refuses with EINVAL where it accepts other places of the same function. A
-/// long jump that is a static call counts as a jump label: the same bytes are refused for the same
+/// and that the kernel refuses with EINVAL while it accepts other places of the same function. A
+/// long jump that is a static call counts as a jump label: the same bytes are refused with the same
 /// errno.
 #[test]
 #[ignore = "writes a fixture"]
@@ -134,15 +134,15 @@ fn derive_patch_sites() {
     }
 }
 
-/// Names in their order say what addresses say, on the one kernel of which both are stored. No code
-/// is looked at here; on a real host it helps where names alone leave something open.
+/// The order of names gives the same result as addresses, on the one kernel of which both are
+/// stored. No code is read here; on a real host the code helps if names alone are ambiguous.
 #[test]
 fn names_lead_to_the_call_sites_that_the_kernel_lists() {
     let symbols = SymbolTable::parse(&stored("kallsyms-6.12.txt.gz"));
     let names = stored("available_filter_functions-6.12.txt.gz");
     let exact = TraceableFunctions::from_call_sites(&stored("available_filter_functions_addrs-6.12.txt.gz"));
     let found = TraceableFunctions::from_names(&names, &symbols, &mut |_| None);
-    // Without the code nobody knows of ENDBR: these are the beginnings of functions.
+    // Without the code ENDBR is not known: these are the beginnings of functions.
     let right =
         found.overlapping(0, u64::MAX).filter(|start| exact.is_site(*start) || exact.is_site(start + 4));
     let (right, all) = (right.count(), found.overlapping(0, u64::MAX).count());
@@ -158,8 +158,8 @@ fn verdicts_are_those_of_the_kernels() {
         println!("{kernel}: {code_not_stored} not judged, code not stored; {by_rule:?}");
         let shown = different.iter().take(60).cloned().collect::<Vec<_>>().join("\n");
         assert!(different.is_empty(), "{kernel}:\n{shown}");
-        // Rows are only left out where the last two offsets of a function lead into code that is
-        // not stored.
+        // Rows are only left out if the last two offsets of a function lead into code that is not
+        // stored.
         assert!(code_not_stored <= 22, "{kernel}: {code_not_stored} rows were not judged");
     }
 }

@@ -1,5 +1,5 @@
-//! What the stored answers do not have: unknown symbols, addresses, places between functions, other
-//! probes.
+//! Tests of rules that the stored answers do not cover: unknown symbols, addresses, places between
+//! functions, other probes.
 
 use std::fs;
 

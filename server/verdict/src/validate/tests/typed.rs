@@ -1,4 +1,4 @@
-//! Names and types: what they become, and how they are refused.
+//! Tests of name resolution: what names and types become, and how they are refused.
 
 use std::fs;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ ffffffff81000090 T _end
 ffffffffc0000000 t ext4_open\t[ext4]
 ";
 
-/// The README of a kernel that resolves names by itself, and of one that does not.
+/// The README of a kernel that resolves names by itself, and that of one that does not.
 pub(crate) const NATIVE: &str =
     "f[:[<group> <argname>[->field kernel return probes support %pd/%pD char, string ustring symstr";
 pub(crate) const OTHER: &str = "char, string ustring symstr";
@@ -51,7 +51,7 @@ fn vmlinux() -> BtfWriter {
     let bool = w.int("_Bool", 1, false);
     let u8 = w.int("unsigned char", 1, false);
     let const_u8 = w.modifier(10, "", u8);
-    // As in real kernels, by chance: the type of the number 8.
+    // As in real kernels, by chance: type number 8.
     let char = w.int("char", 1, false);
     assert_eq!(char, TypeId(8));
     let name = w.pointer(const_u8);
@@ -156,7 +156,7 @@ impl Kernel {
         self.resolve(text).unwrap().definition.warnings.iter().map(|warning| warning.code.name()).collect()
     }
 
-    /// Checks code and place (the `^` in `marked`) of the first problem; answers its hint.
+    /// Checks code and place (the `^` in `marked`) of the first problem; returns its hint.
     fn refused(&self, marked: &str, code: &str) -> String {
         let caret = marked.find('^').unwrap();
         let text = marked.replacen('^', "", 1);
@@ -237,7 +237,7 @@ fn kernels_that_know_names_give_types_to_numbers_too() {
         }
     }
     assert_eq!(native.args("r vfs_open flags $retval"), "flags=$arg2:u32 arg2=$retval:s32");
-    // The kernel would look for `ext4:ext4_open` in its types, and finds nothing.
+    // The kernel would look up `ext4:ext4_open` in its types, and finds nothing.
     native.refused("p ext4:ext4_open ^inode", "NO_BTF_ENTRY");
     assert_eq!(other.args("p ext4:ext4_open inode"), "inode=$arg1:x64");
 }
@@ -275,7 +275,7 @@ fn refusals_are_those_of_the_kernel() {
     ] {
         native.refused(marked, code);
     }
-    // It has looked for the types before, and found a function without parameters.
+    // It has looked up the types before, and found a function without parameters.
     native.refused("p nothing $arg1 ^x", "NO_BTFARG");
     let words = "$arg1 ".repeat(26).replace("$arg1", "$arg1:x64");
     let long = format!("p vfs_open {}", words.trim_end());
@@ -311,12 +311,12 @@ fn no_wrong_register_is_read() {
         assert_eq!(kernel.args("p by_value last->comm"), "arg1=+16($arg4):string");
         assert_eq!(kernel.args("p by_value large two"), "large=$arg7:x64 two=$arg2:x64");
         assert_eq!(kernel.warnings("p by_value large two uid"), ["PART_OF_VALUE"; 2]);
-        // What the writer numbers is what the writer gets.
+        // A number that was written stays the same number.
         assert_eq!(kernel.args("p by_value x=$arg4 uid"), "x=$arg4 uid=$arg1:u32");
     }
 }
 
-/// The kernel takes the size of a number for the type that it points to.
+/// The kernel takes the size of a number for a type that it points to.
 #[test]
 fn numbers_that_the_kernel_follows_are_followed_with_a_warning() {
     let native = kernel(NATIVE);
@@ -431,7 +431,7 @@ fn members_are_described_as_they_are_read() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
-    /// Any path leads somewhere, or is refused at a place in it.
+    /// Any path leads to a value, or is refused at a place in it.
     #[test]
     fn any_path_is_survived(path in "(task|\\$retval|.{0,3})((->|[.:=#+-])(flag|comm|pair|a|.{0,3})){0,3}") {
         thread_local! {
@@ -448,8 +448,8 @@ proptest! {
         }
     }
 
-    /// Whatever is written, the answer is a line that means the same when it is read again, or
-    /// problems that lie in the text.
+    /// For any text, the result is a line that means the same when it is parsed again, or problems
+    /// at places in the text.
     #[test]
     fn any_names_are_survived(
         words in proptest::collection::vec(

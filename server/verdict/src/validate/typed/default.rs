@@ -1,22 +1,24 @@
-//! The type that a value has if none is written: see the table in [`super`].
+//! Default types: the type of a value if the definition gives none (see the table in [`super`]).
+//!
+//! Owns that choice. Never changes a type that was written.
 
 use kprobed_host::kernel::btf::{Btf, BtfError, Composite, Int, Kind, TypeId};
 use kprobed_lang::definition::{BaseType, Width};
 
-/// How a value is read if nobody says how.
+/// The type of a value for which none was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
     pub(super) base: BaseType,
     /// An array of this many.
     pub(super) count: Option<u8>,
-    /// There is more of it than this.
+    /// The value has more bytes than this type reads.
     pub(super) partial: bool,
 }
 
 /// Most elements of an array (kernel/trace/trace_probe.h:MAX_ARRAY_LEN).
 const ARRAY_MAX: u64 = 64;
 
-/// Structures in structures and arrays in arrays: no deeper.
+/// Greatest depth of nested structures and arrays.
 const DEPTH_MAX: usize = 16;
 
 const WORD: BaseType = BaseType::Hex(Width::W64);
@@ -26,14 +28,14 @@ impl Chosen {
         Self { base, count: None, partial: false }
     }
 
-    /// What is too large, and read as a word.
+    /// A value that is too large, of which a word is read.
     fn first_word(partial: bool) -> Self {
         Self { base: WORD, count: None, partial }
     }
 }
 
-/// The default type of a value; `in_memory` when it is read from memory, where more than a word can
-/// be.
+/// The default type of a value; `in_memory` if it is read from memory, so that it can be more than
+/// a word.
 pub(super) fn of(btf: &Btf, ty: TypeId, in_memory: bool) -> Result<Chosen, BtfError> {
     if let Kind::Array { .. } = btf.resolved(ty)?.kind
         && in_memory
@@ -71,7 +73,7 @@ fn single(btf: &Btf, ty: TypeId, depth: usize) -> Result<Chosen, BtfError> {
         }
         Kind::Pointer(_) => Chosen::one(WORD),
         Kind::Array { .. } => Chosen::first_word(btf.size(ty)?.is_some_and(|bytes| bytes > 8)),
-        // Functions, `void` and what is only declared: the kernel's own default.
+        // Functions, `void` and incomplete types: the kernel's own default.
         _ => Chosen::first_word(false),
     })
 }
@@ -107,7 +109,7 @@ fn array(btf: &Btf, ty: TypeId) -> Result<Chosen, BtfError> {
     if element.partial || btf.size(innermost.id)? != Some(element.base.bytes().into()) {
         return Ok(Chosen::first_word(true));
     }
-    // `[]`: how many there are is not known.
+    // `[]`: the number of elements is not known.
     if elements == 0 {
         return Ok(Chosen { partial: true, ..element });
     }
@@ -121,25 +123,25 @@ fn is_char(btf: &Btf, ty: TypeId) -> Result<bool, BtfError> {
     Ok(matches!(resolved.kind, Kind::Int(int) if int.bits == 8) && resolved.name == "char")
 }
 
-/// Whether `:string` reads text there.
+/// Whether and how `:string` reads text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Text {
-    /// The text itself is there.
+    /// The value is text.
     Here,
-    /// A pointer to it is there.
+    /// The value is a pointer to text.
     Pointed,
-    /// A number is there, which the kernel takes for a pointer to text.
+    /// The value is a number, which the kernel takes for a pointer to text.
     Mistaken,
-    /// Neither.
+    /// None of these.
     No,
 }
 
-/// What the kernel takes for text (kernel/trace/trace_probe.c:check_prepare_btf_string_fetch):
-/// arrays of and pointers to unsigned numbers of 8 bits, `char` among them since it is unsigned
-/// (6.2). It never asks whether a type is a pointer: it takes the size of any other for the type
-/// that is pointed to, and follows numbers and structures of 8 bytes where type 8 is a `char`.
-/// Kernels that are not `native` leave this to the daemon, which takes signed characters too, and
-/// no numbers.
+/// The types that the kernel takes for text
+/// (kernel/trace/trace_probe.c:check_prepare_btf_string_fetch): arrays of and pointers to unsigned
+/// numbers of 8 bits, including `char` since it is unsigned (6.2). The kernel never checks that a
+/// type is a pointer: it takes the size of any other type for the type that is pointed to, and
+/// follows numbers and structures of 8 bytes if type 8 is a `char`. On kernels that are not
+/// `native` the daemon decides, which accepts signed characters too, and no numbers.
 pub(super) fn text(btf: &Btf, ty: TypeId, native: bool) -> Result<Text, BtfError> {
     let byte = |id| -> Result<bool, BtfError> {
         let fits = |int: Int| int.bits == 8 && !(native && int.signed);
@@ -159,9 +161,9 @@ pub(super) fn text(btf: &Btf, ty: TypeId, native: bool) -> Result<Text, BtfError
     })
 }
 
-/// The type of a bit-field that begins `bit_offset` bits behind the beginning of its structure, and
-/// the byte that it is read from. The integer that it was declared as holds it whole, unless the
-/// structure is packed. `None` if no integer does.
+/// The type of a bit-field that begins `bit_offset` bits after the beginning of its structure, and
+/// the byte from which it is read. The declared integer contains it whole, unless the structure is
+/// packed. `None` if no integer does.
 pub(super) fn bit_field(btf: &Btf, ty: TypeId, bit_offset: u64, bits: u8) -> Option<(BaseType, u64)> {
     let declared_bytes = btf.size(ty).ok().flatten();
     let declared = declared_bytes

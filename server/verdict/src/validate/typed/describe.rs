@@ -1,5 +1,6 @@
-//! What a function takes and returns, and what lies behind its parameters: for people who are about
-//! to write a definition.
+//! Type descriptions of functions and their parameters, for people who write a definition.
+//!
+//! Owns the texts. Never judges a definition.
 
 use super::default::{self, Chosen};
 use super::function::{self, Function};
@@ -24,7 +25,7 @@ pub struct FunctionDescription {
     pub prototype: String,
     /// What it returns, in C.
     pub result: String,
-    /// The type of `$retval` if none is written; absent if it returns nothing.
+    /// The default type of `$retval`; absent if it returns nothing.
     pub result_type: Option<String>,
     /// Its parameters, in order.
     pub parameters: Vec<DescribedParameter>,
@@ -39,11 +40,11 @@ pub struct DescribedParameter {
     pub name: String,
     /// Its type in C; `...` for those.
     pub c_type: String,
-    /// Where it is, such as `$arg1`; absent if no probe can read it.
+    /// The fetcharg that reads it, such as `$arg1`; absent if no probe can read it.
     pub argument: Option<String>,
-    /// The type that it has if none is written; absent if no probe can read it.
+    /// Its default type; absent if no probe can read it.
     pub fetch_type: Option<String>,
-    /// Its type has members, or points to something that has.
+    /// Whether its type has members, or points to a type with members.
     pub has_members: bool,
 }
 
@@ -54,8 +55,8 @@ pub struct MembersDescription {
     pub c_type: String,
     /// Its size.
     pub bytes: u64,
-    /// Its members in the order of their offsets, those of anonymous structures and unions in it
-    /// too.
+    /// Its members in the order of their offsets, including those of anonymous structures and
+    /// unions in it.
     pub members: Vec<DescribedMember>,
 }
 
@@ -64,7 +65,7 @@ pub struct MembersDescription {
 pub struct DescribedMember {
     /// Its name.
     pub name: String,
-    /// What to write to read it.
+    /// The path to write.
     pub path: String,
     /// Its type in C.
     pub c_type: String,
@@ -74,9 +75,9 @@ pub struct DescribedMember {
     pub bits: Option<u8>,
     /// Its size in bytes, with all elements of an array; 0 for a bit-field and for `[]`.
     pub bytes: u64,
-    /// The type that it has if none is written.
+    /// Its default type.
     pub fetch_type: String,
-    /// Its type has members, or points to something that has.
+    /// Whether its type has members, or points to a type with members.
     pub has_members: bool,
 }
 
@@ -86,7 +87,7 @@ pub enum DescribeError {
     /// There is no such function, or its types are not known.
     #[error("{0}")]
     Function(Diagnostic),
-    /// The path leads nowhere. Its span lies in the path.
+    /// The path leads to nothing. The span is a part of the path.
     #[error("{0}")]
     Path(Diagnostic),
 }
@@ -105,8 +106,8 @@ pub fn describe_function(
         .map_err(|error| DescribeError::Function(problems::broken(Span::new(0, name.len()), &error)))
 }
 
-/// Describes the members of what a path of that function leads to: `file`, `file->f_inode`,
-/// `$retval`.
+/// Describes the members of the structure that a path of that function leads to: `file`,
+/// `file->f_inode`, `$retval`.
 ///
 /// # Errors
 /// See [`DescribeError`].
@@ -172,7 +173,7 @@ fn chosen_text(chosen: Chosen) -> String {
     Type { base: chosen.base, count: chosen.count, span: Span::default() }.to_string()
 }
 
-/// The structure that a type is or points to, and whether it points there.
+/// The structure that a type is or points to, and whether it points to it.
 fn composite_behind(btf: &Btf, ty: TypeId) -> Result<Option<(TypeId, bool)>, BtfError> {
     let resolved = btf.resolved(ty)?;
     let (target, pointer) = match resolved.kind {
@@ -201,7 +202,7 @@ fn members_of(function: &Function, text: &str) -> Result<MembersDescription, Dia
             .map(|parameter| parameter.ty)
             .ok_or_else(|| problems::no_parameter(Span::new(0, start), function, name))?,
     };
-    // Only types matter: any place will do.
+    // Only types matter: any fetcharg will do.
     let fetch = Fetch { kind: FetchKind::Argument(1), span: whole };
     let value = path::follow(btf, fetch, ty, &members, start, 0)?;
     let found = composite_behind(btf, value.ty).map_err(broken)?;
@@ -216,7 +217,7 @@ fn separator(member: &BtfMember) -> &'static str {
     if member.arrow { "->" } else { "." }
 }
 
-/// A path as the parser of definitions reads it.
+/// A path, parsed like in a definition.
 fn parsed(text: &str) -> Result<(BtfRoot, Vec<BtfMember>), Diagnostic> {
     let head = if text.starts_with("$retval") { "r f " } else { "p f " };
     let features = Features::from_readme("").with_types(true);
@@ -228,7 +229,7 @@ fn parsed(text: &str) -> Result<(BtfRoot, Vec<BtfMember>), Diagnostic> {
         let message = "not a path: write PARAMETER, PARAMETER->MEMBER or $retval->MEMBER";
         Diagnostic::error(Code::NoBtfarg, Span::new(0, text.len()), message)
     };
-    // What the parser would leave out.
+    // Characters that the parser would skip.
     if text.contains(|c: char| c == '#' || c.is_whitespace()) {
         return Err(no_path());
     }
@@ -257,7 +258,7 @@ fn listed(btf: &Btf, id: TypeId, prefix: &str) -> Result<MembersDescription, Btf
         found.push(at);
         true
     })?;
-    // Those of a union stay in the order of their declaration.
+    // Members of a union stay in the order of their declaration.
     found.sort_by_key(|at| at.bit_offset);
     let mut members = Vec::with_capacity(found.len());
     for at in found {

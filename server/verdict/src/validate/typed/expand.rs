@@ -1,5 +1,7 @@
-//! `$arg*` and plain `$argN` become names of parameters
+//! Argument expansion: `$arg*` and plain `$argN` become names of parameters
 //! (kernel/trace/trace_probe.c:traceprobe_expand_meta_args, sprint_nth_btf_arg).
+//!
+//! Owns the expansion and its limit. Never resolves the names.
 
 use super::function::{Function, Unknown};
 use super::problems;
@@ -8,11 +10,11 @@ use kprobed_lang::definition::{Argument, BtfRoot, Code, Diagnostic, Fetch, Fetch
 /// Bytes that the kernel has for the expanded words of one definition (`MAX_BTF_ARGS_LEN`).
 const EXPANDED_MAX_BYTES: usize = 128;
 
-/// The words of one definition become names.
+/// The expansion of one definition.
 pub(super) struct Expansion<'f> {
     function: Result<&'f Function, &'f Unknown>,
-    /// The kernel does this by itself, so its limits hold; other kernels know `$argN` as a number,
-    /// and so it stays one.
+    /// Whether the kernel does this by itself, so that its limits hold; other kernels read `$argN`
+    /// as a number, which it stays.
     native: bool,
     used_bytes: usize,
     has_seen_all: bool,
@@ -23,7 +25,7 @@ impl<'f> Expansion<'f> {
         Self { function, native, used_bytes: 0, has_seen_all: false }
     }
 
-    /// What the argument of this index becomes, or why the kernel refuses it.
+    /// The expansion of the argument of this index, or why the kernel refuses it.
     pub(super) fn expand(&mut self, index: usize, argument: &Argument) -> Result<Vec<Argument>, Diagnostic> {
         let step = if self.native {
             Step::Expansion(index)
@@ -32,7 +34,7 @@ impl<'f> Expansion<'f> {
         };
         match (&argument.fetch.kind, &argument.name) {
             (FetchKind::AllArguments, _) => self.all(argument),
-            // 0 is the number of one that could not be read.
+            // 0 is the number of an argument that could not be parsed.
             (FetchKind::Argument(number @ 1..), None) if self.native => {
                 self.numbered(argument, *number).map(|argument| vec![argument])
             }
@@ -99,7 +101,7 @@ fn parameters<'f>(
     }
 }
 
-/// A parameter by its name, in the place of `argument`.
+/// A parameter by its name, in place of `argument`.
 fn named(argument: &Argument, name: &str) -> Argument {
     let span = argument.span;
     let kind = FetchKind::Btf { root: BtfRoot::Parameter(name.to_owned()), members: Vec::new() };

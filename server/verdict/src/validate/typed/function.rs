@@ -1,4 +1,6 @@
-//! The types of the function that a place names.
+//! Function types: the BTF prototype of the function that a place names.
+//!
+//! Owns the kernel's choice among functions of one name. Never resolves an argument.
 
 use std::sync::Arc;
 
@@ -6,7 +8,7 @@ use super::passing::{self, Passed};
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{Btf, BtfError, TypeId};
 
-/// A function of which the types are known.
+/// A function whose types are known.
 #[derive(Clone, Debug)]
 pub(super) struct Function {
     pub(super) btf: Arc<Btf>,
@@ -20,7 +22,7 @@ pub(super) struct Function {
     pub(super) others: Vec<String>,
 }
 
-/// A parameter, and where it is when the function is entered.
+/// A parameter, and its place at the function's entry.
 #[derive(Clone, Debug)]
 pub(super) struct Parameter {
     /// Its name; empty for `...`.
@@ -81,7 +83,7 @@ impl Function {
     }
 }
 
-/// Looks for a function as the kernel does: in its own types first, then in those of the modules
+/// Looks up a function as the kernel does: in its own types first, then in those of the modules
 /// (kernel/bpf/btf.c:bpf_find_btf_id), of which only the one that has the symbol can be meant.
 pub(super) fn look_up(name: &str, module: Option<&str>, facts: &KernelFacts) -> Result<Function, Unknown> {
     let unknown = |message: String, hint: &str| Unknown { message, hint: hint.to_owned() };
@@ -111,8 +113,8 @@ pub(super) fn look_up(name: &str, module: Option<&str>, facts: &KernelFacts) -> 
     found.ok_or_else(|| absent(name, &types))
 }
 
-/// Looks for a function as a kernel does that resolves names by itself: it looks for the name with
-/// its module in BTF, where it is without (6.12:
+/// Looks up a function like a kernel that resolves names by itself: it looks for the name with its
+/// module in BTF, which has it without (6.12:
 /// kernel/trace/trace_kprobe.c:trace_kprobe_create_internal).
 pub(super) fn look_up_natively(
     name: &str,
@@ -128,7 +130,7 @@ pub(super) fn look_up_natively(
     }
 }
 
-/// A function of the kernel that its BTF does not have.
+/// A function of the kernel that is not in its BTF.
 fn absent(name: &str, btf: &Btf) -> Unknown {
     let message = format!("the types of `{name}` are not in the kernel's BTF");
     let base = name.split('.').next().unwrap_or_default();
@@ -142,16 +144,15 @@ fn absent(name: &str, btf: &Btf) -> Unknown {
     Unknown { message, hint }
 }
 
-/// Whether that function has a parameter of that name; `None` where the kernel shows no types at
-/// all.
+/// Whether that function has a parameter of that name; `None` if the kernel shows no types at all.
 pub fn has_parameter(facts: &KernelFacts, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
     facts.types.vmlinux().ok()?;
     let found = look_up(function, module, facts);
     Some(found.is_ok_and(|function| function.parameters.iter().any(|parameter| parameter.name == name)))
 }
 
-/// Whether a kernel that resolves names by itself finds parameters of that function; `None` where
-/// it shows no types at all.
+/// Whether a kernel that resolves names by itself finds parameters of that function; `None` if it
+/// shows no types at all.
 pub fn kernel_finds_parameters(facts: &KernelFacts, module: Option<&str>, function: &str) -> Option<bool> {
     facts.types.vmlinux().ok()?;
     let found = look_up_natively(function, module, facts);

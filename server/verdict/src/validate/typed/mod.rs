@@ -1,14 +1,16 @@
-//! ResolvedNames and types from BTF, as offsets, registers and types that every kernel reads.
+//! Name resolution: names and types from BTF become offsets, registers and types that every kernel
+//! reads.
 //!
-//! [`resolve`] takes a definition as it was written and gives one without words that need BTF:
-//! `file->f_inode->i_ino` becomes `+64(+32($arg1)):u64`. A kernel that resolves names by itself
-//! (6.5 and later, where it was built so) gets the resolved line too, so that nothing is read in
-//! another way than it is shown. What such a kernel refuses is refused here with its code, at its
-//! position, in its order (kernel/trace/trace_probe.c of 6.12: traceprobe_expand_meta_args,
-//! parse_btf_arg, parse_btf_field); on other kernels whatever can be resolved is accepted.
+//! Owns [`resolve`], which takes a definition as it was written and returns one without words that
+//! need BTF: `file->f_inode->i_ino` becomes `+64(+32($arg1)):u64`. A kernel that resolves names by
+//! itself (6.5 and later, if it was built so) gets the resolved line too, so that it reads exactly
+//! what the line shows. What such a kernel refuses is refused here with its code, at its position,
+//! in its order (kernel/trace/trace_probe.c of 6.12: traceprobe_expand_meta_args, parse_btf_arg,
+//! parse_btf_field); on other kernels everything that can be resolved is accepted. Never judges the
+//! place.
 //!
-//! Where no type is written, the kernel's default is kept for numbers, enumerations and pointers.
-//! In some cases a better one is chosen, which the resolved line shows:
+//! If no type is written, the kernel's default is kept for numbers, enumerations and pointers. In
+//! some cases a better one is chosen, which the resolved line shows:
 //!
 //! | what | kernel | here |
 //! |---|---|---|
@@ -20,8 +22,8 @@
 //! | enumeration of less than 4 bytes | 4 bytes from there on | its own size |
 //! | parameter behind one that is passed in two registers or in memory | the wrong register | the right one |
 //!
-//! A pointer to `char` stays a number: nobody can tell whether it points to the kernel's memory or
-//! to a program's. `:string` and `:ustring` read what it points to.
+//! A pointer to `char` stays a number: BTF does not say whether it points to the kernel's memory or
+//! to a program's. `:string` and `:ustring` read the text that it points to.
 
 mod default;
 mod describe;

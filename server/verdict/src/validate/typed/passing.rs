@@ -1,48 +1,49 @@
-//! Where the parameters of a function are when it is entered.
+//! Parameter passing: the registers and stack words of a function's parameters at its entry.
 //!
-//! The calling convention of x86-64 (System V psABI 3.2.3), as far as a kernel needs it: it is
+//! Owns the calling convention of x86-64 (System V psABI 3.2.3), as far as a kernel needs it: it is
 //! compiled without floating point. `$argN` counts registers first (di, si, dx, cx, r8, r9) and
 //! then words of the stack above the return address
 //! (arch/x86/include/asm/ptrace.h:regs_get_kernel_argument), so every value has such a number,
 //! which is that of the parameter only as long as each one before it takes exactly one register.
+//! Never reads a register.
 
 use kprobed_host::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
 
-/// Where a parameter is.
+/// The place of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passed {
-    /// From `$argN` on, in so many words of 8 bytes.
+    /// In so many words of 8 bytes, beginning with `$argN`.
     Words {
         /// N of the first.
         first: u32,
         /// How many.
         count: u32,
     },
-    /// Nowhere that a probe can read: `...`, an empty structure, a floating point number.
+    /// No probe can read it: `...`, an empty structure, a floating point number.
     Nowhere,
 }
 
 const REGISTERS: u32 = 6;
 
-/// Bytes that are passed in registers at most.
+/// Most bytes that are passed in registers.
 const IN_REGISTERS_MAX: u64 = 16;
 
-/// Structures in structures: no deeper.
+/// Greatest depth of nested structures.
 const DEPTH_MAX: usize = 16;
 
-/// What the convention makes of a type.
+/// How the convention passes a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
-    /// So many registers, if there still are so many.
+    /// In so many registers, if as many are left.
     Registers(u32),
     /// On the stack, in so many words.
     Memory(u32),
     None,
 }
 
-/// Where each of these parameters is.
+/// The place of each of these parameters.
 pub(super) fn passed(btf: &Btf, result: TypeId, parameters: &[TypeId]) -> Result<Vec<Passed>, BtfError> {
-    // A result that does not fit the registers is written where a hidden first argument points to.
+    // A result that does not fit the registers is written to the target of a hidden first argument.
     let hidden = matches!(class(btf, result)?, Class::Memory(_));
     let mut registers = u32::from(hidden);
     let mut stack: u32 = 0;
@@ -55,7 +56,7 @@ pub(super) fn passed(btf: &Btf, result: TypeId, parameters: &[TypeId]) -> Result
                 Passed::Words { first: registers - count + 1, count }
             }
             Class::Registers(count) | Class::Memory(count) => {
-                // Only numbers of 16 bytes have to lie on a multiple of that.
+                // Only numbers of 16 bytes must be aligned to their size.
                 if stack % 2 == 1 && is_wide(btf, *ty)? {
                     stack += 1;
                 }
@@ -90,7 +91,7 @@ fn is_wide(btf: &Btf, ty: TypeId) -> Result<bool, BtfError> {
     Ok(matches!(btf.resolved(ty)?.kind, Kind::Int(int) if int.bytes == 16))
 }
 
-/// Whether every member lies on a multiple of its own size: a packed structure is passed in memory.
+/// Whether every member is aligned to its own size: a packed structure is passed in memory.
 fn is_aligned(btf: &Btf, composite: Composite<'_>, depth: usize) -> Result<bool, BtfError> {
     for member in composite.members() {
         let member = member?;
@@ -151,7 +152,8 @@ mod tests {
         assert_eq!(numbers(two, &[int]), [(1, 1)]);
         let eight = [int; 8];
         assert_eq!(numbers(void, &eight).last(), Some(&(8, 1)), "the second word of the stack");
-        // What does not fit as a whole goes to the stack, and the last register is for the next.
+        // A parameter that does not fit as a whole goes to the stack, and the last register is left
+        // for the next.
         assert_eq!(
             numbers(void, &[int, int, int, int, int, two, int, int]),
             [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (7, 2), (6, 1), (9, 1)]

@@ -1,7 +1,8 @@
-//! `->member.member->member`: from a pointer to what lies behind it.
+//! Member paths: `->member.member->member` becomes reads of memory.
 //!
-//! Follows kernel/trace/trace_probe.c:parse_btf_field: each `->` is a read of memory, members after
-//! a `.` only add to its distance.
+//! Owns the path from a pointer to its target. Follows kernel/trace/trace_probe.c:parse_btf_field:
+//! each `->` is a read of memory, members after a `.` only add to its distance. Never chooses a
+//! type.
 
 use super::default;
 use super::problems;
@@ -13,23 +14,23 @@ use kprobed_lang::definition::{
 /// A value whose type is known.
 #[derive(Clone, Debug)]
 pub(super) struct Value {
-    /// How it is read.
+    /// The expression that reads it.
     pub(super) fetch: Fetch,
     /// Its type, as declared.
     pub(super) ty: TypeId,
-    /// The bit-field that it is.
+    /// The bit-field, if it is one.
     pub(super) bits: Option<BitField>,
 }
 
-/// Where a bit-field lies.
+/// The position of a bit-field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BitField {
-    /// From the beginning of what the last pointer points to.
+    /// From the beginning of the target of the last pointer.
     pub(super) bit_offset: u64,
     pub(super) bits: u8,
 }
 
-/// The members of a path, with the place of each.
+/// The members of a path, each with its span.
 pub(super) fn placed(members: &[BtfMember], mut start: usize) -> Vec<(&BtfMember, Span)> {
     members
         .iter()
@@ -41,8 +42,8 @@ pub(super) fn placed(members: &[BtfMember], mut start: usize) -> Vec<(&BtfMember
         .collect()
 }
 
-/// Follows a path from `root` of type `ty`, in the argument of this index; `start` is where the
-/// first separator stands.
+/// Follows a path from `root` of type `ty`, in the argument of this index; `start` is the position
+/// of the first separator.
 pub(super) fn follow(
     btf: &Btf,
     root: Fetch,
@@ -99,14 +100,14 @@ fn member<'a>(btf: &'a Btf, owner: TypeId, name: &str, at: Span) -> Result<Found
     found.ok_or_else(|| problems::no_member(btf, owner, composite, name, at))
 }
 
-/// Names of the members of a structure, those of anonymous structures in it too.
+/// Names of the members of a structure, including those of anonymous structures in it.
 pub(super) fn member_names<'a>(btf: &'a Btf, composite: Composite<'a>) -> Vec<&'a str> {
     let mut names = Vec::new();
     let all = btf.each_member(composite, &mut |found| {
         names.push(found.member.name);
         true
     });
-    // What can be read of a broken structure is as good as nothing: this is for hints.
+    // This is for hints: of a broken structure nothing is listed.
     if all.is_ok() { names } else { Vec::new() }
 }
 

@@ -1,4 +1,6 @@
-//! What can be wrong with a name, said with the names that there are.
+//! Problems with names: the messages and hints, with the names that exist.
+//!
+//! Owns the texts. Never decides that a name is wrong.
 
 use super::function::{Function, Unknown};
 use super::path;
@@ -17,7 +19,7 @@ fn listed(names: &[&str]) -> String {
     format!("{}{rest}", shown.join(", "))
 }
 
-/// BTF that cannot be followed.
+/// BTF that is damaged.
 pub(super) fn broken(at: Span, error: &BtfError) -> Diagnostic {
     Diagnostic::error(Code::BadBtfTid, at, format!("the kernel's BTF cannot be followed here: {error}"))
 }
@@ -66,7 +68,7 @@ pub(super) fn no_numbered(at: Span, function: &Function, number: u32) -> Diagnos
     Diagnostic::error(Code::NoBtfarg, at, message).with_hint(hint)
 }
 
-/// `->` on what is no pointer.
+/// `->` on a value that is not a pointer.
 pub(super) fn no_pointer(btf: &Btf, ty: TypeId, member: &BtfMember, at: Span) -> Diagnostic {
     let text = btf.type_text(ty).unwrap_or_default();
     let message = format!("`{text}` is not a pointer");
@@ -79,7 +81,7 @@ pub(super) fn no_pointer(btf: &Btf, ty: TypeId, member: &BtfMember, at: Span) ->
     }
 }
 
-/// A member of what has none.
+/// A member of a type without members.
 pub(super) fn no_structure(btf: &Btf, ty: TypeId, at: Span) -> Diagnostic {
     let text = btf.type_text(ty).unwrap_or_default();
     let declared_only = btf.resolved(ty).is_ok_and(|ty| matches!(ty.kind, Kind::Forward { .. }));
@@ -115,7 +117,7 @@ pub(super) fn no_result(at: Span, function: &Function) -> Diagnostic {
     Diagnostic::error(Code::NoRetval, at, format!("`{}` returns nothing", function.name))
 }
 
-/// `:string` on what is no text.
+/// `:string` on a value that is not text.
 pub(super) fn no_text(btf: &Btf, ty: TypeId, written: &str, at: Span) -> Diagnostic {
     let text = btf.type_text(ty).unwrap_or_default();
     let pointer = btf.resolved(ty).is_ok_and(|ty| matches!(ty.kind, Kind::Pointer(_)));
@@ -127,7 +129,7 @@ pub(super) fn no_text(btf: &Btf, ty: TypeId, written: &str, at: Span) -> Diagnos
     }
 }
 
-/// `:string` on a value of which no type is known.
+/// `:string` on a value whose type is not known.
 pub(super) fn no_memory(at: Span) -> Diagnostic {
     Diagnostic::error(Code::BadString, at, "a string is read from memory, and this expression is a value")
 }
@@ -145,7 +147,7 @@ pub(super) fn not_readable(at: Span, function: &Function, name: &str) -> Diagnos
     Diagnostic::error(Code::NoBtfarg, at, message)
 }
 
-/// A value of which a record holds the beginning only.
+/// A value of which only the beginning is recorded.
 pub(super) fn partial(at: Span, text: &str, read: &str) -> Diagnostic {
     Diagnostic::warning(
         Code::PartOfValue,
@@ -154,14 +156,14 @@ pub(super) fn partial(at: Span, text: &str, read: &str) -> Diagnostic {
     )
 }
 
-/// A bit-field that is read with the type of the user.
+/// A bit-field that is read with the type of the writer.
 pub(super) fn whole_bytes(at: Span, name: &str) -> Diagnostic {
     let message = format!("`{name}` is a bit-field: with a type, the whole bytes around it are read");
     Diagnostic::warning(Code::PartOfValue, at, message)
         .with_hint("leave the type out to get the bit-field alone")
 }
 
-/// `$arg*` where there is nothing to expand.
+/// `$arg*` with nothing to expand.
 pub(super) fn nothing_to_expand(at: Span, why: &str) -> Diagnostic {
     Diagnostic::error(Code::NosupAllArgs, at, format!("`$arg*` expands to no parameter: {why}"))
 }

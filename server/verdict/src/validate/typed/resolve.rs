@@ -1,4 +1,6 @@
-//! A whole definition without names.
+//! Resolution of a whole definition: all of its names, and the findings about them.
+//!
+//! Owns the order of the kernel's steps. Never chooses a default type or follows a path itself.
 
 use super::default::{self, Text};
 use super::expand::Expansion;
@@ -16,7 +18,7 @@ use kprobed_lang::definition::{
 /// A definition as every kernel reads it.
 #[derive(Clone, Debug)]
 pub struct Resolution {
-    /// Without words that need BTF, as far as that was possible.
+    /// Without words that need BTF, as far as these could be resolved.
     pub definition: ProbeDefinition,
     /// What was resolved.
     pub notes: Vec<Note>,
@@ -27,20 +29,20 @@ pub struct Resolution {
 pub struct Note {
     /// Index of the argument in the resolved definition.
     pub index: usize,
-    /// The name or path that it was.
+    /// The written name or path.
     pub path: String,
-    /// What it is in C, such as `const unsigned char *name`.
+    /// Its declaration in C, such as `const unsigned char *name`.
     pub declaration: String,
 }
 
-/// What became of the names of a definition.
+/// The outcome for the names of a definition.
 #[derive(Clone, Debug)]
 pub struct ResolvedNames {
     /// The definition as far as its names could be resolved.
     pub resolution: Resolution,
-    /// What is wrong with them, each with the step of the kernel.
+    /// The problems, each with the step of the kernel.
     pub findings: Vec<Diagnostic>,
-    /// The index that each argument of the resolved definition had before.
+    /// For each argument of the resolved definition, its index before.
     origins: Vec<usize>,
 }
 
@@ -50,8 +52,8 @@ impl ResolvedNames {
         Self { resolution, findings: Vec::new(), origins: Vec::new() }
     }
 
-    /// The limits that the kernel has for the line without names. Found in what was resolved only:
-    /// what was written, the parser has judged.
+    /// The kernel's limits that the line without names exceeds. Judges only what was resolved: the
+    /// parser has judged the written text.
     pub fn exceeded_limits(&self, features: &Features) -> Vec<Diagnostic> {
         if self.origins.is_empty() {
             return Vec::new();
@@ -60,7 +62,7 @@ impl ResolvedNames {
         for problem in &mut found {
             if let Step::Argument(index, step) = &mut problem.step {
                 *index = self.origins.get(*index).copied().unwrap_or(*index);
-                // The line is made of what was read.
+                // The line is made of what was parsed.
                 *step = (*step).max(ArgumentStep::Fit);
             }
         }
@@ -71,7 +73,7 @@ impl ResolvedNames {
 /// Resolves a definition for the running kernel.
 ///
 /// # Errors
-/// What is wrong with it, in the order of the kernel's steps.
+/// The problems, in the order of the kernel's steps.
 pub fn resolve(
     definition: &ProbeDefinition,
     facts: &KernelFacts,
@@ -82,7 +84,7 @@ pub fn resolve(
     if findings.is_empty() { Ok(names.resolution) } else { Err(findings) }
 }
 
-/// Looks up the names of a definition, of which arguments may be read in part only.
+/// Looks up the names of a definition, of which arguments may be parsed only in part.
 pub fn resolve_names(
     definition: &ProbeDefinition,
     facts: &KernelFacts,
@@ -95,7 +97,7 @@ pub fn resolve_names(
     if !definition.args.iter().any(|argument| needs_types(argument, native)) {
         return ResolvedNames::unchanged(definition);
     }
-    // This kernel resolves names by itself, and shows its types to nobody.
+    // This kernel resolves names by itself, but shows its types to no program.
     if native && facts.types.vmlinux().is_err() {
         return ResolvedNames::unchanged(definition);
     }
@@ -130,8 +132,8 @@ pub fn resolve_names(
     let mut taken = Vec::with_capacity(args.len());
     let mut first_note = None;
     for (index, argument) in &args {
-        // Before it reads the expression, the kernel asks whether the name is free: what `$arg*`
-        // stands for may have it.
+        // Before it parses the expression, the kernel checks whether the name is free: an expansion
+        // of `$arg*` may have it.
         if let Some(name) = own_name(argument) {
             if taken.contains(&name) {
                 let message = format!("there is another argument `{name}`");
@@ -176,7 +178,7 @@ pub fn resolve_names(
     ResolvedNames { resolution: Resolution { definition, notes }, findings, origins }
 }
 
-/// The name that an argument has, or gets from the parameter that it is.
+/// The name of an argument, or the one that it gets from its parameter.
 fn own_name(argument: &Argument) -> Option<&str> {
     match (&argument.name, &argument.fetch.kind) {
         (Some(name), _) => Some(&name.text),
@@ -188,7 +190,7 @@ fn own_name(argument: &Argument) -> Option<&str> {
     }
 }
 
-/// Whether BTF has a say in an argument.
+/// Whether an argument needs BTF.
 fn needs_types(argument: &Argument, native: bool) -> bool {
     let mut fetch = &argument.fetch;
     while let FetchKind::Deref { inner, .. } = &fetch.kind {
@@ -207,27 +209,27 @@ fn needs_types(argument: &Argument, native: bool) -> bool {
 struct Resolver<'a> {
     function: Result<&'a Function, &'a Unknown>,
     features: &'a Features,
-    /// The kernel has looked for the function's types before, which changes what it says of a
-    /// function without parameters.
+    /// Whether the kernel has already looked up the function's types, which changes its message for
+    /// a function without parameters.
     loaded: bool,
-    /// The index that the argument under way has in the text.
+    /// Index of the present argument in the text.
     argument: usize,
     notes: Vec<Note>,
     warnings: Vec<Diagnostic>,
 }
 
-/// An expression, and the type of its value where BTF gives it one.
+/// An expression, and the type of its value if BTF has one.
 struct Resolved {
     fetch: Fetch,
     value: Option<Value>,
-    /// Bytes of the parameter, if it is more than the word that is read.
+    /// Words of the parameter, of which one is read; 1 for any other value.
     words: u32,
 }
 
 impl Resolver<'_> {
     fn argument(&mut self, index: usize, argument: &Argument) -> Result<Argument, Diagnostic> {
         let resolved = self.fetch(&argument.fetch)?;
-        // The expression is read: what is wrong now is that it does not fit.
+        // The expression was parsed: any problem now is that it does not fit.
         let misfit = Step::Argument(self.argument, ArgumentStep::Fit);
         self.typed(index, argument, resolved).map_err(|problem| problem.at(misfit))
     }
@@ -299,7 +301,7 @@ impl Resolver<'_> {
                 resolved.ty = Some(ty);
             }
         }
-        // Some names are shorter than their numbers: where the kernel takes them, it gets them.
+        // Some names are shorter than their numbers: if the kernel accepts them, it gets them.
         if native && self.is_too_long(&resolved) && !self.is_too_long(argument) && !function.is_shifted() {
             return Ok(Argument { name: resolved.name, ..argument.clone() });
         }
@@ -393,7 +395,7 @@ impl Resolver<'_> {
 }
 
 impl Function {
-    /// Whether a parameter is somewhere else than its number says.
+    /// Whether a parameter is at another place than its number says.
     fn is_shifted(&self) -> bool {
         let mut expected = 1;
         self.parameters.iter().any(|parameter| {

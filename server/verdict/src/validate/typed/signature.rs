@@ -1,5 +1,6 @@
-//! A function as its callers see it: what each register and word of the stack holds when it is
-//! entered.
+//! Function signature: what each register and word of the stack holds at a function's entry.
+//!
+//! Owns the link from `$argN` to parameters. Never resolves a name in a definition.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use super::passing::Passed;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{Btf, TypeId};
 
-/// What a function takes and returns.
+/// The parameters and the result of a function.
 #[derive(Clone, Debug)]
 pub struct Signature {
     /// Holds its types.
@@ -21,20 +22,20 @@ pub struct Signature {
     pub parameters: Vec<PassedParameter>,
 }
 
-/// A parameter, and where it is when the function is entered.
+/// A parameter, and its place at the function's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassedParameter {
     /// Its name; empty for `...`.
     pub name: String,
     /// Its type.
     pub ty: TypeId,
-    /// N of the first `$argN` that holds it, from 1, and how many of them do. Absent if no probe
-    /// can read it.
+    /// N of the first `$argN` that holds it, from 1, and their number. Absent if no probe can read
+    /// it.
     pub words: Option<(u32, u32)>,
 }
 
-/// The signature of a function. Absent where the kernel shows no types of it, and where functions
-/// of that name have different ones: which of them is meant is not known then.
+/// The signature of a function. Absent if the kernel shows no types of it, or if functions of that
+/// name have different ones: it is not known then which of them is meant.
 pub fn signature(name: &str, module: Option<&str>, facts: &KernelFacts) -> Option<Signature> {
     let function = function::look_up(name, module, facts).ok()?;
     if !function.others.is_empty() {
@@ -57,7 +58,8 @@ pub fn signature(name: &str, module: Option<&str>, facts: &KernelFacts) -> Optio
 }
 
 impl Signature {
-    /// The parameter that a `$argN` holds, or a part of it, and the index of that part in words.
+    /// The parameter that a `$argN` holds, completely or in part, and the index of that part in
+    /// words.
     pub fn at(&self, word: u32) -> Option<(&PassedParameter, u32)> {
         self.parameters.iter().find_map(|parameter| {
             let (first, count) = parameter.words?;

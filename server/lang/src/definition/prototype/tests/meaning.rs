@@ -1,4 +1,4 @@
-//! What a prototype reads and what its probe reads: the same addresses, followed in two ways.
+//! Tests that a prototype and its probe read the same addresses, followed in two ways.
 
 use proptest::prelude::*;
 
@@ -14,8 +14,8 @@ fn word_at(address: u64) -> u64 {
     address.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) ^ 0x5bd1_e995
 }
 
-/// Where the prototype reads, by the rules of 2018 as they are recommended; `None` for the
-/// parameter itself.
+/// The address that the prototype reads, by the recommended rules of 2018; `None` for the parameter
+/// itself.
 fn meant(ty: FieldType, steps: &[Step], parameter: u64) -> Option<u64> {
     let mut address = parameter;
     let mut brackets = 0;
@@ -40,7 +40,7 @@ fn meant(ty: FieldType, steps: &[Step], parameter: u64) -> Option<u64> {
     Some(if through_pointer { word_at(address) } else { address })
 }
 
-/// What an expression of the kernel's language is, with this value in the first argument.
+/// The value of an expression of the kernel's language, with this value in the first argument.
 fn value(fetch: &Fetch, parameter: u64) -> u64 {
     match &fetch.kind {
         FetchKind::Argument(1) => parameter,
@@ -49,7 +49,7 @@ fn value(fetch: &Fetch, parameter: u64) -> u64 {
     }
 }
 
-/// Where an expression reads, if it reads memory.
+/// The address that an expression reads, if it reads memory.
 fn address(fetch: &Fetch, parameter: u64) -> Option<u64> {
     match &fetch.kind {
         FetchKind::Deref { offset, inner, user: false } => {
@@ -69,7 +69,7 @@ fn one_field(ty: FieldType, steps: &[Step]) -> String {
     Prototype { function: name("f"), parameters, span: here }.to_string()
 }
 
-/// How many bytes each element has, and how it is shown: what is not as it was is said.
+/// How many bytes each element has, and how it is shown: every difference from 2018 has a warning.
 fn check_types(ty: FieldType, text: &str, features: &Features) {
     let Ok(found) = definition(text, features) else { return };
     let said = found.warnings.iter().any(|warning| warning.code == Code::Completed);
@@ -78,7 +78,7 @@ fn check_types(ty: FieldType, text: &str, features: &Features) {
     let expected = match (ty.atom, ty.count) {
         (Atom::String, _) => BaseType::String,
         (Atom::Char, Some(_)) => {
-            // Not cut after so many bytes.
+            // Not cut after that many bytes.
             assert!(said && types.len() == 1 && types[0].count.is_none(), "{text}");
             assert_eq!(types[0].base, BaseType::String, "{text}");
             return;

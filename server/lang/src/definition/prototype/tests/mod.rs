@@ -9,7 +9,7 @@ use super::definition;
 use crate::definition::{Features, ProbeDefinition};
 use crate::samples::{v6_1, v6_12};
 
-/// The probe that `text` stands for; panics with the diagnostics if it does not.
+/// The probe of the prototype in `text`; panics with the diagnostics if it has none.
 fn translated(text: &str, features: &Features) -> ProbeDefinition {
     definition(text, features).unwrap_or_else(|problems| {
         let shown: Vec<_> = problems.iter().map(|problem| problem.render_caret(text)).collect();

@@ -1,4 +1,4 @@
-//! Pairs of prototypes and the lines that real kernels took for them.
+//! Tests with pairs of prototypes and the lines that real kernels accepted for them.
 
 use super::{line, v6_1, v6_12};
 

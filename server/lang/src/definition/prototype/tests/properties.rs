@@ -1,4 +1,4 @@
-//! Properties: parsing and rendering are inverse, no text panics, every span lies in its text.
+//! Properties: parsing and rendering are inverse, no text panics, every span is within its text.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -68,7 +68,7 @@ fn prototypes() -> impl Strategy<Value = Prototype> {
     })
 }
 
-/// Something like a prototype, with something wrong in it perhaps.
+/// A text similar to a prototype, perhaps with a mistake.
 fn mutations() -> impl Strategy<Value = String> {
     let pieces = proptest::sample::select(vec![
         "(", ")", ",", "|", "+", "[", "]", "=", "$", "0x", "NULL", "unsigned", "string", "char", " ", "#",

@@ -1,4 +1,4 @@
-//! What is refused, and where.
+//! Tests of refused prototypes, and the position of each problem.
 
 use super::{v6_1, v6_12};
 use crate::definition::prototype::definition;
@@ -63,7 +63,7 @@ fn what_the_parser_of_2018_refuses() {
         ("f(int a, int b, int c, int d, int e, int g, ^int h)", "TOO_MANY_PARAMETERS"),
         ("f(NULL,NULL,NULL,NULL,NULL,NULL,^int a)", "TOO_MANY_PARAMETERS"),
         ("f(int a, int b, int c, int d, int e, int g, ^int m=0x10)", "TOO_MANY_PARAMETERS"),
-        // Accepted then, and then the address was taken and the offset forgotten.
+        // In 2018 this was accepted: the address was used and the offset forgotten.
         ("f(int a+8^=0x10)", "UNEXPECTED_TOKEN"),
     ];
     for (marked, name) in rows {
