@@ -2,8 +2,7 @@
 //! the style page (`server/README.md`).
 //!
 //! Checks string literals of the daemon and its clients, the help texts of clap, comments of protos
-//! and of the code, and documents. Rooms whose comments are still to be rewritten are listed in
-//! [`ROOMS_TO_DO`].
+//! and of the code, and documents.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -65,20 +64,6 @@ const DENIED_IN_COMMENTS: &[&str] = &[
     "stand behind",
     "stands behind",
     "that of the other",
-];
-
-/// Rooms whose comments are not checked yet: take a room off this list when it is done.
-const ROOMS_TO_DO: &[&str] = &[
-    "client/",
-    "proto/",
-    "server/host/src/ring/",
-    "server/lang/",
-    "server/src/control/",
-    "server/src/rpc/",
-    "server/src/store/",
-    "server/tests/",
-    "server/trace/",
-    "server/verdict/",
 ];
 
 /// Longest line of a comment, in columns.
@@ -227,24 +212,20 @@ fn comments(source: &str) -> Vec<Passage> {
     passages
 }
 
-/// Sources whose comments are checked, as paths inside of the workspace.
+/// The Rust sources, as paths inside of the workspace and their texts.
 #[cfg(test)]
-fn rooms_that_are_done(root: &Path) -> Vec<(String, String)> {
+fn sources(root: &Path) -> Vec<(String, String)> {
     let mut paths = Vec::new();
     files(root, &mut paths).unwrap();
+    let sources = paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
     let inner = |path: &PathBuf| path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
-    let is_checked = |inner: &String| {
-        Path::new(inner).extension().is_some_and(|extension| extension == "rs")
-            && !ROOMS_TO_DO.iter().any(|room| inner.starts_with(room))
-    };
-    let sources = paths.iter().map(|path| (path, inner(path))).filter(|(_, inner)| is_checked(inner));
-    sources.map(|(path, inner)| (inner, fs::read_to_string(path).unwrap())).collect()
+    sources.map(|path| (inner(path), fs::read_to_string(path).unwrap())).collect()
 }
 
 #[test]
 fn comments_are_plain_and_short() {
     let (mut findings, mut seen) = (String::new(), 0);
-    for (inner, source) in rooms_that_are_done(&workspace()) {
+    for (inner, source) in sources(&workspace()) {
         for (line, text) in (1..).zip(source.lines()) {
             let columns = text.chars().count();
             if columns > COMMENT_COLUMNS && text.trim_start().starts_with("//") {

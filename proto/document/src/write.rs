@@ -47,7 +47,7 @@ pub fn write(documents: &[Document]) -> Result<String, serde_yaml_ng::Error> {
 /// unescaped.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn yaml(view: &impl Serialize) -> Result<String, serde_yaml_ng::Error> {
     let text = serde_yaml_ng::to_string(view)?;
     if !text.contains(is_special) {

@@ -63,7 +63,7 @@ impl Against<'_> {
 
 impl CheckOutcome {
     /// Why the definition is refused, if it is: the problem that the kernel finds first, or else
-    /// one by this daemon's own rules. `taken` is the result of [`Checker::taken`].
+    /// one by this daemon's own rules. `taken` is the result of [`super::Checker::taken`].
     pub fn against<'a>(&'a self, taken: Option<&'a Taken>) -> Option<Against<'a>> {
         let place = |refusal: &'a Option<Refusal>| refusal.as_ref().map(Against::Place);
         let text = self.misplaced.as_ref().map(Against::Text);
