@@ -114,17 +114,17 @@ impl Nats {
     }
 
     /// Name of the stream of states, which keeps one message of each subject.
-    pub(crate) fn state_stream(&self) -> String {
+    pub fn state_stream(&self) -> String {
         format!("{}_STATE", self.stream)
     }
 
     /// Whether states or hit counts are published.
-    pub(crate) const fn publishes_states_or_hits(&self) -> bool {
+    pub const fn publishes_states_or_hits(&self) -> bool {
         self.states || self.profile_interval_s > 0
     }
 
     /// Interval between two readings of hit counts. Absent: never.
-    pub(crate) fn profile_interval(&self) -> Option<Duration> {
+    pub fn profile_interval(&self) -> Option<Duration> {
         (self.profile_interval_s > 0).then(|| Duration::from_secs(self.profile_interval_s))
     }
 
@@ -139,7 +139,7 @@ impl Nats {
     }
 
     /// Largest message, in bytes.
-    pub(crate) fn max_message_bytes(&self) -> usize {
+    pub fn max_message_bytes(&self) -> usize {
         usize::try_from(self.max_message_kib.saturating_mul(1 << 10)).unwrap_or(usize::MAX)
     }
 
