@@ -76,20 +76,19 @@ fn check(root: &Path, layers: &[&[&str]]) -> usize {
         }
         let own = layer(module).unwrap_or_else(|| panic!("`{module}` has no layer: put it into the list"));
         let text = fs::read_to_string(&path).unwrap();
-        // What the documentation links to, and what tests are made with, is not an import of the
-        // product.
-        let product = text.split("mod tests {").next().unwrap();
-        if inner
-            .components()
-            .any(|part| part.as_os_str().to_string_lossy().trim_end_matches(".rs") == "tests")
-        {
-            continue;
-        }
-        for line in product.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        // What the documentation links to is not an import. Tests may use samples, which lie above all.
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
             for used in line.split("crate::").skip(1) {
                 let end = used.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(used.len());
-                let Some(other) = layer(&used[..end]) else { continue };
-                assert!(other <= own, "{}: `{module}` must not use `{}`", path.display(), &used[..end]);
+                let Some(other) = layer(&used[..end]).filter(|_| used[..end] != *"samples") else { continue };
+                // This one compares the help of a command with the columns that are printed.
+                let is_known = path.ends_with("output/ledger/tests.rs") && used[..end] == *"command";
+                assert!(
+                    other <= own || is_known,
+                    "{}: `{module}` must not use `{}`",
+                    path.display(),
+                    &used[..end]
+                );
                 edges += 1;
             }
         }
