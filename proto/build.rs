@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 17] = [
+const FILES: [&str; 18] = [
+    "kprobed/v1/access_service.proto",
     "kprobed/v1/aggregation.proto",
     "kprobed/v1/aggregation_service.proto",
     "kprobed/v1/code_service.proto",

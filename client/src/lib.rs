@@ -30,6 +30,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod access;
 mod aggregation;
 mod attached;
 mod builder;

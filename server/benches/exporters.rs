@@ -19,10 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use kprobed::auth::{Caller, Rights};
 use kprobed::config::Config;
 use kprobed::control::{Controller, Registry};
 use kprobed::export::{self, ExportParts, Exporters};
-use kprobed::rpc::{EventRoutes, EventServer};
+use kprobed::rpc::{Access, EventRoutes, EventServer};
 use kprobed::shutdown::Tasks;
 use kprobed::store::Store;
 use kprobed_client::event::{EventStream, StreamItem, StreamRequest};
@@ -32,6 +33,7 @@ use kprobed_host::tracefs::format::Format;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_otlp::logs_service::logs_service_server::{LogsService, LogsServiceServer};
 use kprobed_otlp::logs_service::{ExportLogsServiceRequest, ExportLogsServiceResponse};
+use kprobed_rights::Roles;
 use kprobed_trace::decode::{Plan, PlanOptions};
 use kprobed_trace::feed::Log;
 use kprobed_trace::filter::KernelFilterFeatures;
@@ -42,6 +44,7 @@ use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::service::interceptor::InterceptorLayer;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
@@ -157,18 +160,30 @@ impl Daemon {
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let (control, _) = Controller::channel();
+        let registry = Arc::new(Registry::default());
         let service = EventRoutes::new(EventServer {
             hub: Arc::clone(&self.hub),
             control,
-            registry: Arc::new(Registry::default()),
+            registry: Arc::clone(&registry),
             host: self.host.clone(),
             filter_features: KernelFilterFeatures::default(),
             log: self.log.clone(),
             exporters: Exporters::default(),
+            access: Access { rights: Arc::new(Rights::new(Roles::default())), registry },
         });
         self.threads.spawn(async move {
             let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
-            Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap();
+            // As the front end does for a call.
+            let as_daemon = InterceptorLayer::new(|mut request: Request<()>| {
+                request.extensions_mut().insert(Caller::daemon());
+                Ok(request)
+            });
+            Server::builder()
+                .layer(as_daemon)
+                .add_service(service)
+                .serve_with_incoming(incoming)
+                .await
+                .unwrap();
         });
         address
     }

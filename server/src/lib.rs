@@ -27,6 +27,7 @@
 //! thread owns all writes to the kernel.
 
 pub mod app;
+pub mod auth;
 pub mod config;
 pub mod control;
 pub mod declared;

@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed::app::{App, StartError};
 use kprobed::config::{CheckedConfig, Config, HostSize};
 use kprobed::{front, offline, shutdown, telemetry};
+use kprobed_rights::Roles;
 use sd_notify::NotifyState;
 
 /// Owns the kprobes of this host: defines, checks, arms and removes them, and streams their events.
@@ -109,7 +110,7 @@ fn main() -> ExitCode {
         Ok(host) => host,
         Err(error) => return failed(&error, error.hint()),
     };
-    let CheckedConfig { config, warnings } = match Config::read(arguments.config.as_deref(), host) {
+    let CheckedConfig { config, roles, warnings } = match Config::read(arguments.config.as_deref(), host) {
         Ok(judged) => judged,
         Err(error) => {
             complain(&error, error.hint());
@@ -127,7 +128,7 @@ fn main() -> ExitCode {
         tracing::warn!(hint = warning.hint, "{warning}");
     }
     front::raise_limit();
-    match serve(&config) {
+    match serve(&config, roles) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => failed(&error, error.hint()),
@@ -156,7 +157,7 @@ fn check(arguments: CheckArguments) -> ExitCode {
     }
 }
 
-fn serve(config: &Config) -> Result<bool, StartError> {
+fn serve(config: &Config, roles: Roles) -> Result<bool, StartError> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let control = cpus.clamp(2, CONTROL_THREADS);
     // The runtime panics if it cannot start a thread.
@@ -167,14 +168,14 @@ fn serve(config: &Config) -> Result<bool, StartError> {
         .thread_name("kprobed-rpc")
         .build()
         .map_err(StartError::Thread)?;
-    let done = runtime.block_on(run(config));
+    let done = runtime.block_on(run(config, roles));
     // Threads that still block now are abandoned.
     runtime.shutdown_background();
     done
 }
 
-async fn run(config: &Config) -> Result<bool, StartError> {
-    let app = App::start(config).await?;
+async fn run(config: &Config, roles: Roles) -> Result<bool, StartError> {
+    let app = App::start(config, roles).await?;
     notify(NotifyState::Ready);
     let signal = shutdown::requested().await.map_err(StartError::Signals)?;
     tracing::info!(signal, "stopping");

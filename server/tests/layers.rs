@@ -16,6 +16,15 @@ struct Crate {
 const CRATES: &[Crate] = &[
     Crate { sources: "lang/src", layers: &[&["model"], &["definition"], &["samples"]] },
     Crate { sources: "host/src", layers: &[&["insn", "ring"], &["kernel"], &["tracefs"], &["samples"]] },
+    Crate {
+        sources: "rights/src",
+        layers: &[
+            &["principal", "reads", "limits", "method", "object", "pattern"],
+            &["role"],
+            &["decision", "file"],
+            &["tests"],
+        ],
+    },
     Crate { sources: "verdict/src", layers: &[&["validate"], &["meaning"], &["checker"]] },
     Crate {
         sources: "trace/src",
@@ -24,6 +33,7 @@ const CRATES: &[Crate] = &[
     Crate {
         sources: "src",
         layers: &[
+            &["auth"],
             &["store"],
             &["health"],
             &["control"],

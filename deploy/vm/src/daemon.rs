@@ -15,7 +15,16 @@ pub const PORT: u16 = 7000;
 /// Name of its background process, and of its log.
 pub const NAME: &str = "kprobed";
 /// Default configuration of a guest's daemon.
-pub const DEFAULT_CONFIG: &str = r#"[listen]
+pub const DEFAULT_CONFIG: &str = r#"# A guest is its owner's alone.
+[[role]]
+name = "everybody"
+principals = ["uid:0", "group:kprobed", "loopback"]
+
+[[role.allow]]
+methods = ["all"]
+reads = ["all"]
+
+[listen]
 unix = "/run/kprobed/kprobed.sock"
 tcp = "127.0.0.1:7000"
 

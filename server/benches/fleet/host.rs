@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use anyhow::Context as _;
+use kprobed::auth::Rights;
 use kprobed::config::Listen;
 use kprobed::control::{Controller, Observer, Probe, ProbeState, ProbeStates, Registry};
 use kprobed::doctor::Doctor;
@@ -13,7 +14,7 @@ use kprobed::export::Exporters;
 use kprobed::front;
 use kprobed::health::Storage;
 use kprobed::rpc::{
-    AggregationServer, EventRoutes, EventServer, ExportServer, HostInfo, HostServer, ProbeServer,
+    Access, AggregationServer, EventRoutes, EventServer, ExportServer, HostInfo, HostServer, ProbeServer,
     ProfileServer,
 };
 use kprobed::shutdown::Tasks;
@@ -47,6 +48,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) store: Store,
     pub(crate) directory: &'a Path,
     pub(crate) threads: &'a Handle,
+    pub(crate) rights: Arc<Rights>,
 }
 
 /// A daemon that answers.
@@ -84,7 +86,8 @@ impl Host {
         };
         let hub = Arc::new(Hub::new(Binder::new(name.clone(), None)));
         let routes = routes(identity, boot_id.parse()?, kernel, shared, Arc::clone(&hub))?;
-        front::open(listen, routes, &Tasks::default(), shared.threads).await?;
+        let authority = (Arc::clone(&shared.rights), Path::new("/proc"));
+        front::open(listen, routes, &Tasks::default(), shared.threads, authority).await?;
         Ok(Self { name, hub })
     }
 }
@@ -146,7 +149,8 @@ fn routes(
         registry: Arc::clone(&registry),
         store: shared.store.clone(),
     };
-    let aggregations = AggregationServer { control: control.clone() };
+    let access = Access { rights: Arc::clone(&shared.rights), registry: Arc::clone(&registry) };
+    let aggregations = AggregationServer { control: control.clone(), access: access.clone() };
     let events = EventServer {
         hub,
         control,
@@ -155,6 +159,7 @@ fn routes(
         filter_features: KernelFilterFeatures::default(),
         log: Log { history: None, now: Cursor { boot_id, epoch: 1, sequence: 0 } },
         exporters: Exporters::default(),
+        access,
     };
     Ok(Routes::new(ProbeServiceServer::new(probes))
         .add_service(AggregationServiceServer::new(aggregations))

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use kprobed::auth::Rights;
 use kprobed::config::{Listen, Tls};
 use kprobed::front;
 use kprobed::shutdown::Tasks;
 use kprobed::store::Store;
+use kprobed_rights::Roles;
 use kprobed_trace::pipeline::Hub;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -87,7 +89,8 @@ impl Fleet {
         let kernels = [StoredKernel::read("6.1")?, StoredKernel::read("6.12")?];
         tracefs::write(directory.path())?;
         let store = servers.block_on(Store::open(directory.path(), SystemTime::now()))?.store;
-        let shared = Shared { store, directory: directory.path(), threads: servers.handle() };
+        let shared =
+            Shared { store, directory: directory.path(), threads: servers.handle(), rights: everybody()? };
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let places: Vec<Place> = (1..=hosts)
             .map(|number| Place::new(number, port, directory.path()))
@@ -105,7 +108,8 @@ impl Fleet {
                 }
                 2 => {
                     let (routes, tasks) = (Routes::default(), Tasks::default());
-                    servers.block_on(front::open(&listen, routes, &tasks, servers.handle()))?;
+                    let authority = (Arc::clone(&shared.rights), Path::new("/proc"));
+                    servers.block_on(front::open(&listen, routes, &tasks, servers.handle(), authority))?;
                     strange.push(name);
                 }
                 _ => {
@@ -152,4 +156,11 @@ fn configuration(way: Way, places: &[Place], certificates: &Certificates) -> Str
         Way::Unix => format!("      {}: {{address: 'unix:{}'}}\n", place.name, place.unix.display()),
     }));
     text
+}
+
+/// Roles by which whoever has a certificate, and root on the socket, may do everything.
+fn everybody() -> anyhow::Result<Arc<Rights>> {
+    let text = "[[role]]\nname = \"everybody\"\nprincipals = [\"uid:0\", \"dns:*\"]\n\
+        [[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n";
+    Ok(Arc::new(Rights::new(Roles::parse(text)?)))
 }

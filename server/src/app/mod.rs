@@ -21,6 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use kprobed_proto::FILE_DESCRIPTOR_SET;
+use kprobed_proto::v1::access_service_server::AccessServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::export_service_server::ExportServiceServer;
@@ -34,6 +35,7 @@ use kprobed_proto::v1::type_service_server::TypeServiceServer;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
+use crate::auth::Rights;
 use crate::config::{Config, HostSize, certificate_end};
 use crate::control::{
     ControlHandle, Controller, ControllerParts, Declarations, Foreign, Holds, Names, Observer, ProbeStates,
@@ -46,8 +48,8 @@ use crate::export::{self, ExportParts};
 use crate::front;
 use crate::health::{LabelsFile, Storage};
 use crate::rpc::{
-    AggregationServer, CodeServer, EventRoutes, EventServer, ExportServer, HostInfo, HostServer, LeaseServer,
-    ProbeServer, ProfileServer, ReconcileServer, SourceServer, TypeServer,
+    Access, AccessServer, AggregationServer, CodeServer, EventRoutes, EventServer, ExportServer, HostInfo,
+    HostServer, LeaseServer, ProbeServer, ProfileServer, ReconcileServer, SourceServer, TypeServer,
 };
 use crate::shutdown::Tasks;
 use crate::store::Store;
@@ -55,6 +57,7 @@ use kprobed_host::kernel::btf::KernelTypes;
 use kprobed_host::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_of_this_process};
 use kprobed_host::tracefs::{Claim, ClaimError, CurrentInstance, Instance, InstanceOptions, Mounts, Tracefs};
 use kprobed_lang::definition::Features;
+use kprobed_rights::Roles;
 use kprobed_trace::feed::Log;
 use kprobed_trace::filter::KernelFilterFeatures;
 use kprobed_trace::history::History;
@@ -128,9 +131,9 @@ impl App {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub async fn start(config: &Config) -> Result<Self, StartError> {
+    pub async fn start(config: &Config, roles: Roles) -> Result<Self, StartError> {
         let mut engine = Engine::default();
-        match Self::build(config, &mut engine).await {
+        match Self::build(config, roles, &mut engine).await {
             Ok(front) => Ok(Self { engine, front }),
             Err(error) => {
                 engine.stop().await;
@@ -139,7 +142,7 @@ impl App {
         }
     }
 
-    async fn build(config: &Config, engine: &mut Engine) -> Result<Front, StartError> {
+    async fn build(config: &Config, roles: Roles, engine: &mut Engine) -> Result<Front, StartError> {
         let (start, started) = (SystemTime::now(), Instant::now());
         let directory = &config.state.directory;
         // First: a database that another daemon works with is not touched.
@@ -202,6 +205,7 @@ impl App {
         let epoch =
             history.as_ref().map_or(u64::try_from(epoch).unwrap_or(u64::MAX), |history| history.epoch());
         let holds = Arc::<Holds>::default();
+        let rights = Arc::new(Rights::new(roles));
         let controller = Controller::start(ControllerParts {
             mounted,
             instance,
@@ -211,6 +215,7 @@ impl App {
             store: store.clone(),
             facts: Arc::clone(&facts),
             checker: Arc::clone(&checker),
+            rights: Arc::clone(&rights),
             registry: Arc::clone(&registry),
             hub: Arc::clone(&hub),
             host: host.clone(),
@@ -285,6 +290,7 @@ impl App {
             registry: Arc::clone(&events_registry),
             store: probes.store.clone(),
         };
+        let access = Access { rights: Arc::clone(&rights), registry: Arc::clone(&events_registry) };
         let filter_features = filter_features(&host);
         let labels = Arc::new(LabelsFile::new(config.host.labels_file.clone()));
         let log = Log { history: history.clone(), now: Cursor { boot_id, epoch, sequence: 0 } };
@@ -321,9 +327,14 @@ impl App {
             host,
             filter_features,
             log,
+            access: access.clone(),
         };
         let services = Routes::new(ProbeServiceServer::new(probes))
-            .add_service(AggregationServiceServer::new(AggregationServer { control: control.clone() }))
+            .add_service(AggregationServiceServer::new(AggregationServer {
+                control: control.clone(),
+                access: access.clone(),
+            }))
+            .add_service(AccessServiceServer::new(AccessServer { access, checker: Arc::clone(&checker) }))
             .add_service(CodeServiceServer::new(code))
             .add_service(LeaseServiceServer::new(LeaseServer {
                 holds,
@@ -351,7 +362,8 @@ impl App {
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
 
         tasks.spawn("declarations", keeper.run(tasks.stopping().clone()));
-        front::open(&config.listen, services, &tasks, streams.handle()).await?;
+        let authority = (rights, config.tracing.procfs.as_path());
+        front::open(&config.listen, services, &tasks, streams.handle(), authority).await?;
         Ok(Front { tasks, health, socket: config.listen.unix.clone(), _streams: streams, _lock: lock })
     }
 

@@ -21,15 +21,17 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 
+use crate::auth::{Rights, as_daemon};
 use crate::control::{Controller, Probe, Registry, test_probe};
 use crate::export::tests::nats::{Server, drained_again, nats};
 use crate::export::tests::otlp::{Answer, Collector, body, field, integer, otlp};
 use crate::export::tests::{Place, Run, failing, jsonl};
 use crate::export::{Exporters, Terms};
-use crate::rpc::{EventRoutes, EventServer};
+use crate::rpc::{Access, EventRoutes, EventServer};
 use kprobed_host::kernel::ClockMapping;
 use kprobed_host::tracefs::format::Format;
 use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_rights::Roles;
 use kprobed_trace::decode::{Plan, PlanOptions};
 use kprobed_trace::filter::KernelFilterFeatures;
 use kprobed_trace::pipeline::{Draft, EventSource, Group};
@@ -110,15 +112,16 @@ fn serve_with(run: &Run, address: &str, registry: Arc<Registry>) -> (SocketAddr,
     let service = EventRoutes::new(EventServer {
         hub: Arc::clone(&run.hub),
         control,
-        registry,
+        registry: Arc::clone(&registry),
         host: run.host.clone(),
         filter_features: KernelFilterFeatures::default(),
         log: run.log.clone(),
         exporters: Exporters::default(),
+        access: Access { rights: Arc::new(Rights::new(Roles::default())), registry },
     });
     threads.spawn(async move {
         let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
-        let server = tonic::transport::Server::builder().add_service(service);
+        let server = tonic::transport::Server::builder().layer(as_daemon()).add_service(service);
         server.serve_with_incoming(incoming).await.unwrap();
     });
     (address, Served(Some(threads)))

@@ -10,6 +10,7 @@ mod host_size;
 mod level;
 mod paths;
 mod problem;
+mod roles;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ pub use export::Export;
 pub use host_size::HostSize;
 pub(crate) use paths::SOCKET_SUFFIX;
 pub use problem::{Place, Problem, Severity};
+pub use roles::RoleSections;
 pub use tls::{LISTEN, PROMETHEUS, TlsError, certificate_end, client_config, server_config};
 
 use std::net::SocketAddr;
@@ -30,6 +32,7 @@ use thiserror::Error;
 
 use crate::control::OnExit;
 use crate::store::HitRetention;
+use kprobed_rights::Roles;
 use kprobed_trace::spool::SpoolOptions;
 
 /// Why the configuration cannot be used.
@@ -73,6 +76,8 @@ impl ConfigError {
 pub struct CheckedConfig {
     /// The settings.
     pub config: Config,
+    /// Who may do what. Without a section for that: root, and the group of the socket, everything.
+    pub roles: Roles,
     /// Settings that will probably not do what was meant.
     pub warnings: Vec<Problem>,
 }
@@ -101,6 +106,8 @@ pub struct Config {
     pub export: Export,
     /// The daemon's own log.
     pub log: Log,
+    /// Who may do what.
+    pub role: Option<RoleSections>,
 }
 
 /// Labels of the host.
@@ -390,10 +397,20 @@ impl Config {
             let unread: Vec<_> = problems.iter().map(|problem| problem.setting.clone()).collect();
             problems.extend(found.into_iter().filter(|problem| !unread.contains(&problem.setting)));
         }
+        let roles = match &config {
+            Some(Config { role: Some(_), .. }) => roles::read(text),
+            Some(Config { listen, .. }) => Ok(Roles::built_in(&listen.group)),
+            // It is not even TOML.
+            None => Ok(Roles::default()),
+        };
+        let roles = roles.unwrap_or_else(|found| {
+            problems.extend(found);
+            Roles::default()
+        });
         problems.sort_by_key(|problem| problem.place);
         match config {
             Some(config) if problems.iter().all(|problem| problem.severity == Severity::Warning) => {
-                Ok(CheckedConfig { config, warnings: problems })
+                Ok(CheckedConfig { config, roles, warnings: problems })
             }
             _ => Err(problems),
         }

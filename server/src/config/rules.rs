@@ -39,6 +39,13 @@ fn listen(config: &Config) -> Vec<Problem> {
             "it is open to the network, and whoever connects can read all memory of the kernel",
             "use a loopback address such as `127.0.0.1:7000`, or add `[listen.tls]`".to_owned(),
         )),
+        (Some(_), _) if config.role.is_none() => found.push(Problem::warning(
+            "listen.tcp",
+            "without a `[[role]]` every call over `listen.tcp` is refused: only root and the group of the socket have rights, \
+             on the socket"
+                .to_owned(),
+            "add `[[role]]` sections, as `kprobed.example.toml` shows",
+        )),
         (None, Some(_)) => found.push(Problem::warning(
             "listen.tls",
             "`listen.tls` is not used: the daemon does not listen on TCP".to_owned(),

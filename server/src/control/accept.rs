@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::apply::{Before, Grounds, Work};
-use super::command::{Change, Unit, UpdateRequest};
+use super::command::{Asked, Change, Unit, UpdateRequest};
 use super::controller::Controller;
 use super::create::refuse;
 use super::guard::Guarded;
 use super::job::Job;
 use super::update::check_etag;
 use super::{ControlError, Probe, ProbeState};
+use crate::auth::Caller;
 use crate::store::{Accepted, Intent, RequestKey};
 use kprobed_verdict::checker::DefinitionText;
 
@@ -35,8 +36,13 @@ pub struct AcceptRequest {
 impl Controller {
     /// Stores what the definition means on this kernel, and arms the probe. If it cannot be armed,
     /// nothing has changed.
-    pub(super) async fn accept(&mut self, request: AcceptRequest) -> Result<Arc<Probe>, ControlError> {
+    pub(super) async fn accept(
+        &mut self,
+        caller: &Caller,
+        request: AcceptRequest,
+    ) -> Result<Arc<Probe>, ControlError> {
         let probe = self.probe(&request.name)?;
+        self.require(caller, &probe)?;
         if let Some(key) = &request.request
             && self.parts.store.carried_out(key).await? == Some(probe.uid)
         {
@@ -48,7 +54,7 @@ impl Controller {
             return Err(ControlError::NotHeldBack { name: probe.name.clone() });
         }
         if request.ported {
-            return self.port(&probe, request).await;
+            return self.port(caller, &probe, request).await;
         }
         let checker = Arc::clone(&self.parts.checker);
         let observed = self.observer.observe(std::slice::from_ref(&probe));
@@ -69,6 +75,7 @@ impl Controller {
         // It was accepted on this kernel: nothing holds it back any more.
         let job =
             if is_held { self.define_anew(wanted, &mut grounds)? } else { Job::change(wanted, Vec::new()) };
+        self.require(caller, &job.probe)?;
         let (before, wanted) = (Box::new(probe.record.clone()), Box::new(job.probe.record.clone()));
         let intent = Intent::Update { before, wanted, meaning: Some(meaning) };
         let is_to_record = probe.spec.enabled;
@@ -80,7 +87,12 @@ impl Controller {
 
     /// Replaces the definition by the line that records on this kernel what the definition was made
     /// for.
-    async fn port(&mut self, probe: &Probe, request: AcceptRequest) -> Result<Arc<Probe>, ControlError> {
+    async fn port(
+        &mut self,
+        caller: &Caller,
+        probe: &Probe,
+        request: AcceptRequest,
+    ) -> Result<Arc<Probe>, ControlError> {
         let offered = probe.guarded.change.as_ref().and_then(|change| change.offered.clone());
         let Some(line) = offered else {
             return Err(ControlError::NotOffered { name: probe.name.clone() });
@@ -90,7 +102,8 @@ impl Controller {
             request: request.request,
             ..UpdateRequest::of(probe.name.to_string())
         };
-        let outcome = self.apply(vec![Change::Update(update)], Unit::Each).await.outcomes.pop();
+        let asked = Asked { caller: caller.clone(), change: Change::Update(update) };
+        let outcome = self.apply(vec![asked], Unit::Each).await.outcomes.pop();
         outcome.unwrap_or(Err(ControlError::Stopping))?.probe()
     }
 }

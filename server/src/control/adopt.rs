@@ -20,6 +20,7 @@ use super::plan::PlannedStep;
 use super::source::{event_source, plan_options};
 use super::step::{self, Aim, Seen, Step};
 use super::{ControlError, Observed, Obstacle, Probe, own};
+use crate::auth::Caller;
 use crate::store::{Intent, ProbeSpec, Record, RequestKey, Undo};
 use kprobed_host::tracefs::{OwnEvent, Presence};
 use kprobed_lang::definition::{Code, ProbeDefinition};
@@ -77,7 +78,11 @@ struct Adoption {
 
 impl Controller {
     /// Adopts an event.
-    pub(super) async fn adopt(&mut self, request: AdoptRequest) -> Result<Adopted, ControlError> {
+    pub(super) async fn adopt(
+        &mut self,
+        caller: &Caller,
+        request: AdoptRequest,
+    ) -> Result<Adopted, ControlError> {
         let name = request.name.clone();
         if let Some(key) = &request.request
             && let Some(uid) = self.parts.store.carried_out(key).await?
@@ -91,6 +96,7 @@ impl Controller {
             });
         }
         let adoption = self.judge_adoption(&request)?;
+        self.require(caller, &adoption.probe)?;
         self.judge_filter(&adoption).await?;
         let enabled_in = self.others(&name);
         if request.validate_only {
@@ -161,12 +167,12 @@ impl Controller {
         let gone = || own::missing(Presence::Absent, name);
         let id = self.tracefs().event_id(name)?.ok_or_else(gone)?;
         let own = OwnEvent { name: name.clone(), listing, id };
-        let meaning = outcome.meaning();
+        let known = (outcome.meaning(), outcome.target());
         let CheckOutcome { definition, text, report, .. } = outcome;
         let spec = ProbeSpec { definition: text, labels: labels.clone(), metadata, ..ProbeSpec::default() };
         let record = Record::new(name.clone(), spec, own.listing.clone(), SystemTime::now());
         let mut probe =
-            Probe { own: Some(own.clone()), ..Probe::checked(record, &definition, &report, meaning) };
+            Probe { own: Some(own.clone()), ..Probe::checked(record, &definition, &report, known) };
         let Observed { switches, mut events, .. } = self.observer.observe(&[Arc::new(probe.clone())]);
         let Some(ObservedEvent::There { switch, filter: in_force, unarmed, .. }) = events.remove(&probe.uid)
         else {

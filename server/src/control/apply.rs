@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::account::{Account, Sample};
 use super::batch::Batch;
-use super::command::{Applied, Change, Changed, Unit};
+use super::command::{Applied, Asked, Change, Changed, Unit};
 use super::controller::{Controller, LiveProbe};
 use super::execute::Executor;
 use super::job::Job;
@@ -83,8 +83,8 @@ impl<'a> Grounds<'a> {
 impl Controller {
     /// Carries out changes at the cost of one: one transaction before and one after, and each list
     /// of the kernel is read once.
-    pub(super) async fn apply(&mut self, changes: Vec<Change>, unit: Unit) -> Applied {
-        let checked: Vec<_> = changes.iter().map(Change::validate_only).collect();
+    pub(super) async fn apply(&mut self, changes: Vec<Asked>, unit: Unit) -> Applied {
+        let checked: Vec<_> = changes.iter().map(|one| one.change.validate_only()).collect();
         let judged = self.judge(changes).await;
         let refused = judged.iter().find_map(|judged| judged.as_ref().err().map(ToString::to_string));
         let mut outcomes = Vec::new();
@@ -161,23 +161,25 @@ impl Controller {
     }
 
     /// Judges each change. Writes nothing.
-    async fn judge(&mut self, changes: Vec<Change>) -> Vec<Result<Judged, ControlError>> {
+    async fn judge(&mut self, changes: Vec<Asked>) -> Vec<Result<Judged, ControlError>> {
         let checker = Arc::clone(&self.parts.checker);
-        let targets = changes.iter().filter_map(|change| match change {
+        let targets = changes.iter().filter_map(|one| match &one.change {
             Change::Update(request) => self.parts.registry.find(&request.name).ok(),
             _ => None,
         });
         let observed = self.observer.observe(&targets.collect::<Vec<_>>());
         let mut grounds = Grounds::new(checker.recent_facts(), observed);
-        let deletes = changes.iter().any(|change| matches!(change, Change::Remove(_)));
+        let deletes = changes.iter().any(|one| matches!(one.change, Change::Remove(_)));
         let profiles = if deletes { self.hit_profiles() } else { Ok(Vec::new()) };
         let profiles = profiles.map(|profiles| profiles.into_iter().map(|one| (one.uid, one)).collect());
         let mut judged = Vec::with_capacity(changes.len());
-        for change in changes {
+        for Asked { caller, change } in changes {
             judged.push(match change {
-                Change::Create(request) => self.judge_creation(request, &mut grounds).await,
-                Change::Update(request) => self.judge_update(request, &mut grounds).await,
-                Change::Remove(request) => self.judge_removal(request, &mut grounds, profiles.as_ref()).await,
+                Change::Create(request) => self.judge_creation(&caller, request, &mut grounds).await,
+                Change::Update(request) => self.judge_update(&caller, request, &mut grounds).await,
+                Change::Remove(request) => {
+                    self.judge_removal(&caller, request, &mut grounds, profiles.as_ref()).await
+                }
             });
         }
         judged

@@ -17,6 +17,7 @@ use super::observed::Switch;
 use super::plan::PlannedStep;
 use super::source::{event_source, plan_options};
 use super::step::{self, Aim, Seen, Step};
+use crate::auth::Caller;
 use crate::store::{Phase, StoredAttachment, Undo};
 use kprobed_host::tracefs::{Instance, TracefsError};
 use kprobed_lang::model::{ProbeName, ProbeUid};
@@ -24,8 +25,13 @@ use kprobed_trace::decode::PlanOptions;
 use kprobed_trace::pipeline::{EventSource, SourceTable};
 
 impl Controller {
-    pub(super) async fn attach(&mut self, request: AttachRequest) -> Result<Sourced, ControlError> {
+    pub(super) async fn attach(
+        &mut self,
+        caller: &Caller,
+        request: AttachRequest,
+    ) -> Result<Sourced, ControlError> {
         let AttachRequest { name, filter, validate_only } = request;
+        self.require_on_event(caller, &name)?;
         let waiting = self.attached.get(&name);
         let recorded = waiting.map(|waiting| waiting.state(&name, &self.observer, &self.parts.instance));
         if recorded == Some(AttachedState::Recording) {
@@ -155,8 +161,13 @@ impl Controller {
         event
     }
 
-    pub(super) async fn detach(&mut self, request: &DetachRequest) -> Result<Sourced, ControlError> {
+    pub(super) async fn detach(
+        &mut self,
+        caller: &Caller,
+        request: &DetachRequest,
+    ) -> Result<Sourced, ControlError> {
         let DetachRequest { name, validate_only } = request;
+        self.require_on_event(caller, name)?;
         let Some(attachment) = self.attached.get(name) else {
             return Err(ControlError::NotAttached { name: name.clone() });
         };

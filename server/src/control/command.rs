@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Probe;
 use super::plan::PlannedStep;
 use super::{AdoptRequest, Adopted, AttachedEvent, ControlError, Ledger, Reconciliation};
+use crate::auth::Caller;
 use crate::store::RequestKey;
 use kprobed_lang::model::{HitProfile, Hits, LabelChange, Labels, MetadataChange, ProbeName, ProbeUid};
 use kprobed_verdict::checker::DefinitionText;
@@ -93,6 +94,15 @@ pub enum Change {
     Update(UpdateRequest),
     /// Remove one.
     Remove(RemoveRequest),
+}
+
+/// A change, and who asks for it.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    /// Who asks.
+    pub(super) caller: Caller,
+    /// For what.
+    pub(super) change: Change,
 }
 
 /// Which of several changes are made all or not at all.
@@ -190,17 +200,17 @@ pub struct Sourced {
 pub(super) type Reply<T> = oneshot::Sender<Result<T, ControlError>>;
 
 pub(super) enum Command {
-    Apply(Vec<Change>, Unit, Reply<Applied>),
+    Apply(Vec<Asked>, Unit, Reply<Applied>),
     Aggregation(super::aggregation::AggregationCommand),
     HitProfiles(Reply<Vec<HitProfile>>),
     Sample(Reply<()>),
     Ledger(Reply<Ledger>),
-    Attach(AttachRequest, Reply<Sourced>),
-    Detach(DetachRequest, Reply<Sourced>),
+    Attach(Caller, AttachRequest, Reply<Sourced>),
+    Detach(Caller, DetachRequest, Reply<Sourced>),
     Attached(Reply<Vec<AttachedEvent>>),
-    Accept(super::AcceptRequest, Reply<Arc<Probe>>),
+    Accept(Caller, super::AcceptRequest, Reply<Arc<Probe>>),
     Observe(Vec<ProbeUid>, Reply<Vec<Arc<Probe>>>),
-    Adopt(AdoptRequest, Reply<Adopted>),
+    Adopt(Caller, AdoptRequest, Reply<Adopted>),
     Reconcile {
         force: bool,
         validate_only: bool,
@@ -220,11 +230,11 @@ impl Command {
             Self::HitProfiles(reply) => reply.is_closed(),
             Self::Sample(reply) => reply.is_closed(),
             Self::Ledger(reply) => reply.is_closed(),
-            Self::Attach(_, reply) | Self::Detach(_, reply) => reply.is_closed(),
+            Self::Attach(_, _, reply) | Self::Detach(_, _, reply) => reply.is_closed(),
             Self::Attached(reply) => reply.is_closed(),
-            Self::Accept(_, reply) => reply.is_closed(),
+            Self::Accept(_, _, reply) => reply.is_closed(),
             Self::Observe(_, reply) => reply.is_closed(),
-            Self::Adopt(_, reply) => reply.is_closed(),
+            Self::Adopt(_, _, reply) => reply.is_closed(),
             Self::Reconcile { reply, .. } => reply.is_closed(),
             // The daemon has to stop all the same.
             Self::Stop(_) => false,
@@ -254,9 +264,9 @@ impl Command {
     pub(super) const fn kind(&self) -> &'static str {
         match self {
             Self::Apply(changes, ..) => match changes.as_slice() {
-                [Change::Create(_)] => "create",
-                [Change::Update(_)] => "update",
-                [Change::Remove(_)] => "remove",
+                [Asked { change: Change::Create(_), .. }] => "create",
+                [Asked { change: Change::Update(_), .. }] => "update",
+                [Asked { change: Change::Remove(_), .. }] => "remove",
                 _ => "apply",
             },
             Self::Aggregation(_) => "aggregation",
@@ -295,44 +305,55 @@ impl ControlHandle {
     ///
     /// # Errors
     /// [`ControlError::Stopping`]; each change has an outcome of its own.
-    pub async fn apply(&self, changes: Vec<Change>, unit: Unit) -> Result<Applied, ControlError> {
-        self.ask(|reply| Command::Apply(changes, unit, reply)).await
+    pub async fn apply(
+        &self,
+        caller: &Caller,
+        changes: Vec<Change>,
+        unit: Unit,
+    ) -> Result<Applied, ControlError> {
+        let asked = changes.into_iter().map(|change| Asked { caller: caller.clone(), change }).collect();
+        self.ask(|reply| Command::Apply(asked, unit, reply)).await
     }
 
-    async fn apply_one(&self, change: Change) -> Result<Changed, ControlError> {
-        self.apply(vec![change], Unit::Each).await?.outcomes.pop().unwrap_or(Err(ControlError::Stopping))
+    async fn apply_one(&self, caller: &Caller, change: Change) -> Result<Changed, ControlError> {
+        let applied = self.apply(caller, vec![change], Unit::Each).await?;
+        applied.outcomes.into_iter().next_back().unwrap_or(Err(ControlError::Stopping))
     }
 
     /// Creates a probe.
     ///
     /// # Errors
     /// See [`ControlError`].
-    pub async fn create(&self, request: CreateRequest) -> Result<Arc<Probe>, ControlError> {
-        self.apply_one(Change::Create(request)).await?.probe()
+    pub async fn create(&self, caller: &Caller, request: CreateRequest) -> Result<Arc<Probe>, ControlError> {
+        self.apply_one(caller, Change::Create(request)).await?.probe()
     }
 
     /// Changes a probe.
     ///
     /// # Errors
     /// See [`ControlError`].
-    pub async fn update(&self, request: UpdateRequest) -> Result<Arc<Probe>, ControlError> {
-        self.apply_one(Change::Update(request)).await?.probe()
+    pub async fn update(&self, caller: &Caller, request: UpdateRequest) -> Result<Arc<Probe>, ControlError> {
+        self.apply_one(caller, Change::Update(request)).await?.probe()
     }
 
     /// Removes a probe. Returns its name and last hit counts.
     ///
     /// # Errors
     /// See [`ControlError`].
-    pub async fn remove(&self, request: RemoveRequest) -> Result<Removed, ControlError> {
-        self.apply_one(Change::Remove(request)).await?.removed()
+    pub async fn remove(&self, caller: &Caller, request: RemoveRequest) -> Result<Removed, ControlError> {
+        self.apply_one(caller, Change::Remove(request)).await?.removed()
     }
 
     /// Accepts what a probe records on this kernel as what it is meant to record, and arms it.
     ///
     /// # Errors
     /// See [`ControlError`].
-    pub async fn accept(&self, request: super::AcceptRequest) -> Result<Arc<Probe>, ControlError> {
-        self.ask(|reply| Command::Accept(request, reply)).await
+    pub async fn accept(
+        &self,
+        caller: &Caller,
+        request: super::AcceptRequest,
+    ) -> Result<Arc<Probe>, ControlError> {
+        self.ask(|reply| Command::Accept(caller.clone(), request, reply)).await
     }
 
     /// Reads the current hit counts of all probes.
@@ -364,16 +385,16 @@ impl ControlHandle {
     ///
     /// # Errors
     /// See [`ControlError`].
-    pub async fn attach(&self, request: AttachRequest) -> Result<Sourced, ControlError> {
-        self.ask(|reply| Command::Attach(request, reply)).await
+    pub async fn attach(&self, caller: &Caller, request: AttachRequest) -> Result<Sourced, ControlError> {
+        self.ask(|reply| Command::Attach(caller.clone(), request, reply)).await
     }
 
     /// Stops recording an event of the host. Returns its last state.
     ///
     /// # Errors
     /// See [`ControlError`].
-    pub async fn detach(&self, request: DetachRequest) -> Result<Sourced, ControlError> {
-        self.ask(|reply| Command::Detach(request, reply)).await
+    pub async fn detach(&self, caller: &Caller, request: DetachRequest) -> Result<Sourced, ControlError> {
+        self.ask(|reply| Command::Detach(caller.clone(), request, reply)).await
     }
 
     /// All attached events, by name.
@@ -397,8 +418,8 @@ impl ControlHandle {
     ///
     /// # Errors
     /// See [`ControlError`].
-    pub async fn adopt(&self, request: AdoptRequest) -> Result<Adopted, ControlError> {
-        self.ask(|reply| Command::Adopt(request, reply)).await
+    pub async fn adopt(&self, caller: &Caller, request: AdoptRequest) -> Result<Adopted, ControlError> {
+        self.ask(|reply| Command::Adopt(caller.clone(), request, reply)).await
     }
 
     /// Looks at all probes now, and repairs those that can be repaired and are due; with `force`
@@ -431,7 +452,7 @@ mod tests {
     async fn a_command_knows_that_its_caller_has_gone() {
         let (control, mut queue) = Controller::channel();
         let asking = tokio::runtime::Handle::current()
-            .spawn(async move { control.create(CreateRequest::default()).await });
+            .spawn(async move { control.create(&Caller::daemon(), CreateRequest::default()).await });
         let command = queue.next_for_test().await;
         assert_eq!((command.kind(), command.is_abandoned()), ("create", false));
         asking.abort();

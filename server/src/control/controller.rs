@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::account::Account;
 use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
-use super::command::{Applied, Change, Command, ControlHandle, KernelHits, QUEUE, Unit};
+use super::command::{Applied, Asked, Change, Command, ControlHandle, KernelHits, QUEUE, Unit};
 use super::grow::{Growth, Resized};
 use super::lease::{Holds, Leases, Wake};
 use super::observed::Observed;
@@ -25,6 +25,7 @@ use super::step::Step;
 use super::triggers::Triggers;
 use super::{ControlError, Observer, Registry, own};
 use super::{Probe, ProbeState, RecordingProblem};
+use crate::auth::Rights;
 use crate::store::{HitRetention, Store};
 use kprobed_host::kernel::{FactsCache, HostIdentity};
 use kprobed_host::tracefs::{
@@ -70,6 +71,8 @@ pub struct ControllerParts {
     pub facts: Arc<FactsCache>,
     /// Judge of definitions.
     pub checker: Arc<Checker>,
+    /// The roles of this host.
+    pub rights: Arc<Rights>,
     /// The probes as clients see them.
     pub registry: Arc<Registry>,
     /// Where events go.
@@ -337,17 +340,17 @@ impl Controller {
                 answer(reply, Ok(()));
             }
             Command::Ledger(reply) => answer(reply, self.ledger()),
-            Command::Attach(request, reply) => answer(reply, self.attach(request).await),
-            Command::Detach(request, reply) => answer(reply, self.detach(&request).await),
+            Command::Attach(caller, request, reply) => answer(reply, self.attach(&caller, request).await),
+            Command::Detach(caller, request, reply) => answer(reply, self.detach(&caller, &request).await),
             Command::Attached(reply) => answer(reply, Ok(self.attached_events())),
-            Command::Adopt(request, reply) => answer(reply, self.adopt(request).await),
+            Command::Adopt(caller, request, reply) => answer(reply, self.adopt(&caller, request).await),
             Command::Reconcile { force, validate_only: false, reply } => {
                 answer(reply, Ok(self.reconcile(force).await));
             }
             Command::Reconcile { force, validate_only: true, reply } => {
                 answer(reply, Ok(self.plan_repairs(force)));
             }
-            Command::Accept(request, reply) => answer(reply, self.accept(request).await),
+            Command::Accept(caller, request, reply) => answer(reply, self.accept(&caller, request).await),
             Command::Observe(probes, reply) => answer(reply, Ok(self.observe(&probes))),
             Command::Stop(done) => return ControlFlow::Break(done),
         }
@@ -539,13 +542,13 @@ pub(super) fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, Cont
 }
 
 /// Whether other deletions can join: a change that is only checked has a plan of its own.
-fn only_removes(changes: &[Change]) -> bool {
-    changes.iter().all(|change| matches!(change, Change::Remove(_)) && !change.validate_only())
+fn only_removes(changes: &[Asked]) -> bool {
+    changes.iter().all(|one| matches!(one.change, Change::Remove(_)) && !one.change.validate_only())
 }
 
 /// Whether no two removals of these are about the same name.
-fn share_no_name(some: &[Change], others: &[Change]) -> bool {
-    let name = |change: &Change| match change {
+fn share_no_name(some: &[Asked], others: &[Asked]) -> bool {
+    let name = |one: &Asked| match &one.change {
         Change::Remove(request) => Some(request.name.clone()),
         _ => None,
     };

@@ -13,6 +13,7 @@ use super::job::{Basis, Job};
 use super::observed::Switches;
 use super::step::{self, Aim};
 use super::{ControlError, Probe, ProbeState};
+use crate::auth::Caller;
 use crate::store::{Intent, ProbeSpec, Record};
 use kprobed_lang::model::{Metadata, ProbeName};
 use kprobed_verdict::checker::{Against, CheckOutcome, Checker, Taken};
@@ -21,6 +22,7 @@ use kprobed_verdict::validate::{Arming, Report};
 impl Controller {
     pub(super) async fn judge_creation(
         &self,
+        caller: &Caller,
         request: CreateRequest,
         grounds: &mut Grounds<'_>,
     ) -> Result<Judged, ControlError> {
@@ -33,7 +35,9 @@ impl Controller {
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
         }
         let request = CreateRequest { metadata: self.with_hold(request.metadata)?, ..request };
-        Ok(Judged::Work(Box::new(new_probe(&self.parts.checker, request, grounds)?)))
+        let work = new_probe(&self.parts.checker, request, grounds)?;
+        self.require(caller, &work.job.probe)?;
+        Ok(Judged::Work(Box::new(work)))
     }
 }
 
@@ -65,9 +69,9 @@ fn new_probe(
 
 /// The steps that make a probe whose definition was checked, and the intent that is stored first.
 pub(super) fn creation(record: Record, outcome: CheckOutcome) -> (Job, Intent) {
-    let meaning = outcome.meaning();
+    let (meaning, target) = (outcome.meaning(), outcome.target());
     let CheckOutcome { definition, report, .. } = outcome;
-    let probe = Probe::checked(record, &definition, &report, meaning);
+    let probe = Probe::checked(record, &definition, &report, (meaning, target));
     let steps = step::define(&probe.kernel_definition, Aim::of(&probe.spec));
     let intent = Intent::Create { record: Box::new(probe.record.clone()), meaning: probe.guarded.to_json() };
     (Job::define(probe, Basis { definition, report }, steps), intent)

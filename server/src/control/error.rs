@@ -7,6 +7,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::Obstacle;
+use crate::auth::Denied;
 use crate::store::StoreError;
 use kprobed_host::kernel::FactsError;
 use kprobed_host::tracefs::{ClaimError, DefineError, KernelMessage, TracefsError};
@@ -20,6 +21,9 @@ use kprobed_verdict::validate::Refusal;
 /// [`crate::rpc::status`].
 #[derive(Debug, Error)]
 pub enum ControlError {
+    /// No role of the caller allows the request.
+    #[error(transparent)]
+    Denied(#[from] Denied),
     /// The text is not a definition.
     #[error("{}", diagnostics.first().map_or("the definition cannot be read", |first| first.message.as_str()))]
     Definition {

@@ -35,6 +35,7 @@ mod observed;
 mod observer;
 mod own;
 mod pause;
+pub(crate) mod permission;
 mod plan;
 mod probe;
 mod reconcile;

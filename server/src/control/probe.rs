@@ -12,7 +12,9 @@ use super::guard::Guarded;
 use crate::store::{ProbeSpec, Record};
 use kprobed_host::tracefs::OwnEvent;
 use kprobed_lang::definition::{Diagnostic, ProbeDefinition, ProbeKind};
+use kprobed_rights::{Object, Reads};
 use kprobed_trace::decode::Schema;
+use kprobed_verdict::checker::Target;
 use kprobed_verdict::meaning::Meaning;
 use kprobed_verdict::validate::{Arming, Report};
 
@@ -147,6 +149,10 @@ pub struct Probe {
     pub warnings: Vec<Diagnostic>,
     /// `FUNCTION+0xOFFSET`, once it is resolved.
     pub location: String,
+    /// The function that it lies in. Without names while it is not resolved.
+    pub target: Target,
+    /// What it reads; everything while it is not resolved, so that no rule about that lets it pass.
+    pub reads: Reads,
     /// How the kernel arms it. Absent while it is not resolved.
     pub arming: Option<Arming>,
     /// What its definition meant on the build that it was made for, and how that has changed.
@@ -174,6 +180,8 @@ impl Probe {
             schema: None,
             warnings: Vec::new(),
             location: String::new(),
+            target: Target::default(),
+            reads: Reads::ALL,
             arming: None,
             guarded: Guarded::default(),
         }
@@ -184,16 +192,18 @@ impl Probe {
         record: Record,
         definition: &ProbeDefinition,
         report: &Report,
-        meaning: Meaning,
+        (meaning, target): (Meaning, Target),
     ) -> Self {
         let state = settled_state(record.spec.enabled, report);
         Self { guarded: Guarded::new(meaning), ..Self::unresolved(record, definition.kind, state) }
-            .resolved(definition, report)
+            .resolved(definition, report, target)
     }
 
     /// With the findings of a check of its definition.
-    pub(super) fn resolved(self, definition: &ProbeDefinition, report: &Report) -> Self {
+    pub(super) fn resolved(self, definition: &ProbeDefinition, report: &Report, target: Target) -> Self {
         Self {
+            target,
+            reads: Reads::of(definition),
             warnings: definition.warnings.clone(),
             location: report.location.clone(),
             arming: report.arming,
@@ -206,6 +216,17 @@ impl Probe {
         let mut probe = self.clone();
         probe.record.spec = spec;
         probe
+    }
+
+    /// What rules are compared with.
+    pub(crate) fn object(&self) -> Object<'_> {
+        Object {
+            name: &self.name,
+            labels: &self.spec.labels,
+            functions: &self.target.functions,
+            module: self.target.module.as_deref(),
+            reads: self.reads,
+        }
     }
 
     /// The module that its place is in.

@@ -254,6 +254,7 @@ fn job(
     let outcome = checker.check_text(&spec.definition, facts)?;
     // Its name is its own, or is checked below.
     refuse(spec.definition.as_str(), &outcome, None)?;
+    let target = outcome.target();
     let CheckOutcome { definition, report, .. } = outcome;
     if left.is_none() && list.lines_of(&record.name).next().is_some() {
         return Err(ControlError::ExistsForeign { name: record.name.clone() });
@@ -268,7 +269,8 @@ fn job(
     };
     let aim = Aim { enabled, filter: &spec.filter };
     let state = settled_state(spec.enabled, &report);
-    let probe = Probe::unresolved(record.clone(), definition.kind, state).resolved(&definition, &report);
+    let probe =
+        Probe::unresolved(record.clone(), definition.kind, state).resolved(&definition, &report, target);
     let mut probe = Probe { own: left, ..probe };
     let Some(own) = &probe.own else {
         // The definition is rendered anew: another kernel may know other arguments.

@@ -17,6 +17,7 @@ use super::handover::{Recorded, Settling};
 use super::pause::Pause;
 use super::update::check_etag;
 use super::{Probe, own};
+use crate::auth::Caller;
 use crate::store::{RequestKey, Undo};
 use kprobed_event::PauseReason;
 use kprobed_host::tracefs::{Deleted, Presence, TracefsError};
@@ -64,6 +65,7 @@ impl Controller {
     /// Checks whether a probe can be deleted.
     pub(super) async fn judge_removal(
         &self,
+        caller: &Caller,
         request: RemoveRequest,
         grounds: &mut Grounds<'_>,
         profiles: Result<&HashMap<ProbeUid, HitProfile>, &ControlError>,
@@ -76,6 +78,7 @@ impl Controller {
             return Ok(Judged::Done(Changed::Removed(Removed { name, profile: None, note: "" })));
         }
         let probe = self.probe(&request.name)?;
+        self.require(caller, &probe)?;
         check_etag(&probe, request.etag.as_deref())?;
         require_undeclared(&probe, request.take_over)?;
         self.require_uncounted(&probe.name)?;

@@ -14,6 +14,7 @@ use super::create::{creation, refuse};
 use super::observed::ObservedEvent;
 use super::remove::Doomed;
 use super::{ControlError, Probe};
+use crate::auth::Caller;
 use crate::store::{ProbeSpec, Record};
 use kprobed_host::tracefs::Presence;
 use kprobed_lang::definition::ProbeDefinition;
@@ -30,6 +31,7 @@ impl Controller {
     /// `wanted` is what is wanted, but for the definition.
     pub(super) fn judge_replacement(
         &self,
+        caller: &Caller,
         probe: &Arc<Probe>,
         wanted: ProbeSpec,
         definition: &Arc<DefinitionText>,
@@ -55,6 +57,7 @@ impl Controller {
         let line = self.parts.checker.kernel_line(&outcome.definition, event).text;
         let spec = ProbeSpec { definition: Arc::clone(&outcome.text), ..wanted };
         let (job, intent) = creation(Record::new(probe.name.clone(), spec, line, SystemTime::now()), outcome);
+        self.require(caller, &job.probe)?;
         let profile = self.hit_profiles().ok().into_iter().flatten().find(|found| found.uid == probe.uid);
         let doomed = Doomed { probe: Arc::clone(probe), profile, request: None };
         let work = Work { intent: Some(intent), request: request.request, before: None, job };

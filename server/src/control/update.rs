@@ -15,6 +15,7 @@ use super::job::{Basis, Job};
 use super::observed::{ObservedEvent, lost};
 use super::step::{self, Aim, Seen};
 use super::{ControlError, Probe, ProbeState};
+use crate::auth::Caller;
 use crate::store::{Intent, ProbeSpec};
 use kprobed_lang::model::{KernelChange, LabelChange, MetadataChange};
 use kprobed_verdict::checker::{CheckOutcome, DefinitionText};
@@ -22,10 +23,12 @@ use kprobed_verdict::checker::{CheckOutcome, DefinitionText};
 impl Controller {
     pub(super) async fn judge_update(
         &self,
+        caller: &Caller,
         request: UpdateRequest,
         grounds: &mut Grounds<'_>,
     ) -> Result<Judged, ControlError> {
         let probe = self.probe(&request.name)?;
+        self.require(caller, &probe)?;
         if let Some(key) = &request.request
             && self.parts.store.carried_out(key).await? == Some(probe.uid)
         {
@@ -53,7 +56,7 @@ impl Controller {
             if matches!(probe.state, ProbeState::Expired(_)) && request.metadata.lease.is_none() {
                 return Err(ControlError::LeaseEnded { name: probe.name.clone() });
             }
-            return self.judge_replacement(&probe, wanted, &definition, request, grounds);
+            return self.judge_replacement(caller, &probe, wanted, &definition, request, grounds);
         }
         // A client that changes it wants it to be repaired again.
         let wanted = Probe { left_alone: None, ..probe.wanting(wanted) };
@@ -61,6 +64,8 @@ impl Controller {
         let as_asked = matches!(state, ProbeState::Armed | ProbeState::ShadowedByLivepatch(_));
         let drifted = probe.spec.enabled && !as_asked;
         let mut job = self.judge_change(&probe, wanted, &request, grounds)?;
+        // With other labels, or resolved anew, it may be out of reach for the caller.
+        self.require(caller, &job.probe)?;
         let record = &mut job.probe.record;
         (record.revision, record.update_time) = (probe.revision + 1, now);
         let (before, wanted) = (Box::new(probe.record.clone()), Box::new(record.clone()));
@@ -154,12 +159,13 @@ impl Controller {
         let definition = Arc::clone(&probe.spec.definition);
         let outcome = self.parts.checker.check_text(&definition, &mut grounds.facts)?;
         refuse(definition.as_str(), &outcome, None)?;
+        let target = outcome.target();
         let CheckOutcome { definition, report, .. } = outcome;
         if probe.spec.enabled {
             grounds.observed.switches.require_firing(report.arming)?;
         }
         let state = settled_state(probe.spec.enabled, &report);
-        let mut probe = Probe { state, guarded, ..probe }.resolved(&definition, &report);
+        let mut probe = Probe { state, guarded, ..probe }.resolved(&definition, &report, target);
         let event = probe.name.event().to_owned();
         probe.record.kernel_definition = self.parts.checker.kernel_line(&definition, event).text;
         let steps = step::define(&probe.kernel_definition, Aim::of(&probe.spec));

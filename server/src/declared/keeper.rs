@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::files::{self, Look};
 use super::plan::{Claim, DeclaredProbes, ReadDefinition, Task, Unread, declared_probes, plan};
 use super::watch::Watch;
+use crate::auth::Caller;
 use crate::control::{
     AdoptRequest, Change, ControlError, ControlHandle, DeclarationProblem, DeclarationState, Declarations,
     Declared, Registry, RemoveRequest, Unit,
@@ -142,7 +143,11 @@ impl Keeper {
         while !asked.is_empty() {
             let rest = asked.split_off(asked.len().min(AT_ONCE));
             let (tasks, changes): (Vec<_>, Vec<_>) = std::mem::replace(&mut asked, rest).into_iter().unzip();
-            let applied = self.control.apply(changes, Unit::Each).await.map_err(|_stopping| Stopping)?;
+            let applied = self
+                .control
+                .apply(&Caller::daemon(), changes, Unit::Each)
+                .await
+                .map_err(|_stopping| Stopping)?;
             for (task, outcome) in tasks.iter().zip(applied.outcomes) {
                 match outcome {
                     Ok(_) => {
@@ -181,7 +186,7 @@ impl Keeper {
             request: None,
             validate_only: false,
         };
-        match self.control.adopt(request).await {
+        match self.control.adopt(&Caller::daemon(), request).await {
             Ok(_) => {
                 tracing::info!(probe = %claim.name, file = claim.file, "adopted event of an earlier run");
                 Ok(true)

@@ -4,9 +4,11 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kprobed_rights::Principal;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -22,6 +24,7 @@ use super::malloc_trim::Trimmer;
 use super::rate_limited_log::RateLimitedLog;
 use super::refusal::{self, Refusals};
 use super::socket::Following;
+use crate::auth::{self, Rights};
 use crate::shutdown::Tasks;
 
 /// How long a client may take for the handshake of TLS.
@@ -52,40 +55,59 @@ pub(super) struct Acceptor {
     pub(super) trimmer: Arc<Trimmer>,
     pub(super) refusals: Refusals,
     pub(super) warnings: Warnings,
+    pub(super) rights: Arc<Rights>,
+    /// Usually `/proc`.
+    pub(super) procfs: PathBuf,
 }
 
 /// A socket on its way to HTTP/2.
 trait Handshake: Send + 'static {
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// On the lane of its connection.
-    fn finish(self, lane: Lane) -> impl Future<Output = io::Result<Self::Io>> + Send;
+    /// On the lane of its connection. Who is at the other end is known then.
+    fn finish(self, lane: Lane) -> impl Future<Output = io::Result<(Self::Io, Principal)>> + Send;
 }
 
-impl Handshake for UnixStream {
-    type Io = Following<Self>;
+/// A unix socket, and where the kernel shows the process at its other end.
+struct Local {
+    socket: UnixStream,
+    procfs: PathBuf,
+}
 
-    async fn finish(self, lane: Lane) -> io::Result<Self::Io> {
-        Ok(Following::new(self, lane))
+impl Handshake for Local {
+    type Io = Following<UnixStream>;
+
+    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Principal)> {
+        let Self { socket, procfs } = self;
+        // The kernel knows it from the moment of `connect`.
+        let found = socket.peer_cred()?;
+        let look_up = move || auth::of_user(&procfs, found.uid(), found.gid(), found.pid());
+        let principal = tokio::task::spawn_blocking(look_up).await.map_err(io::Error::other)?;
+        Ok((Following::new(socket, lane), principal))
     }
 }
 
 impl Handshake for TcpStream {
     type Io = Following<Self>;
 
-    async fn finish(self, lane: Lane) -> io::Result<Self::Io> {
-        Ok(Following::new(self, lane))
+    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Principal)> {
+        Ok((Following::new(self, lane), Principal::Loopback))
     }
 }
 
 impl Handshake for (TcpStream, TlsAcceptor) {
     type Io = tokio_rustls::server::TlsStream<Following<TcpStream>>;
 
-    async fn finish(self, lane: Lane) -> io::Result<Self::Io> {
+    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Principal)> {
         let (socket, acceptor) = self;
         let socket = Following::new(socket, lane);
         match tokio::time::timeout(HANDSHAKE, acceptor.accept(socket).into_fallible()).await? {
-            Ok(stream) => Ok(stream),
+            Ok(stream) => {
+                let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+                let nobody = || Principal::Certificate { uris: Vec::new(), dns: Vec::new() };
+                let principal = chain.first().map_or_else(nobody, auth::of_certificate);
+                Ok((stream, principal))
+            }
             Err((error, socket)) => {
                 tokio::time::timeout(LINGER, until_read(socket)).await.ok();
                 Err(error)
@@ -107,9 +129,9 @@ impl Acceptor {
     pub(super) async fn run_unix(&self, listener: UnixListener) {
         while let Some(accepted) = self.next(listener.accept()).await {
             let Some((socket, _)) = self.look_at(accepted).await else { continue };
-            // The kernel knows it from the moment of `connect`.
             let Ok(credentials) = socket.peer_cred() else { continue };
-            self.take(socket, Peer::User(credentials.uid())).await;
+            let local = Local { socket, procfs: self.procfs.clone() };
+            self.take(local, Peer::User(credentials.uid())).await;
         }
     }
 
@@ -181,11 +203,14 @@ impl Acceptor {
                     tasks: self.tasks.clone(),
                     idle_timeout: self.idle_timeout,
                     trimmer: Arc::clone(&self.trimmer),
+                    rights: Arc::clone(&self.rights),
                 };
                 self.tasks.spawn("connection", async move {
                     let closing = admitted.closing().clone();
                     match closing.run_until_cancelled(socket.finish(lane)).await {
-                        Some(Ok(io)) => connection::serve(io, admitted, serving).await,
+                        Some(Ok((io, principal))) => {
+                            connection::serve(io, principal, admitted, serving).await;
+                        }
                         Some(Err(error)) => tracing::debug!(%error, "a handshake failed"),
                         None => tracing::debug!("closed a connection during its handshake"),
                     }
@@ -199,7 +224,7 @@ impl Acceptor {
                     let lane = Lane::new(self.streams.clone());
                     self.tasks.spawn("refusal", async move {
                         match socket.finish(lane).await {
-                            Ok(io) => refusal::tell(io, refusal, place).await,
+                            Ok((io, _)) => refusal::tell(io, refusal, place).await,
                             Err(error) => tracing::debug!(%error, "a handshake failed"),
                         }
                     });

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kprobed_rights::Principal;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +16,7 @@ use super::admission::Admitted;
 use super::call::{Calls, Services};
 use super::lane::Lane;
 use super::malloc_trim::Trimmer;
+use crate::auth::Rights;
 use crate::rpc::ConnectionId;
 use crate::shutdown::Tasks;
 
@@ -68,17 +70,26 @@ pub(super) struct Serving {
     pub(super) tasks: Tasks,
     pub(super) idle_timeout: Duration,
     pub(super) trimmer: Arc<Trimmer>,
+    pub(super) rights: Arc<Rights>,
 }
 
 /// Serves a connection to its end, on its lane.
-pub(super) async fn serve<I>(io: I, admitted: Admitted, serving: Serving)
+pub(super) async fn serve<I>(io: I, principal: Principal, admitted: Admitted, serving: Serving)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Serving { services, lane, tasks, idle_timeout, trimmer } = serving;
+    let Serving { services, lane, tasks, idle_timeout, trimmer, rights } = serving;
     let admitted = Arc::new(admitted);
     let connection = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1);
-    let calls = Calls { services, admitted: Arc::clone(&admitted), lane: lane.clone(), connection };
+    let principal = Arc::new(principal);
+    let calls = Calls {
+        services,
+        admitted: Arc::clone(&admitted),
+        lane: lane.clone(),
+        connection,
+        principal,
+        rights,
+    };
     let served = Served {
         connection: Box::pin(http2(lane.clone()).serve_connection(TokioIo::new(io), calls)),
         admitted,

@@ -25,6 +25,7 @@ pub use descriptors::raise_limit;
 pub use listen::{ListenError, ListenErrorKind};
 pub use threads::try_threads;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -34,10 +35,12 @@ use self::accept::Acceptor;
 use self::admission::{Admission, Limits};
 use self::call::Services;
 use self::malloc_trim::Trimmer;
+use crate::auth::Rights;
 use crate::config::Listen;
 use crate::shutdown::Tasks;
 
-/// Listens, and serves every connection, until the tasks are stopped. Streams run on `streams`.
+/// Listens, and serves every connection, until the tasks are stopped. Streams run on `streams`. Each
+/// call is allowed by `rights` first.
 ///
 /// # Errors
 /// See [`ListenError`].
@@ -46,6 +49,7 @@ pub async fn open(
     services: Routes,
     tasks: &Tasks,
     streams: &Handle,
+    (rights, procfs): (Arc<Rights>, &Path),
 ) -> Result<(), ListenError> {
     let unix = listen::unix(&listen.unix, &listen.group).await?;
     let tcp = listen::tcp(listen).await?;
@@ -60,6 +64,8 @@ pub async fn open(
         trimmer: Arc::clone(&trimmer),
         refusals: refusal::Refusals::default(),
         warnings: accept::Warnings::default(),
+        rights,
+        procfs: procfs.to_owned(),
     });
     let stopping = tasks.stopping().clone();
     tasks.spawn("memory", async move { trimmer.run(&stopping).await });

@@ -2,9 +2,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use kprobed_rights::Roles;
 use tokio::runtime::Handle;
 use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint};
@@ -13,9 +15,17 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::open;
+use crate::auth::Rights;
 use crate::config::Listen;
 use crate::front::ListenErrorKind;
 use crate::shutdown::Tasks;
+
+mod rights;
+
+/// Without a role for anybody. Health needs none.
+fn nobody() -> (Arc<Rights>, &'static Path) {
+    (Arc::new(Rights::new(Roles::default())), Path::new("/proc"))
+}
 
 /// Nothing here takes so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -31,7 +41,7 @@ impl Served {
         let tasks = Tasks::default();
         let (_, health) = tonic_health::server::health_reporter();
         let listen = Listen { unix: directory.path().join("k.sock"), ..listen };
-        open(&listen, Routes::new(health), &tasks, &Handle::current()).await.unwrap();
+        open(&listen, Routes::new(health), &tasks, &Handle::current(), nobody()).await.unwrap();
         Self { directory, tasks }
     }
 
@@ -113,7 +123,9 @@ async fn a_socket_is_not_taken_from_another() {
     let served = Served::new(Listen::default()).await;
     let listen = Listen { unix: served.socket(), ..Listen::default() };
     let (_, health) = tonic_health::server::health_reporter();
-    let error = open(&listen, Routes::new(health), &Tasks::default(), &Handle::current()).await.unwrap_err();
+    let error = open(&listen, Routes::new(health), &Tasks::default(), &Handle::current(), nobody())
+        .await
+        .unwrap_err();
     assert!(matches!(error.kind, ListenErrorKind::Taken), "{error}");
     assert_eq!(error.hint(), "stop it, or set `listen.unix` to another place");
     check(&mut served.client().await).await.unwrap();

@@ -17,10 +17,15 @@ use tokio::time::{Interval, MissedTickBehavior};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use kprobed_lang::model::ProbeName;
+use kprobed_rights::Read;
+
+use super::access::{self, Access};
 use super::aggregation_messages as messages;
 use super::status;
+use crate::auth::Caller;
 use crate::control::{
-    Aggregation, AggregationError, ControlError, ControlHandle, CreateAggregation, Snapshot,
+    Aggregation, AggregationError, AggregationSpec, ControlError, ControlHandle, CreateAggregation, Snapshot,
 };
 
 /// The service.
@@ -28,6 +33,8 @@ use crate::control::{
 pub struct AggregationServer {
     /// Carries out all requests.
     pub control: ControlHandle,
+    /// Which probes a caller may observe.
+    pub access: Access,
 }
 
 /// Time between two snapshots unless the client says otherwise.
@@ -37,20 +44,39 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 impl AggregationServer {
-    async fn find(&self, name: &str) -> Result<Arc<Aggregation>, Status> {
+    /// An aggregation of probes that the caller may observe.
+    async fn find(&self, caller: &Caller, name: &str) -> Result<Arc<Aggregation>, Status> {
         let all = self.control.aggregations().await?;
         let found = all.into_iter().find(|aggregation| aggregation.name == name);
-        found.ok_or_else(|| ControlError::from(AggregationError::NotFound(name.to_owned())).into())
+        let found = found.ok_or_else(|| ControlError::from(AggregationError::NotFound(name.to_owned())))?;
+        self.require(caller, &found.spec)?;
+        Ok(found)
+    }
+
+    /// Refuses an aggregation of a probe that the caller may not observe.
+    fn require(&self, caller: &Caller, spec: &AggregationSpec) -> Result<(), ControlError> {
+        let also = spec.has_stacks().then_some(Read::StackTraces);
+        for name in spec.probes() {
+            let name = match name.parse::<ProbeName>() {
+                Ok(name) => name,
+                // The event alone.
+                Err(_) => self.access.registry.find(name)?.name.clone(),
+            };
+            self.access.require(caller, &name, also)?;
+        }
+        Ok(())
     }
 
     async fn create(
         &self,
+        caller: &Caller,
         name: String,
         spec: Option<v1::AggregationSpec>,
         ttl: Option<Duration>,
         bound_to_stream: bool,
     ) -> Result<Arc<Aggregation>, Status> {
         let spec = messages::spec(spec).map_err(|(field, message)| status::invalid(field, message))?;
+        self.require(caller, &spec)?;
         Ok(self.control.create_aggregation(CreateAggregation { name, spec, ttl, bound_to_stream }).await?)
     }
 }
@@ -115,9 +141,10 @@ impl AggregationService for AggregationServer {
         &self,
         request: Request<v1::CreateAggregationRequest>,
     ) -> Result<Response<v1::CreateAggregationResponse>, Status> {
+        let caller = access::caller(&request)?;
         let request = request.into_inner();
         let ttl = duration("ttl", request.ttl)?;
-        let made = self.create(request.name, request.spec, ttl, false).await?;
+        let made = self.create(&caller, request.name, request.spec, ttl, false).await?;
         Ok(Response::new(v1::CreateAggregationResponse { aggregation: Some(messages::aggregation(&made)) }))
     }
 
@@ -125,16 +152,19 @@ impl AggregationService for AggregationServer {
         &self,
         request: Request<v1::GetAggregationRequest>,
     ) -> Result<Response<v1::GetAggregationResponse>, Status> {
-        let found = self.find(&request.into_inner().name).await?;
+        let caller = access::caller(&request)?;
+        let found = self.find(&caller, &request.into_inner().name).await?;
         Ok(Response::new(v1::GetAggregationResponse { aggregation: Some(messages::aggregation(&found)) }))
     }
 
     async fn list_aggregations(
         &self,
-        _request: Request<v1::ListAggregationsRequest>,
+        request: Request<v1::ListAggregationsRequest>,
     ) -> Result<Response<v1::ListAggregationsResponse>, Status> {
+        let caller = access::caller(&request)?;
         let all = self.control.aggregations().await?;
-        let aggregations = all.iter().map(|aggregation| messages::aggregation(aggregation)).collect();
+        let permitted = all.iter().filter(|aggregation| self.require(&caller, &aggregation.spec).is_ok());
+        let aggregations = permitted.map(|aggregation| messages::aggregation(aggregation)).collect();
         Ok(Response::new(v1::ListAggregationsResponse { aggregations }))
     }
 
@@ -142,7 +172,9 @@ impl AggregationService for AggregationServer {
         &self,
         request: Request<v1::DeleteAggregationRequest>,
     ) -> Result<Response<v1::DeleteAggregationResponse>, Status> {
-        let last = self.control.delete_aggregation(request.into_inner().name).await?;
+        let caller = access::caller(&request)?;
+        let name = self.find(&caller, &request.into_inner().name).await?.name.clone();
+        let last = self.control.delete_aggregation(name).await?;
         Ok(Response::new(v1::DeleteAggregationResponse { snapshot: last.map(messages::snapshot) }))
     }
 
@@ -150,7 +182,9 @@ impl AggregationService for AggregationServer {
         &self,
         request: Request<v1::ReadAggregationRequest>,
     ) -> Result<Response<v1::ReadAggregationResponse>, Status> {
-        let snapshot = self.control.read_aggregation(request.into_inner().name).await?;
+        let caller = access::caller(&request)?;
+        let name = self.find(&caller, &request.into_inner().name).await?.name.clone();
+        let snapshot = self.control.read_aggregation(name).await?;
         Ok(Response::new(v1::ReadAggregationResponse { snapshot: Some(messages::snapshot(snapshot)) }))
     }
 
@@ -158,19 +192,20 @@ impl AggregationService for AggregationServer {
         &self,
         request: Request<v1::StreamAggregationRequest>,
     ) -> Result<Response<Self::StreamAggregationStream>, Status> {
+        let caller = access::caller(&request)?;
         let request = request.into_inner();
         let interval = duration("interval", request.interval)?.unwrap_or(DEFAULT_INTERVAL);
         if interval < MIN_INTERVAL {
             return Err(status::invalid("interval", "`interval` must be 100 ms or more"));
         }
         let (aggregation, bound) = match request.source {
-            Some(Source::Name(name)) => (self.find(&name).await?, None),
+            Some(Source::Name(name)) => (self.find(&caller, &name).await?, None),
             Some(Source::Spec(spec)) => {
-                let server = Self { control: self.control.clone() };
+                let server = Self { control: self.control.clone(), access: self.access.clone() };
                 // If a client leaves while the aggregation is being created, this call is cancelled
                 // and the task goes on: it then deletes the aggregation at once.
                 let made = Handle::current().spawn(async move {
-                    let made = server.create(String::new(), Some(spec), None, true).await?;
+                    let made = server.create(&caller, String::new(), Some(spec), None, true).await?;
                     let bound = Bound {
                         control: server.control,
                         name: made.name.clone(),

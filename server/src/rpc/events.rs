@@ -14,8 +14,10 @@ use kprobed_proto::v1::stream_events_response::Message;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use super::access::{self, Access};
 use super::{convert, filters, ledger, order, rows, selected, start, view};
-use crate::control::{ControlHandle, Registry};
+use crate::auth::Caller;
+use crate::control::{ControlHandle, Probe, Registry};
 use crate::export::Exporters;
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
 use kprobed_trace::feed::{Feed, Log};
@@ -43,6 +45,8 @@ pub struct EventServer {
     pub log: Log,
     /// Terms of exporters, for the ledger.
     pub exporters: Exporters,
+    /// Which probes a caller may observe.
+    pub access: Access,
 }
 
 /// A stream of responses.
@@ -52,6 +56,21 @@ impl EventServer {
     /// Refuses a filter or a field that no selected source can have.
     async fn judge(&self, view: &View, text: &str, start: Option<&v1::StreamStart>) -> Result<(), Status> {
         selected::judge(&self.registry, &self.control, &self.hub, view, text, start).await
+    }
+
+    /// The view without what the caller may not observe. If that is all that it selects now, the
+    /// caller learns why.
+    fn permitted(&self, mut view: View, caller: &Caller) -> Result<View, Status> {
+        let all = self.registry.all();
+        let selects = |view: &View, probe: &Probe| view.selects(&probe.name, &probe.spec.labels);
+        let wanted: Vec<_> = all.iter().filter(|probe| selects(&view, probe)).collect();
+        view.permits = self.access.permits(caller);
+        if let Some(first) = wanted.first()
+            && !wanted.iter().any(|probe| selects(&view, probe))
+        {
+            self.access.require(caller, &first.name, None)?;
+        }
+        Ok(view)
     }
 
     fn started(&self, subscription: &Subscription) -> v1::StreamStarted {
@@ -243,9 +262,11 @@ impl EventService for EventServer {
         &self,
         request: Request<v1::StreamEventsRequest>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
+        let caller = access::caller(&request)?;
         let request = request.into_inner();
         let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
         let view = view::of(request.selection, request.fields, request.delivery)?;
+        let view = self.permitted(view, &caller)?;
         self.judge(&view, &text, request.start.as_ref()).await?;
         let projection = view.projection.clone();
         let feed = Feed::open(&self.log, self.hub.subscribe(view), start::of(request.start)?)
@@ -267,9 +288,11 @@ impl EventService for EventServer {
         &self,
         request: Request<v1::StreamEventRowsRequest>,
     ) -> Result<Response<Self::StreamEventRowsStream>, Status> {
+        let caller = access::caller(&request)?;
         let request = request.into_inner();
         let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
-        let mut view = view::of(request.selection, request.fields, request.delivery)?;
+        let view = view::of(request.selection, request.fields, request.delivery)?;
+        let mut view = self.permitted(view, &caller)?;
         self.judge(&view, &text, request.start.as_ref()).await?;
         // Rows are made from columns, which leave out unwanted fields by themselves.
         view.form = Form::Columns;

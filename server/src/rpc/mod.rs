@@ -3,6 +3,8 @@
 //! Owns conversion between the wire and the domain, and the mapping of errors to statuses. Never
 //! decides anything.
 
+mod access;
+mod access_service;
 mod aggregation_messages;
 mod aggregations;
 mod changes;
@@ -35,6 +37,8 @@ pub(crate) mod verdict;
 mod view;
 mod watch;
 
+pub use access::Access;
+pub use access_service::AccessServer;
 pub use aggregations::AggregationServer;
 pub use code::CodeServer;
 pub use events::EventServer;

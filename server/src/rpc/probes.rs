@@ -9,11 +9,13 @@ use kprobed_proto::v1::probe_outcome::Outcome;
 use kprobed_proto::v1::probe_service_server::ProbeService;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::access;
 use super::checks::{self, CheckStream};
 use super::events::Responses;
 use super::spec::{self, Given, GivenError, Unwritable};
 use super::verdict::{Detail, answer, unreadable};
 use super::{changes, convert, labels, status, watch};
+use crate::auth::Caller;
 use crate::control::{
     Applied, Change, Changed, ControlError, ControlHandle, Declarations, Probe, ProbeStates, Registry,
     RemoveRequest, Unit,
@@ -97,10 +99,11 @@ impl ProbeServer {
         state.problems.iter().map(convert::declaration_problem).collect()
     }
 
-    async fn create(&self, request: v1::CreateProbeRequest) -> Result<v1::Probe, Status> {
+    async fn create(&self, caller: &Caller, request: v1::CreateProbeRequest) -> Result<v1::Probe, Status> {
         let given = self.given(request.definition.clone(), request.spec.as_ref())?;
         let create = changes::creation(request, &given)?;
-        let probe = self.control.create(create).await.map_err(|error| status::located(&error, &given))?;
+        let probe =
+            self.control.create(caller, create).await.map_err(|error| status::located(&error, &given))?;
         let mut message = self.message(&probe);
         given.locate(probe.spec.definition.as_str(), &mut message.warnings);
         Ok(message)
@@ -153,7 +156,8 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::CreateProbeRequest>,
     ) -> Result<Response<v1::CreateProbeResponse>, Status> {
-        let probe = self.create(request.into_inner()).await?;
+        let caller = access::caller(&request)?;
+        let probe = self.create(&caller, request.into_inner()).await?;
         Ok(Response::new(v1::CreateProbeResponse { probe: Some(probe) }))
     }
 
@@ -200,9 +204,10 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::UpdateProbeRequest>,
     ) -> Result<Response<v1::UpdateProbeResponse>, Status> {
+        let caller = access::caller(&request)?;
         let request = request.into_inner();
         let given = request.definition.clone().map(|definition| self.given(definition, None)).transpose()?;
-        let probe = self.control.update(changes::update(request, given.as_ref())?).await;
+        let probe = self.control.update(&caller, changes::update(request, given.as_ref())?).await;
         let probe = probe.map_err(|error| match &given {
             Some(given) => status::located(&error, given),
             None => error.into(),
@@ -214,7 +219,8 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::AcceptProbeRequest>,
     ) -> Result<Response<v1::AcceptProbeResponse>, Status> {
-        let probe = self.control.accept(changes::acceptance(request.into_inner())?).await?;
+        let caller = access::caller(&request)?;
+        let probe = self.control.accept(&caller, changes::acceptance(request.into_inner())?).await?;
         Ok(Response::new(v1::AcceptProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
@@ -222,7 +228,8 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::DeleteProbeRequest>,
     ) -> Result<Response<v1::DeleteProbeResponse>, Status> {
-        let removed = self.control.remove(changes::deletion(request.into_inner())?).await?;
+        let caller = access::caller(&request)?;
+        let removed = self.control.remove(&caller, changes::deletion(request.into_inner())?).await?;
         let v1::DeletedProbe { profile, note, .. } = changes::deleted(removed);
         Ok(Response::new(v1::DeleteProbeResponse { profile, note }))
     }
@@ -231,11 +238,12 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::ApplyProbesRequest>,
     ) -> Result<Response<v1::ApplyProbesResponse>, Status> {
+        let caller = access::caller(&request)?;
         let v1::ApplyProbesRequest { changes, all_or_nothing } = request.into_inner();
         let unit = if all_or_nothing { Unit::All } else { Unit::Each };
         let asked = changes::all(changes, |definition, spec| self.given(definition.to_owned(), spec))?;
         let (asked, given): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-        let Applied { outcomes, plan } = self.control.apply(asked, unit).await?;
+        let Applied { outcomes, plan } = self.control.apply(&caller, asked, unit).await?;
         let outcomes =
             outcomes.into_iter().zip(&given).map(|(changed, given)| self.outcome(changed, given.as_ref()));
         Ok(Response::new(v1::ApplyProbesResponse {
@@ -248,6 +256,7 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::ApplyLineRequest>,
     ) -> Result<Response<v1::ApplyLineResponse>, Status> {
+        let caller = access::caller(&request)?;
         let request = request.into_inner();
         let mut response = v1::ApplyLineResponse::default();
         match self.checker.parse(&request.line).map_err(ControlError::from)? {
@@ -259,7 +268,7 @@ impl ProbeService for ProbeServer {
                     validate_only: request.validate_only,
                     ..Default::default()
                 };
-                response.created = Some(self.create(create).await?);
+                response.created = Some(self.create(&caller, create).await?);
             }
             Definition::Delete(delete) => {
                 // All at once: then other requests are delayed by one deletion only.
@@ -273,7 +282,7 @@ impl ProbeService for ProbeServer {
                         validate_only: request.validate_only,
                     })
                 });
-                for deleted in self.control.apply(deletions.collect(), Unit::Each).await?.outcomes {
+                for deleted in self.control.apply(&caller, deletions.collect(), Unit::Each).await?.outcomes {
                     response.deleted.push(deleted?.removed()?.name.to_string());
                 }
             }

@@ -8,6 +8,7 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::reconcile_service_server::ReconcileService;
 use tonic::{Request, Response, Status};
 
+use super::access;
 use super::probes::{PROBE_PAGE, non_empty, page_size, probe_message, request_key};
 use super::{convert, labels, status};
 use crate::control::{
@@ -59,8 +60,9 @@ impl ReconcileService for ReconcileServer {
         &self,
         request: Request<v1::AdoptProbeRequest>,
     ) -> Result<Response<v1::AdoptProbeResponse>, Status> {
+        let caller = access::caller(&request)?;
         let request = adoption(request.into_inner())?;
-        let Adopted { probe, enabled_in, plan } = self.control.adopt(request).await?;
+        let Adopted { probe, enabled_in, plan } = self.control.adopt(&caller, request).await?;
         Ok(Response::new(v1::AdoptProbeResponse {
             probe: Some(probe_message(&self.foreign.checker, &probe)),
             enabled_in,

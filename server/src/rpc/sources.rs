@@ -6,7 +6,7 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::source_service_server::SourceService;
 use tonic::{Request, Response, Status};
 
-use super::{convert, status};
+use super::{access, convert, status};
 use crate::control::{AttachRequest, AttachedEvent, AttachedState, ControlHandle, DetachRequest, Sourced};
 use crate::messages;
 use kprobed_lang::model::ProbeName;
@@ -26,9 +26,10 @@ impl SourceService for SourceServer {
         &self,
         request: Request<v1::AttachEventRequest>,
     ) -> Result<Response<v1::AttachEventResponse>, Status> {
+        let caller = access::caller(&request)?;
         let v1::AttachEventRequest { name, filter, validate_only } = request.into_inner();
         let request = AttachRequest { name: parse(&name)?, filter, validate_only };
-        let Sourced { event, plan } = self.control.attach(request).await?;
+        let Sourced { event, plan } = self.control.attach(&caller, request).await?;
         Ok(Response::new(v1::AttachEventResponse {
             event: event.as_ref().map(message),
             plan: convert::plan(&plan),
@@ -39,9 +40,10 @@ impl SourceService for SourceServer {
         &self,
         request: Request<v1::DetachEventRequest>,
     ) -> Result<Response<v1::DetachEventResponse>, Status> {
+        let caller = access::caller(&request)?;
         let v1::DetachEventRequest { name, validate_only } = request.into_inner();
         let request = DetachRequest { name: parse(&name)?, validate_only };
-        let Sourced { event, plan } = self.control.detach(request).await?;
+        let Sourced { event, plan } = self.control.detach(&caller, request).await?;
         Ok(Response::new(v1::DetachEventResponse {
             event: event.as_ref().map(message),
             plan: convert::plan(&plan),

@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 use tonic_types::pb;
 
 pub(crate) use echo::fit_headers;
-pub(crate) use front::{no_room, too_late};
+pub(crate) use front::{denied, no_method, no_room, too_late};
 
 use super::spec::{Given, GivenError, Unwritable};
 use crate::control::{ControlError, HoldError, KPROBES_ON};
@@ -293,6 +293,7 @@ pub(super) fn not_given(error: GivenError) -> Status {
 /// Maps every way in which a request can fail.
 fn parts_of(error: &ControlError) -> Parts {
     match error {
+        ControlError::Denied(denied) => front::refusal(denied),
         ControlError::Definition { text, diagnostics } => {
             let parts = match diagnostics.first() {
                 Some(first) => {

@@ -72,6 +72,7 @@ pub(super) fn of(
         },
         max_events_per_second: delivery.max_events_per_second,
         heartbeat,
+        permits: None,
     })
 }
 

@@ -5,6 +5,7 @@
 //! what this command adds to it: sums, and what several messages say together. Data goes to stdout;
 //! errors, warnings and notes go to stderr. No other module prints.
 
+mod access;
 mod aggregation;
 mod attached;
 mod check;
@@ -38,6 +39,7 @@ mod time;
 mod watch;
 mod width;
 
+pub(crate) use access::Answered;
 #[cfg(test)]
 pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};

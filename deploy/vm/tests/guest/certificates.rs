@@ -16,7 +16,8 @@ use crate::daemon::DaemonGuest;
 pub(crate) const DAEMON: &str = "kprobed.test";
 
 /// A daemon that takes in over TLS those clients only whose certificate is of the right authority.
-pub(crate) const TLS_CONFIG: &str = "[listen]\ntcp = \"0.0.0.0:7443\"\n[listen.tls]\ncertificate = \"/etc/kprobed/server.pem\"\n\
+pub(crate) const TLS_CONFIG: &str = "[[role]]\nname = \"certified\"\nprincipals = [\"uid:0\", \"dns:client.test\"]\n\
+                                     [[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n[listen]\ntcp = \"0.0.0.0:7443\"\n[listen.tls]\ncertificate = \"/etc/kprobed/server.pem\"\n\
                                      key = \"/etc/kprobed/server.key\"\nclient_ca = \"/etc/kprobed/ca.pem\"\n";
 
 /// The background process of such a daemon.

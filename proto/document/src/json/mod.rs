@@ -39,10 +39,12 @@ macro_rules! api_messages {
 
 api_messages! {
     AttachedEvent
+    CheckAccessResponse
     DeletedProbe
     Diagnostic
     ExplainProbeResponse
     Function
+    GetCallerResponse
     GetHostResponse
     HitProfile
     Lease

@@ -14,6 +14,25 @@ pub enum AggregationSpec {
     Latency(LatencySpec),
 }
 
+impl AggregationSpec {
+    /// The names of the probes whose events it counts, as the client wrote them.
+    pub fn probes(&self) -> impl Iterator<Item = &str> {
+        let (first, second) = match self {
+            Self::Histogram(spec) => (&spec.probe, None),
+            Self::Latency(spec) => (&spec.start_probe, Some(&spec.end_probe)),
+        };
+        std::iter::once(first.as_str()).chain(second.map(String::as_str))
+    }
+
+    /// Whether call stacks are among its keys.
+    pub fn has_stacks(&self) -> bool {
+        match self {
+            Self::Histogram(spec) => spec.keys.contains(&Key::Context(ContextKey::Stack)),
+            Self::Latency(spec) => spec.keys.contains(&ContextKey::Stack),
+        }
+    }
+}
+
 /// Counts and sums over the events of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramSpec {

@@ -7,10 +7,41 @@ use std::time::Duration;
 use tonic::{Code, Status};
 
 use super::Parts;
+use crate::auth::Denied;
 
 /// The daemon has as many connections as it can have.
 pub(crate) fn no_room(why: &str) -> Status {
     Parts::new(Code::ResourceExhausted, "TOO_MANY_CONNECTIONS").status(why)
+}
+
+/// The roles of the caller do not allow the call.
+pub(crate) fn denied(denied: &Denied) -> Status {
+    refusal(denied).status(&denied.to_string())
+}
+
+/// What programs can tell from a refusal: who asked for what, and the rule that decided.
+pub(super) fn refusal(denied: &Denied) -> Parts {
+    let parts = Parts::new(Code::PermissionDenied, "NOT_ALLOWED")
+        .with("principal", &denied.principal)
+        .with("method", denied.method)
+        .with(
+            "hint",
+            "`kprobectl auth whoami` lists your roles; ask whoever keeps the role file of this host",
+        );
+    let parts = match denied.decision.rule() {
+        Some(rule) => parts.with("role", &rule.role).with("line", &rule.line),
+        None => parts,
+    };
+    match &denied.object {
+        Some(name) => parts.with("probe", name),
+        None => parts,
+    }
+}
+
+/// A call of a method that the daemon does not have.
+pub(crate) fn no_method(path: &str) -> Status {
+    Parts::new(Code::Unimplemented, "NO_SUCH_METHOD")
+        .status(&format!("the daemon has no method `{path}`: the client may be newer than the daemon"))
 }
 
 /// The deadline that the client set has passed.

@@ -56,6 +56,6 @@ pub use replay::{Replay, ReplayStart, Replayed, Since};
 pub use selection::Binder;
 pub use source::{EventSource, Origin, SourceTable};
 pub use subscriber::{End, Subscription};
-pub use view::{Order, Overflow, QueueLimits, View};
+pub use view::{Order, Overflow, Permits, QueueLimits, View};
 
 pub use crate::wire::Loss;

@@ -2,6 +2,8 @@
 //!
 //! Owns the parameters of a subscription. Never applies them: `selection` and `queue` do.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Form, Pace};
@@ -35,6 +37,26 @@ pub struct View {
     pub max_events_per_second: u64,
     /// Watermarks are sent at least this often, even if no event is recorded.
     pub heartbeat: Option<Duration>,
+    /// What the subscriber may receive at all. Absent: everything.
+    pub permits: Option<Permits>,
+}
+
+/// Which probes and events a subscriber may receive. It is asked each time that sources are
+/// selected, and never for an event.
+#[derive(Clone)]
+pub struct Permits(Arc<dyn Fn(&ProbeName) -> bool + Send + Sync>);
+
+impl Permits {
+    /// Permission for each name by a function.
+    pub fn new(permits: impl Fn(&ProbeName) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(permits))
+    }
+}
+
+impl fmt::Debug for Permits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permits").finish_non_exhaustive()
+    }
 }
 
 impl View {
@@ -47,12 +69,14 @@ impl View {
             && self.max_events_per_second == 0
             && self.projection == Projection::default()
             && self.form == Form::Message
+            && self.permits.is_none()
     }
 
-    /// Whether the globs and the label selector match a probe with this name and these labels.
+    /// Whether the globs and the label selector match a probe with this name and these labels, and
+    /// the subscriber may receive it.
     pub fn selects(&self, name: &ProbeName, labels: &Labels) -> bool {
         let named = self.probes.is_empty() || self.probes.iter().any(|glob| glob.matches_name(name));
-        named && self.labels.matches(labels)
+        named && self.labels.matches(labels) && self.permits.as_ref().is_none_or(|permits| (permits.0)(name))
     }
 }
 

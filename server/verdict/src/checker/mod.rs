@@ -7,6 +7,7 @@ mod change;
 mod error;
 mod names;
 mod outcome;
+mod target;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -15,6 +16,7 @@ pub use change::MeaningChange;
 pub use error::CheckError;
 pub use names::{NamesInUse, Taken};
 pub use outcome::{Against, CheckOutcome};
+pub use target::Target;
 pub use text::DefinitionText;
 
 use std::cell::RefCell;

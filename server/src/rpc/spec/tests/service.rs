@@ -8,6 +8,7 @@ use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use tokio_stream::wrappers::UnixListenerStream;
 
 use super::*;
+use crate::auth::as_daemon;
 use crate::control::{Controller, Observer, ProbeStates, Registry};
 use crate::rpc::ProbeServer;
 use crate::shutdown::Tasks;
@@ -37,7 +38,8 @@ async fn client(directory: &tempfile::TempDir) -> Client {
     };
     let socket = directory.path().join("socket");
     let listener = tokio::net::UnixListener::bind(&socket).unwrap();
-    let router = tonic::transport::Server::builder().add_service(ProbeServiceServer::new(server));
+    let router =
+        tonic::transport::Server::builder().layer(as_daemon()).add_service(ProbeServiceServer::new(server));
     Tasks::default().spawn("service", async move {
         router.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
     });

@@ -1,0 +1,179 @@
+//! `kprobectl auth`: who you are to the daemon, and what roles allow.
+//!
+//! Owns the questions and their exit codes. It never decides: the daemon does, by the same function as
+//! for a real call.
+
+mod cases;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use kprobed_client::Client;
+use kprobed_client::api::CheckAccessRequest;
+use kprobed_client::api::check_access_request::Object;
+use kprobed_document::Definition;
+
+use self::cases::Case;
+use super::connection::connect;
+use super::label_arguments::{labels, pair};
+use super::{Exit, Failure, documents, input};
+use crate::global::Global;
+use crate::output::{Answered, Output};
+
+const AFTER_HELP: &str = "\
+Roles are the `[[role]]` sections of the daemon's configuration. Without any, root and the group of the socket \
+may do everything.
+
+Examples:
+  kprobectl auth whoami
+  kprobectl auth can-i CreateProbe 'p:storage/open do_sys_openat2 +0($arg2):string'
+  kprobectl auth can-i -f probes.yaml --as user:alice --as group:storage
+  kprobectl auth can-i StreamEvents --name storage/open --as spiffe://prod/ns/ops/sa/tracer
+  kprobectl auth test -f cases.yaml --roles kprobed.toml";
+
+const CAN_I_HELP: &str = "\
+Exits with 0 if everything that was asked is allowed, else with 1. Every client may ask about itself; \
+`--as` needs a role that may `administer`. The answer for a definition does not depend on whether the kernel \
+would accept its place.";
+
+const TEST_HELP: &str = "\
+A file of cases is a list:
+
+  - as: [user:alice, group:storage]
+    method: CreateProbe
+    definition: 'p:storage/open do_sys_openat2 +0($arg2):string'
+    labels: {team: storage}
+    allowed: true
+  - as: [user:alice]
+    method: StreamEvents
+    name: network/connect
+    allowed: false
+
+Exits with 1 if an answer is not as expected. Needs a role that may `administer`.";
+
+/// Arguments of `auth`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Debug, Subcommand)]
+enum Question {
+    /// Show who the daemon takes you for, your roles, and the methods that you may call
+    Whoami,
+    /// Ask whether you, or another principal, may call a method
+    #[command(name = "can-i")]
+    CanI(CanI),
+    /// Compare the answers of roles with a table of cases
+    Test(Test),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = CAN_I_HELP)]
+struct CanI {
+    /// The method of the API; `kprobectl auth whoami` lists them
+    #[arg(default_value = "CreateProbe")]
+    method: String,
+    /// The definition that the call is about
+    definition: Vec<String>,
+    /// The probe, or the event of the host, that the call is about: GROUP/EVENT
+    #[arg(long, value_name = "NAME", conflicts_with = "definition")]
+    name: Option<String>,
+    /// Ask about the probes that these documents describe, as for `apply`
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["definition", "name"])]
+    file: Vec<PathBuf>,
+    /// Label of the probe; may be repeated
+    #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    labels: Vec<(String, String)>,
+    /// Another principal: `user:NAME`, `uid:N`, `group:NAME`, `gid:N`, `uri:URI`, `dns:NAME`; repeat it for each of
+    /// its names
+    #[arg(long = "as", value_name = "PRINCIPAL")]
+    names: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = TEST_HELP)]
+struct Test {
+    /// The cases, as YAML or JSON; `-` is standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// The configuration file whose roles are tested [default: those in force]
+    #[arg(long, value_name = "FILE")]
+    roles: Option<PathBuf>,
+}
+
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    match arguments.question {
+        Question::Whoami => {
+            let caller = connect(global).await?.caller().await?;
+            output.caller(&caller)?;
+            Ok(Exit::Success)
+        }
+        Question::CanI(arguments) => can_i(global, arguments, output).await,
+        Question::Test(arguments) => test(global, arguments, output).await,
+    }
+}
+
+async fn can_i(global: &Global, arguments: CanI, output: &mut Output) -> Result<Exit, Failure> {
+    let CanI { method, definition, name, file, labels: given, names } = arguments;
+    let whole = CheckAccessRequest { names, method, labels: labels(&given)?, ..Default::default() };
+    let mut asked = Vec::new();
+    if !file.is_empty() {
+        let Some(declared) = documents::read(&file, false, output).await? else { return Ok(Exit::Refused) };
+        for one in declared {
+            let document = one.entry.document;
+            let labels = document.labels.into_iter().collect();
+            let object = Some(match document.definition {
+                Definition::Text(text) => Object::Definition(text),
+                Definition::Fields(spec) => Object::Spec(*spec),
+            });
+            asked.push((document.name, CheckAccessRequest { object, labels, ..whole.clone() }));
+        }
+    } else if let Some(name) = name {
+        let object = Some(Object::Name(name.clone()));
+        asked.push((name, CheckAccessRequest { object, ..whole }));
+    } else if definition.is_empty() {
+        asked.push((whole.method.clone(), whole));
+    } else {
+        let text = input::definition(&definition).await?;
+        let object = Some(Object::Definition(text.clone()));
+        asked.push((text, CheckAccessRequest { object, ..whole }));
+    }
+    let client = connect(global).await?;
+    let mut answers = Vec::new();
+    for (about, request) in asked {
+        answers.push(answer(&client, about, None, request).await?);
+    }
+    output.access(&answers)?;
+    Ok(if answers.iter().all(|one| one.response.allowed) { Exit::Success } else { Exit::Refused })
+}
+
+async fn test(global: &Global, arguments: Test, output: &mut Output) -> Result<Exit, Failure> {
+    let cases = cases::read(&arguments.file, &input::content(&arguments.file).await?)?;
+    let roles = match &arguments.roles {
+        Some(path) => input::content(path).await?,
+        None => String::new(),
+    };
+    let client = connect(global).await?;
+    let mut answers = Vec::new();
+    for case in cases {
+        let (about, expected) = (case.to_string(), case.allowed);
+        let Case { names, method, object, labels, .. } = case;
+        let request = CheckAccessRequest { names, method, object, labels, roles: roles.clone() };
+        answers.push(answer(&client, about, Some(expected), request).await?);
+    }
+    output.access(&answers)?;
+    let as_expected = answers.iter().all(|one| one.expected == Some(one.response.allowed));
+    Ok(if as_expected { Exit::Success } else { Exit::Refused })
+}
+
+async fn answer(
+    client: &Client,
+    about: String,
+    expected: Option<bool>,
+    request: CheckAccessRequest,
+) -> Result<Answered, Failure> {
+    Ok(Answered { about, expected, response: client.check_access(request).await? })
+}

@@ -1,0 +1,159 @@
+//! The decision: whether a principal may call a method on an object, and by which rule.
+//!
+//! Owns default deny, and that a rule that forbids has the last word. A pure function.
+
+use std::fmt;
+
+use super::method::{Method, Scope};
+use super::role::{Condition, Role, Roles, Rule};
+use super::{Object, Principal};
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Who asks.
+    pub principal: &'a Principal,
+    /// For what.
+    pub method: &'a Method,
+    /// On what. Absent: on anything at all. A method that is about probes is allowed then if a rule
+    /// allows it for some; the service asks again for each.
+    pub object: Option<&'a Object<'a>>,
+}
+
+/// A rule, as messages and audit rows name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleName {
+    /// Its role.
+    pub role: String,
+    /// Its line in the role file; 0 for a built-in role.
+    pub line: usize,
+}
+
+impl fmt::Display for RuleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { role, line: 0 } => write!(f, "built-in role `{role}`"),
+            Self { role, line } => write!(f, "role `{role}`, line {line}"),
+        }
+    }
+}
+
+/// Why no rule allows a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The principal has no role.
+    Role,
+    /// No rule of its roles is about the method.
+    Method,
+    /// This rule allows it, apart from a condition.
+    Condition {
+        /// The rule that comes closest.
+        rule: RuleName,
+        /// What it does not allow.
+        condition: Condition,
+    },
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Allowed by this rule. Absent for the daemon itself, and for what every client may do.
+    Allowed(Option<RuleName>),
+    /// Forbidden by this rule.
+    Forbidden(RuleName),
+    /// No rule allows it.
+    NotAllowed(Missing),
+}
+
+impl Decision {
+    /// Whether the request may go on.
+    pub const fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allowed(_))
+    }
+
+    /// The rule that decides, if one does.
+    pub const fn rule(&self) -> Option<&RuleName> {
+        match self {
+            Self::Allowed(rule) => rule.as_ref(),
+            Self::Forbidden(rule) | Self::NotAllowed(Missing::Condition { rule, .. }) => Some(rule),
+            Self::NotAllowed(Missing::Role | Missing::Method) => None,
+        }
+    }
+}
+
+/// The reason, as the second half of a sentence: `uid:1000 may not call CreateProbe: ...`.
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Allowed(Some(rule)) => write!(f, "{rule} allows it"),
+            Self::Allowed(None) => f.write_str("no rule is needed"),
+            Self::Forbidden(rule) => write!(f, "{rule} forbids it"),
+            Self::NotAllowed(Missing::Role) => f.write_str("it has no role"),
+            Self::NotAllowed(Missing::Method) => f.write_str("none of its roles allows the method"),
+            Self::NotAllowed(Missing::Condition { rule, condition }) => {
+                write!(f, "{rule} does not allow ")?;
+                match condition {
+                    Condition::Functions => f.write_str("the function"),
+                    Condition::Modules => f.write_str("the module"),
+                    Condition::Groups => f.write_str("the group"),
+                    Condition::Labels => f.write_str("the labels"),
+                    Condition::Reads(reads) => write!(f, "to read {reads}"),
+                }
+            }
+        }
+    }
+}
+
+impl Roles {
+    /// Decides. Takes time by the number of roles and rules; see `benches/decision.rs`.
+    pub fn decide(&self, question: Question<'_>) -> Decision {
+        let Question { principal, method, object } = question;
+        if matches!(principal, Principal::Daemon) || method.scope == Scope::Everybody {
+            return Decision::Allowed(None);
+        }
+        let mut has_role = false;
+        for role in self.of(principal) {
+            has_role = true;
+            let about = |rule: &&Rule| rule.names(method);
+            let forbids = |rule: &&Rule| match object {
+                Some(object) => rule.forbids(object),
+                None => rule.is_about_methods_alone(),
+            };
+            if let Some(rule) = role.deny.iter().filter(about).find(forbids) {
+                return Decision::Forbidden(name(role, rule));
+            }
+        }
+        let mut closest: Option<(usize, Missing)> = None;
+        for role in self.of(principal) {
+            for rule in role.allow.iter().filter(|rule| rule.names(method)) {
+                let Some(condition) = object.and_then(|object| rule.unmet(object)) else {
+                    return Decision::Allowed(Some(name(role, rule)));
+                };
+                let rank = rank(condition);
+                if closest.as_ref().is_none_or(|(least, _)| rank > *least) {
+                    closest = Some((rank, Missing::Condition { rule: name(role, rule), condition }));
+                }
+            }
+        }
+        Decision::NotAllowed(match closest {
+            Some((_, missing)) => missing,
+            None if has_role => Missing::Method,
+            None => Missing::Role,
+        })
+    }
+}
+
+fn name(role: &Role, rule: &Rule) -> RuleName {
+    RuleName { role: role.name.clone(), line: rule.line }
+}
+
+/// How close a rule comes to allowing: conditions are looked at in this order.
+const fn rank(condition: Condition) -> usize {
+    match condition {
+        Condition::Groups => 0,
+        Condition::Labels => 1,
+        Condition::Modules => 2,
+        Condition::Functions => 3,
+        Condition::Reads(_) => 4,
+    }
+}

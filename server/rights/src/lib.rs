@@ -1,0 +1,27 @@
+//! Rights: principals, what roles allow, and the decision about a request.
+//!
+//! Owns principals, the language of role files, the table of methods, what a definition reads, and
+//! the decision. Plain functions over values: never does I/O, and knows no sockets, no messages and
+//! no database.
+#![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+mod decision;
+mod file;
+mod method;
+mod object;
+mod pattern;
+mod principal;
+mod reads;
+mod role;
+#[cfg(test)]
+mod tests;
+
+pub use decision::{Decision, Missing, Question, RuleName};
+pub use file::{RoleFileError, RoleProblem};
+pub use method::{METHODS, Method, Scope, Verb};
+pub use object::Object;
+pub use pattern::{PatternError, PrincipalPattern};
+pub use principal::Principal;
+pub use reads::{Read, Reads};
+pub use role::{Role, Roles};

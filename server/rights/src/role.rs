@@ -1,0 +1,177 @@
+//! Roles: who has them, and their rules.
+//!
+//! Owns when a rule matches. The decision over all roles is [`super::decision`].
+
+use kprobed_lang::model::{Glob, LabelSelector};
+
+use super::method::{Method, Verb};
+use super::{Object, Principal, PrincipalPattern, Reads};
+
+/// All roles of a host. A principal without a role may do nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roles {
+    pub(super) roles: Vec<Role>,
+}
+
+/// A role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// Its name.
+    pub name: String,
+    /// Who has it.
+    pub principals: Vec<PrincipalPattern>,
+    /// What it allows.
+    pub allow: Vec<Rule>,
+    /// What it forbids, whatever any role allows.
+    pub deny: Vec<Rule>,
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Where it stands in its file, from 1. 0 for a built-in rule.
+    pub line: usize,
+    pub(super) methods: Vec<Methods>,
+    pub(super) functions: Vec<Glob>,
+    pub(super) modules: Vec<Glob>,
+    pub(super) groups: Vec<Glob>,
+    pub(super) labels: Option<LabelSelector>,
+    pub(super) reads: Option<Reads>,
+}
+
+/// Methods that a rule names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Methods {
+    All,
+    Of(Verb),
+    One(&'static Method),
+}
+
+/// A condition of a rule on the object of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// `functions`.
+    Functions,
+    /// `modules`.
+    Modules,
+    /// `groups`.
+    Groups,
+    /// `labels`.
+    Labels,
+    /// `reads`, and the classes that the rule does not allow.
+    Reads(Reads),
+}
+
+impl Methods {
+    fn include(self, method: &Method) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(verb) => verb == method.verb,
+            Self::One(one) => one.path == method.path,
+        }
+    }
+}
+
+impl Roles {
+    /// The roles without a role file: root, and the members of a group, may do everything on this
+    /// host's socket. No client over TCP may do anything.
+    pub fn built_in(group: &str) -> Self {
+        let pattern = |text: String| text.parse().ok();
+        let everything = Rule {
+            line: 0,
+            methods: vec![Methods::All],
+            functions: Vec::new(),
+            modules: Vec::new(),
+            groups: Vec::new(),
+            labels: None,
+            reads: Some(Reads::ALL),
+        };
+        let principals =
+            ["uid:0".to_owned(), format!("group:{group}")].into_iter().filter_map(pattern).collect();
+        Self {
+            roles: vec![Role {
+                name: "administrators".to_owned(),
+                principals,
+                allow: vec![everything],
+                deny: Vec::new(),
+            }],
+        }
+    }
+
+    /// The roles of a principal.
+    pub fn of<'a>(&'a self, principal: &'a Principal) -> impl Iterator<Item = &'a Role> {
+        self.roles.iter().filter(|role| role.principals.iter().any(|pattern| pattern.matches(principal)))
+    }
+
+    /// All roles.
+    pub fn all(&self) -> &[Role] {
+        &self.roles
+    }
+
+    /// Whether a principal may call a method on whatever there is, so that no object need be looked
+    /// at.
+    pub fn is_unconditional(&self, principal: &Principal, method: &Method) -> bool {
+        matches!(principal, Principal::Daemon)
+            || (self.of(principal).all(|role| role.deny.iter().all(|rule| !rule.names(method)))
+                && self
+                    .of(principal)
+                    .any(|role| role.allow.iter().any(|rule| rule.names(method) && rule.has_no_condition())))
+    }
+}
+
+impl Rule {
+    /// Whether it is about a method.
+    pub(super) fn names(&self, method: &Method) -> bool {
+        self.methods.iter().any(|methods| methods.include(method))
+    }
+
+    /// Whether it has no condition on an object.
+    pub(super) fn is_about_methods_alone(&self) -> bool {
+        self.functions.is_empty()
+            && self.modules.is_empty()
+            && self.groups.is_empty()
+            && self.labels.is_none()
+            && self.reads.is_none()
+    }
+
+    /// Whether it allows every object.
+    fn has_no_condition(&self) -> bool {
+        let allows_all_reads = self.reads.is_none_or(|reads| reads == Reads::ALL);
+        allows_all_reads && Self { reads: None, ..self.clone() }.is_about_methods_alone()
+    }
+
+    /// As a rule that allows: the first condition that an object does not meet. An object without a
+    /// function or module meets no condition on them.
+    pub(super) fn unmet(&self, object: &Object<'_>) -> Option<Condition> {
+        if !any(&self.groups, [object.name.group()]) {
+            return Some(Condition::Groups);
+        }
+        if self.labels.as_ref().is_some_and(|selector| !selector.matches(object.labels)) {
+            return Some(Condition::Labels);
+        }
+        if !any(&self.modules, object.module) {
+            return Some(Condition::Modules);
+        }
+        // With one name of a function it is allowed: all of its names are the same code.
+        if !any(&self.functions, object.functions) {
+            return Some(Condition::Functions);
+        }
+        let beyond = object.reads.without(self.reads.unwrap_or(Reads::ALL));
+        (!beyond.is_empty()).then_some(Condition::Reads(beyond))
+    }
+
+    /// As a rule that forbids: whether it is about an object. One class of data, or one of the names
+    /// of a function, is enough.
+    pub(super) fn forbids(&self, object: &Object<'_>) -> bool {
+        any(&self.groups, [object.name.group()])
+            && self.labels.as_ref().is_none_or(|selector| selector.matches(object.labels))
+            && any(&self.modules, object.module)
+            && any(&self.functions, object.functions)
+            && self.reads.is_none_or(|reads| object.reads.meets(reads))
+    }
+}
+
+/// Whether one of some texts matches, if there is a condition.
+fn any<T: AsRef<str>>(globs: &[Glob], texts: impl IntoIterator<Item = T>) -> bool {
+    globs.is_empty() || texts.into_iter().any(|text| globs.iter().any(|glob| glob.matches(text.as_ref())))
+}

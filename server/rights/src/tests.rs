@@ -1,0 +1,242 @@
+//! Decisions over whole role files.
+
+use kprobed_lang::definition::{Definition, parse_any};
+use kprobed_lang::model::{Labels, ProbeName};
+use kprobed_lang::samples;
+use proptest::prelude::*;
+
+use crate::{Decision, Method, Object, Principal, Question, Read, Reads, Roles};
+
+const FILE: &str = r#"
+[[role]]
+name = "storage"
+principals = ["user:alice", "group:storage", "spiffe://prod/ns/storage/*"]
+
+[[role.allow]]
+methods = ["read", "check"]
+
+[[role.allow]]
+methods = ["change", "observe"]
+functions = ["vfs_*", "ext4_*"]
+modules = ["vmlinux", "ext4"]
+groups = ["storage"]
+labels = "team=storage"
+reads = ["registers", "strings", "kernel-memory", "user-memory"]
+
+[[role.deny]]
+functions = ["*_key*"]
+
+[[role]]
+name = "no-stacks"
+principals = ["group:storage"]
+
+[[role.deny]]
+methods = ["change"]
+reads = ["stack", "stack-traces"]
+"#;
+
+fn roles() -> Roles {
+    Roles::parse(FILE).unwrap()
+}
+
+fn user(uid: u32, name: &str, group: &str) -> Principal {
+    let names = [format!("uid:{uid}"), format!("user:{name}"), format!("group:{group}")];
+    Principal::of_names(&names).unwrap()
+}
+
+fn alice() -> Principal {
+    user(1000, "alice", "alice")
+}
+
+fn reads_of(text: &str) -> Reads {
+    match parse_any(text, &samples::v6_12()).result.unwrap_or_else(|problems| panic!("{text}: {problems:?}"))
+    {
+        Definition::Probe(probe) => Reads::of(&probe),
+        Definition::Delete(_) => panic!("{text}"),
+    }
+}
+
+struct Probe {
+    name: ProbeName,
+    labels: Labels,
+    functions: Vec<String>,
+    module: &'static str,
+    reads: Reads,
+}
+
+impl Probe {
+    fn on(function: &str) -> Self {
+        Self {
+            name: "storage/x".parse().unwrap(),
+            labels: Labels::new([("team".to_owned(), "storage".to_owned())]).unwrap(),
+            functions: vec![function.to_owned()],
+            module: "vmlinux",
+            reads: Reads::NONE.with(Read::Registers),
+        }
+    }
+
+    fn ask(&self, principal: &Principal, method: &str) -> Decision {
+        let object = Object {
+            name: &self.name,
+            labels: &self.labels,
+            functions: &self.functions,
+            module: Some(self.module),
+            reads: self.reads,
+        };
+        let method = Method::named(method).unwrap();
+        roles().decide(Question { principal, method, object: Some(&object) })
+    }
+}
+
+#[test]
+fn a_rule_allows_what_meets_all_of_its_conditions() {
+    let good = || Probe::on("vfs_read");
+    assert_eq!(good().ask(&alice(), "CreateProbe").to_string(), "role `storage`, line 9 allows it");
+    let refusals = [
+        (Probe { name: "other/x".parse().unwrap(), ..good() }, "the group"),
+        (Probe { labels: Labels::default(), ..good() }, "the labels"),
+        (Probe { module: "xfs", ..good() }, "the module"),
+        (Probe::on("tcp_connect"), "the function"),
+        (Probe { reads: reads_of("p f @jiffies $stack0 %di"), ..good() }, "to read stack, raw-addresses"),
+    ];
+    for (probe, why) in refusals {
+        let decision = probe.ask(&alice(), "CreateProbe");
+        assert_eq!(decision.to_string(), format!("role `storage`, line 9 does not allow {why}"));
+        assert!(!decision.is_allowed());
+    }
+}
+
+#[test]
+fn a_rule_that_forbids_has_the_last_word() {
+    let mut probe = Probe::on("vfs_key_read");
+    assert_eq!(probe.ask(&alice(), "CreateProbe").to_string(), "role `storage`, line 17 forbids it");
+    // An alias is the same code, whichever name the definition has.
+    probe.functions = vec!["vfs_read".to_owned(), "x_keyring".to_owned()];
+    assert!(matches!(probe.ask(&alice(), "CreateProbe"), Decision::Forbidden(_)));
+    // The role that forbids need not be the one that allows.
+    let bob = user(1001, "bob", "storage");
+    let probe = Probe { reads: reads_of("p f $stack0"), ..Probe::on("vfs_read") };
+    assert_eq!(probe.ask(&bob, "CreateProbe").to_string(), "role `no-stacks`, line 24 forbids it");
+    assert!(Probe::on("vfs_read").ask(&bob, "CreateProbe").is_allowed());
+}
+
+#[test]
+fn nobody_may_do_what_no_rule_allows() {
+    let roles = roles();
+    let ask = |principal: &Principal, method: &str| {
+        roles.decide(Question { principal, method: Method::named(method).unwrap(), object: None })
+    };
+    let carol = user(1002, "carol", "carol");
+    assert_eq!(ask(&carol, "GetHost").to_string(), "it has no role");
+    assert_eq!(ask(&alice(), "ReconcileProbes").to_string(), "none of its roles allows the method");
+    assert!(ask(&alice(), "GetHost").is_allowed());
+    // For some probes.
+    assert!(ask(&alice(), "CreateProbe").is_allowed());
+    let certificate = |uri: &str| Principal::Certificate { uris: vec![uri.to_owned()], dns: Vec::new() };
+    assert!(ask(&certificate("spiffe://prod/ns/storage/sa/x"), "GetHost").is_allowed());
+    assert!(!ask(&certificate("spiffe://test/ns/storage/sa/x"), "GetHost").is_allowed());
+    assert!(!ask(&Principal::Loopback, "GetHost").is_allowed());
+    assert!(ask(&Principal::Daemon, "CreateProbe").is_allowed());
+}
+
+#[test]
+fn root_and_the_group_of_the_socket_are_administrators_without_a_file() {
+    let roles = Roles::built_in("kprobed");
+    let method = Method::named("CreateProbe").unwrap();
+    let ask = |principal: &Principal| roles.decide(Question { principal, method, object: None });
+    let root = user(0, "root", "root");
+    assert_eq!(ask(&root).to_string(), "built-in role `administrators` allows it");
+    assert!(ask(&user(1003, "dan", "kprobed")).is_allowed());
+    assert!(!ask(&user(1003, "dan", "users")).is_allowed());
+    let somebody = Principal::Certificate { uris: Vec::new(), dns: vec!["ops.example.com".to_owned()] };
+    assert!(!ask(&somebody).is_allowed() && !ask(&Principal::Loopback).is_allowed());
+}
+
+#[test]
+fn a_definition_reads_what_its_form_can_reach() {
+    let cases = [
+        ("p vfs_read", ""),
+        ("p vfs_read $comm x=\\5", ""),
+        ("p vfs_read %di $stack", "registers"),
+        ("p vfs_read $stack3", "stack"),
+        ("p vfs_read +8(%di):u32", "registers, kernel-memory"),
+        ("p vfs_read +u0(%si):u32", "registers, user-memory"),
+        // The kernel decides by the address whether it is user memory.
+        ("p vfs_read +0(%si):string", "registers, kernel-memory, user-memory, strings"),
+        ("p vfs_read +0(%si):ustring", "registers, kernel-memory, user-memory, strings"),
+        ("p vfs_read @jiffies", "raw-addresses"),
+        ("p vfs_read @0xffffffff81000000", "raw-addresses"),
+        ("p vfs_read +0(\\0xffffffff81000000):u64", "kernel-memory, raw-addresses"),
+        ("p vfs_read +0(+8(\\1)):u64", "kernel-memory, raw-addresses"),
+        ("p 0xffffffff81000000", "raw-addresses"),
+        ("r vfs_read $retval", "registers"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(reads_of(text).to_string(), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_principal_is_its_names() {
+    for names in [
+        &["user:alice", "uid:1000", "gid:100", "group:a", "group:b", "cgroup:/x.slice"][..],
+        &["uri:spiffe://prod/a", "dns:a.example"],
+        &["loopback"],
+    ] {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(Principal::of_names(&names).unwrap().names(), names);
+    }
+    let refused = |names: &[&str]| {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        Principal::of_names(&names).unwrap_err().to_string()
+    };
+    assert_eq!(refused(&["alice"]), "`alice` does not say what kind of principal it is");
+    assert_eq!(refused(&["uid:1", "dns:a"]), "one principal is a user, or a certificate, or `loopback`");
+    assert_eq!(refused(&["mac:1"]), "`mac` is not a kind of principal");
+}
+
+#[test]
+fn mistakes_have_a_place_and_a_remedy() {
+    let text = "[[role]]\nname = \"a\"\nprincipals = [\"alice\", \"uid:x\"]\n[[role.allow]]\nmethods = [\"chnage\"]\n\
+        [[role.allow]]\nmethods = [\"change\"]\n[[role.deny]]\nreads = [\"secrets\"]\nlabels = \"a=(\"\n\
+        [[role]]\nname = \"a\"\nprincipals = []\n";
+    let found = Roles::parse(text).unwrap_err().0;
+    let shown: Vec<_> = found.iter().map(|one| (one.line, one.column, one.message.as_str())).collect();
+    assert_eq!(
+        shown.get(..6).unwrap(),
+        [
+            (3, 15, "`alice` does not say what kind of principal it is"),
+            (3, 24, "`x` is not a number from 0 to 4294967295"),
+            (5, 12, "`chnage` is neither a verb nor a method of the API"),
+            (6, 1, "a rule that allows `change` or `observe` must say what the probes may read"),
+            (10, 10, "expected a comma"),
+            (9, 10, "`secrets` is not a class of data"),
+        ]
+    );
+    assert!(found.iter().all(|one| !one.hint.is_empty() || one.line == 10));
+    let unknown = Roles::parse("[[role]]\nname = \"a\"\nprincipals = [\"uid:0\"]\nalow = 1\n").unwrap_err().0;
+    assert_eq!(unknown.first().map(|one| (one.line, one.column)), Some((4, 1)));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in ".{0,200}") {
+        drop(Roles::parse(&text));
+    }
+
+    /// A rule that forbids more never allows more.
+    #[test]
+    fn forbidding_never_allows(function in "[a-c]{1,3}", forbidden in "[a-c*]{1,3}", bits in 0u8..=255) {
+        let reads: Reads = Read::ALL.into_iter().enumerate().filter(|(at, _)| bits & (1 << at) != 0).map(|(_, read)| read).collect();
+        let with = |deny: &str| Roles::parse(&format!(
+            "[[role]]\nname = \"a\"\nprincipals = [\"user:alice\"]\n[[role.allow]]\nmethods = [\"all\"]\nfunctions = [\"a*\"]\nreads = [\"registers\", \"stack\"]\n{deny}"
+        )).unwrap();
+        let probe = Probe { reads, ..Probe::on(&function) };
+        let object = Object { name: &probe.name, labels: &probe.labels, functions: &probe.functions, module: Some("vmlinux"), reads };
+        let question = |roles: &Roles| roles.decide(Question { principal: &alice(), method: Method::named("CreateProbe").unwrap(), object: Some(&object) }).is_allowed();
+        let free = question(&with(""));
+        let bound = question(&with(&format!("[[role.deny]]\nfunctions = [\"{forbidden}\"]\n")));
+        prop_assert!(free || !bound);
+        prop_assert_eq!(free, function.starts_with('a') && reads.without([Read::Registers, Read::Stack].into_iter().collect()).is_empty());
+    }
+}

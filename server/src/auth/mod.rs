@@ -1,0 +1,16 @@
+//! Authorisation: who calls, and whether the roles of this host allow it.
+//!
+//! Owns the caller of a request, the roles in force, and finding out the principal of a connection.
+//! The decision itself is that of [`kprobed_rights`]. Never carries a request out.
+
+mod caller;
+mod identity;
+mod rights;
+#[cfg(test)]
+mod test_layer;
+
+pub use caller::Caller;
+pub use identity::{of_certificate, of_user};
+pub use rights::{Denied, Rights};
+#[cfg(test)]
+pub(crate) use test_layer::as_daemon;

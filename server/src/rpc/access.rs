@@ -1,0 +1,59 @@
+//! Access to what probes record: which of them a caller may observe.
+//!
+//! Owns the question for each probe or event that a stream or an aggregation is about. Changes are
+//! judged by the control thread instead. Never decides itself: [`kprobed_rights`] does.
+
+use std::sync::Arc;
+
+use kprobed_rights::{Read, Reads};
+use tonic::{Request, Status};
+
+use super::status;
+use crate::auth::{Caller, Rights};
+use crate::control::{ControlError, Registry, permission};
+use kprobed_lang::model::ProbeName;
+use kprobed_trace::pipeline::Permits;
+
+/// The roles of this host, and the probes that they are about.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// The roles.
+    pub rights: Arc<Rights>,
+    /// The probes.
+    pub registry: Arc<Registry>,
+}
+
+/// The caller of a request, as the front end has found it out. A request without one did not come
+/// through the front end.
+pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
+    let caller = request.extensions().get::<Caller>().cloned();
+    caller.ok_or_else(|| status::internal("the request has no caller"))
+}
+
+impl Access {
+    /// Refuses a caller that may not observe a probe, or an event of the host. `also` is what is read
+    /// besides its fields.
+    pub(super) fn require(
+        &self,
+        caller: &Caller,
+        name: &ProbeName,
+        also: Option<Read>,
+    ) -> Result<(), ControlError> {
+        let Some(probe) = self.registry.get(name) else {
+            return permission::on_event(&self.rights, caller, name);
+        };
+        let mut object = probe.object();
+        object.reads = also.map_or(object.reads, |read| object.reads.and(Reads::NONE.with(read)));
+        Ok(self.rights.require(caller, Some(&object))?)
+    }
+
+    /// What a stream of the caller may contain. Absent: everything.
+    pub(super) fn permits(&self, caller: &Caller) -> Option<Permits> {
+        let method = caller.method?;
+        if self.rights.roles().is_unconditional(&caller.principal, method) {
+            return None;
+        }
+        let (access, caller) = (self.clone(), caller.clone());
+        Some(Permits::new(move |name| access.require(&caller, name, None).is_ok()))
+    }
+}

@@ -1,0 +1,176 @@
+//! `AccessService`: who a caller is, and what the roles allow.
+//!
+//! Owns the messages, and who may ask about whom. Never decides about a call itself:
+//! [`kprobed_rights`] does.
+
+use std::sync::Arc;
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::access_service_server::AccessService;
+use kprobed_proto::v1::check_access_request::Object as Asked;
+use kprobed_rights::{Decision, METHODS, Method, Object, Principal, Question, Read, Reads, Roles};
+use tonic::{Request, Response, Status};
+
+use super::access::{Access, caller};
+use super::spec::Given;
+use super::{labels, status};
+use crate::auth::Caller;
+use crate::control::ControlError;
+use kprobed_lang::model::{Labels, ProbeName};
+use kprobed_verdict::checker::{Checker, Target, group_of};
+
+/// The service.
+#[derive(Debug)]
+pub struct AccessServer {
+    /// The roles, and the probes that exist.
+    pub access: Access,
+    /// Resolves definitions.
+    pub checker: Arc<Checker>,
+}
+
+/// What a question is about, as rules see it.
+struct About {
+    name: ProbeName,
+    labels: Labels,
+    target: Target,
+    reads: Reads,
+}
+
+impl About {
+    fn object(&self) -> Object<'_> {
+        Object {
+            name: &self.name,
+            labels: &self.labels,
+            functions: &self.target.functions,
+            module: self.target.module.as_deref(),
+            reads: self.reads,
+        }
+    }
+}
+
+impl AccessServer {
+    /// The probe that a definition would become. Its place need not be one that the kernel takes.
+    fn would_be(&self, given: &Given, labels: Labels) -> Result<About, Status> {
+        let mut facts = self.checker.recent_facts();
+        let outcome = self.checker.check_text(&given.definition, &mut facts);
+        let outcome = outcome.map_err(|error| status::located(&ControlError::from(error), given))?;
+        let event = outcome.definition.event.as_ref();
+        // Rules have conditions on the group, and none on the event: any name does for one that the
+        // daemon would choose.
+        let event = event.map_or("unnamed", |event| event.text.as_str());
+        let name = ProbeName::new(group_of(&outcome.definition), event)
+            .map_err(|error| status::invalid("definition", &error.to_string()))?;
+        Ok(About { name, labels, target: outcome.target(), reads: Reads::of(&outcome.definition) })
+    }
+
+    /// A probe that exists, or else an event of the host.
+    fn existing(&self, name: &str) -> Result<About, Status> {
+        if let Ok(probe) = self.access.registry.find(name) {
+            return Ok(About {
+                name: probe.name.clone(),
+                labels: probe.spec.labels.clone(),
+                target: probe.target.clone(),
+                reads: probe.reads,
+            });
+        }
+        let name = name
+            .parse()
+            .map_err(|error: kprobed_lang::model::NameError| status::invalid("name", &error.to_string()))?;
+        let (labels, target) = (Labels::default(), Target::default());
+        Ok(About { name, labels, target, reads: Reads::NONE.with(Read::HostEvents) })
+    }
+
+    fn about(&self, request: &v1::CheckAccessRequest) -> Result<Option<About>, Status> {
+        let given = |text: &str, spec: Option<&v1::ProbeSpec>| {
+            Given::of(text.to_owned(), spec, &self.checker).map_err(status::not_given)
+        };
+        let labels = labels::of(request.labels.clone())?;
+        match &request.object {
+            None => Ok(None),
+            Some(Asked::Definition(text)) => self.would_be(&given(text, None)?, labels).map(Some),
+            Some(Asked::Spec(spec)) => self.would_be(&given("", Some(spec))?, labels).map(Some),
+            Some(Asked::Name(name)) => self.existing(name).map(Some),
+        }
+    }
+
+    fn check(
+        &self,
+        caller: &Caller,
+        request: &v1::CheckAccessRequest,
+    ) -> Result<v1::CheckAccessResponse, Status> {
+        let method = Method::named(&request.method).ok_or_else(|| {
+            status::invalid("method", &format!("the API has no method `{}`", request.method))
+        })?;
+        let other = principal(&request.names)?;
+        if other.is_some() || !request.roles.is_empty() {
+            // It would tell what others may do. Changing that is the same right.
+            let administers = METHODS.iter().find(|method| method.name() == "ReconcileProbes");
+            let needed = Caller { method: administers, ..caller.clone() };
+            self.access.rights.require(&needed, None).map_err(|denied| status::denied(&denied))?;
+        }
+        let roles = if request.roles.is_empty() {
+            self.access.rights.roles()
+        } else {
+            let read = Roles::parse(&request.roles);
+            Arc::new(read.map_err(|error| status::invalid("roles", &error.to_string()))?)
+        };
+        let principal = other.as_ref().unwrap_or(&caller.principal);
+        let about = self.about(request)?;
+        let object = about.as_ref().map(About::object);
+        let decision = roles.decide(Question { principal, method, object: object.as_ref() });
+        Ok(response(&decision, about))
+    }
+}
+
+fn response(decision: &Decision, about: Option<About>) -> v1::CheckAccessResponse {
+    let rule = decision.rule();
+    let reads = about.as_ref().map_or(Reads::NONE, |about| about.reads);
+    let target = about.map(|about| about.target).unwrap_or_default();
+    v1::CheckAccessResponse {
+        allowed: decision.is_allowed(),
+        reason: decision.to_string(),
+        role: rule.map(|rule| rule.role.clone()).unwrap_or_default(),
+        line: rule.and_then(|rule| u32::try_from(rule.line).ok()).unwrap_or_default(),
+        reads: reads.iter().map(|read| read.name().to_owned()).collect(),
+        functions: target.functions,
+        module: target.module.unwrap_or_default(),
+    }
+}
+
+/// The principal with these names. None if there are no names.
+fn principal(names: &[String]) -> Result<Option<Principal>, Status> {
+    if names.is_empty() {
+        return Ok(None);
+    }
+    Principal::of_names(names).map(Some).map_err(|error| status::invalid("names", &error.to_string()))
+}
+
+#[tonic::async_trait]
+impl AccessService for AccessServer {
+    async fn get_caller(
+        &self,
+        request: Request<v1::GetCallerRequest>,
+    ) -> Result<Response<v1::GetCallerResponse>, Status> {
+        let Caller { principal, .. } = caller(&request)?;
+        let roles = self.access.rights.roles();
+        let is_allowed = |method: &&Method| {
+            roles.decide(Question { principal: &principal, method, object: None }).is_allowed()
+        };
+        Ok(Response::new(v1::GetCallerResponse {
+            principal: principal.to_string(),
+            names: principal.names(),
+            roles: roles.of(&principal).map(|role| role.name.clone()).collect(),
+            methods: METHODS.iter().filter(is_allowed).map(|method| method.name().to_owned()).collect(),
+        }))
+    }
+
+    async fn check_access(
+        &self,
+        request: Request<v1::CheckAccessRequest>,
+    ) -> Result<Response<v1::CheckAccessResponse>, Status> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        // Resolves a definition, which can read the symbol table.
+        tokio::task::block_in_place(|| self.check(&caller, &request)).map(Response::new)
+    }
+}
