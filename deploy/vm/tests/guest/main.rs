@@ -70,6 +70,7 @@ mod recipes;
 mod reconcile;
 mod refusals;
 mod report;
+mod roles;
 mod rollout;
 mod seeds;
 mod start_errors;
@@ -126,6 +127,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("neighbours", neighbours::TESTS),
     ("reconcile", reconcile::TESTS),
     ("reconcile_triggers", triggers::TESTS),
+    ("roles", roles::TESTS),
     ("costs", costs::TESTS),
     ("neighbour_war", neighbour_war::TESTS),
     ("foreign", foreign::TESTS),

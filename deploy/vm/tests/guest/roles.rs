@@ -1,0 +1,128 @@
+//! Roles on a real kernel: the function that counts is the one in which the place lies, by all of its
+//! names.
+//!
+//! Root, on the socket, may do everything; the client of the tests comes over TCP from this host, and
+//! has a role of its own.
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::event::StreamRequest;
+use tonic::Code;
+
+use crate::Test;
+use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_role_allows_what_its_rules_say", a_role_allows_what_its_rules_say),
+    ("an_alias_is_the_same_function", an_alias_is_the_same_function),
+    ("a_stream_has_what_its_subscriber_may_observe", a_stream_has_what_its_subscriber_may_observe),
+];
+
+const ROOT: &str = "[[role]]\nname = \"root\"\nprincipals = [\"uid:0\"]\n[[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n";
+
+const GUEST: &str = "[[role]]\nname = \"guest\"\nprincipals = [\"loopback\"]\n[[role.allow]]\nmethods = [\"read\", \"check\"]\n\
+    [[role.allow]]\nmethods = [\"change\", \"observe\"]\nfunctions = [\"__x64_sys_getp*\"]\nreads = [\"registers\"]\n";
+
+/// The default configuration, with the roles of root and of the client.
+fn config(of_the_client: &str) -> String {
+    let (_, settings) = kprobed_vm::daemon::DEFAULT_CONFIG.split_once("[listen]").unwrap_or_default();
+    format!("{ROOT}{of_the_client}[listen]{settings}")
+}
+
+fn reason(guest: &DaemonGuest, definition: &str) -> Result<String> {
+    let refused = guest.refusal(definition)?;
+    ensure!(refused.code == Code::PermissionDenied && refused.reason == "NOT_ALLOWED", "{refused:?}");
+    ensure!(refused.metadata.contains(&("principal".to_owned(), "loopback".to_owned())), "{refused:?}");
+    Ok(refused.message)
+}
+
+/// The offset from one function to the next entry that the kernel would take, and the name of that.
+fn next_function(guest: &DaemonGuest, name: &str) -> Result<(u64, String)> {
+    let symbols = guest.shell("sort /proc/kallsyms")?;
+    let text = symbols.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
+        let address = u64::from_str_radix(address, 16).ok()?;
+        (kind.eq_ignore_ascii_case("t") && !name.contains(['\t', '.'])).then(|| (address, name.to_owned()))
+    });
+    let text: Vec<_> = text.collect();
+    let own = text.iter().find(|(_, found)| found == name).context("no such function")?.0;
+    for (address, found) in text.iter().filter(|(address, _)| *address > own) {
+        let offset = address - own;
+        let checked =
+            guest.wait_for(guest.client.check_probe(format!("p {name}+{offset:#x}").as_str()))??;
+        if checked.accepted && !found.starts_with("__x64_sys_getp") {
+            return Ok((offset, found.clone()));
+        }
+    }
+    anyhow::bail!("no function after {name} can be probed")
+}
+
+fn a_role_allows_what_its_rules_say(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("roles", &config(GUEST))?;
+    guest.add("p:calls __x64_sys_getppid %di")?;
+    for (definition, why) in [
+        ("p:other kernel_clone", "does not allow the function"),
+        ("p:memory __x64_sys_getppid +0(%di):u64", "does not allow to read kernel-memory"),
+        ("p:raw __x64_sys_getppid @jiffies", "does not allow to read raw-addresses"),
+        ("p:stack __x64_sys_getppid $stack1", "does not allow to read stack"),
+    ] {
+        let message = reason(&guest, definition)?;
+        ensure!(message.contains("role `guest`, line ") && message.contains(why), "{message}");
+    }
+    // By its words the place is in a function that is allowed.
+    let (offset, other) = next_function(&guest, "__x64_sys_getppid")?;
+    let message = reason(&guest, &format!("p:beyond __x64_sys_getppid+{offset:#x}"))?;
+    ensure!(message.contains("does not allow the function"), "{other}: {message}");
+    let listed = guest.shell(&format!("cat {TRACEFS}/kprobe_events"))?;
+    ensure!(listed.lines().count() == 1 && listed.contains("kprobes/calls"), "{listed}");
+    // What root has made is root's.
+    guest.shell("kprobectl add 'p:clones kernel_clone'")?;
+    ensure!(guest.probes()?.len() == 2);
+    let denied = guest.delete("kprobes/clones").err().context("it was deleted")?;
+    ensure!(denied.to_string().contains("may not call `DeleteProbe` on `kprobes/clones`"), "{denied}");
+    guest.shell("kprobectl auth whoami | grep -q 'Roles:      root'")?;
+    let answer = guest
+        .shell("kprobectl auth can-i -o json CreateProbe 'p:x kernel_clone' --as loopback || echo exit $?")?;
+    ensure!(answer.contains("\"allowed\": false") && answer.contains("exit 1"), "{answer}");
+    let answer =
+        guest.shell("kprobectl auth can-i 'CreateProbe' 'p:x __x64_sys_getppid %di' --as loopback")?;
+    ensure!(
+        answer.starts_with("yes: role `guest`, line ") && answer.contains("it reads registers"),
+        "{answer}"
+    );
+    Ok(())
+}
+
+fn an_alias_is_the_same_function(fixture: &Fixture) -> Result<()> {
+    let symbols =
+        "grep -E ' (__x64_sys_getppid|__do_sys_getppid)$' /proc/kallsyms | cut -d' ' -f1 | uniq | wc -l";
+    let forbidden = format!("{GUEST}[[role.deny]]\nfunctions = [\"__do_sys_getppid\"]\n");
+    let guest = fixture.own_daemon("aliases", &config(&forbidden))?;
+    // They are names of the same code (arch/x86/include/asm/syscall_wrapper.h:__SYS_STUB0).
+    ensure!(guest.shell(symbols)?.trim() == "1", "the names have code of their own");
+    let message = reason(&guest, "p:calls __x64_sys_getppid")?;
+    ensure!(message.contains("forbids it"), "{message}");
+    guest.add("p:calls __x64_sys_getpid")?;
+    Ok(())
+}
+
+fn a_stream_has_what_its_subscriber_may_observe(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("observers", &config(GUEST))?;
+    guest.shell("kprobectl add 'p:calls __x64_sys_getppid'; kprobectl add 'p:others __x64_sys_getuid'")?;
+    let recording = guest.record(|| guest.workload(&["getppid", "5"]).map(drop))?;
+    ensure!(recording.of("kprobes/calls", "workload").count() == 5);
+    ensure!(recording.of("kprobes/others", "").count() == 0);
+    let stream = guest.wait_for(guest.client.stream_events(StreamRequest::new().probe("kprobes/others")))?;
+    let denied = match stream {
+        Err(error) => error,
+        Ok(mut stream) => guest.wait_for(stream.next())?.err().context("it was streamed")?,
+    };
+    ensure!(denied.rpc().is_some_and(|error| error.code == Code::PermissionDenied), "{denied}");
+    // Counting reads the same data.
+    let denied = guest.shell(
+        "kprobectl --server tcp://127.0.0.1:7000 hist kprobes/others --by comm --duration 1s 2>&1 || true",
+    )?;
+    ensure!(denied.contains("may not call `StreamAggregation` on `kprobes/others`"), "{denied}");
+    Ok(())
+}
