@@ -44,7 +44,7 @@ use recorded::{COUNTED, HITS};
 /// those that are silent have failed before.
 const PATIENCE: [&str; 4] = ["--timeout", "3s", "--max-wait", "6s"];
 
-/// Starts as many daemons as are asked for, and has `kprobectl` ask all of them.
+/// Starts as many daemons as are requested, and has `kprobectl` ask all of them.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "fleet", args_override_self = true)]
 struct Arguments {
@@ -88,9 +88,9 @@ fn main() -> anyhow::Result<()> {
         (&["check", "p:x vfs_read+1"], |answer| answer["reason"] == "BAD_INSN_BNDRY"),
         (&["doctor"], |answer| answer["checks"].is_array()),
         (&["exporters"], |answer| answer == &json!([])),
-        (&["get", "kprobes/open_00"], |answer| answer["hits"] == HITS),
-        (&["ledger"], |answer| answer["closes"] == true && is_of_each_probe(&answer["probes"])),
-        (&["profile"], is_of_each_probe),
+        (&["get", "kprobes/open_00"], |answer| answer["hits"] == HITS.to_string()),
+        (&["ledger"], |answer| answer["closes"] == true && has_each_probe(&answer["probes"], &json!(HITS))),
+        (&["profile"], |answer| has_each_probe(answer, &json!(HITS.to_string()))),
         (&["diff", "-f", &document], is_one_change),
         (&["apply", "-f", &document, "--yes"], is_one_change),
         (HISTOGRAM, |answer| answer["hits"] == COUNTED),
@@ -117,8 +117,8 @@ fn is_list(answer: &Value) -> bool {
         .is_some_and(|all| all.len() == PROBES && all.iter().all(|probe| probe["enabled"] == true))
 }
 
-fn is_of_each_probe(answer: &Value) -> bool {
-    answer.as_array().is_some_and(|all| all.len() == PROBES && all.iter().all(|probe| probe["hits"] == HITS))
+fn has_each_probe(answer: &Value, hits: &Value) -> bool {
+    answer.as_array().is_some_and(|all| all.len() == PROBES && all.iter().all(|probe| probe["hits"] == *hits))
 }
 
 fn is_one_change(answer: &Value) -> bool {
