@@ -25,7 +25,7 @@ Exits with 1 if an exporter fails or its terms do not add up.
 
 Examples:
   kprobectl exporters
-  kprobectl exporters -o json | jq '.[] | select(.state == \"failing\") | .error'";
+  kprobectl exporters -o json | jq '.[] | select(.state == \"EXPORTER_STATE_FAILING\") | .error'";
 
 /// Arguments of `exporters`.
 #[derive(Clone, Debug, Args)]

@@ -29,9 +29,9 @@ Probes without a lease stay. `kprobectl renew` brings an expired probe back.
 --watch prints a line for each probe, and then one for each change of a probe or its state. The daemon \
 notices changes by other programs when it looks for them (`[reconcile]` in its configuration). \
 `-o wide` adds kind, location, filter and labels. `-o json` prints one object per line: `probe`, and \
-`event`, which is `present`, `synced` (all probes were printed; without a probe), `added`, `changed`, \
-`deleted`, or `restarted` (changes were missed, and all probes follow). `-o yaml` prints the document of \
-the probe each time, after a comment with the event and the state.
+`event`, which is `WATCH_EVENT_` with `PRESENT`, `SYNCED` (all probes were printed; without a probe), \
+`ADDED`, `CHANGED`, `DELETED`, or `RESTARTED` (changes were missed, and all probes follow). `-o yaml` \
+prints the document of the probe each time, after a comment with the event and the state.
 
 --watch --from follows the probes of all hosts that publish to NATS (`[export.nats]` of their daemons), \
 with the name of the host in each line (`host` in JSON). All probes come first, host by host; the probes \
@@ -49,7 +49,7 @@ Examples:
   kprobectl list -l 'team=storage,tier!=2,!reviewed'
   kprobectl list -l 'team in (storage,net)'
   kprobectl list --watch
-  kprobectl list --watch -o json | jq 'select(.event == \"changed\") | .probe.state'
+  kprobectl list --watch -o json | jq 'select(.event == \"WATCH_EVENT_CHANGED\") | .probe.state'
   kprobectl list --watch --from nats://127.0.0.1:4222 --hosts 'web*'
   kprobectl list --foreign
   kprobectl list -l team=storage -o yaml > probes.yaml
@@ -76,7 +76,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether it is asked for what was published.
+    /// Whether it reads what daemons have published.
     pub(crate) const fn is_published(&self) -> bool {
         self.from.is_given()
     }

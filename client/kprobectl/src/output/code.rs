@@ -15,40 +15,20 @@ use super::table::{Cell, Table};
 #[derive(Serialize)]
 struct CodeView<'a> {
     function: &'a str,
-    module: Option<&'a str>,
-    offset: u32,
-    code: String,
-    text: &'a str,
-    boundary: bool,
-    entry: bool,
-    probeable: bool,
-    rule: Option<&'a str>,
-    refusal: Option<&'a str>,
-    arming: Option<&'static str>,
-    probed: bool,
-    probes: &'a [String],
-}
-
-fn known(text: &str) -> Option<&str> {
-    (!text.is_empty()).then_some(text)
+    module: &'a str,
+    #[serde(flatten)]
+    instruction: Json,
+    /// The bytes of `code`, as disassemblers print them.
+    code_hex: String,
 }
 
 impl<'a> CodeView<'a> {
-    fn new(function: &'a Function, one: &'a CodeInstruction) -> Self {
+    fn new(function: &'a Function, one: &CodeInstruction) -> Self {
         Self {
             function: &function.name,
-            module: known(&function.module),
-            offset: one.offset,
-            code: hex(&one.code, ""),
-            text: &one.text,
-            boundary: one.boundary,
-            entry: one.entry,
-            probeable: one.probeable,
-            rule: known(&one.rule),
-            refusal: known(&one.refusal),
-            arming: arming(one.arming()),
-            probed: one.probed,
-            probes: &one.probes,
+            module: &function.module,
+            instruction: Json::full(one),
+            code_hex: hex(&one.code, ""),
         }
     }
 }

@@ -2,130 +2,16 @@
 
 use std::io;
 
-use kprobed_client::api::{
-    DescribeFunctionResponse, FunctionDescription, MemberDescription, ParameterDescription,
-    StructureDescription,
-};
-use serde::Serialize;
+use kprobed_client::api::{DescribeFunctionResponse, FunctionDescription, StructureDescription};
+use kprobed_document::json::Json;
 
 use super::Output;
 use super::table::{Cell, Table};
 
-/// A description, as JSON and YAML.
-#[derive(Serialize)]
-struct DescriptionView<'a> {
-    function: Option<FunctionView<'a>>,
-    structure: Option<StructureView<'a>>,
-}
-
-/// A function, as JSON and YAML.
-#[derive(Serialize)]
-struct FunctionView<'a> {
-    name: &'a str,
-    module: Option<&'a str>,
-    prototype: &'a str,
-    return_type: &'a str,
-    return_fetch_type: Option<&'a str>,
-    parameters: Vec<ParameterView<'a>>,
-    other_prototypes: &'a [String],
-}
-
-/// A parameter, as JSON and YAML.
-#[derive(Serialize)]
-struct ParameterView<'a> {
-    name: Option<&'a str>,
-    c_type: &'a str,
-    argument: Option<&'a str>,
-    fetch_type: Option<&'a str>,
-    has_members: bool,
-}
-
-/// A structure, as JSON and YAML.
-#[derive(Serialize)]
-struct StructureView<'a> {
-    c_type: &'a str,
-    size_bytes: u64,
-    members: Vec<MemberView<'a>>,
-}
-
-/// A member, as JSON and YAML.
-#[derive(Serialize)]
-struct MemberView<'a> {
-    name: &'a str,
-    path: &'a str,
-    c_type: &'a str,
-    offset_bytes: u64,
-    bit_offset: Option<u32>,
-    bits: Option<u32>,
-    size_bytes: u64,
-    fetch_type: &'a str,
-    has_members: bool,
-}
-
-fn known(text: &str) -> Option<&str> {
-    Some(text).filter(|text| !text.is_empty())
-}
-
-impl<'a> FunctionView<'a> {
-    fn new(function: &'a FunctionDescription) -> Self {
-        Self {
-            name: &function.name,
-            module: known(&function.module),
-            prototype: &function.prototype,
-            return_type: &function.return_type,
-            return_fetch_type: known(&function.return_fetch_type),
-            parameters: function.parameters.iter().map(ParameterView::new).collect(),
-            other_prototypes: &function.other_prototypes,
-        }
-    }
-}
-
-impl<'a> ParameterView<'a> {
-    fn new(parameter: &'a ParameterDescription) -> Self {
-        Self {
-            name: known(&parameter.name),
-            c_type: &parameter.c_type,
-            argument: known(&parameter.argument),
-            fetch_type: known(&parameter.fetch_type),
-            has_members: parameter.has_members,
-        }
-    }
-}
-
-impl<'a> StructureView<'a> {
-    fn new(structure: &'a StructureDescription) -> Self {
-        Self {
-            c_type: &structure.c_type,
-            size_bytes: structure.size_bytes,
-            members: structure.members.iter().map(MemberView::new).collect(),
-        }
-    }
-}
-
-impl<'a> MemberView<'a> {
-    fn new(member: &'a MemberDescription) -> Self {
-        Self {
-            name: &member.name,
-            path: &member.path,
-            c_type: &member.c_type,
-            offset_bytes: member.offset_bytes,
-            bit_offset: member.bits.map(|_| member.bit_offset),
-            bits: member.bits,
-            size_bytes: member.size_bytes,
-            fetch_type: &member.fetch_type,
-            has_members: member.has_members,
-        }
-    }
-}
-
 impl Output {
-    /// Prints a function, or the structure that was asked for.
+    /// Prints a function, or the structure that was requested.
     pub(crate) fn description(&mut self, answer: &DescribeFunctionResponse) -> io::Result<()> {
-        let view = DescriptionView {
-            function: answer.function.as_ref().map(FunctionView::new),
-            structure: answer.structure.as_ref().map(StructureView::new),
-        };
-        if self.structured(&view)? {
+        if self.structured(&Json::full(answer))? {
             return Ok(());
         }
         match (&answer.structure, &answer.function) {

@@ -4,98 +4,53 @@ use std::io;
 
 use kprobed_client::api::{Exporter, ExporterLedger, ExporterState};
 use kprobed_client::event::Cursor;
+use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::Output;
-use super::ledger::exporter_closes;
+use super::ledger::{Account, exporter_closes};
 use super::style::Tone;
 use super::table::{Cell, Table};
 use super::time::rfc3339;
 
-/// The terms of an exporter, as JSON and YAML.
-#[derive(Serialize)]
-pub(super) struct ExporterTerms<'a> {
-    pub(super) name: &'a str,
-    pub(super) start_time: Option<String>,
-    /// `null`: not known, as `queued`.
-    pub(super) read: Option<u64>,
-    pub(super) acknowledged: u64,
-    pub(super) queued: Option<u64>,
-    pub(super) dropped: u64,
-    pub(super) expired: u64,
-    pub(super) not_selected: u64,
-    pub(super) unknown_gaps: u64,
-    pub(super) failures: u64,
-    /// `null` if a term is not known.
-    pub(super) closes: Option<bool>,
+/// The account of an exporter, as JSON and YAML.
+pub(super) fn account(ledger: &ExporterLedger) -> Account {
+    Account::new(ledger, exporter_closes(ledger))
 }
 
-impl<'a> ExporterTerms<'a> {
-    pub(super) fn new(ledger: &'a ExporterLedger) -> Self {
-        Self {
-            name: &ledger.name,
-            start_time: rfc3339(ledger.start_time.as_ref()),
-            read: ledger.read,
-            acknowledged: ledger.acknowledged,
-            queued: ledger.queued,
-            dropped: ledger.dropped,
-            expired: ledger.expired,
-            not_selected: ledger.not_selected,
-            unknown_gaps: ledger.unknown_gaps,
-            failures: ledger.failures,
-            closes: exporter_closes(ledger),
-        }
-    }
-
-    /// The sum, and the counters that are not part of it.
-    pub(super) fn cells(&self) -> [Cell; 8] {
-        [
-            Cell::maybe(self.read),
-            Cell::number(self.acknowledged),
-            Cell::maybe(self.queued),
-            Cell::number(self.dropped),
-            Cell::number(self.expired),
-            Cell::number(self.not_selected),
-            Cell::mark(self.closes),
-            Cell::number(self.failures),
-        ]
-    }
+/// The sum, and the counters that are not part of it.
+pub(super) fn terms(ledger: &ExporterLedger) -> [Cell; 8] {
+    [
+        Cell::maybe(ledger.read),
+        Cell::number(ledger.acknowledged),
+        Cell::maybe(ledger.queued),
+        Cell::number(ledger.dropped),
+        Cell::number(ledger.expired),
+        Cell::number(ledger.not_selected),
+        Cell::mark(exporter_closes(ledger)),
+        Cell::number(ledger.failures),
+    ]
 }
 
-/// Headings of [`ExporterTerms::cells`].
+/// Headings of [`terms`].
 pub(super) const TERMS: [&str; 8] =
     ["READ", "= ACKNOWLEDGED", "+ QUEUED", "+ DROPPED", "+ EXPIRED", "+ NOT SELECTED", "CLOSES", "FAILURES"];
 
 /// An exporter, as JSON and YAML.
 #[derive(Serialize)]
-struct ExporterView<'a> {
-    name: &'a str,
-    destination: &'a str,
-    state: &'static str,
-    /// Absent values are `null`.
-    error: Option<&'a str>,
-    failing_since: Option<String>,
-    failures_in_a_row: u64,
-    retry_time: Option<String>,
-    acknowledged_time: Option<String>,
-    cursor: Option<String>,
-    refusal: Option<&'a str>,
-    place_error: Option<&'a str>,
-    /// What is published besides events; `null` for nothing.
-    beside: Option<BesideView<'a>>,
-    ledger: Option<ExporterTerms<'a>>,
+struct ExporterView {
+    #[serde(flatten)]
+    exporter: Json,
+    ledger: Option<Account>,
 }
 
-/// What is published besides events, as JSON and YAML.
-#[derive(Serialize)]
-struct BesideView<'a> {
-    states: u64,
-    profiles: u64,
-    error: Option<&'a str>,
-}
-
-fn some(text: &str) -> Option<&str> {
-    Some(text).filter(|text| !text.is_empty())
+impl ExporterView {
+    fn new(exporter: &Exporter) -> Self {
+        Self {
+            exporter: Json::full(exporter).without(&["ledger"]),
+            ledger: exporter.ledger.as_ref().map(account),
+        }
+    }
 }
 
 fn state(exporter: &Exporter) -> (&'static str, Tone) {
@@ -107,37 +62,12 @@ fn state(exporter: &Exporter) -> (&'static str, Tone) {
     }
 }
 
-impl<'a> ExporterView<'a> {
-    fn new(exporter: &'a Exporter) -> Self {
-        Self {
-            name: &exporter.name,
-            destination: &exporter.destination,
-            state: state(exporter).0,
-            error: some(&exporter.error),
-            failing_since: rfc3339(exporter.failing_since.as_ref()),
-            failures_in_a_row: exporter.failures_in_a_row,
-            retry_time: rfc3339(exporter.retry_time.as_ref()),
-            acknowledged_time: rfc3339(exporter.acknowledged_time.as_ref()),
-            cursor: exporter.cursor.clone().map(|cursor| Cursor::from(cursor).to_string()),
-            refusal: some(&exporter.refusal),
-            place_error: some(&exporter.place_error),
-            beside: exporter.beside.as_ref().map(|beside| BesideView {
-                states: beside.states,
-                profiles: beside.profiles,
-                error: some(&beside.error),
-            }),
-            ledger: exporter.ledger.as_ref().map(ExporterTerms::new),
-        }
-    }
-}
-
 impl Output {
     /// Prints exporters, and says whether the terms of all of them add up.
     pub(crate) fn exporters(&mut self, exporters: &[Exporter]) -> io::Result<bool> {
+        let ledgers = exporters.iter().filter_map(|exporter| exporter.ledger.as_ref());
+        let closes = ledgers.map(exporter_closes).all(|closes| closes != Some(false));
         let views: Vec<_> = exporters.iter().map(ExporterView::new).collect();
-        let closes =
-            |view: &ExporterView<'_>| view.ledger.as_ref().is_none_or(|ledger| ledger.closes != Some(false));
-        let closes = views.iter().all(closes);
         if self.structured(&views)? || exporters.is_empty() {
             return Ok(closes);
         }
@@ -148,46 +78,45 @@ impl Output {
             headings.extend(["ACKNOWLEDGED AT", "CURSOR"]);
         }
         let mut table = Table::new(&headings);
-        for (exporter, view) in exporters.iter().zip(&views) {
+        for exporter in exporters {
             let (state, tone) = state(exporter);
             let mut cells =
-                vec![Cell::text(view.name), Cell::text(view.destination), Cell::toned(state, tone)];
-            cells.extend(view.ledger.as_ref().map(ExporterTerms::cells).into_iter().flatten());
+                vec![Cell::text(&exporter.name), Cell::text(&exporter.destination), Cell::toned(state, tone)];
+            cells.extend(exporter.ledger.as_ref().map(terms).into_iter().flatten());
             if wide {
-                cells.push(Cell::text(view.acknowledged_time.as_deref().unwrap_or_default()));
-                cells.push(Cell::text(view.cursor.as_deref().unwrap_or_default()));
+                let cursor = exporter.cursor.clone().map(|cursor| Cursor::from(cursor).to_string());
+                cells.push(Cell::text(rfc3339(exporter.acknowledged_time.as_ref()).unwrap_or_default()));
+                cells.push(Cell::text(cursor.unwrap_or_default()));
             }
             table.row(cells);
         }
         self.table(&table)?;
-        for view in &views {
-            self.troubles(view)?;
-        }
+        exporters.iter().try_for_each(|exporter| self.troubles(exporter))?;
         Ok(closes)
     }
 
     /// What is wrong with an exporter, below the table.
-    fn troubles(&mut self, view: &ExporterView<'_>) -> io::Result<()> {
-        let name = view.name;
-        if let Some(error) = view.error {
-            let since = view.failing_since.as_deref().unwrap_or("a while ago");
-            let retry = view.retry_time.as_deref().unwrap_or("soon");
+    fn troubles(&mut self, exporter: &Exporter) -> io::Result<()> {
+        let Exporter { name, error, refusal, place_error, .. } = exporter;
+        if !error.is_empty() {
+            let time = |time: Option<&_>, unknown: &str| rfc3339(time).unwrap_or_else(|| unknown.to_owned());
+            let since = time(exporter.failing_since.as_ref(), "a while ago");
+            let retry = time(exporter.retry_time.as_ref(), "soon");
             self.line(&format!("`{name}` fails since {since}: {error}"))?;
             self.line(&format!("  its events wait in the history; the next attempt is at {retry}"))?;
         }
-        if let Some(refusal) = view.refusal {
-            self.line(&format!(
-                "the other side of `{name}` refused events for good, the last time: {refusal}"
-            ))?;
+        if !refusal.is_empty() {
+            self.line(&format!("the receiver of `{name}` refused events finally, the last time: {refusal}"))?;
         }
-        if let Some(error) = view.place_error {
-            self.line(&format!("the place of `{name}` cannot be written down: {error}"))?;
+        if !place_error.is_empty() {
+            self.line(&format!("the place of `{name}` cannot be written down: {place_error}"))?;
             self.line("  events would be sent again after a restart of the daemon")?;
         }
-        if let Some(error) = view.beside.as_ref().and_then(|beside| beside.error) {
+        let beside = exporter.beside.as_ref().map(|beside| &beside.error);
+        if let Some(error) = beside.filter(|error| !error.is_empty()) {
             self.line(&format!("states and hits of probes are not published by `{name}`: {error}"))?;
         }
-        let gaps = view.ledger.as_ref().map_or(0, |ledger| ledger.unknown_gaps);
+        let gaps = exporter.ledger.as_ref().map_or(0, |ledger| ledger.unknown_gaps);
         if gaps > 0 {
             self.line(&format!("`{name}` met {gaps} gaps with an unknown number of missing events"))?;
         }

@@ -13,33 +13,36 @@ use super::table::{Cell, Table};
 
 /// The answer for one probe, as JSON and YAML.
 #[derive(Serialize)]
-struct ProbeFilterView<'a> {
-    probe: &'a str,
+struct ProbeFilterView {
+    #[serde(flatten)]
+    filter: Json,
     usable: bool,
-    /// `null`: the kernel can do nothing of it.
-    kernel_filter: Option<&'a str>,
-    exact: bool,
-    problem: Option<Json>,
+}
+
+impl ProbeFilterView {
+    fn new(found: &ProbeFilter) -> Self {
+        Self { filter: Json::full(found), usable: found.problem.is_none() }
+    }
 }
 
 impl Output {
     /// Prints what a filter means for each probe.
     pub(crate) fn filter_check(&mut self, text: &str, checked: &[ProbeFilter]) -> io::Result<()> {
-        let views: Vec<_> = checked.iter().map(ProbeFilterView::new).collect();
-        if self.structured(&views)? {
+        if self.structured(&checked.iter().map(ProbeFilterView::new).collect::<Vec<_>>())? {
             return Ok(());
         }
         let mut table = Table::new(&["PROBE", "THE KERNEL", "KERNEL FILTER"]);
-        for view in &views {
+        for found in checked {
+            let has_kernel_filter = !found.kernel_filter.is_empty();
             table.row(vec![
-                Cell::text(view.probe),
-                match (view.usable, view.exact, view.kernel_filter) {
+                Cell::text(&found.probe),
+                match (found.problem.is_none(), found.exact, has_kernel_filter) {
                     (false, _, _) => Cell::toned("unusable", Tone::Bad),
                     (true, true, _) => Cell::toned("exact", Tone::Good),
-                    (true, false, Some(_)) => Cell::toned("in part", Tone::Doubtful),
-                    (true, false, None) => Cell::toned("not at all", Tone::Doubtful),
+                    (true, false, true) => Cell::toned("in part", Tone::Doubtful),
+                    (true, false, false) => Cell::toned("not at all", Tone::Doubtful),
                 },
-                Cell::text(view.kernel_filter.unwrap_or_default()),
+                Cell::text(&found.kernel_filter),
             ]);
         }
         self.table(&table)?;
@@ -52,17 +55,5 @@ impl Output {
             }
         }
         Ok(())
-    }
-}
-
-impl<'a> ProbeFilterView<'a> {
-    fn new(found: &'a ProbeFilter) -> Self {
-        Self {
-            probe: &found.probe,
-            usable: found.problem.is_none(),
-            kernel_filter: Some(found.kernel_filter.as_str()).filter(|filter| !filter.is_empty()),
-            exact: found.exact,
-            problem: found.problem.as_ref().map(Json::full),
-        }
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use kprobed_client::api::{AdoptProbeResponse, ForeignEvent, ProbeKind};
+use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::Output;
@@ -12,19 +13,10 @@ use super::table::{Cell, Table};
 
 /// An event, as JSON and YAML.
 #[derive(Serialize)]
-struct ForeignView<'a> {
-    name: &'a str,
-    kernel_definitions: &'a [String],
-    kind: &'static str,
-    place: &'a str,
-    enabled_in: Vec<&'a str>,
-    hits: Option<u64>,
-    nmissed: Option<u64>,
-    made_by_kprobed: bool,
+struct ForeignView {
+    #[serde(flatten)]
+    event: Json,
     adoptable: bool,
-    obstacle: &'a str,
-    obstacle_message: &'a str,
-    definition: &'a str,
 }
 
 /// A probe that was adopted, as JSON and YAML.
@@ -32,7 +24,7 @@ struct ForeignView<'a> {
 struct AdoptedView<'a> {
     #[serde(flatten)]
     probe: Option<ProbeView>,
-    enabled_in: Vec<&'a str>,
+    enabled_in: &'a [String],
 }
 
 /// The instance at the top has no name.
@@ -48,22 +40,13 @@ fn kind(event: &ForeignEvent) -> &'static str {
     }
 }
 
-impl<'a> ForeignView<'a> {
-    fn new(event: &'a ForeignEvent) -> Self {
-        Self {
-            name: &event.name,
-            kernel_definitions: &event.kernel_definitions,
-            kind: kind(event),
-            place: &event.place,
-            enabled_in: instances(&event.enabled_in),
-            hits: event.hits,
-            nmissed: event.nmissed,
-            made_by_kprobed: event.made_by_kprobed,
-            adoptable: event.obstacle.is_empty(),
-            obstacle: &event.obstacle,
-            obstacle_message: &event.obstacle_message,
-            definition: &event.definition,
-        }
+fn is_adoptable(event: &ForeignEvent) -> bool {
+    event.obstacle.is_empty()
+}
+
+impl ForeignView {
+    fn new(event: &ForeignEvent) -> Self {
+        Self { event: Json::full(event), adoptable: is_adoptable(event) }
     }
 }
 
@@ -84,7 +67,7 @@ impl Output {
         }
         let mut table = Table::new(&headings);
         for event in events {
-            let adoptable = if event.obstacle.is_empty() {
+            let adoptable = if is_adoptable(event) {
                 Cell::toned("yes", Tone::Good)
             } else {
                 Cell::toned("no", Tone::Faint)
@@ -105,7 +88,7 @@ impl Output {
             table.row(cells);
         }
         self.table(&table)?;
-        for event in events.iter().filter(|event| !event.obstacle.is_empty()) {
+        for event in events.iter().filter(|event| !is_adoptable(event)) {
             self.note(&format!("`{}` cannot be adopted: {}", event.name, event.obstacle_message));
         }
         Ok(())
@@ -115,7 +98,7 @@ impl Output {
     pub(crate) fn probes_adopted(&mut self, adopted: &[AdoptProbeResponse]) -> io::Result<()> {
         let views = adopted.iter().map(|one| AdoptedView {
             probe: one.probe.as_ref().map(ProbeView::new),
-            enabled_in: instances(&one.enabled_in),
+            enabled_in: &one.enabled_in,
         });
         if self.structured(&views.collect::<Vec<_>>())? {
             return Ok(());

@@ -3,6 +3,7 @@
 use std::io;
 
 use kprobed_client::api::{WatchEvent, WatchProbesResponse};
+use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::Output;
@@ -17,9 +18,9 @@ struct WatchView<'a> {
     /// Of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<&'a str>,
-    event: &'static str,
+    #[serde(flatten)]
+    message: Json,
     probe: Option<ProbeView>,
-    resume_token: &'a str,
 }
 
 impl Output {
@@ -37,8 +38,8 @@ impl Output {
         };
         let probe = message.probe.as_ref();
         if self.format == Format::Json {
-            let probe = probe.map(ProbeView::new);
-            self.structured_stream(&WatchView { host, event, probe, resume_token: &message.resume_token })?;
+            let (message, probe) = (Json::full(message).without(&["probe"]), probe.map(ProbeView::new));
+            self.structured_stream(&WatchView { host, message, probe })?;
             return Ok(());
         }
         let Some(probe) = probe else {

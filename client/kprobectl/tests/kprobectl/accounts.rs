@@ -47,7 +47,7 @@ fn profile_and_ledger() {
     EXPORTER  READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  CLOSES  FAILURES
     jsonl       15               8         2          0          1               4  yes            0
     otlp         ?               3         ?          2          0               0  -              7
-    QUEUED: in the history; DROPPED: refused for good; EXPIRED: gone from the history; FAILURES: attempts, no part of READ
+    QUEUED: in the history; DROPPED: refused finally; EXPIRED: gone from the history; FAILURES: attempts, no part of READ
 
     the ledger closes, and it is settled
     -- stderr
@@ -76,7 +76,7 @@ fn profile_and_ledger() {
     EXPORTER  READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  CLOSES  FAILURES
     jsonl       15               8         2          0          1               4  yes            0
     otlp         ?               3         ?          2          0               0  -              7
-    QUEUED: in the history; DROPPED: refused for good; EXPIRED: gone from the history; FAILURES: attempts, no part of READ
+    QUEUED: in the history; DROPPED: refused finally; EXPIRED: gone from the history; FAILURES: attempts, no part of READ
 
     the ledger closes, and it is settled
     -- stderr
@@ -85,106 +85,98 @@ fn profile_and_ledger() {
     exit: 0
     -- stdout
     {
+      "buffers": [
+        {
+          "cpu": 0,
+          "read": "6",
+          "read_span": null,
+          "overrun": "2",
+          "overrun_span": {
+            "first_ns": "7000",
+            "last_ns": "8000"
+          },
+          "commit_overrun": "0",
+          "dropped_events": "0",
+          "resets": "1",
+          "undecodable": "1",
+          "pages": "4",
+          "buffer_bytes": "65536"
+        }
+      ],
       "settled": true,
+      "problems": [],
       "closes": true,
       "probes": [
         {
           "probe": "kprobes/open",
-          "probe_uid": 1,
-          "hits": 13,
-          "nmissed": 1,
-          "read": 6,
+          "probe_uid": "1",
+          "hits": "13",
+          "nmissed": "1",
+          "read": "6",
           "read_span": {
-            "first_ns": 1000000,
-            "last_ns": 2500000000
+            "first_ns": "1000000",
+            "last_ns": "2500000000"
           },
-          "undecodable": 1,
-          "not_read": 6,
-          "lost": 2,
-          "paused": 0,
-          "disabled": 1,
-          "filtered": 0,
-          "own": 3,
+          "undecodable": "1",
+          "not_read": "6",
+          "lost": "2",
+          "filtered": "0",
           "loss_is_shared": false,
+          "paused": "0",
+          "disabled": "1",
+          "own": "3",
           "closes": true
         },
         {
           "probe": "sched/sched_switch",
-          "probe_uid": 0,
+          "probe_uid": "0",
           "hits": null,
-          "nmissed": 0,
-          "read": 3,
-          "read_span": {
-            "first_ns": 0,
-            "last_ns": 0
-          },
-          "undecodable": 0,
-          "not_read": 0,
+          "nmissed": "0",
+          "read": "3",
+          "read_span": null,
+          "undecodable": "0",
+          "not_read": "0",
           "lost": null,
-          "paused": 0,
-          "disabled": 0,
           "filtered": null,
-          "own": null,
           "loss_is_shared": false,
+          "paused": "0",
+          "disabled": "0",
+          "own": null,
           "closes": null
-        }
-      ],
-      "buffers": [
-        {
-          "cpu": 0,
-          "read": 6,
-          "read_span": {
-            "first_ns": 0,
-            "last_ns": 0
-          },
-          "overrun": 2,
-          "overrun_span": {
-            "first_ns": 7000,
-            "last_ns": 8000
-          },
-          "commit_overrun": 0,
-          "dropped_events": 0,
-          "resets": 1,
-          "undecodable": 1,
-          "pages": 4,
-          "buffer_bytes": 65536
         }
       ],
       "subscribers": [
         {
-          "subscriber_id": 1,
+          "subscriber_id": "1",
           "start_time": "2026-01-31T12:00:00Z",
-          "overflow": "drop-newest",
-          "read": 20,
-          "not_selected": 5,
-          "filtered": 4,
-          "sampled_out": 3,
-          "limited": 2,
-          "dropped": 1,
-          "dropped_span": {
-            "first_ns": 0,
-            "last_ns": 0
-          },
-          "queued": 1,
-          "delivered": 4,
+          "read": "20",
+          "not_selected": "5",
+          "filtered": "4",
+          "sampled_out": "3",
+          "limited": "2",
+          "dropped": "1",
+          "dropped_span": null,
+          "queued": "1",
+          "delivered": "4",
           "delivered_span": {
-            "first_ns": 1000000,
-            "last_ns": 2000000
+            "first_ns": "1000000",
+            "last_ns": "2000000"
           },
-          "replayed": 9,
-          "expired": 1,
-          "loss_records": 2,
+          "replayed": "9",
+          "expired": "1",
+          "loss_records": "2",
+          "overflow": "OVERFLOW_POLICY_DROP_NEWEST",
           "closes": true
         }
       ],
       "spool": {
-        "read": 6,
-        "stored": 4,
-        "in_memory": 1,
-        "not_stored": 1,
-        "available": 100,
-        "expired": 50,
-        "bytes": 4096,
+        "read": "6",
+        "stored": "4",
+        "in_memory": "1",
+        "not_stored": "1",
+        "available": "100",
+        "expired": "50",
+        "bytes": "4096",
         "oldest_time": "2026-01-31T11:59:00Z",
         "last_error": "no space left on device",
         "closes": true
@@ -193,31 +185,30 @@ fn profile_and_ledger() {
         {
           "name": "jsonl",
           "start_time": "2026-01-31T12:00:00Z",
-          "read": 15,
-          "acknowledged": 8,
-          "queued": 2,
-          "dropped": 0,
-          "expired": 1,
-          "not_selected": 4,
-          "unknown_gaps": 0,
-          "failures": 0,
+          "read": "15",
+          "acknowledged": "8",
+          "queued": "2",
+          "dropped": "0",
+          "expired": "1",
+          "not_selected": "4",
+          "unknown_gaps": "0",
+          "failures": "0",
           "closes": true
         },
         {
           "name": "otlp",
           "start_time": "2026-01-31T12:00:00Z",
           "read": null,
-          "acknowledged": 3,
+          "acknowledged": "3",
           "queued": null,
-          "dropped": 2,
-          "expired": 0,
-          "not_selected": 0,
-          "unknown_gaps": 1,
-          "failures": 7,
+          "dropped": "2",
+          "expired": "0",
+          "not_selected": "0",
+          "unknown_gaps": "1",
+          "failures": "7",
           "closes": null
         }
-      ],
-      "problems": []
+      ]
     }
     -- stderr
     "#);

@@ -25,7 +25,7 @@ fn exporters_are_shown_with_their_account_and_their_troubles() {
     otlp   http://127.0.0.1:4317          failing     ?               3         ?          2          0               0  -              7
     `otlp` fails since 2026-01-31T12:00:00Z: connect to `http://127.0.0.1:4317`: connection refused
       its events wait in the history; the next attempt is at 2026-01-31T12:00:00Z
-    the other side of `otlp` refused events for good, the last time: 2 records had no body
+    the receiver of `otlp` refused events finally, the last time: 2 records had no body
     the place of `otlp` cannot be written down: the disk is full
       events would be sent again after a restart of the daemon
     states and hits of probes are not published by `otlp`: no stream
@@ -39,58 +39,62 @@ fn exporters_are_shown_with_their_account_and_their_troubles() {
       {
         "name": "jsonl",
         "destination": "/var/log/kprobed/events.jsonl",
-        "state": "running",
-        "error": null,
+        "state": "EXPORTER_STATE_RUNNING",
+        "error": "",
         "failing_since": null,
-        "failures_in_a_row": 0,
+        "failures_in_a_row": "0",
         "retry_time": null,
         "acknowledged_time": "2026-01-31T12:00:00Z",
-        "cursor": "boot:3:13",
-        "refusal": null,
-        "place_error": null,
+        "cursor": {
+          "boot_id": "boot",
+          "epoch": "3",
+          "sequence": "13"
+        },
+        "refusal": "",
+        "place_error": "",
         "beside": null,
         "ledger": {
           "name": "jsonl",
           "start_time": "2026-01-31T12:00:00Z",
-          "read": 15,
-          "acknowledged": 8,
-          "queued": 2,
-          "dropped": 0,
-          "expired": 1,
-          "not_selected": 4,
-          "unknown_gaps": 0,
-          "failures": 0,
+          "read": "15",
+          "acknowledged": "8",
+          "queued": "2",
+          "dropped": "0",
+          "expired": "1",
+          "not_selected": "4",
+          "unknown_gaps": "0",
+          "failures": "0",
           "closes": true
         }
       },
       {
         "name": "otlp",
         "destination": "http://127.0.0.1:4317",
-        "state": "failing",
+        "state": "EXPORTER_STATE_FAILING",
         "error": "connect to `http://127.0.0.1:4317`: connection refused",
         "failing_since": "2026-01-31T12:00:00Z",
-        "failures_in_a_row": 5,
+        "failures_in_a_row": "5",
         "retry_time": "2026-01-31T12:00:00Z",
         "acknowledged_time": null,
         "cursor": null,
         "refusal": "2 records had no body",
         "place_error": "the disk is full",
         "beside": {
-          "states": 12,
-          "profiles": 3,
+          "states": "12",
+          "profiles": "3",
           "error": "no stream"
         },
         "ledger": {
           "name": "otlp",
           "start_time": "2026-01-31T12:00:00Z",
           "read": null,
-          "acknowledged": 3,
+          "acknowledged": "3",
           "queued": null,
-          "dropped": 2,
-          "expired": 0,
-          "not_selected": 0,
-          "unknown_gaps": 1,
-          "failures": 7,
+          "dropped": "2",
+          "expired": "0",
+          "not_selected": "0",
+          "unknown_gaps": "1",
+          "failures": "7",
           "closes": null
         }
       }

@@ -60,6 +60,11 @@ fn hits_over_time_are_values_for_programs() {
     let json: serde_json::Value = serde_json::from_str(json).unwrap();
     assert_eq!((&json["step_seconds"], json["series"].as_array().unwrap().len()), (&60.into(), 2));
     let points = &json["series"][0]["points"];
+    assert_eq!(
+        (&points[0]["start_time"], &points[0]["hits"]),
+        (&"2026-01-31T12:00:00Z".into(), &"60".into()),
+        "64-bit numbers are text"
+    );
     assert_eq!((&points[0]["hits_per_second"], &points[1]["hits_per_second"]), (&2.0.into(), &0.0.into()));
     // Nothing is known, which is not the same as no hits.
     assert_eq!(

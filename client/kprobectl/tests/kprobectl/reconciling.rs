@@ -65,37 +65,37 @@ fn foreign_events_are_listed() {
         "kernel_definitions": [
           "p:perf/slow_path vfs_read size=%dx:u64"
         ],
-        "kind": "return",
+        "kind": "PROBE_KIND_RETURN",
         "place": "vfs_read",
         "enabled_in": [
           "kprobed"
         ],
-        "hits": 1234,
-        "nmissed": 1,
+        "hits": "1234",
+        "nmissed": "1",
         "made_by_kprobed": true,
-        "adoptable": true,
         "obstacle": "",
         "obstacle_message": "",
-        "definition": "p:perf/slow_path vfs_read size=%dx:u64"
+        "definition": "p:perf/slow_path vfs_read size=%dx:u64",
+        "adoptable": true
       },
       {
         "name": "perf/slow_path",
         "kernel_definitions": [
           "p:perf/slow_path vfs_read size=%dx:u64"
         ],
-        "kind": "entry",
+        "kind": "PROBE_KIND_ENTRY",
         "place": "vfs_read",
         "enabled_in": [
-          "(top)",
+          "",
           "trace-cmd"
         ],
-        "hits": 1234,
-        "nmissed": 1,
+        "hits": "1234",
+        "nmissed": "1",
         "made_by_kprobed": false,
-        "adoptable": true,
         "obstacle": "",
         "obstacle_message": "",
-        "definition": "p:perf/slow_path vfs_read size=%dx:u64"
+        "definition": "p:perf/slow_path vfs_read size=%dx:u64",
+        "adoptable": true
       },
       {
         "name": "perf/two",
@@ -103,16 +103,16 @@ fn foreign_events_are_listed() {
           "p:perf/two vfs_read",
           "p:perf/two vfs_write"
         ],
-        "kind": "entry",
+        "kind": "PROBE_KIND_ENTRY",
         "place": "vfs_read",
         "enabled_in": [],
         "hits": null,
         "nmissed": null,
         "made_by_kprobed": false,
-        "adoptable": false,
         "obstacle": "SEVERAL_PLACES",
         "obstacle_message": "it has 2 places under one name, and a probe of kprobed has one place",
-        "definition": ""
+        "definition": "",
+        "adoptable": false
       }
     ]
     -- stderr

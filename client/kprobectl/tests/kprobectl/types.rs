@@ -33,10 +33,10 @@ fn a_function() {
         argument: $arg1
         fetch_type: x64
         has_members: true
-      - name: null
+      - name: ''
         c_type: '...'
-        argument: null
-        fetch_type: null
+        argument: ''
+        fetch_type: ''
         has_members: false
       other_prototypes: []
     structure: null
@@ -73,7 +73,7 @@ fn members() {
     {
       "function": {
         "name": "vfs_read",
-        "module": null,
+        "module": "",
         "prototype": "int vfs_read(struct file *file, ...)",
         "return_type": "int",
         "return_fetch_type": "s32",
@@ -86,10 +86,10 @@ fn members() {
             "has_members": true
           },
           {
-            "name": null,
+            "name": "",
             "c_type": "...",
-            "argument": null,
-            "fetch_type": null,
+            "argument": "",
+            "fetch_type": "",
             "has_members": false
           }
         ],
@@ -97,16 +97,16 @@ fn members() {
       },
       "structure": {
         "c_type": "struct file",
-        "size_bytes": 232,
+        "size_bytes": "232",
         "members": [
           {
             "name": "f_mode",
             "path": "file->f_mode",
             "c_type": "unsigned int",
-            "offset_bytes": 4,
+            "offset_bytes": "4",
             "bit_offset": 2,
             "bits": 3,
-            "size_bytes": 0,
+            "size_bytes": "0",
             "fetch_type": "b3@2/32",
             "has_members": false
           },
@@ -114,10 +114,10 @@ fn members() {
             "name": "f_inode",
             "path": "file->f_inode",
             "c_type": "struct inode *",
-            "offset_bytes": 32,
-            "bit_offset": null,
+            "offset_bytes": "32",
+            "bit_offset": 0,
             "bits": null,
-            "size_bytes": 8,
+            "size_bytes": "8",
             "fetch_type": "x64",
             "has_members": true
           }

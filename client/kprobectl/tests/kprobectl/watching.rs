@@ -77,12 +77,14 @@ fn a_watch_prints_what_becomes_of_probes() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let kinds: Vec<_> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["present", "present", "synced", "changed", "deleted"]);
+    let expected = ["PRESENT", "PRESENT", "SYNCED", "CHANGED", "DELETED"];
+    assert_eq!(kinds, expected.map(|name| format!("WATCH_EVENT_{name}")));
+    assert_eq!((&events[2]["probe"], &events[2]["resume_token"]), (&serde_json::Value::Null, &"a.1".into()));
     let json = lines.lines().find(|line| line.contains("DRIFTED") || line.contains("drifted")).unwrap();
     let json: serde_json::Value = serde_json::from_str(json).unwrap();
     assert_eq!(
         (&json["event"], &json["probe"]["state_reason"], &json["resume_token"]),
-        (&"changed".into(), &"SWITCHED_OFF".into(), &"a.2".into())
+        (&"WATCH_EVENT_CHANGED".into(), &"SWITCHED_OFF".into(), &"a.2".into())
     );
 }
 

@@ -412,8 +412,8 @@ fn one_order_while_a_host_is_killed(fleet: &Fleet) -> Result<()> {
         let ledger: Value = serde_json::from_str(&guest.shell("kprobectl ledger -o json")?)?;
         let probes = ledger["probes"].as_array().context("no probes")?;
         let numbers = probes.iter().find(|probe| probe["probe"] == "kprobes/numbers");
-        let count = called.get(host).copied();
-        ensure!(numbers.and_then(|probe| probe["read"].as_u64()) == count, "{ledger}");
+        let count = called.get(host).with_context(|| format!("no calls on {host}"))?;
+        ensure!(numbers.is_some_and(|probe| probe["read"] == count.to_string()), "{ledger}");
     }
     Ok(())
 }

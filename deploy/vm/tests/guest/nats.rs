@@ -269,7 +269,7 @@ fn states(server: &Server) -> Result<()> {
     let mut told = Vec::new();
     for line in lines {
         let line: Value = serde_json::from_str(&line?)?;
-        let is_last = line["event"] == "synced";
+        let is_last = line["event"] == "WATCH_EVENT_SYNCED";
         told.push(line);
         if is_last {
             break;
@@ -277,7 +277,8 @@ fn states(server: &Server) -> Result<()> {
     }
     watch.kill()?;
     watch.wait()?;
-    let numbers = |line: &&Value| line["probe"]["name"] == "kprobes/numbers" && line["event"] == "present";
+    let numbers =
+        |line: &&Value| line["probe"]["name"] == "kprobes/numbers" && line["event"] == "WATCH_EVENT_PRESENT";
     let found: Vec<&Value> = told.iter().filter(numbers).collect();
     ensure!(found.len() == 1 && found[0]["probe"]["state"] == "PROBE_STATE_ARMED", "{told:?}");
     // The exporter is for that probe alone.

@@ -38,21 +38,34 @@ macro_rules! api_messages {
 }
 
 api_messages! {
+    Aggregation
     AttachedEvent
     CheckAccessResponse
+    CodeInstruction
     DeletedProbe
+    DescribeFunctionResponse
     Diagnostic
     ExplainProbeResponse
+    Exporter
+    ExporterLedger
+    ForeignEvent
     Function
     GetCallerResponse
     GetHostResponse
+    GetLedgerResponse
     HitProfile
+    HitSeries
     Lease
     MeaningChange
     Probe
+    ProbeFilter
+    ProbeLedger
     ProbeSpec
     ProbeStateRecord
     ReconciledProbe
+    SpoolLedger
+    SubscriberLedger
+    WatchProbesResponse
 }
 
 /// The descriptors of the API.

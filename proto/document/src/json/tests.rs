@@ -188,18 +188,32 @@ fn programs_find_every_field_and_people_those_that_say_something() {
 #[test]
 fn every_message_that_has_a_form_is_one_of_the_api() {
     for message in [
+        descriptor::<v1::Aggregation>(),
         descriptor::<v1::AttachedEvent>(),
+        descriptor::<v1::CodeInstruction>(),
         descriptor::<v1::DeletedProbe>(),
+        descriptor::<v1::DescribeFunctionResponse>(),
         descriptor::<v1::Diagnostic>(),
         descriptor::<v1::ExplainProbeResponse>(),
+        descriptor::<v1::Exporter>(),
+        descriptor::<v1::ExporterLedger>(),
+        descriptor::<v1::ForeignEvent>(),
         descriptor::<v1::Function>(),
         descriptor::<v1::GetHostResponse>(),
+        descriptor::<v1::GetLedgerResponse>(),
         descriptor::<v1::HitProfile>(),
+        descriptor::<v1::HitSeries>(),
         descriptor::<v1::Lease>(),
         descriptor::<v1::MeaningChange>(),
+        descriptor::<v1::Probe>(),
+        descriptor::<v1::ProbeFilter>(),
+        descriptor::<v1::ProbeLedger>(),
         descriptor::<ProbeSpec>(),
         descriptor::<v1::ProbeStateRecord>(),
         descriptor::<v1::ReconciledProbe>(),
+        descriptor::<v1::SpoolLedger>(),
+        descriptor::<v1::SubscriberLedger>(),
+        descriptor::<v1::WatchProbesResponse>(),
     ] {
         assert_eq!(message.package_name(), "kprobed.v1");
     }

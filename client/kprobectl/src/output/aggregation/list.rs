@@ -4,6 +4,7 @@ use std::io;
 
 use kprobed_client::api::aggregation_spec::Aggregation as Spec;
 use kprobed_client::api::{Aggregation, AggregationSnapshot, ContextKey};
+use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::bucket::{LatencyUnit, Quantity};
@@ -14,20 +15,21 @@ use crate::output::time::rfc3339;
 
 /// An aggregation, as JSON and YAML.
 #[derive(Serialize)]
-struct AggregationView<'a> {
-    name: &'a str,
+struct AggregationView {
+    #[serde(flatten)]
+    aggregation: Json,
+    /// The keys as `--by` takes them.
+    by: Vec<String>,
+}
+
+/// What an aggregation counts, in the words of the options that make one.
+struct Counted<'a> {
     kind: &'static str,
     probes: Vec<&'a str>,
     by: Vec<String>,
     sums: &'a [String],
-    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
-    match_field: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bucket_ns: Option<u64>,
+    bucket_ns: u64,
     filters: Vec<&'a str>,
-    create_time: Option<String>,
-    expire_time: Option<String>,
-    bound_to_stream: bool,
 }
 
 /// What was counted until the end.
@@ -38,29 +40,22 @@ struct DeletedView<'a> {
     dropped: Option<u64>,
 }
 
-impl<'a> AggregationView<'a> {
-    fn new(aggregation: &'a Aggregation) -> Self {
-        let mut view = Self {
-            name: &aggregation.name,
-            kind: "unknown",
-            probes: Vec::new(),
-            by: Vec::new(),
-            sums: &[],
-            match_field: None,
-            bucket_ns: None,
-            filters: Vec::new(),
-            create_time: rfc3339(aggregation.create_time.as_ref()),
-            expire_time: rfc3339(aggregation.expire_time.as_ref()),
-            bound_to_stream: aggregation.bound_to_stream,
-        };
+impl AggregationView {
+    fn new(aggregation: &Aggregation) -> Self {
+        Self { aggregation: Json::full(aggregation), by: Counted::of(aggregation).by }
+    }
+}
+
+impl<'a> Counted<'a> {
+    fn of(aggregation: &'a Aggregation) -> Self {
         match aggregation.spec.as_ref().and_then(|spec| spec.aggregation.as_ref()) {
             Some(Spec::Histogram(spec)) => Self {
                 kind: "histogram",
                 probes: vec![&spec.probe],
                 by: spec.keys.iter().map(key_notation).collect(),
                 sums: &spec.sums,
+                bucket_ns: 0,
                 filters: vec![&spec.filter],
-                ..view
             },
             Some(Spec::Latency(spec)) => {
                 let name = |key: ContextKey| match key {
@@ -70,17 +65,23 @@ impl<'a> AggregationView<'a> {
                     ContextKey::Cpu => "cpu",
                     ContextKey::Stack => "stack",
                 };
-                view.by = spec.keys().map(|key| name(key).to_owned()).collect();
                 Self {
                     kind: "latency",
                     probes: vec![&spec.start_probe, &spec.end_probe],
-                    match_field: Some(&spec.match_field),
-                    bucket_ns: Some(spec.bucket_ns),
+                    by: spec.keys().map(|key| name(key).to_owned()).collect(),
+                    sums: &[],
+                    bucket_ns: spec.bucket_ns,
                     filters: vec![&spec.start_filter, &spec.end_filter],
-                    ..view
                 }
             }
-            None => view,
+            None => Self {
+                kind: "unknown",
+                probes: Vec::new(),
+                by: Vec::new(),
+                sums: &[],
+                bucket_ns: 0,
+                filters: Vec::new(),
+            },
         }
     }
 
@@ -91,8 +92,9 @@ impl<'a> AggregationView<'a> {
 
     fn by(&self) -> String {
         let mut by = self.by.clone();
-        if let Some(ns @ 1..) = self.bucket_ns {
-            by.push(format!("buckets of {}", Quantity::Nanoseconds(LatencyUnit::Auto).plain(ns.into())));
+        if self.bucket_ns > 0 {
+            let bucket = Quantity::Nanoseconds(LatencyUnit::Auto).plain(self.bucket_ns.into());
+            by.push(format!("buckets of {bucket}"));
         }
         by.join(",")
     }
@@ -114,8 +116,7 @@ impl Output {
 
     /// Prints a list of aggregations.
     pub(crate) fn aggregations(&mut self, aggregations: &[Aggregation]) -> io::Result<()> {
-        let views: Vec<_> = aggregations.iter().map(AggregationView::new).collect();
-        if self.structured(&views)? {
+        if self.structured(&aggregations.iter().map(AggregationView::new).collect::<Vec<_>>())? {
             return Ok(());
         }
         let wide = self.is_wide();
@@ -124,17 +125,19 @@ impl Output {
             headings.extend(["SUMS", "FILTER", "CREATED"]);
         }
         let mut table = Table::new(&headings);
-        for view in &views {
-            let ends = match &view.expire_time {
-                _ if view.bound_to_stream => "with its command",
+        for aggregation in aggregations {
+            let counted = Counted::of(aggregation);
+            let ends = match rfc3339(aggregation.expire_time.as_ref()) {
+                _ if aggregation.bound_to_stream => "with its command".to_owned(),
                 Some(time) => time,
-                None => "when deleted",
+                None => "when deleted".to_owned(),
             };
-            let (probes, by) = (view.probes(), view.by());
-            let mut cells: Vec<_> = [view.name, view.kind, &probes, &by, ends].map(Cell::text).into();
+            let (probes, by) = (counted.probes(), counted.by());
+            let mut cells: Vec<_> =
+                [aggregation.name.as_str(), counted.kind, &probes, &by, &ends].map(Cell::text).into();
             if wide {
-                let created = view.create_time.as_deref().unwrap_or_default();
-                cells.extend([&view.sums.join(","), &view.filters(), created].map(Cell::text));
+                let created = rfc3339(aggregation.create_time.as_ref()).unwrap_or_default();
+                cells.extend([counted.sums.join(","), counted.filters(), created].map(Cell::text));
             }
             table.row(cells);
         }

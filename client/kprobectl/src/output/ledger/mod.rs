@@ -10,14 +10,14 @@ mod view;
 
 use std::io;
 
-use kprobed_client::api::GetLedgerResponse;
+use kprobed_client::api::{GetLedgerResponse, RecordingProblem};
 
 pub(super) use self::sums::exporter_closes;
 use self::sums::{probe_closes, spool_closes, subscriber_closes};
 use self::tables::{BUFFER_LEGEND, EXPORTER_LEGEND, HISTORY_LEGEND, PROBE_LEGEND, SUBSCRIBER_LEGEND};
-use self::view::{BufferView, LedgerView, ProbeView, ProblemView, SpoolView, SubscriberView};
+pub(super) use self::view::Account;
+use self::view::LedgerView;
 use super::Output;
-use super::exporters::ExporterTerms;
 use super::style::Tone;
 use super::table::Table;
 
@@ -28,41 +28,31 @@ impl Output {
             && ledger.subscribers.iter().all(subscriber_closes)
             && ledger.spool.iter().all(spool_closes)
             && ledger.exporters.iter().all(|exporter| exporter_closes(exporter) != Some(false));
-        let view = LedgerView {
-            settled: ledger.settled,
-            closes,
-            probes: ledger.probes.iter().map(ProbeView::new).collect(),
-            buffers: ledger.buffers.iter().map(BufferView::new).collect(),
-            subscribers: ledger.subscribers.iter().map(SubscriberView::new).collect(),
-            spool: ledger.spool.as_ref().map(SpoolView::new),
-            exporters: ledger.exporters.iter().map(ExporterTerms::new).collect(),
-            problems: ledger.problems.iter().map(ProblemView::new).collect(),
-        };
-        if self.structured(&view)? {
+        if self.structured(&LedgerView::new(ledger, closes))? {
             return Ok(closes);
         }
         let wide = self.is_wide();
-        self.explained(&tables::probes(&view.probes, wide), PROBE_LEGEND)?;
+        self.explained(&tables::probes(&ledger.probes, wide), PROBE_LEGEND)?;
         for note in notes(ledger) {
             self.line(note)?;
         }
         self.line("")?;
-        self.explained(&tables::buffers(&view.buffers, wide), BUFFER_LEGEND)?;
+        self.explained(&tables::buffers(&ledger.buffers, wide), BUFFER_LEGEND)?;
         self.line("")?;
-        self.explained(&tables::subscribers(&view.subscribers, wide), SUBSCRIBER_LEGEND)?;
+        self.explained(&tables::subscribers(&ledger.subscribers, wide), SUBSCRIBER_LEGEND)?;
         self.line("")?;
-        if let Some(spool) = &view.spool {
+        if let Some(spool) = &ledger.spool {
             self.explained(&tables::spools(spool), HISTORY_LEGEND)?;
-            if let Some(error) = spool.last_error {
-                self.line(&format!("the last error of the history: {error}"))?;
+            if !spool.last_error.is_empty() {
+                self.line(&format!("the last error of the history: {}", spool.last_error))?;
             }
             self.line("")?;
         }
-        if !view.exporters.is_empty() {
-            self.explained(&tables::exporters(&view.exporters), EXPORTER_LEGEND)?;
+        if !ledger.exporters.is_empty() {
+            self.explained(&tables::exporters(&ledger.exporters), EXPORTER_LEGEND)?;
             self.line("")?;
         }
-        for ProblemView { probe, message, hint, .. } in &view.problems {
+        for RecordingProblem { probe, message, hint, .. } in &ledger.problems {
             self.line(&format!("`{probe}` does not record what was asked: {message}"))?;
             if !hint.is_empty() {
                 self.line(&format!("  hint: {hint}"))?;

@@ -1,8 +1,13 @@
 //! Tables of the ledger, with a legend of their columns.
 
-use super::view::{BufferView, ProbeView, SpanView, SpoolView, SubscriberView};
-use crate::output::exporters::{self, ExporterTerms};
+use kprobed_client::api::{
+    BufferLedger, ExporterLedger, OverflowPolicy, ProbeLedger, SpoolLedger, SubscriberLedger, TermSpan,
+};
+
+use super::sums::{probe_closes, spool_closes, subscriber_closes};
+use crate::output::exporters::{TERMS, terms};
 use crate::output::table::{Cell, Table};
+use crate::output::time::rfc3339;
 
 /// Under the table of probes.
 pub(super) const PROBE_LEGEND: &str = "LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel";
@@ -22,7 +27,7 @@ fn of_probe(attached: bool, number: Option<u64>) -> Cell {
     if attached { Cell::text("").right() } else { Cell::maybe(number) }
 }
 
-pub(super) fn probes(probes: &[ProbeView<'_>], wide: bool) -> Table {
+pub(super) fn probes(probes: &[ProbeLedger], wide: bool) -> Table {
     let mut headings = vec![
         "PROBE",
         "HITS",
@@ -43,7 +48,7 @@ pub(super) fn probes(probes: &[ProbeView<'_>], wide: bool) -> Table {
     for probe in probes {
         let attached = probe.hits.is_none();
         let mut cells = vec![
-            Cell::text(probe.probe),
+            Cell::text(&probe.probe),
             of_probe(attached, probe.hits),
             Cell::number(probe.read),
             Cell::number(probe.undecodable),
@@ -53,18 +58,18 @@ pub(super) fn probes(probes: &[ProbeView<'_>], wide: bool) -> Table {
             of_probe(attached, probe.filtered),
             of_probe(attached, probe.own),
             of_probe(attached, Some(probe.nmissed)),
-            Cell::mark(probe.closes),
+            Cell::mark(probe_closes(probe)),
         ];
         if wide {
             cells.push(of_probe(attached, Some(probe.paused)));
-            cells.extend(probe.read_span.cells());
+            cells.extend(span(probe.read_span.as_ref()));
         }
         table.row(cells);
     }
     table
 }
 
-pub(super) fn buffers(buffers: &[BufferView], wide: bool) -> Table {
+pub(super) fn buffers(buffers: &[BufferLedger], wide: bool) -> Table {
     let mut headings =
         vec!["CPU", "READ", "OVERRUN", "COMMIT OVERRUN", "DROPPED EVENTS", "RESETS", "UNDECODABLE", "PAGES"];
     if wide {
@@ -84,15 +89,15 @@ pub(super) fn buffers(buffers: &[BufferView], wide: bool) -> Table {
         ];
         if wide {
             cells.push(Cell::number(buffer.buffer_bytes));
-            cells.extend(buffer.read_span.cells());
-            cells.extend(buffer.overrun_span.cells());
+            cells.extend(span(buffer.read_span.as_ref()));
+            cells.extend(span(buffer.overrun_span.as_ref()));
         }
         table.row(cells);
     }
     table
 }
 
-pub(super) fn subscribers(subscribers: &[SubscriberView], wide: bool) -> Table {
+pub(super) fn subscribers(subscribers: &[SubscriberLedger], wide: bool) -> Table {
     let mut headings = vec![
         "SUBSCRIBER",
         "SINCE",
@@ -116,7 +121,7 @@ pub(super) fn subscribers(subscribers: &[SubscriberView], wide: bool) -> Table {
     for subscriber in subscribers {
         let mut cells = vec![
             Cell::number(subscriber.subscriber_id),
-            Cell::text(subscriber.start_time.clone().unwrap_or_default()),
+            Cell::text(rfc3339(subscriber.start_time.as_ref()).unwrap_or_default()),
             Cell::number(subscriber.read),
             Cell::number(subscriber.delivered),
             Cell::number(subscriber.queued),
@@ -125,21 +130,21 @@ pub(super) fn subscribers(subscribers: &[SubscriberView], wide: bool) -> Table {
             Cell::number(subscriber.sampled_out),
             Cell::number(subscriber.filtered),
             Cell::number(subscriber.not_selected),
-            Cell::mark(Some(subscriber.closes)),
+            Cell::mark(Some(subscriber_closes(subscriber))),
             Cell::number(subscriber.replayed),
             Cell::number(subscriber.expired),
         ];
         if wide {
-            cells.extend([Cell::text(subscriber.overflow), Cell::number(subscriber.loss_records)]);
-            cells.extend(subscriber.delivered_span.cells());
-            cells.extend(subscriber.dropped_span.cells());
+            cells.extend([Cell::text(overflow(subscriber)), Cell::number(subscriber.loss_records)]);
+            cells.extend(span(subscriber.delivered_span.as_ref()));
+            cells.extend(span(subscriber.dropped_span.as_ref()));
         }
         table.row(cells);
     }
     table
 }
 
-pub(super) fn spools(spool: &SpoolView<'_>) -> Table {
+pub(super) fn spools(spool: &SpoolLedger) -> Table {
     let mut table = Table::new(&[
         "HISTORY READ",
         "= STORED",
@@ -156,39 +161,47 @@ pub(super) fn spools(spool: &SpoolView<'_>) -> Table {
         Cell::number(spool.stored),
         Cell::number(spool.in_memory),
         Cell::number(spool.not_stored),
-        Cell::mark(Some(spool.closes)),
+        Cell::mark(Some(spool_closes(spool))),
         Cell::number(spool.available),
         Cell::number(spool.expired),
         Cell::number(spool.bytes),
-        Cell::text(spool.oldest_time.clone().unwrap_or_default()),
+        Cell::text(rfc3339(spool.oldest_time.as_ref()).unwrap_or_default()),
     ]);
     table
 }
 
 /// Under the table of exporters.
-pub(super) const EXPORTER_LEGEND: &str = "QUEUED: in the history; DROPPED: refused for good; EXPIRED: gone from the history; FAILURES: attempts, no part of READ";
+pub(super) const EXPORTER_LEGEND: &str = "QUEUED: in the history; DROPPED: refused finally; EXPIRED: gone from the history; FAILURES: attempts, no part of READ";
 
-pub(super) fn exporters(exporters: &[ExporterTerms<'_>]) -> Table {
+pub(super) fn exporters(exporters: &[ExporterLedger]) -> Table {
     let mut headings = vec!["EXPORTER"];
-    headings.extend(exporters::TERMS);
+    headings.extend(TERMS);
     let mut table = Table::new(&headings);
     for exporter in exporters {
-        let mut cells = vec![Cell::text(exporter.name)];
-        cells.extend(exporter.cells());
+        let mut cells = vec![Cell::text(&exporter.name)];
+        cells.extend(terms(exporter));
         table.row(cells);
     }
     table
 }
 
-impl SpanView {
-    /// Seconds of the trace clock, as `observe --time trace` shows them.
-    fn cells(self) -> [Cell; 2] {
-        [self.first_ns, self.last_ns].map(|ns| {
-            let text = match ns {
-                0 => String::new(),
-                ns => format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000),
-            };
-            Cell::text(text).right()
-        })
+fn overflow(subscriber: &SubscriberLedger) -> &'static str {
+    match subscriber.overflow() {
+        OverflowPolicy::DropOldest | OverflowPolicy::Unspecified => "drop-oldest",
+        OverflowPolicy::DropNewest => "drop-newest",
+        OverflowPolicy::Disconnect => "disconnect",
     }
+}
+
+/// When a term was counted for the first and the last time, in seconds of the trace clock, as
+/// `observe --time trace` shows them.
+fn span(span: Option<&TermSpan>) -> [Cell; 2] {
+    let span = span.copied().unwrap_or_default();
+    [span.first_ns, span.last_ns].map(|ns| {
+        let text = match ns {
+            0 => String::new(),
+            ns => format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000),
+        };
+        Cell::text(text).right()
+    })
 }

@@ -8,7 +8,7 @@ pub(crate) use chart::Chart;
 use std::io;
 
 use kprobed_client::HitRates;
-use kprobed_client::api::{HitRate, HitSeries};
+use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::Output;
@@ -16,53 +16,9 @@ use super::time::rfc3339;
 
 /// Hits over time, as JSON and YAML.
 #[derive(Serialize)]
-struct RatesView<'a> {
+struct RatesView {
     step_seconds: u32,
-    series: Vec<SeriesView<'a>>,
-}
-
-#[derive(Serialize)]
-struct SeriesView<'a> {
-    probe: &'a str,
-    probe_uid: i64,
-    boot_id: &'a str,
-    kernel_release: &'a str,
-    points: Vec<PointView>,
-}
-
-/// Hits of one interval.
-#[derive(Serialize)]
-struct PointView {
-    start: Option<String>,
-    covered_seconds: u32,
-    hits: u64,
-    nmissed: u64,
-    /// `null` when nothing is known of the interval.
-    hits_per_second: Option<f64>,
-}
-
-impl PointView {
-    fn new(point: &HitRate) -> Self {
-        Self {
-            start: rfc3339(point.start_time.as_ref()),
-            covered_seconds: point.covered_seconds,
-            hits: point.hits,
-            nmissed: point.nmissed,
-            hits_per_second: point.hits_per_second,
-        }
-    }
-}
-
-impl<'a> SeriesView<'a> {
-    fn new(series: &'a HitSeries) -> Self {
-        Self {
-            probe: &series.probe,
-            probe_uid: series.probe_uid,
-            boot_id: &series.boot_id,
-            kernel_release: &series.kernel_release,
-            points: series.points.iter().map(PointView::new).collect(),
-        }
-    }
+    series: Vec<Json>,
 }
 
 /// A line of comma-separated values for each interval.
@@ -90,7 +46,7 @@ impl Output {
     pub(crate) fn hit_rates(&mut self, rates: &HitRates, chart: &Chart) -> io::Result<()> {
         let view = RatesView {
             step_seconds: rates.step_seconds,
-            series: rates.series.iter().map(SeriesView::new).collect(),
+            series: rates.series.iter().map(Json::full).collect(),
         };
         if self.structured(&view)? {
             return Ok(());

@@ -29,44 +29,94 @@ fn aggregations() {
     [
       {
         "name": "opens",
-        "kind": "histogram",
-        "probes": [
-          "kprobes/open"
+        "spec": {
+          "histogram": {
+            "probe": "kprobes/open",
+            "keys": [
+              {
+                "field": {
+                  "field": "flags",
+                  "scale": "KEY_SCALE_UNSPECIFIED",
+                  "bucket_size": "0"
+                }
+              },
+              {
+                "field": {
+                  "field": "dfd",
+                  "scale": "KEY_SCALE_LOG2",
+                  "bucket_size": "0"
+                }
+              }
+            ],
+            "sums": [
+              "dfd"
+            ],
+            "filter": "",
+            "size": 0
+          }
+        },
+        "create_time": "2026-01-31T12:00:00Z",
+        "expire_time": "2026-01-31T13:00:00Z",
+        "bound_to_stream": false,
+        "keys": [
+          {
+            "name": "flags",
+            "hexadecimal": true
+          },
+          {
+            "name": "dfd",
+            "hexadecimal": false
+          }
+        ],
+        "sums": [
+          {
+            "name": "dfd",
+            "hexadecimal": false
+          }
         ],
         "by": [
           "flags",
           "dfd.log2"
-        ],
-        "sums": [
-          "dfd"
-        ],
-        "filters": [
-          ""
-        ],
-        "create_time": "2026-01-31T12:00:00Z",
-        "expire_time": "2026-01-31T13:00:00Z",
-        "bound_to_stream": false
+        ]
       },
       {
         "name": "reads",
-        "kind": "latency",
-        "probes": [
-          "kprobes/read",
-          "kprobes/read_return"
+        "spec": {
+          "latency": {
+            "start_probe": "kprobes/read",
+            "end_probe": "kprobes/read_return",
+            "match_field": "",
+            "start_filter": "",
+            "end_filter": "ret > 0",
+            "bucket_ns": "100000",
+            "keys": [
+              "CONTEXT_KEY_COMM"
+            ],
+            "size": 0
+          }
+        },
+        "create_time": "2026-01-31T12:00:00Z",
+        "expire_time": null,
+        "bound_to_stream": true,
+        "keys": [
+          {
+            "name": "latency_ns",
+            "hexadecimal": false
+          },
+          {
+            "name": "comm",
+            "hexadecimal": false
+          }
+        ],
+        "sums": [
+          {
+            "name": "latency_ns",
+            "hexadecimal": false
+          }
         ],
         "by": [
           "comm"
-        ],
-        "sums": [],
-        "match": "",
-        "bucket_ns": 100000,
-        "filters": [
-          "",
-          "ret > 0"
-        ],
-        "create_time": "2026-01-31T12:00:00Z",
-        "expire_time": null,
-        "bound_to_stream": true
+        ]
       }
     ]
     -- stderr
