@@ -117,12 +117,14 @@ impl Controller {
         };
         let (uid, create_time, before) = (waiting.uid, waiting.create_time, waiting.filter.clone());
         self.sources.remove(&[uid]);
-        let recorded = recordable(&self.parts, name)
-            .and_then(|()| record(&self.parts, &self.sources, uid, name, &filter))
-            .and_then(|source| {
-                self.parts.instance.set_recording(true)?;
-                Ok(source)
-            });
+        let mut recorded = recordable(&self.parts, name)
+            .and_then(|()| record(&self.parts, &self.sources, uid, name, &filter));
+        if recorded.is_ok()
+            && let Err(error) = self.parts.instance.set_recording(true)
+        {
+            self.stop_recording(name, uid);
+            recorded = Err(error.into());
+        }
         let source = match recorded {
             Ok(source) => source,
             Err(error) => {
@@ -143,15 +145,13 @@ impl Controller {
         Ok(self.attached_now(name.clone(), Attachment { uid, filter, create_time, source: Ok(source) }))
     }
 
-    /// Switches an event off that could not be stored. Returns whether it is off.
+    /// Ends the recording of an event that could not be attached after all. Returns whether it is
+    /// off.
     fn stop_recording(&mut self, name: &ProbeName, uid: ProbeUid) -> bool {
-        let switched_off = switch_off(&self.parts, name);
-        if let Err(error) = &switched_off {
-            tracing::error!(event = %name, %error, "cannot switch off an event that could not be stored");
-        }
+        let is_off = take_back(&self.parts, name);
         self.readers.drain();
         self.sources.remove(&[uid]);
-        switched_off.is_ok()
+        is_off
     }
 
     fn attached_now(&mut self, name: ProbeName, attachment: Attachment) -> AttachedEvent {
@@ -222,7 +222,7 @@ impl Controller {
     }
 }
 
-/// Goes through all attached events of the database: what was acknowledged is recorded again; what
+/// Restores all attached events of the database: what was acknowledged is recorded again; what
 /// was never acknowledged, or was being detached, is removed.
 pub(super) async fn bring_back(
     parts: &ControllerParts,
@@ -264,7 +264,7 @@ fn recordable(parts: &ControllerParts, name: &ProbeName) -> Result<(), ControlEr
     Ok(())
 }
 
-/// Filters an event and switches it on. When a step fails, it is off.
+/// Filters an event and switches it on. When a step fails, it is off and without a filter.
 fn record(
     parts: &ControllerParts,
     sources: &SourceTable,
@@ -275,22 +275,40 @@ fn record(
     let options = options_of_foreign_probe(parts, name)?.unwrap_or_default();
     let (id, source) = event_source(&parts.mounted.tracefs, uid, name, &options)?;
     refuse_harm(&parts.mounted.tracefs, name, filter)?;
-    for step in step::change(&seen(&parts.instance, name)?, Aim { enabled: Some(true), filter }) {
-        match step {
-            Step::Disable => parts.instance.set_enabled(name, false)?,
-            Step::Filter { after, .. } => first_filter(&parts.instance, name, &after)?,
-            Step::Enable => {
-                sources.insert([(id, Arc::clone(&source))]);
-                if let Err(error) = parts.instance.set_enabled(name, true) {
-                    sources.remove(&[uid]);
-                    clear_filter(&parts.instance, name);
-                    return Err(error.into());
-                }
-            }
-            Step::Define { .. } | Step::Delete => {}
+    let steps = step::change(&seen(&parts.instance, name)?, Aim { enabled: Some(true), filter });
+    for step in steps {
+        if step == Step::Enable {
+            // No event is read without its source, and none that an earlier run let through.
+            sources.insert([(id, Arc::clone(&source))]);
+        }
+        if let Err(error) = take(&parts.instance, name, &step) {
+            take_back(parts, name);
+            sources.remove(&[uid]);
+            return Err(error);
         }
     }
     Ok(source)
+}
+
+/// Takes a step of an event that is being attached.
+fn take(instance: &Instance, name: &ProbeName, step: &Step) -> Result<(), ControlError> {
+    match step {
+        Step::Disable => instance.set_enabled(name, false)?,
+        Step::Filter { after, .. } => first_filter(instance, name, after)?,
+        Step::Enable => instance.set_enabled(name, true)?,
+        Step::Define { .. } | Step::Delete => {}
+    }
+    Ok(())
+}
+
+/// Takes back all steps of attaching: a filter that stayed would be taken over when the event is
+/// adopted. Returns whether the event is off.
+fn take_back(parts: &ControllerParts, name: &ProbeName) -> bool {
+    let switched_off = switch_off(parts, name);
+    if let Err(error) = &switched_off {
+        tracing::error!(event = %name, %error, "cannot switch off an event that could not be attached");
+    }
+    switched_off.is_ok()
 }
 
 /// What our instance has of an event. If it is on, it is switched off first: an earlier run of the
@@ -309,14 +327,6 @@ fn first_filter(instance: &Instance, name: &ProbeName, filter: &str) -> Result<(
         message,
         found: None,
     })
-}
-
-/// Leaves no filter on an event that could not be recorded: adopting the event would take over that
-/// filter.
-fn clear_filter(instance: &Instance, name: &ProbeName) {
-    if let Err(error) = instance.set_filter(name, "") {
-        tracing::warn!(event = %name, %error, "cannot clear the filter of an event that could not be recorded");
-    }
 }
 
 /// Which fields of another program's probe are not read from memory, by its definition in the
