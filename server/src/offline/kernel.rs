@@ -118,9 +118,11 @@ impl OfflineKernel {
     pub fn judge(&self, text: &str) -> Result<OfflineVerdict, ControlError> {
         let text = Arc::new(DefinitionText::new(text));
         let mut facts = self.checker.recent_facts();
-        let answer = verdict::answer(&self.checker, &text, &mut facts, Detail::Listing)?;
+        let (answer, checked) = match self.checker.check_text(&text, &mut facts) {
+            Ok(checked) => (verdict::judged(&self.checker, &checked, Detail::Listing), Some(checked)),
+            Err(error) => (verdict::unjudged(&self.checker, &text, error)?, None),
+        };
         let accepted = answer.verdict() == v1::Verdict::Accepted;
-        let checked = self.checker.check_text(&text, &mut facts).ok();
         let of_place = checked
             .as_ref()
             .filter(|outcome| matches!(outcome.against(None), None | Some(Against::Place(_))));

@@ -36,17 +36,30 @@ pub(crate) fn answer(
     detail: Detail,
 ) -> Result<v1::CheckProbeResponse, CheckError> {
     match checker.check_text(text, facts) {
-        Ok(outcome) => Ok(verdict(checker, outcome, detail)),
-        Err(CheckError::Definition { diagnostics, .. }) => match checker.definition(text) {
-            Ok(Definition::Delete(delete)) => deletion(checker, text.as_str(), &delete),
-            _ => Ok(unreadable(&diagnostics)),
-        },
-        Err(error) => Err(error),
+        Ok(outcome) => Ok(judged(checker, &outcome, detail)),
+        Err(error) => unjudged(checker, text, error),
     }
 }
 
-fn verdict(checker: &Checker, outcome: CheckOutcome, detail: Detail) -> v1::CheckProbeResponse {
-    let taken = checker.taken(&outcome);
+/// The answer for a text that could not be judged as the definition of a probe.
+///
+/// # Errors
+/// The given one, unless it is about the text.
+pub(crate) fn unjudged(
+    checker: &Checker,
+    text: &Arc<DefinitionText>,
+    error: CheckError,
+) -> Result<v1::CheckProbeResponse, CheckError> {
+    let CheckError::Definition { diagnostics, .. } = error else { return Err(error) };
+    match checker.definition(text) {
+        Ok(Definition::Delete(delete)) => deletion(checker, text.as_str(), &delete),
+        _ => Ok(unreadable(&diagnostics)),
+    }
+}
+
+/// The answer for a definition that was judged.
+pub(crate) fn judged(checker: &Checker, outcome: &CheckOutcome, detail: Detail) -> v1::CheckProbeResponse {
+    let taken = checker.taken(outcome);
     let against = outcome.against(taken.as_ref());
     let (nearest, listing) = match (detail, against) {
         (Detail::Listing, _) => {
@@ -78,21 +91,21 @@ fn verdict(checker: &Checker, outcome: CheckOutcome, detail: Detail) -> v1::Chec
     if is_accepted && detail == Detail::Listing {
         response.meaning = meaning::checked(&outcome.meaning());
     }
-    let livepatched = is_accepted.then(|| livepatch_warning(&outcome, &checker.livepatches())).flatten();
+    let livepatched = is_accepted.then(|| livepatch_warning(outcome, &checker.livepatches())).flatten();
     let CheckOutcome { definition, dialect, report, unread, .. } = outcome;
     if unread.is_empty() {
         response.diagnostics.extend(definition.warnings.iter().chain(&livepatched).map(messages::diagnostic));
-        let Preview { name, canonical, kernel_definition } = checker.preview(&definition);
+        let Preview { name, canonical, kernel_definition } = checker.preview(definition);
         if detail == Detail::Listing {
-            response.spec = Some(spec::write(&definition));
+            response.spec = Some(spec::write(definition));
         }
         response.name = name;
         response.canonical = canonical;
         response.kernel_definition = kernel_definition;
-        response.dialect = convert::dialect(dialect).into();
+        response.dialect = convert::dialect(*dialect).into();
     }
     response.diagnostics.extend(unread.iter().map(messages::diagnostic));
-    response.location = report.location;
+    response.location.clone_from(&report.location);
     response.arming = arming.map_or(v1::Arming::Unspecified, convert::arming).into();
     response.listing = listing.into_iter().map(instruction).collect();
     response.nearest_before = nearest.before;
