@@ -25,6 +25,18 @@ use self::targets::{Check, TARGETS};
 /// Mutations of each target: as many as fit into the time of a test that always runs.
 const MUTATIONS: usize = 1500;
 
+/// Another number of mutations, for a longer search. The first ones are the same.
+const MUTATIONS_VARIABLE: &str = "KPROBED_FUZZ_MUTATIONS";
+
+fn mutations() -> usize {
+    match std::env::var(MUTATIONS_VARIABLE) {
+        Ok(number) => {
+            number.parse().unwrap_or_else(|_| panic!("{MUTATIONS_VARIABLE}={number}: not a number"))
+        }
+        Err(_) => MUTATIONS,
+    }
+}
+
 fn fuzz_directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz")
 }
@@ -64,7 +76,7 @@ fn replay(target: &str) {
     }
     let inputs: Vec<&[u8]> = corpus.iter().map(|(_, input)| input.as_slice()).collect();
     let mut mutator = Mutator::new(target);
-    for round in 0..MUTATIONS {
+    for round in 0..mutations() {
         let input = mutator.next(&inputs);
         run(target, *check, &input, &format!("mutation {round}"));
     }

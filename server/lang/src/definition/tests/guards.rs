@@ -27,6 +27,7 @@ fn companions_follow_the_arguments() {
         ),
         ("p f $comm", format!("p:g/e f $comm {end}")),
         ("p f a=%ip:symstr", "p:g/e f a=%ip:symbol".to_owned()),
+        ("p mod:symstr a=%ip", "p:g/e mod:symstr a=%ip".to_owned()),
         ("p f +0(%di):symstr", format!("p:g/e f +0(%di):symbol __kpd_g0=-2147483647(+0(%di)):ustring {end}")),
         (
             "p f %di a=+8(%si):b4@0/32",
