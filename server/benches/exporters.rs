@@ -34,7 +34,7 @@ use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_otlp::logs_service::logs_service_server::{LogsService, LogsServiceServer};
 use kprobed_otlp::logs_service::{ExportLogsServiceRequest, ExportLogsServiceResponse};
 use kprobed_rights::Roles;
-use kprobed_trace::decode::{Plan, PlanOptions};
+use kprobed_trace::decode::{CompileOptions, CompiledFormat};
 use kprobed_trace::feed::Log;
 use kprobed_trace::filter::KernelFilterFeatures;
 use kprobed_trace::history::History;
@@ -190,7 +190,8 @@ impl Daemon {
 
     /// Publishes as many events as are to be measured, and waits until all of them are out.
     fn measure(&self, way: &'static str, events: u64, is_out: impl Fn(u64) -> bool) -> Took {
-        let plan = Plan::compile(&Format::parse(FORMAT).unwrap(), &PlanOptions::default()).unwrap();
+        let plan =
+            CompiledFormat::compile(&Format::parse(FORMAT).unwrap(), &CompileOptions::default()).unwrap();
         let source = EventSource::new(1, ProbeUid(1), ProbeName::new("kprobes", "four").unwrap(), plan);
         let mut columns = source.plan.columns();
         for row in 0..BATCH {

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
 use kprobed_host::tracefs::format::Format;
 use kprobed_lang::model::{ProbeName, ProbeUid};
-use kprobed_trace::decode::{Plan, PlanOptions};
+use kprobed_trace::decode::{CompileOptions, CompiledFormat};
 use kprobed_trace::pipeline::{Draft, EventSource, Group, Hub};
 
 /// How long a round over all hosts takes.
@@ -32,7 +32,7 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) fn start(hubs: Vec<Arc<Hub>>, rate: usize) -> anyhow::Result<Self> {
-        let plan = Plan::compile(&Format::parse(FORMAT)?, &PlanOptions::default())?;
+        let plan = CompiledFormat::compile(&Format::parse(FORMAT)?, &CompileOptions::default())?;
         let name: ProbeName = "kprobes/open_00".parse()?;
         let source = EventSource::new(1, ProbeUid(1), name, plan);
         let stopping = Arc::new(AtomicBool::new(false));

@@ -1,7 +1,7 @@
-//! Property: parser of `format` files, and the decoding plans made from them.
+//! Property: parser of `format` files, and the compiled forms of them.
 
 use kprobed_host::tracefs::format::Format;
-use kprobed_trace::decode::{Columns, Plan, PlanOptions};
+use kprobed_trace::decode::{Columns, CompileOptions, CompiledFormat};
 
 /// The text ends at the first NUL; what follows is the rest of a record.
 pub fn check(data: &[u8]) {
@@ -16,7 +16,7 @@ pub fn check(data: &[u8]) {
         }
     };
     assert!(text.contains(&format.name));
-    let Ok(plan) = Plan::compile(&format, &PlanOptions::default()) else { return };
+    let Ok(plan) = CompiledFormat::compile(&format, &CompileOptions::default()) else { return };
     assert_eq!(plan.id(), format.id);
     assert!(plan.schema().fields.len() <= format.fields.len());
     let record = [&format.id.to_le_bytes()[..], parts.next().unwrap_or_default()].concat();

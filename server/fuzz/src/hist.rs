@@ -24,7 +24,7 @@ fn triggers() -> Vec<HistTrigger> {
     .collect()
 }
 
-/// What is read has the form that was asked for, and as many rows as the file says.
+/// What is read has the form that was requested, and as many rows as the file says.
 pub fn check(data: &[u8]) {
     for trigger in triggers() {
         for tables in 0..3 {

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use kprobed_host::ring::{Page, PageLayout, Record};
 use kprobed_host::tracefs::format::Format;
-use kprobed_trace::decode::{Columns, Plan, PlanOptions, PlanTable, Window};
+use kprobed_trace::decode::{Columns, CompileOptions, CompiledFormat, FormatTable, Window};
 
 use super::format::check_columns;
 
@@ -75,12 +75,12 @@ fn check_cut(data: &[u8], layout: &PageLayout, expected: &[Record<'_>], committe
 }
 
 /// Plans of the events in the corpus.
-pub(crate) fn plans() -> &'static [Plan] {
-    static PLANS: OnceLock<Vec<Plan>> = OnceLock::new();
+pub(crate) fn plans() -> &'static [CompiledFormat] {
+    static PLANS: OnceLock<Vec<CompiledFormat>> = OnceLock::new();
     PLANS.get_or_init(|| {
         let plan = |text: &&str| {
             let format = Format::parse(text).expect("a format of the corpus");
-            Plan::compile(&format, &PlanOptions::default()).expect("a plan for it")
+            CompiledFormat::compile(&format, &CompileOptions::default()).expect("a plan for it")
         };
         FORMATS.iter().map(plan).collect()
     })
@@ -121,7 +121,7 @@ fn check_row((columns, row): (&Columns, usize), (others, at): (&Columns, usize))
 /// the single records, whatever bytes follow them. A record that was too short is a row too, which
 /// only must be well-formed.
 fn check_gathering(records: &[(Record<'_>, &[u8])]) {
-    assert!(plans().iter().any(Plan::is_fixed), "the corpus has such an event");
+    assert!(plans().iter().any(CompiledFormat::is_fixed), "the corpus has such an event");
     for plan in plans() {
         let mut one_by_one = plan.columns();
         let (mut windows, mut all) = (Vec::new(), Vec::new());
@@ -158,7 +158,7 @@ fn check_gathering(records: &[(Record<'_>, &[u8])]) {
 
 /// The columns of all plans, with the records that they know.
 fn decoded(records: &[Record<'_>]) -> Vec<Columns> {
-    let mut table = PlanTable::default();
+    let mut table = FormatTable::default();
     for plan in plans() {
         table.insert(plan.id(), (plan, plan.columns()));
     }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use kprobed_trace::spool::{
-    BootId, Entry, EntryKind, Expired, HEADER_BYTES, Header, Position, Record, RecordKind, Scan, SegmentId,
-    Spool, SpoolItem, SpoolOptions, scan_bytes,
+    BootId, EntryKind, Expired, HEADER_BYTES, Header, Position, Record, RecordKind, Scan, SegmentId, Spool,
+    SpoolEntry, SpoolItem, SpoolOptions, scan_bytes,
 };
 use tempfile::TempDir;
 
@@ -45,7 +45,7 @@ pub fn check(data: &[u8]) {
 }
 
 /// A spool that finds these bytes under the right name.
-fn check_reading(data: &[u8], header: &Header, scan: &Scan, entries: &[Entry]) {
+fn check_reading(data: &[u8], header: &Header, scan: &Scan, entries: &[SpoolEntry]) {
     let Some((_directory, spool, cut_bytes)) = opened(data, header.id) else { return };
     // Opening a spool trusts a segment whose last record is good; readers find damage inside.
     assert!(cut_bytes == data.len() as u64 - scan.facts.bytes || cut_bytes == 0);
@@ -57,7 +57,7 @@ fn check_reading(data: &[u8], header: &Header, scan: &Scan, entries: &[Entry]) {
         }
     }
     // A schema that was appended twice is read once.
-    let mut expected: Vec<Entry> = Vec::new();
+    let mut expected: Vec<SpoolEntry> = Vec::new();
     for entry in entries {
         let last = expected.iter().rev().find(|known| known.kind == entry.kind && known.key == entry.key);
         let is_repeated =

@@ -43,7 +43,7 @@ use crate::control::{
 };
 use crate::declared::Keeper;
 use crate::doctor::Doctor;
-use crate::export::figures::Sources;
+use crate::export::metrics::Sources;
 use crate::export::{self, ExportParts};
 use crate::front;
 use crate::health::{LabelsFile, Storage};

@@ -32,7 +32,7 @@ use kprobed_host::kernel::ClockMapping;
 use kprobed_host::tracefs::format::Format;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_rights::Roles;
-use kprobed_trace::decode::{Plan, PlanOptions};
+use kprobed_trace::decode::{CompileOptions, CompiledFormat};
 use kprobed_trace::filter::KernelFilterFeatures;
 use kprobed_trace::pipeline::{Draft, EventSource, Group};
 use kprobed_trace::wire::Task;
@@ -63,7 +63,7 @@ fn event(number: u64) -> Event {
 }
 
 fn values() -> Arc<EventSource> {
-    let plan = Plan::compile(&Format::parse(FORMAT).unwrap(), &PlanOptions::default()).unwrap();
+    let plan = CompiledFormat::compile(&Format::parse(FORMAT).unwrap(), &CompileOptions::default()).unwrap();
     let name = ProbeName::new("kprobes", "values").unwrap();
     Arc::new(EventSource::new(1, ProbeUid(1), name, plan))
 }

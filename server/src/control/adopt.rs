@@ -17,7 +17,7 @@ use super::harm::refuse_harm;
 use super::job::Job;
 use super::observed::{ObservedEvent, Switch};
 use super::plan::PlannedStep;
-use super::source::{event_source, plan_options};
+use super::source::{compile_options, event_source};
 use super::step::{self, Aim, Seen, Step};
 use super::{ControlError, Observed, Obstacle, Probe, own};
 use crate::auth::Caller;
@@ -209,7 +209,7 @@ impl Controller {
     fn carry_out_adoption(&mut self, adoption: Adoption, uid: ProbeUid) -> Result<Done, ControlError> {
         let mut steps = steps(&adoption);
         let Adoption { probe, definition, own, seen } = adoption;
-        let (_id, source) = event_source(self.tracefs(), uid, &own.name, &plan_options(&definition))?;
+        let (_id, source) = event_source(self.tracefs(), uid, &own.name, &compile_options(&definition))?;
         source.origin.set_labels(probe.spec.labels.clone());
         let schema = Some(Arc::clone(&source.origin.schema));
         if steps.first() == Some(&Step::Disable) {

@@ -15,13 +15,13 @@ use super::controller::{Controller, ControllerParts};
 use super::harm::refuse_harm;
 use super::observed::Switch;
 use super::plan::PlannedStep;
-use super::source::{event_source, plan_options};
+use super::source::{compile_options, event_source};
 use super::step::{self, Aim, Seen, Step};
 use crate::auth::Caller;
 use crate::store::{Phase, StoredAttachment, Undo};
 use kprobed_host::tracefs::{Instance, TracefsError};
 use kprobed_lang::model::{ProbeName, ProbeUid};
-use kprobed_trace::decode::PlanOptions;
+use kprobed_trace::decode::CompileOptions;
 use kprobed_trace::pipeline::{EventSource, SourceTable};
 
 impl Controller {
@@ -334,11 +334,11 @@ fn first_filter(instance: &Instance, name: &ProbeName, filter: &str) -> Result<(
 fn options_of_foreign_probe(
     parts: &ControllerParts,
     name: &ProbeName,
-) -> Result<Option<PlanOptions>, ControlError> {
+) -> Result<Option<CompileOptions>, ControlError> {
     let list = parts.mounted.tracefs.kprobe_list()?;
     let definition = list.lines_of(name).next().and_then(|line| parts.checker.parse_probe(line).ok());
     // It has the kernel's own way with names of symbols.
-    Ok(definition.map(|definition| PlanOptions { named: HashSet::new(), ..plan_options(&definition) }))
+    Ok(definition.map(|definition| CompileOptions { named: HashSet::new(), ..compile_options(&definition) }))
 }
 
 /// Whether our instance has the event, and it is not one of our probes: a probe can have taken the

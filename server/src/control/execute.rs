@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::harm::refuse_harm;
 use super::job::Job;
-use super::source::{event_source, plan_options};
+use super::source::{compile_options, event_source};
 use super::step::{Phase, Step};
 use super::{ControlError, own};
 use kprobed_host::kernel::FactsCache;
@@ -122,7 +122,7 @@ impl Executor<'_> {
         probe.own = Some(own);
         let Some(basis) = &job.basis else { return Ok(()) };
         let (_id, source) =
-            event_source(self.tracefs, probe.uid, &probe.name, &plan_options(&basis.definition))?;
+            event_source(self.tracefs, probe.uid, &probe.name, &compile_options(&basis.definition))?;
         source.origin.set_labels(probe.spec.labels.clone());
         probe.schema = Some(Arc::clone(&source.origin.schema));
         job.source = Some(source);

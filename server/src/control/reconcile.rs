@@ -17,7 +17,7 @@ use super::guard::{Guarded, Looked, look};
 use super::job::{Basis, Job};
 use super::lease::{AtStart, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
-use super::source::{event_source, plan_options};
+use super::source::{compile_options, event_source};
 use super::step::{self, Aim, Seen};
 use super::{ControlError, Observer, Probe, ProbeState, Trouble, own};
 use crate::store::{Phase, Record, Settled, StoredProbe, Undo};
@@ -34,7 +34,7 @@ pub(super) struct Unfinished {
     phase: Phase,
 }
 
-/// Goes through all rows of the database. Returns what the kernel has of them, and what must still
+/// Compares all rows of the database with the kernel. Returns what the kernel has of them, and what must still
 /// be removed: see [`Controller::finish_removals`].
 pub(super) async fn reconcile(
     parts: &ControllerParts,
@@ -173,7 +173,7 @@ impl Controller {
 /// Registers what the buffers hold of a probe that is to be removed: it has recorded until now.
 fn still_recorded(parts: &ControllerParts, sources: &SourceTable, record: &Record) -> Option<LiveProbe> {
     let definition = parts.checker.probe(&record.spec.definition).ok()?;
-    match event_source(&parts.mounted.tracefs, record.uid, &record.name, &plan_options(&definition)) {
+    match event_source(&parts.mounted.tracefs, record.uid, &record.name, &compile_options(&definition)) {
         Ok((id, source)) => {
             source.origin.set_labels(record.spec.labels.clone());
             sources.insert([(id, Arc::clone(&source))]);
@@ -279,7 +279,7 @@ fn job(
         probe.record.kernel_definition = line;
         return Ok(Job::define(probe, Basis { definition, report }, steps));
     };
-    let (_id, source) = event_source(tracefs, record.uid, &own.name, &plan_options(&definition))?;
+    let (_id, source) = event_source(tracefs, record.uid, &own.name, &compile_options(&definition))?;
     source.origin.set_labels(spec.labels.clone());
     let schema = Some(Arc::clone(&source.origin.schema));
     let Some(ObservedEvent::There { switch, filter, unarmed, .. }) = observed.events.get(&record.uid) else {

@@ -11,7 +11,7 @@ use kprobed_host::tracefs::Tracefs;
 use kprobed_host::tracefs::format::Format;
 use kprobed_lang::definition::{Argument, BaseType, BtfRoot, FetchKind, ProbeDefinition, guard};
 use kprobed_lang::model::{ProbeName, ProbeUid};
-use kprobed_trace::decode::{Plan, PlanOptions};
+use kprobed_trace::decode::{CompileOptions, CompiledFormat};
 use kprobed_trace::pipeline::EventSource;
 
 /// Schemas are numbered through one run of the daemon.
@@ -29,10 +29,10 @@ pub(super) fn event_source(
     tracefs: &Tracefs,
     uid: ProbeUid,
     name: &ProbeName,
-    options: &PlanOptions,
+    options: &CompileOptions,
 ) -> Result<(u16, Arc<EventSource>), ControlError> {
     let format = read_format(tracefs, name)?;
-    let plan = Plan::compile(&format, options)
+    let plan = CompiledFormat::compile(&format, options)
         .map_err(|error| ControlError::Format { name: name.clone(), reason: error.to_string() })?;
     let schema_id = NEXT_SCHEMA_ID.fetch_add(1, Ordering::Relaxed);
     Ok((format.id, Arc::new(EventSource::new(schema_id, uid, name.clone(), plan))))
@@ -40,12 +40,12 @@ pub(super) fn event_source(
 
 /// What the format of a probe does not say: which fields cannot fault, since they are not read from
 /// memory, and which addresses the daemon names because the kernel cannot do it safely.
-pub(super) fn plan_options(definition: &ProbeDefinition) -> PlanOptions {
+pub(super) fn compile_options(definition: &ProbeDefinition) -> CompileOptions {
     let names = |wanted: &dyn Fn(&Argument) -> bool| {
         definition.args.iter().filter(|argument| wanted(argument)).filter_map(field_name).collect()
     };
     let has_parameters = definition.args.iter().any(|arg| matches!(arg.fetch.kind, FetchKind::AllArguments));
-    PlanOptions {
+    CompileOptions {
         infallible: names(&|argument| !guard::reads_memory(argument)),
         named: names(&|argument| argument.base_type() == BaseType::SymbolString),
         besides_parameters: has_parameters.then(|| names(&|_| true)),

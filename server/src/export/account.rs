@@ -10,7 +10,7 @@ use kprobed_trace::spool::Cursor;
 pub struct Terms {
     /// Events that the receiver has acknowledged.
     pub acknowledged: u64,
-    /// Events that the receiver refused for good, and those that cannot be sent to it.
+    /// Events that the receiver refused finally, and those that cannot be sent to it.
     pub dropped: u64,
     /// Events that the history no longer had, or never had.
     pub expired: u64,

@@ -51,7 +51,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::export::figures::samples::figures;
+    use crate::export::metrics::samples::figures;
 
     fn finding(exporter: ExporterStatus) -> (CheckStatus, String) {
         let check = check(&[exporter], SystemTime::UNIX_EPOCH + Duration::from_secs(100)).unwrap();

@@ -15,9 +15,9 @@ mod backoff;
 mod checks;
 mod chunk;
 mod exporter;
-pub mod figures;
 pub mod jsonl;
 mod lost_answer;
+pub mod metrics;
 #[cfg(feature = "nats")]
 pub mod nats;
 mod open;

@@ -6,8 +6,8 @@ use thiserror::Error;
 use tokio::runtime::Handle;
 
 use super::exporter::{Exporter, Policy};
-use super::figures::Sources;
 use super::jsonl::JsonLinesSink;
+use super::metrics::Sources;
 #[cfg(feature = "nats")]
 use super::nats::{self, NatsSink};
 use super::otlp::{self, Connection, ConnectionError, OtlpSink, Signals};

@@ -44,7 +44,7 @@ impl std::error::Error for SinkError {}
 /// The receiver's answer to a chunk: all events of it but these are acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Events that it refused for good, or that cannot be sent to it.
+    /// Events that it refused finally, or that cannot be sent to it.
     pub dropped: u64,
     /// Why. Empty if it refused none.
     pub reason: String,

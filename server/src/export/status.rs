@@ -62,7 +62,7 @@ pub struct ExporterStatus {
     pub acknowledged_time: Option<SystemTime>,
     /// Requests that failed, or were answered too late.
     pub failures: u64,
-    /// The last reason for which the receiver refused events for good. Empty: none.
+    /// The last reason for which the receiver refused events finally. Empty: none.
     pub refusal: String,
     /// Why its cursor could not be stored. Empty: it could.
     pub place_error: String,
@@ -182,7 +182,7 @@ impl Shared {
         inner.place = place.or(inner.place);
         inner.acknowledged_time = Some(SystemTime::now());
         if !refusal.is_empty() && inner.refusal != refusal {
-            tracing::warn!(exporter = self.name, refusal, "the receiver refused events for good");
+            tracing::warn!(exporter = self.name, refusal, "the receiver refused events finally");
             refusal.clone_into(&mut inner.refusal);
         }
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use criterion::{Criterion, Throughput};
 use kprobed_host::ring::{Page, PageLayout};
 use kprobed_host::tracefs::format::Format;
-use kprobed_trace::decode::{Columns, Plan, PlanOptions, PlanTable, Window};
+use kprobed_trace::decode::{Columns, CompileOptions, CompiledFormat, FormatTable, Window};
 
 /// More than the caches of one core hold, as pages that come from the kernel are in none either.
 const GENERATED_PAGES: usize = 128;
@@ -34,7 +34,7 @@ struct Load {
     name: &'static str,
     layout: PageLayout,
     pages: Vec<Vec<u8>>,
-    plans: PlanTable<(Plan, Columns)>,
+    plans: FormatTable<(CompiledFormat, Columns)>,
     ids: Vec<u16>,
 }
 
@@ -116,15 +116,15 @@ fn stored() -> PathBuf {
 }
 
 /// The stored formats that are wanted, by the names of their files.
-fn plans(wanted: impl Fn(&str) -> bool) -> (PlanTable<(Plan, Columns)>, Vec<u16>) {
-    let (mut plans, mut ids) = (PlanTable::default(), Vec::new());
+fn plans(wanted: impl Fn(&str) -> bool) -> (FormatTable<(CompiledFormat, Columns)>, Vec<u16>) {
+    let (mut plans, mut ids) = (FormatTable::default(), Vec::new());
     for entry in fs::read_dir(stored().join("formats")).unwrap() {
         let path = entry.unwrap().path();
         if !wanted(path.file_stem().unwrap().to_str().unwrap()) {
             continue;
         }
         let format = Format::parse(&fs::read_to_string(path).unwrap()).unwrap();
-        let plan = Plan::compile(&format, &PlanOptions::default()).unwrap();
+        let plan = CompiledFormat::compile(&format, &CompileOptions::default()).unwrap();
         let columns = plan.columns();
         plans.insert(format.id, (plan, columns));
         ids.push(format.id);

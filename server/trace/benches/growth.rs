@@ -17,7 +17,7 @@ use kprobed_host::kernel::{ClockMapping, FactsCache, KernelPaths};
 use kprobed_host::tracefs::format::Format;
 use kprobed_host::tracefs::{Instance, Tracefs};
 use kprobed_lang::model::{ProbeName, ProbeUid};
-use kprobed_trace::decode::{Plan, PlanOptions};
+use kprobed_trace::decode::{CompileOptions, CompiledFormat};
 use kprobed_trace::filter::Filter;
 use kprobed_trace::pipeline::{
     Binder, BufferDemand, Draft, EventSource, Group, Hub, Item, QueueLimits, ReaderContext, Readers,
@@ -73,7 +73,7 @@ fn source(index: u16) -> Arc<EventSource> {
     let file = file.into_iter().find(|path| path.file_stem().unwrap() == "perfu__n4").unwrap();
     let mut format = Format::parse(&fs::read_to_string(file).unwrap()).unwrap();
     format.id = FIRST_ID + index;
-    let plan = Plan::compile(&format, &PlanOptions::default()).unwrap();
+    let plan = CompiledFormat::compile(&format, &CompileOptions::default()).unwrap();
     let name = ProbeName::new("kprobes", &format!("e{index}")).unwrap();
     Arc::new(EventSource::new(u32::from(index) + 1, ProbeUid(index.into()), name, plan))
 }

@@ -12,7 +12,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use kprobed_trace::spool::{BootId, Entry, EntryKind, Position, Spool, SpoolItem, SpoolOptions, SpoolWriter};
+use kprobed_trace::spool::{
+    BootId, EntryKind, Position, Spool, SpoolEntry, SpoolItem, SpoolOptions, SpoolWriter,
+};
 
 /// Events of an encoded batch with four arguments.
 const EVENTS: u32 = 1000;
@@ -34,8 +36,8 @@ fn open(directory: &Path) -> (Spool, SpoolWriter) {
     (spool, writer)
 }
 
-fn entry(sequence: u64, events: u32, payload: &[u8]) -> Entry {
-    Entry {
+fn entry(sequence: u64, events: u32, payload: &[u8]) -> SpoolEntry {
+    SpoolEntry {
         kind: EntryKind::Events,
         sequence,
         events,

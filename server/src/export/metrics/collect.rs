@@ -39,7 +39,7 @@ pub struct Sources {
 
 /// Everything that one scrape shows.
 #[derive(Debug)]
-pub struct Figures {
+pub struct Metrics {
     /// Of selected probes only.
     pub ledger: Ledger,
     /// Which of its probes are switched on.
@@ -63,7 +63,7 @@ impl Sources {
     ///
     /// # Errors
     /// When the ledger cannot be read.
-    pub async fn read(&self, selection: &Selection) -> Result<Figures, ControlError> {
+    pub async fn read(&self, selection: &Selection) -> Result<Metrics, ControlError> {
         let mut ledger = self.control.ledger().await?;
         let view =
             View { probes: selection.probes.clone(), labels: selection.labels.clone(), ..View::default() };
@@ -76,7 +76,7 @@ impl Sources {
             view.selects(&probe.name, &labels)
         });
         let is_on = |uid| self.registry.by_uid(uid).is_none_or(|probe| probe.spec.enabled);
-        Ok(Figures {
+        Ok(Metrics {
             enabled: ledger.probes.iter().map(|probe| is_on(probe.uid)).collect(),
             ledger,
             history: self.history.as_ref().map(|history| history.counts()),

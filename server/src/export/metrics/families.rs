@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::Figures;
+use super::Metrics;
 use crate::control::{Ledger, ProbeLedger};
 use crate::export::{ExporterStatus, Phase};
 use kprobed_trace::pipeline::{BufferCounts, QueueCounts};
@@ -118,7 +118,7 @@ fn gauge<'a>(name: &'static str, help: &'static str, value: Option<impl Into<Val
     alone(name, help, Kind::Gauge, value)
 }
 
-impl Figures {
+impl Metrics {
     /// All of them.
     pub fn families(&self) -> Vec<Family<'_>> {
         let mut all = self.of_probes();

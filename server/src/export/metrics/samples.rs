@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::Figures;
+use super::Metrics;
 use super::process::Process;
 use crate::control::{Ledger, ProbeLedger, Terms};
 use crate::export::{Account, ExporterStatus, Phase};
@@ -27,7 +27,7 @@ fn probe(number: i64) -> ProbeLedger {
 }
 
 /// Of a daemon with so many probes, two CPUs and one exporter.
-pub(in crate::export) fn figures(probes: i64) -> Figures {
+pub(in crate::export) fn figures(probes: i64) -> Metrics {
     let buffer = BufferCounts { read: 6, overrun: 2, resets: 1, ..BufferCounts::default() };
     let exporter = ExporterStatus {
         name: "jsonl",
@@ -43,7 +43,7 @@ pub(in crate::export) fn figures(probes: i64) -> Figures {
         place_error: String::new(),
         states: None,
     };
-    Figures {
+    Metrics {
         ledger: Ledger {
             probes: (1..=probes).map(probe).collect(),
             buffers: vec![buffer, buffer],

@@ -3,7 +3,7 @@
 //! Owns how a part of the log is published (the form is that of [`kprobed_event::published`]), and
 //! where the exporter continues: after the last part whose end is in the stream, however the
 //! connection was lost. An acknowledgement of JetStream is not durable by default, so no
-//! acknowledgement advances the cursor for good. The end of a part is published when all of its
+//! acknowledgement advances the cursor permanently. The end of a part is published when all of its
 //! messages are acknowledged. A part without an end is published again, in messages with the same
 //! ids if they are the same, and readers leave out what no end lists.
 //!

@@ -21,7 +21,7 @@ use super::resource::{Host, scope};
 use super::sink::now_ns;
 use crate::config::export::Selection;
 use crate::export::SinkError;
-use crate::export::figures::{Family, Figures, Kind, Point, Sources, Value};
+use crate::export::metrics::{Family, Kind, Metrics, Point, Sources, Value};
 use crate::shutdown::Tasks;
 
 /// How long a receiver may take.
@@ -98,7 +98,7 @@ async fn once<F: Future<Output = Result<ExportMetricsServiceRequest, SinkError>>
 
 /// The figures as a request. Times are in nanoseconds since 1970.
 pub(super) fn request(
-    figures: &Figures,
+    figures: &Metrics,
     resource: &Resource,
     (start_ns, now_ns): (u64, u64),
 ) -> ExportMetricsServiceRequest {
@@ -172,7 +172,7 @@ fn nanoseconds(time: SystemTime) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::figures::samples::figures;
+    use crate::export::metrics::samples::figures;
 
     #[test]
     fn metrics_are_the_figures() {

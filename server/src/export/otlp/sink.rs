@@ -146,7 +146,7 @@ impl Sink for OtlpSink {
         let Self { connection, max_request_bytes: limit, records, spans, .. } = self;
         let way = (&*connection, &channel);
         let mut sent = Self::export(way, (LOGS, &origin), records, *limit).await?;
-        // Spans that the receiver refuses for good are dropped. They are not events, so no term
+        // Spans that the receiver refuses finally are dropped. They are not events, so no term
         // counts them.
         let of_spans = Self::export(way, (TRACES, &origin), spans, *limit).await?;
         if of_spans.dropped > 0 {

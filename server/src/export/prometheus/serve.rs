@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::super::figures::Sources;
+use super::super::metrics::Sources;
 use super::text;
 use crate::config::export::Selection;
 use crate::control::ControlError;

@@ -1,13 +1,13 @@
 //! Tests of a scrape: its text, and the largest number of series.
 
-use super::super::figures::samples::figures;
-use super::super::figures::{Figures, SERIES_OF_A_PROBE};
+use super::super::metrics::samples::figures;
+use super::super::metrics::{Metrics, SERIES_OF_A_PROBE};
 use super::text::text;
 use crate::control::{RecordingProblem, Trouble};
 use kprobed_lang::model::ProbeUid;
 
 /// Lines that are samples.
-fn samples(figures: Figures) -> Vec<String> {
+fn samples(figures: Metrics) -> Vec<String> {
     let text = text(figures).unwrap();
     assert!(text.ends_with("# EOF\n"));
     text.lines().filter(|line| !line.starts_with('#')).map(ToOwned::to_owned).collect()

@@ -8,13 +8,13 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
 
-use super::super::figures::{Family, Figures, Kind, Point, Value};
+use super::super::metrics::{Family, Kind, Metrics, Point, Value};
 
 /// The figures in the text format of OpenMetrics 1.0.
 ///
 /// # Errors
 /// None that the library documents: it writes into memory.
-pub(super) fn text(figures: Figures) -> Result<String, fmt::Error> {
+pub(super) fn text(figures: Metrics) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scraped(figures)));
     let mut text = String::new();
@@ -23,7 +23,7 @@ pub(super) fn text(figures: Figures) -> Result<String, fmt::Error> {
 }
 
 #[derive(Debug)]
-struct Scraped(Figures);
+struct Scraped(Metrics);
 
 impl Collector for Scraped {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! Columns of decoded events, in the layout that goes over the wire.
+//! Columns of decoded events, in the layout that is sent.
 //!
 //! Owns the layout and keeps its invariants: all columns have the same number of rows, strings have
 //! one offset more than values, and a fault bitmap is either empty or long enough for all values.

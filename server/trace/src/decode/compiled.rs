@@ -1,4 +1,4 @@
-//! Decoding plan of an event: its `format` compiled into copy steps.
+//! Compiled format of an event: the copy steps that decode its records.
 //!
 //! Owns every decision that can be made once for an event: the kind of each field, the order of the
 //! descriptors, and which hidden argument guards which field. Never reads a record: `row` and
@@ -20,7 +20,7 @@ const RECORD_BYTES_MAX: usize = 1 << 16;
 
 /// Facts about an event's fields that its format does not show.
 #[derive(Clone, Debug, Default)]
-pub struct PlanOptions {
+pub struct CompileOptions {
     /// Fields that are not read from memory (registers, constants), so that they cannot fault.
     pub infallible: HashSet<String>,
     /// Fields with addresses that are shown as symbol names.
@@ -30,7 +30,7 @@ pub struct PlanOptions {
     pub besides_parameters: Option<HashSet<String>>,
 }
 
-impl PlanOptions {
+impl CompileOptions {
     fn is_infallible(&self, name: &str) -> bool {
         let is_parameter = self.besides_parameters.as_ref().is_some_and(|others| !others.contains(name));
         is_parameter || self.infallible.contains(name)
@@ -39,7 +39,7 @@ impl PlanOptions {
 
 /// How the records of one event are decoded.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct CompiledFormat {
     pub(super) id: u16,
     pub(super) schema: Arc<Schema>,
     pub(super) head: Head,
@@ -89,7 +89,7 @@ pub(super) enum Action {
 
 /// Why records of a format cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
+pub enum CompileError {
     /// One of the common fields is missing, or has another offset or size than in all known
     /// kernels.
     #[error("`{name}` is not where and what it should be")]
@@ -149,10 +149,10 @@ pub enum PlanError {
     },
 }
 
-impl Plan {
+impl CompiledFormat {
     /// Compiles a format. An event with the addresses of a probe is a dynamic event, whose
     /// arguments can fault; any other is a tracepoint, which copies its arguments.
-    pub fn compile(format: &Format, options: &PlanOptions) -> Result<Self, PlanError> {
+    pub fn compile(format: &Format, options: &CompileOptions) -> Result<Self, CompileError> {
         let (head, arguments) = head(format)?;
         let of_probe = head.ip.is_some();
         let (mut fields, mut steps, mut guards) = (Vec::new(), Vec::<Step>::new(), Vec::new());
@@ -164,13 +164,13 @@ impl Plan {
                     let action = action_of(field, of_probe, next_at, options);
                     steps.push(Step { at: field.offset, action, guards: Vec::new() });
                 }
-                Role::Unknown => return Err(PlanError::UnknownCompanion { name: name() }),
+                Role::Unknown => return Err(CompileError::UnknownCompanion { name: name() }),
                 Role::End | Role::Guard { .. } if !of_probe || field.shape != Shape::DataLoc => {
-                    return Err(PlanError::CompanionType { name: name() });
+                    return Err(CompileError::CompanionType { name: name() });
                 }
                 Role::End => {}
                 Role::Guard { field: target } => {
-                    let next_at = next_at.ok_or_else(|| PlanError::GuardIsLast { name: name() })?;
+                    let next_at = next_at.ok_or_else(|| CompileError::GuardIsLast { name: name() })?;
                     guards.push((target, Guard { at: field.offset, next_at }, field));
                 }
             }
@@ -183,7 +183,7 @@ impl Plan {
                     schema.fault_detected = true;
                     step.guards.push(guard);
                 }
-                _ => return Err(PlanError::GuardTarget { name: field.name.clone() }),
+                _ => return Err(CompileError::GuardTarget { name: field.name.clone() }),
             }
         }
         let is_return = head.return_ip.is_some();
@@ -211,18 +211,18 @@ impl Plan {
 }
 
 /// Separates the fields that are not in the schema from the others.
-fn head(format: &Format) -> Result<(Head, &[Field]), PlanError> {
+fn head(format: &Format) -> Result<(Head, &[Field]), CompileError> {
     let common = |name: &'static str, size: usize| {
         let field = format.common.iter().find(|field| field.name == name);
         let field = field.filter(|field| field.shape == Shape::Scalar { size });
-        field.map(|field| field.offset).ok_or(PlanError::Common { name })
+        field.map(|field| field.offset).ok_or(CompileError::Common { name })
     };
     if common("common_type", 2)? != 0 {
-        return Err(PlanError::Common { name: "common_type" });
+        return Err(CompileError::Common { name: "common_type" });
     }
     let address = |field: &Field| match field.shape {
         Shape::Scalar { size: 8 } => Ok(Some(field.offset)),
-        _ => Err(PlanError::Address { name: field.name.clone() }),
+        _ => Err(CompileError::Address { name: field.name.clone() }),
     };
     // The names are reserved: no argument can have them
     // (kernel/trace/trace_probe.c:reserved_field_names).
@@ -258,11 +258,11 @@ fn next_descriptors(fields: &[Field]) -> Vec<Option<usize>> {
     all
 }
 
-fn schema_of(field: &Field, of_probe: bool, options: &PlanOptions) -> Result<FieldSchema, PlanError> {
+fn schema_of(field: &Field, of_probe: bool, options: &CompileOptions) -> Result<FieldSchema, CompileError> {
     let name = field.name.clone();
     let (kind, count) = match field.shape {
         _ if is_named(field, options) => (FieldKind::SymbolName, None),
-        Shape::Array { count: 0, .. } => return Err(PlanError::OpenArray { name }),
+        Shape::Array { count: 0, .. } => return Err(CompileError::OpenArray { name }),
         Shape::Array { .. } if field.is_text() => (FieldKind::String, None),
         Shape::Array { element_size, count } => (number(field, element_size)?, Some(count)),
         Shape::Scalar { size } => (number(field, size)?, None),
@@ -277,19 +277,19 @@ fn schema_of(field: &Field, of_probe: bool, options: &PlanOptions) -> Result<Fie
     let array_len = match count.map(u32::try_from) {
         None => None,
         Some(Ok(count)) => Some(count),
-        Some(Err(_)) => return Err(PlanError::Outside { name }),
+        Some(Err(_)) => return Err(CompileError::Outside { name }),
     };
     let fault_detected = kind == FieldKind::String || !of_probe || options.is_infallible(&name);
     Ok(FieldSchema { name, kind, base, array_len, fault_detected })
 }
 
-fn number(field: &Field, size: usize) -> Result<FieldKind, PlanError> {
+fn number(field: &Field, size: usize) -> Result<FieldKind, CompileError> {
     let bytes = match size {
         1 => 1,
         2 => 2,
         4 => 4,
         8 => 8,
-        bytes => return Err(PlanError::Width { name: field.name.clone(), bytes }),
+        bytes => return Err(CompileError::Width { name: field.name.clone(), bytes }),
     };
     Ok(match field.presentation {
         Presentation::Char => FieldKind::Char,
@@ -300,11 +300,11 @@ fn number(field: &Field, size: usize) -> Result<FieldKind, PlanError> {
 }
 
 /// Whether the field is an address that is shown as a symbol name.
-fn is_named(field: &Field, options: &PlanOptions) -> bool {
+fn is_named(field: &Field, options: &CompileOptions) -> bool {
     field.shape == Shape::Scalar { size: ADDRESS_BYTES } && options.named.contains(&field.name)
 }
 
-fn action_of(field: &Field, of_probe: bool, next_at: Option<usize>, options: &PlanOptions) -> Action {
+fn action_of(field: &Field, of_probe: bool, next_at: Option<usize>, options: &CompileOptions) -> Action {
     let is_text = field.is_text();
     match field.shape {
         _ if is_named(field, options) => Action::Address,
@@ -317,9 +317,9 @@ fn action_of(field: &Field, of_probe: bool, next_at: Option<usize>, options: &Pl
     }
 }
 
-fn fixed_bytes(format: &Format) -> Result<usize, PlanError> {
+fn fixed_bytes(format: &Format) -> Result<usize, CompileError> {
     format.common.iter().chain(&format.fields).try_fold(0, |bytes, field| {
         let end = field.offset.checked_add(field.size).filter(|end| *end <= RECORD_BYTES_MAX);
-        end.map(|end| bytes.max(end)).ok_or_else(|| PlanError::Outside { name: field.name.clone() })
+        end.map(|end| bytes.max(end)).ok_or_else(|| CompileError::Outside { name: field.name.clone() })
     })
 }

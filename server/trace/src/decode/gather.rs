@@ -8,7 +8,7 @@
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::columns::Columns;
-use super::plan::{Action, Plan};
+use super::compiled::{Action, CompiledFormat};
 
 /// Size of a [`Window`] in bytes: the common fields, two addresses, and nine arguments of 64 bits.
 pub const WINDOW_BYTES: usize = 96;
@@ -22,19 +22,19 @@ pub struct Window<'p> {
     pub bytes: &'p [u8; WINDOW_BYTES],
 }
 
-impl Plan {
-    /// Whether all fields are plain copies from a window, so that [`Plan::decode_fixed`] takes the
+impl CompiledFormat {
+    /// Whether all fields are plain copies from a window, so that [`CompiledFormat::decode_fixed`] takes the
     /// records of this event.
     pub const fn is_fixed(&self) -> bool {
         self.is_fixed
     }
 
-    /// Size in bytes of the part of a record that [`Plan::decode_fixed`] reads.
+    /// Size in bytes of the part of a record that [`CompiledFormat::decode_fixed`] reads.
     pub const fn fixed_bytes(&self) -> usize {
         self.fixed_bytes
     }
 
-    /// Appends events of this plan, in their order. At least [`Plan::fixed_bytes`] of each window
+    /// Appends events of this plan, in their order. At least [`CompiledFormat::fixed_bytes`] of each window
     /// must be of the record itself, or its row includes bytes of what follows it. For fixed plans
     /// only: others append nothing.
     pub fn decode_fixed(&self, windows: &[Window<'_>], columns: &mut Columns) {

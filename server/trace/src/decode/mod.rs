@@ -1,8 +1,8 @@
 //! Record decoder: from the bytes of records to typed columns.
 //!
-//! Owns the meaning of an event's bytes: it compiles a `format` once into a [`Plan`], a flat list
-//! of copy steps, which then appends records to [`Columns`], the layout that also goes over the
-//! wire. Never does I/O, never resolves symbols, and survives any bytes: a record either becomes
+//! Owns the meaning of an event's bytes: it compiles a `format` once into a [`CompiledFormat`], a flat list
+//! of copy steps, which then appends records to [`Columns`], the layout that is also
+//! sent. Never does I/O, never resolves symbols, and survives any bytes: a record either becomes
 //! one row or leaves the columns as they were.
 //!
 //! It also owns the knowledge of how the kernel fails to record: see `dynamic` for strings, and
@@ -13,10 +13,10 @@
 
 mod columns;
 mod companion;
+mod compiled;
 mod context;
 mod dynamic;
 mod gather;
-mod plan;
 mod row;
 mod table;
 #[cfg(test)]
@@ -24,9 +24,9 @@ mod tests;
 
 pub use columns::{Column, ColumnParts, Columns, ColumnsParts, Value};
 pub use companion::{COMPANION_ARRAY_END_SUFFIX, COMPANION_END, COMPANION_GUARD_PREFIX};
+pub use compiled::{CompileError, CompileOptions, CompiledFormat};
 pub use context::Context;
 pub use gather::{WINDOW_BYTES, Window};
 pub use kprobed_filter::{Base, FieldKind, FieldSchema, Schema};
-pub use plan::{Plan, PlanError, PlanOptions};
 pub use row::DecodeError;
-pub use table::PlanTable;
+pub use table::FormatTable;

@@ -6,8 +6,8 @@
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::columns::{Column, Columns};
+use super::compiled::{Action, CompiledFormat, Step};
 use super::dynamic;
-use super::plan::{Action, Plan, Step};
 
 /// Why a record is not an event of the plan. Nothing was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,7 +58,7 @@ pub enum DecodeError {
     ForeignColumns,
 }
 
-impl Plan {
+impl CompiledFormat {
     /// Appends one event: the payload of a record, recorded at `timestamp_ns`. After an error the
     /// columns are as before.
     pub fn decode(&self, record: &[u8], timestamp_ns: u64, columns: &mut Columns) -> Result<(), DecodeError> {

@@ -1,24 +1,24 @@
-//! Table of decoding plans by event id.
+//! Table of compiled formats by event id.
 //!
 //! Owns the look-up by the id at the beginning of a record. Never decodes a record.
 
 use std::sync::Arc;
 
-use super::plan::Plan;
+use super::compiled::CompiledFormat;
 
 /// One entry for each event id: the plan, or what a reader keeps with it.
 #[derive(Clone, Debug)]
-pub struct PlanTable<T = Arc<Plan>> {
+pub struct FormatTable<T = Arc<CompiledFormat>> {
     entries: Vec<Option<T>>,
 }
 
-impl<T> Default for PlanTable<T> {
+impl<T> Default for FormatTable<T> {
     fn default() -> Self {
         Self { entries: Vec::new() }
     }
 }
 
-impl<T> PlanTable<T> {
+impl<T> FormatTable<T> {
     /// Sets the entry of an event and returns the one that was there. The kernel uses ids again
     /// after an event was deleted.
     pub fn insert(&mut self, id: u16, entry: T) -> Option<T> {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn entries_are_found_by_the_first_two_bytes() {
-        let mut table = PlanTable::default();
+        let mut table = FormatTable::default();
         assert_eq!(table.insert(0x0570, "a"), None);
         assert_eq!(table.insert(u16::MAX, "b"), None);
         assert_eq!(table.lookup(&[0x70, 0x05, 9]), Some(&"a"));

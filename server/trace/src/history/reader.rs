@@ -13,7 +13,7 @@ use crate::pipeline::{
     Subscription,
 };
 use crate::spool::{
-    Cursor, Entry, EntryKind, EpochStart, Limit, Missing, MissingCause, Position, Spool, SpoolError,
+    Cursor, EntryKind, EpochStart, Limit, Missing, MissingCause, Position, Spool, SpoolEntry, SpoolError,
     SpoolItem, SpoolReader,
 };
 
@@ -176,7 +176,7 @@ impl HistoryReader {
         Loss::anywhere(cause, count)
     }
 
-    fn take(&mut self, entry: &Entry, items: &mut Vec<Item>) {
+    fn take(&mut self, entry: &SpoolEntry, items: &mut Vec<Item>) {
         match entry.kind {
             EntryKind::Schema => {
                 if let Some(origin) = stored::origin(&entry.payload) {
@@ -203,11 +203,11 @@ impl HistoryReader {
     }
 
     /// Whether a loss was noticed before the time that the subscriber asked for.
-    fn is_before(&self, entry: &Entry) -> bool {
+    fn is_before(&self, entry: &SpoolEntry) -> bool {
         self.begin.since.is_some_and(|since| since.is_after(entry.last_ns, entry.wall_offset_ns))
     }
 
-    fn take_events(&mut self, entry: &Entry, items: &mut Vec<Item>) {
+    fn take_events(&mut self, entry: &SpoolEntry, items: &mut Vec<Item>) {
         let as_it_is = self.subscription.view().is_of_everything() && self.begin.is_done();
         if as_it_is {
             self.subscription.count_replayed(entry.events.into());
@@ -229,14 +229,14 @@ impl HistoryReader {
             items.push(Item::Loss(Loss::on(entry.key, LossCause::NotStored, count, entry.first_ns)));
         }
         self.last_ns = self.last_ns.max(entry.last_ns);
-        // This is well after the time asked for: all further entries are later.
+        // This is well after the requested time: all further entries are later.
         if self.is_past_begin(entry) {
             self.begin.since = None;
         }
         self.tell_watermark(items);
     }
 
-    fn is_past_begin(&mut self, entry: &Entry) -> bool {
+    fn is_past_begin(&mut self, entry: &SpoolEntry) -> bool {
         let since = self.begin.since.as_mut();
         since.is_some_and(|since| {
             let (begin_ns, _) = since.reach(entry.last_ns, entry.wall_offset_ns);
@@ -252,7 +252,7 @@ impl HistoryReader {
         }
     }
 
-    fn as_it_is(&self, entry: &Entry) -> Delivery {
+    fn as_it_is(&self, entry: &SpoolEntry) -> Delivery {
         Delivery {
             cpu: entry.key,
             sequence: entry.sequence,
@@ -279,7 +279,7 @@ impl<'a> Counter<'a> {
         Self { subscription, replay: Replay::default(), origins: HashMap::new(), counted: 0 }
     }
 
-    fn count(&mut self, entry: &Entry) -> u64 {
+    fn count(&mut self, entry: &SpoolEntry) -> u64 {
         let events = match entry.kind {
             EntryKind::Schema => {
                 if let Some(origin) = stored::origin(&entry.payload) {

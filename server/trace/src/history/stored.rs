@@ -13,7 +13,7 @@ use kprobed_proto::v1;
 use prost::Message;
 
 use crate::pipeline::{ColumnBatch, Delivery, Group, Loss, Origin};
-use crate::spool::{Entry, EntryKind};
+use crate::spool::{EntryKind, SpoolEntry};
 use crate::wire::{
     Symbol, Task, loss_from_message, read_batch, read_group, schema_from_message, schema_message,
 };
@@ -33,13 +33,13 @@ struct StoredOrigin {
     labels: std::collections::BTreeMap<String, String>,
 }
 
-pub(super) fn schema_entry(origin: &Origin, labels: &Labels, sequence: u64) -> Entry {
+pub(super) fn schema_entry(origin: &Origin, labels: &Labels, sequence: u64) -> SpoolEntry {
     let stored = StoredOrigin {
         schema: Some(schema_message(origin.schema_id, &origin.name, origin.uid, &origin.schema, None)),
         type_id: origin.type_id.into(),
         labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
     };
-    Entry {
+    SpoolEntry {
         kind: EntryKind::Schema,
         sequence,
         events: 0,
@@ -65,8 +65,8 @@ pub(super) fn origin(payload: &[u8]) -> Option<Origin> {
 
 /// The entry of a batch. `None` if the batch has more events than an entry can count, which no
 /// reader makes.
-pub(super) fn events_entry(delivery: &Delivery) -> Option<Entry> {
-    Some(Entry {
+pub(super) fn events_entry(delivery: &Delivery) -> Option<SpoolEntry> {
+    Some(SpoolEntry {
         kind: EntryKind::Events,
         sequence: delivery.sequence,
         events: u32::try_from(delivery.log_events).ok()?,
@@ -108,9 +108,9 @@ pub(super) fn batch(payload: &Bytes, origins: &HashMap<u32, Arc<Origin>>) -> Opt
     })
 }
 
-pub(super) fn loss_entry(loss: &Loss, sequence: u64, wall_offset_ns: i64, now_ns: u64) -> Entry {
+pub(super) fn loss_entry(loss: &Loss, sequence: u64, wall_offset_ns: i64, now_ns: u64) -> SpoolEntry {
     let at_ns = if loss.before_ns == 0 { now_ns } else { loss.before_ns };
-    Entry {
+    SpoolEntry {
         kind: EntryKind::Loss,
         sequence,
         events: 0,

@@ -12,7 +12,7 @@ use super::names::Distinct;
 use super::ring::{Gap, PageRead};
 use super::source::{SourceTable, Sources};
 use super::{AddressNames, Draft, Group, Hub, Loss, LossCause, TaskNames};
-use crate::decode::{FieldKind, Plan, Value, WINDOW_BYTES, Window};
+use crate::decode::{CompiledFormat, FieldKind, Value, WINDOW_BYTES, Window};
 use crate::wire::Symbol;
 use kprobed_host::kernel::{ClockMapping, FactsCache};
 use kprobed_host::ring::{PageError, Record};
@@ -55,7 +55,7 @@ impl Known {
             .then_some((event.group, Window { timestamp_ns: record.timestamp_ns, bytes }))
     }
 
-    fn learn(&mut self, group: usize, plan: &Plan, base_ns: u64) {
+    fn learn(&mut self, group: usize, plan: &CompiledFormat, base_ns: u64) {
         self.base_ns = base_ns;
         let event = KnownEvent { id: plan.id(), bytes: plan.fixed_bytes(), group };
         while !self.put(event) {

@@ -154,7 +154,7 @@ mod tests {
         let mut since = Since::wall(1_000_050);
         assert_eq!(since.reach(40, 1_000_000), (50, false));
         assert_eq!(since.reach(60, 1_000_000), (50, true));
-        // The next measurement would place these events before the time asked for.
+        // The next measurement would place these events before the requested time.
         assert_eq!(since.reach(70, 999_900), (50, true));
         // Another boot has other time stamps.
         since.forget_time_stamp();

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::{Binder, Draft, EventSource, Group, Hub};
-use crate::decode::{Plan, PlanOptions};
+use crate::decode::{CompileOptions, CompiledFormat};
 use kprobed_host::kernel::ClockMapping;
 use kprobed_host::tracefs::format::Format;
 use kprobed_lang::model::{ProbeName, ProbeUid};
@@ -22,7 +22,7 @@ print fmt: \"(%lx)\", REC->__probe_ip\n";
 
 /// The source of a probe's events, which have only the fields that all events have.
 pub fn source(event: &str, schema_id: u32) -> Arc<EventSource> {
-    let plan = Plan::compile(&Format::parse(FORMAT).unwrap(), &PlanOptions::default()).unwrap();
+    let plan = CompiledFormat::compile(&Format::parse(FORMAT).unwrap(), &CompileOptions::default()).unwrap();
     let name = ProbeName::new("kprobes", event).unwrap();
     Arc::new(EventSource::new(schema_id, ProbeUid(schema_id.into()), name, plan))
 }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::counters::{Counter, ProbeCounts, SpanCounter};
-use crate::decode::{Plan, PlanTable, Schema};
+use crate::decode::{CompiledFormat, FormatTable, Schema};
 use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
 
 /// Origin of events: their probe, labels and schema, which subscribers select by.
@@ -51,7 +51,7 @@ pub struct EventSource {
     /// The probe, and its schema.
     pub origin: Arc<Origin>,
     /// How they are decoded.
-    pub plan: Plan,
+    pub plan: CompiledFormat,
     pub(super) read: Counter,
     pub(super) read_span: SpanCounter,
     pub(super) undecodable: Counter,
@@ -59,7 +59,7 @@ pub struct EventSource {
 
 impl EventSource {
     /// A new source, without events and labels.
-    pub fn new(schema_id: u32, uid: ProbeUid, name: ProbeName, plan: Plan) -> Self {
+    pub fn new(schema_id: u32, uid: ProbeUid, name: ProbeName, plan: CompiledFormat) -> Self {
         Self {
             origin: Arc::new(Origin::new(schema_id, uid, name, plan.id(), Arc::clone(plan.schema()))),
             plan,
@@ -85,7 +85,7 @@ impl EventSource {
 }
 
 /// Snapshot of the sources by event id.
-pub(super) type Sources = PlanTable<Arc<EventSource>>;
+pub(super) type Sources = FormatTable<Arc<EventSource>>;
 
 /// The sources by event id. The control thread changes the table, and the readers take a snapshot
 /// for each page.

@@ -20,7 +20,7 @@ pub enum EntryKind {
 
 /// One entry: some facts, and a payload that the spool does not interpret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct SpoolEntry {
     /// The kind.
     pub kind: EntryKind,
     /// Number of its first event in the run of the daemon; of the next event if it has none.
@@ -40,7 +40,7 @@ pub struct Entry {
     pub payload: Bytes,
 }
 
-impl Entry {
+impl SpoolEntry {
     /// Number of the first event after it. `None` if there is no such number.
     pub fn end(&self) -> Option<u64> {
         self.sequence.checked_add(u64::from(self.events))
@@ -55,7 +55,7 @@ pub enum SpoolItem {
     /// Events of this run that the reader asked for and that are not in the spool.
     Missing(Missing),
     /// An entry.
-    Entry(Entry),
+    Entry(SpoolEntry),
 }
 
 /// The beginning of a run of the daemon, or of the part of it that is read.

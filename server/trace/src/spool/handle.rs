@@ -11,7 +11,7 @@ use super::files::Files;
 use super::recover::recover;
 use super::start;
 use super::state::{Limit, Shared};
-use super::{BootId, Cursor, Entry, Position, Recovery, SpoolError, SpoolReader, SpoolWriter};
+use super::{BootId, Cursor, Position, Recovery, SpoolEntry, SpoolError, SpoolReader, SpoolWriter};
 
 /// Number of segments that the limit of the spool is divided into.
 const PARTS: u64 = 16;
@@ -134,7 +134,7 @@ impl Spool {
     pub(crate) fn reader_of_last(
         &self,
         wanted: u64,
-        mut count: impl FnMut(&Entry) -> u64,
+        mut count: impl FnMut(&SpoolEntry) -> u64,
     ) -> Result<SpoolReader, SpoolError> {
         let shared = &self.shared;
         let limit = shared.limit();

@@ -44,7 +44,7 @@ mod walk;
 mod writer;
 
 pub use cursor::{BootId, BootIdError, Cursor, Position};
-pub use entry::{Entry, EntryKind, EpochStart, Missing, MissingCause, SpoolItem};
+pub use entry::{EntryKind, EpochStart, Missing, MissingCause, SpoolEntry, SpoolItem};
 pub use error::{AppendError, SpoolError};
 pub use expired::{BrokenExpired, Expired, ExpiredEpoch};
 pub use handle::{Spool, SpoolOptions, SpoolStats};

@@ -15,7 +15,7 @@ use crc32fast::Hasher;
 use thiserror::Error;
 
 use super::fields::Fields;
-use super::{Entry, EntryKind};
+use super::{EntryKind, SpoolEntry};
 
 /// Bytes before the payload.
 pub(super) const HEAD_BYTES: u64 = HEAD_SIZE as u64;
@@ -43,7 +43,7 @@ const KINDS: [(u32, RecordKind); 5] = [
     (5, RecordKind::End),
 ];
 
-/// One record. The fields are those of [`Entry`].
+/// One record. The fields are those of [`SpoolEntry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The kind.
@@ -105,7 +105,7 @@ pub enum BrokenRecord {
 
 impl<'a> Record<'a> {
     /// The record of an entry.
-    pub(super) fn of(entry: &'a Entry) -> Self {
+    pub(super) fn of(entry: &'a SpoolEntry) -> Self {
         Self {
             kind: RecordKind::Entry(entry.kind),
             key: entry.key,
@@ -119,9 +119,9 @@ impl<'a> Record<'a> {
     }
 
     /// The entry, if it is the record of one.
-    pub fn to_entry(&self) -> Option<Entry> {
+    pub fn to_entry(&self) -> Option<SpoolEntry> {
         let RecordKind::Entry(kind) = self.kind else { return None };
-        Some(Entry {
+        Some(SpoolEntry {
             kind,
             sequence: self.sequence,
             events: self.events,

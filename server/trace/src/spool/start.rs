@@ -1,4 +1,4 @@
-//! Start of a reader: the search for the position that it was asked for.
+//! Start of a reader: the search for the requested position.
 //!
 //! Owns that search, and the items about events from there on that are no longer stored. Never
 //! reads on: `reader` does.

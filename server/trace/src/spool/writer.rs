@@ -15,7 +15,7 @@ use super::record::{HEAD_BYTES, MAX_PAYLOAD_BYTES, Record, RecordKind};
 use super::segment::{END_BYTES, HEADER_BYTES, SegmentId};
 use super::state::{Shared, State};
 use super::tail::Tail;
-use super::{AppendError, Entry, EntryKind, SpoolError, SpoolStats};
+use super::{AppendError, EntryKind, SpoolEntry, SpoolError, SpoolStats};
 
 /// The writer closes a segment once it is as old as this part of the maximum age, so that no event
 /// is kept much longer than that age.
@@ -77,7 +77,7 @@ impl SpoolWriter {
     /// # Errors
     /// [`AppendError`] if the entry is not stored. Readers get a report of that as soon as an entry
     /// can be stored again.
-    pub fn append(&mut self, entry: &Entry, schemas: &[u32]) -> Result<(), AppendError> {
+    pub fn append(&mut self, entry: &SpoolEntry, schemas: &[u32]) -> Result<(), AppendError> {
         let shared = Arc::clone(&self.shared);
         let put = self.put(&shared, &mut shared.lock(), entry, schemas);
         match put {
@@ -103,7 +103,7 @@ impl SpoolWriter {
         &mut self,
         shared: &Shared,
         state: &mut State,
-        entry: &Entry,
+        entry: &SpoolEntry,
         schemas: &[u32],
     ) -> Result<Option<(SegmentId, Arc<File>)>, AppendError> {
         let room = shared.options.segment_bytes.saturating_sub(HEADER_BYTES + END_BYTES);
@@ -164,7 +164,7 @@ impl SpoolWriter {
     }
 
     /// Keeps a schema. A schema that replaces another one is written again.
-    fn define(&mut self, schema: &Entry) {
+    fn define(&mut self, schema: &SpoolEntry) {
         if self.schemas.get(&schema.key) != Some(&schema.payload) {
             self.schemas.insert(schema.key, schema.payload.clone());
             self.in_segment.remove(&schema.key);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use kprobed_host::ring::{Page, PageLayout};
 use kprobed_host::tracefs::format::Format;
-use kprobed_trace::decode::{Columns, Plan, PlanOptions, Schema};
+use kprobed_trace::decode::{Columns, CompileOptions, CompiledFormat, Schema};
 use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::machine::{Command, Machine};
 
@@ -83,7 +83,7 @@ impl Probes {
 
     /// What all probes record.
     pub(super) fn schema(&self) -> Result<Arc<Schema>> {
-        Ok(Arc::clone(Plan::compile(&self.format, &PlanOptions::default())?.columns().schema()))
+        Ok(Arc::clone(CompiledFormat::compile(&self.format, &CompileOptions::default())?.columns().schema()))
     }
 
     pub(super) fn verdicts(&self) -> &[Option<String>] {
@@ -130,7 +130,8 @@ impl Probes {
                 .context(name.clone())?
                 .trim()
                 .parse()?;
-            let plan = Plan::compile(&Format { id, ..self.format.clone() }, &PlanOptions::default())?;
+            let plan =
+                CompiledFormat::compile(&Format { id, ..self.format.clone() }, &CompileOptions::default())?;
             recorded.push(Recorded { id, columns: plan.columns() });
             plans.push(plan);
         }

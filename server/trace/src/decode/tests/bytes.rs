@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn event() -> Plan {
+fn event() -> CompiledFormat {
     let mut fields = PROBE.to_vec();
     fields.extend([
         ("u64 a", 16, 8),
@@ -19,14 +19,14 @@ fn event() -> Plan {
     plan(&format(&fields, ""))
 }
 
-fn tracepoint() -> Plan {
+fn tracepoint() -> CompiledFormat {
     let fields = [("__data_loc char[] s", 8, 4), ("__rel_loc char[] r", 12, 4), ("char c[16]", 16, 16)];
     plan(&format(&fields, ""))
 }
 
 /// Every value can be reached, none beyond, and everything has the length that the wire format
 /// promises.
-fn check(plan: &Plan, columns: &Columns) {
+fn check(plan: &CompiledFormat, columns: &Columns) {
     let rows = columns.len();
     for (field, column) in plan.schema().fields.iter().zip(&columns.fields) {
         let per_row = field.array_len.map_or(1, |count| count as usize);
@@ -98,7 +98,7 @@ proptest! {
             text.push_str(&field_line(&declaration, offset, size, 0));
         }
         let Ok(format) = Format::parse(&(text + "\nprint fmt: \"\"\n")) else { return Ok(()) };
-        let Ok(plan) = Plan::compile(&format, &PlanOptions::default()) else { return Ok(()) };
+        let Ok(plan) = CompiledFormat::compile(&format, &CompileOptions::default()) else { return Ok(()) };
         let mut columns = plan.columns();
         let record = [HEAD, &record].concat();
         let decoded = plan.decode(&record, 0, &mut columns).is_ok();

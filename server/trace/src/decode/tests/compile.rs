@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn refused(fields: &[(&str, usize, usize)]) -> PlanError {
-    Plan::compile(&format(&[PROBE, fields].concat(), ""), &PlanOptions::default()).unwrap_err()
+fn refused(fields: &[(&str, usize, usize)]) -> CompileError {
+    CompiledFormat::compile(&format(&[PROBE, fields].concat(), ""), &CompileOptions::default()).unwrap_err()
 }
 
 #[test]
@@ -23,8 +23,8 @@ fn the_schema_says_what_the_user_asked_for() {
         ],
     ];
     let print = r#"(%lx) a=0x%Lx b=%d c='%c' f=%pS s=\"%s\" t={\"%s\",\"%s\"} g={%u,%u,%u}"#;
-    let options = PlanOptions { infallible: ["f".to_owned()].into(), ..Default::default() };
-    let plan = Plan::compile(&format(&fields.concat(), print), &options).unwrap();
+    let options = CompileOptions { infallible: ["f".to_owned()].into(), ..Default::default() };
+    let plan = CompiledFormat::compile(&format(&fields.concat(), print), &options).unwrap();
     let field = |name: &str, kind, base, array_len, fault_detected| FieldSchema {
         name: name.to_owned(),
         kind,
@@ -101,17 +101,17 @@ fn tracepoints_copy_what_they_were_given() {
 #[test]
 fn what_can_not_be_decoded_is_refused() {
     let name = || "x".to_owned();
-    assert_eq!(refused(&[("struct y x", 16, 16)]), PlanError::Width { name: name(), bytes: 16 });
-    assert_eq!(refused(&[("char x[]", 16, 0)]), PlanError::OpenArray { name: name() });
-    assert_eq!(refused(&[("u64 x", 65530, 8)]), PlanError::Outside { name: name() });
-    assert_eq!(refused(&[("u64 x", usize::MAX, 8)]), PlanError::Outside { name: name() });
+    assert_eq!(refused(&[("struct y x", 16, 16)]), CompileError::Width { name: name(), bytes: 16 });
+    assert_eq!(refused(&[("char x[]", 16, 0)]), CompileError::OpenArray { name: name() });
+    assert_eq!(refused(&[("u64 x", 65530, 8)]), CompileError::Outside { name: name() });
+    assert_eq!(refused(&[("u64 x", usize::MAX, 8)]), CompileError::Outside { name: name() });
     let address = format(&[("u32 __probe_ip", 8, 4)], "");
-    let error = Plan::compile(&address, &PlanOptions::default()).unwrap_err();
-    assert_eq!(error, PlanError::Address { name: "__probe_ip".into() });
+    let error = CompiledFormat::compile(&address, &CompileOptions::default()).unwrap_err();
+    assert_eq!(error, CompileError::Address { name: "__probe_ip".into() });
     let mut format = format(PROBE, "");
     format.common.remove(3);
-    let error = Plan::compile(&format, &PlanOptions::default()).unwrap_err();
-    assert_eq!(error, PlanError::Common { name: "common_pid" });
+    let error = CompiledFormat::compile(&format, &CompileOptions::default()).unwrap_err();
+    assert_eq!(error, CompileError::Common { name: "common_pid" });
 }
 
 #[test]
@@ -120,19 +120,19 @@ fn hidden_arguments_must_make_sense() {
     let (g0, g1, end, other) = (guard("__kpd_g0"), guard("__kpd_g1"), guard("__kpd_end"), guard("__kpd_x"));
     assert_eq!(
         refused(&[("u64 x", 16, 8), (&g0, 24, 4)]),
-        PlanError::GuardIsLast { name: "__kpd_g0".into() }
+        CompileError::GuardIsLast { name: "__kpd_g0".into() }
     );
     assert_eq!(
         refused(&[("u64 x", 16, 8), (&g1, 24, 4), (&end, 28, 4)]),
-        PlanError::GuardTarget { name: "__kpd_g1".into() }
+        CompileError::GuardTarget { name: "__kpd_g1".into() }
     );
     assert_eq!(
         refused(&[("__data_loc char[] x", 16, 4), (&g0, 24, 4), (&end, 28, 4)]),
-        PlanError::GuardTarget { name: "__kpd_g0".into() }
+        CompileError::GuardTarget { name: "__kpd_g0".into() }
     );
-    assert_eq!(refused(&[("u64 __kpd_g0", 16, 8)]), PlanError::CompanionType { name: "__kpd_g0".into() });
-    assert_eq!(refused(&[(&other, 16, 4)]), PlanError::UnknownCompanion { name: "__kpd_x".into() });
+    assert_eq!(refused(&[("u64 __kpd_g0", 16, 8)]), CompileError::CompanionType { name: "__kpd_g0".into() });
+    assert_eq!(refused(&[(&other, 16, 4)]), CompileError::UnknownCompanion { name: "__kpd_x".into() });
     let tracepoint = format(&[(&end, 8, 4)], "");
-    let error = Plan::compile(&tracepoint, &PlanOptions::default()).unwrap_err();
-    assert_eq!(error, PlanError::CompanionType { name: "__kpd_end".into() });
+    let error = CompiledFormat::compile(&tracepoint, &CompileOptions::default()).unwrap_err();
+    assert_eq!(error, CompileError::CompanionType { name: "__kpd_end".into() });
 }

@@ -109,7 +109,7 @@ fn print(name: &str, columns: &Columns, row: usize) -> String {
 fn agree(name: &str) -> (usize, BTreeMap<usize, Vec<Lost>>) {
     let directory = corpus(name);
     let layout = PageLayout::parse(&fs::read_to_string(directory.join("header_page")).unwrap()).unwrap();
-    let mut table = PlanTable::default();
+    let mut table = FormatTable::default();
     for entry in fs::read_dir(directory.join("formats")).unwrap() {
         let format = Format::parse(&fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap();
         let plan = plan(&format);

@@ -32,8 +32,8 @@ fn field_line(declaration: &str, offset: usize, size: usize, signed: u8) -> Stri
     format!("\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n")
 }
 
-fn plan(format: &Format) -> Plan {
-    Plan::compile(format, &PlanOptions::default()).unwrap()
+fn plan(format: &Format) -> CompiledFormat {
+    CompiledFormat::compile(format, &CompileOptions::default()).unwrap()
 }
 
 /// The fixed beginning of a record of event 1392.

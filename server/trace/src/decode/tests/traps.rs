@@ -5,7 +5,7 @@ use super::*;
 const FAULT: &str = "(fault)";
 
 /// Three strings, or one and an array, of a probe; the descriptors begin at 16.
-fn strings(names: &[&str]) -> Plan {
+fn strings(names: &[&str]) -> CompiledFormat {
     let mut at = 16;
     let mut fields = PROBE.to_vec();
     let declarations: Vec<String> = names.iter().map(|name| format!("__data_loc char[]{name}")).collect();
@@ -18,7 +18,7 @@ fn strings(names: &[&str]) -> Plan {
 }
 
 /// The strings of one event; a fault is a text that no string here has.
-fn read(plan: &Plan, descriptors: &[(usize, usize)], data: &[u8]) -> Vec<String> {
+fn read(plan: &CompiledFormat, descriptors: &[(usize, usize)], data: &[u8]) -> Vec<String> {
     let mut record = HEAD.to_vec();
     record.extend(descriptors.iter().flat_map(|(offset, length)| descriptor(*offset, *length)));
     record.extend(data);
@@ -103,7 +103,7 @@ const GUARDED: [u8; 80] = [
     0x00, 0x00, 0x4e, 0x00, 0x02, 0x00, 0x4e, 0x00, 0x02, 0x00, 0x6b, 0x00,
 ];
 
-fn guarded() -> Plan {
+fn guarded() -> CompiledFormat {
     let mut fields = PROBE.to_vec();
     fields.extend([
         ("u64 a", 16, 8),
@@ -255,9 +255,9 @@ fn addresses_become_names() {
             ("__data_loc char[] __kpd_end", 32, 4),
         ],
     ];
-    let options = PlanOptions { named: ["who".to_owned()].into(), ..Default::default() };
+    let options = CompileOptions { named: ["who".to_owned()].into(), ..Default::default() };
     let format = format(&fields.concat(), "(%lx) who=%pS n=%u");
-    let plan = Plan::compile(&format, &options).unwrap();
+    let plan = CompiledFormat::compile(&format, &options).unwrap();
     let who = &plan.schema().fields[0];
     assert_eq!((who.kind, who.base, who.fault_detected), (FieldKind::SymbolName, None, true));
     assert!(!plan.is_fixed());
@@ -292,8 +292,8 @@ fn addresses_become_names() {
 #[test]
 fn parameters_that_only_the_kernel_names_cannot_fault() {
     let fields = [PROBE, &[("u64 file", 16, 8), ("u64 a", 24, 8)]].concat();
-    let options = PlanOptions { besides_parameters: Some(["a".to_owned()].into()), ..Default::default() };
-    let plan = Plan::compile(&format(&fields, "(%lx) file=%Lx a=%Lx"), &options).unwrap();
+    let options = CompileOptions { besides_parameters: Some(["a".to_owned()].into()), ..Default::default() };
+    let plan = CompiledFormat::compile(&format(&fields, "(%lx) file=%Lx a=%Lx"), &options).unwrap();
     let detected: Vec<_> = plan.schema().fields.iter().map(|field| field.fault_detected).collect();
     assert_eq!(detected, [true, false]);
 }

@@ -1,7 +1,7 @@
 //! Tests of the events that filters select.
 
 use super::*;
-use crate::decode::{Plan, PlanOptions};
+use crate::decode::{CompileOptions, CompiledFormat};
 use kprobed_host::tracefs::format::Format;
 
 fn event() -> Event {
@@ -194,7 +194,7 @@ fn rows_of_columns_are_events() {
          \tfield:s32 n;\toffset:16;\tsize:4;\tsigned:1;\n\
          \tfield:__data_loc char[] s;\toffset:20;\tsize:4;\tsigned:1;\n\
          \nprint fmt: \"n=%d s=\\\"%s\\\"\", REC->n, __get_str(s)\n";
-    let plan = Plan::compile(&Format::parse(common).unwrap(), &PlanOptions::default()).unwrap();
+    let plan = CompiledFormat::compile(&Format::parse(common).unwrap(), &CompileOptions::default()).unwrap();
     let mut columns = plan.columns();
     for (number, text) in [(-3_i32, "ab\0"), (9, "")] {
         let mut record = vec![7, 0, 0x40, 1, 42, 0, 0, 0];

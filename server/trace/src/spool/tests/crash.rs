@@ -41,13 +41,13 @@ fn step() -> impl Strategy<Value = Step> {
 /// Entries appended in one run.
 #[derive(Debug, Default)]
 struct Run {
-    entries: Vec<Entry>,
+    entries: Vec<SpoolEntry>,
     next: u64,
     ended: Option<bool>,
 }
 
 impl Run {
-    fn entry(&self, sequence: u64) -> Entry {
+    fn entry(&self, sequence: u64) -> SpoolEntry {
         self.entries.iter().find(|entry| entry.sequence == sequence && entry.events > 0).unwrap().clone()
     }
 }
@@ -142,13 +142,13 @@ proptest! {
                 Step::Append { events, bytes, skip } => {
                     let sequence = run.next + skip;
                     // Every entry has a time of now, so that none is too old.
-                    let entry = Entry { first_ns: 0, last_ns: 1, ..super::events(sequence, events, bytes) };
+                    let entry = SpoolEntry { first_ns: 0, last_ns: 1, ..super::events(sequence, events, bytes) };
                     writer.append(&entry, &[]).unwrap();
                     run.next = sequence + u64::from(events);
                     run.entries.push(entry);
                 }
                 Step::Loss => {
-                    let entry = Entry { first_ns: 0, last_ns: 1, ..loss(run.next) };
+                    let entry = SpoolEntry { first_ns: 0, last_ns: 1, ..loss(run.next) };
                     writer.append(&entry, &[]).unwrap();
                     run.entries.push(entry);
                 }

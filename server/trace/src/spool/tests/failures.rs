@@ -25,7 +25,7 @@ fn a_full_disk_costs_the_history_only_and_is_told() {
     for sequence in [10, 15] {
         assert_eq!(writer.append(&events(sequence, 5, 100), &[]), Err(AppendError::Failing(error.clone())));
     }
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5", "readers get what there is");
+    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5", "readers get what is stored");
     let stats = writer.stats();
     assert_eq!((stats.failing, stats.not_stored_events), (true, 10));
     assert_eq!(
@@ -118,7 +118,7 @@ fn a_report_of_lost_events_that_was_not_stored_is_told() {
 fn events_that_were_not_handed_over_are_not_stored() {
     let (_directory, spool, mut writer) = fresh();
     writer.append(&events(7, 3, 10), &[]).unwrap();
-    writer.append(&Entry { sequence: 1 << 40, ..events(0, 1, 10) }, &[]).unwrap();
+    writer.append(&SpoolEntry { sequence: 1 << 40, ..events(0, 1, 10) }, &[]).unwrap();
     let expected = format!("| n0-7 e7-10 n10-{} e{0}-{1}", 1_u64 << 40, (1_u64 << 40) + 1);
     assert_eq!(brief(&read(&spool, Position::Beginning)), expected);
     assert_eq!(spool.stats().not_stored_events, 7 + (1 << 40) - 10);
@@ -130,7 +130,7 @@ fn mistakes_of_the_caller_are_refused() {
     writer.append(&events(0, 5, 10), &[]).unwrap();
     let found = |found| Err(AppendError::OutOfOrder { expected: 5, found });
     assert_eq!(writer.append(&events(4, 5, 10), &[]), found(4));
-    let last = Entry { sequence: u64::MAX, ..events(0, 1, 10) };
+    let last = SpoolEntry { sequence: u64::MAX, ..events(0, 1, 10) };
     assert_eq!(writer.append(&last, &[]), found(u64::MAX));
     assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5");
     let (bytes, limit) = (5000 + 52, (4 << 10) - 64 - 88);

@@ -144,7 +144,7 @@ proptest! {
     ) {
         let kind = [EntryKind::Schema, EntryKind::Events, EntryKind::Loss][kind];
         let (first_ns, last_ns, wall_offset_ns) = times;
-        let entry = Entry { kind, sequence, events, first_ns, last_ns, wall_offset_ns, key, payload: payload.into() };
+        let entry = SpoolEntry { kind, sequence, events, first_ns, last_ns, wall_offset_ns, key, payload: payload.into() };
         let mut bytes = vec![9; 3];
         Record::of(&entry).encode(seed, &mut bytes);
         bytes.extend_from_slice(b"behind");

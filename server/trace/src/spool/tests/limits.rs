@@ -39,11 +39,11 @@ fn the_oldest_segments_go_first_and_are_remembered() {
     assert_eq!(brief(&read(&spool, Position::Beginning)), all);
     let cursor = Cursor { sequence: 100, ..stats.end };
     assert_eq!(brief(&read(&spool, Position::Cursor(cursor))), all.replace("x0", "x100"));
-    assert_eq!(brief(&read(&spool, Position::LastEvents(1000))), all, "more was asked for than is there");
+    assert_eq!(brief(&read(&spool, Position::LastEvents(1000))), all, "more was requested than is there");
     let since = brief(&read(&spool, Position::SinceWall(NOW_NS + 100 * SECOND_NS)));
     assert_eq!(since, format!("| x?-{first} {}", expected.join(" ")));
     let since = brief(&read(&spool, Position::SinceWall(NOW_NS + first * SECOND_NS)));
-    assert_eq!(since, format!("| {}", expected.join(" ")), "nothing that was asked for has gone");
+    assert_eq!(since, format!("| {}", expected.join(" ")), "nothing that was requested has gone");
 
     // The next run remembers it too.
     writer.close().unwrap();

@@ -36,9 +36,9 @@ fn fresh() -> (TempDir, Spool, SpoolWriter) {
 }
 
 /// Events one second apart, with a payload that identifies them.
-fn events(sequence: u64, count: u32, payload_bytes: usize) -> Entry {
+fn events(sequence: u64, count: u32, payload_bytes: usize) -> SpoolEntry {
     let text = sequence.to_le_bytes();
-    Entry {
+    SpoolEntry {
         kind: EntryKind::Events,
         sequence,
         events: count,
@@ -50,13 +50,13 @@ fn events(sequence: u64, count: u32, payload_bytes: usize) -> Entry {
     }
 }
 
-fn loss(sequence: u64) -> Entry {
-    Entry { kind: EntryKind::Loss, ..events(sequence, 0, 9) }
+fn loss(sequence: u64) -> SpoolEntry {
+    SpoolEntry { kind: EntryKind::Loss, ..events(sequence, 0, 9) }
 }
 
-fn schema(key: u32, text: &'static str) -> Entry {
+fn schema(key: u32, text: &'static str) -> SpoolEntry {
     let payload = Bytes::from_static(text.as_bytes());
-    Entry { kind: EntryKind::Schema, key, payload, events: 0, ..events(0, 0, 0) }
+    SpoolEntry { kind: EntryKind::Schema, key, payload, events: 0, ..events(0, 0, 0) }
 }
 
 /// All items that the reader returns until its end.

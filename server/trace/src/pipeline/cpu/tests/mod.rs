@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use self::happenings::{Step, Told, steps};
 use self::writer::{HEADER_BYTES, Manner, pages};
 use super::*;
-use crate::decode::{Column, Columns, Plan, PlanOptions, Value};
+use crate::decode::{Column, Columns, CompileOptions, CompiledFormat, Value};
 use crate::pipeline::commands::{Command, commands};
 use crate::pipeline::{
     Binder, EventSource, Hub, Item, LossCause, QueueLimits, SourceTable, Subscription, View,
@@ -58,7 +58,7 @@ impl World {
         let mut probes = BTreeMap::new();
         for (schema_id, (name, text)) in (1..).zip(happenings::formats()) {
             let format = Format::parse(&text).unwrap();
-            let plan = Plan::compile(&format, &PlanOptions::default()).unwrap();
+            let plan = CompiledFormat::compile(&format, &CompileOptions::default()).unwrap();
             let name = ProbeName::new("kprobes", name).unwrap();
             let source = Arc::new(EventSource::new(schema_id, ProbeUid(schema_id.into()), name, plan));
             sources.insert([(format.id, Arc::clone(&source))]);
