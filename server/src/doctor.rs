@@ -185,7 +185,7 @@ const ROUNDING_KIB: u64 = 256;
 /// Most probes that one finding names.
 const NAMED: usize = 3;
 
-/// Whether every probe is as it was asked for.
+/// Whether every probe is as it was requested.
 fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
     let troubles: Vec<_> = probes
         .iter()
@@ -200,7 +200,7 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
         let armed = probes.iter().filter(|probe| probe.state == ProbeState::Armed).count();
         return ok(
             "probes",
-            format!("{} probes as they were asked for, {armed} of them armed", probes.len()),
+            format!("{} probes as they were requested, {armed} of them armed", probes.len()),
         );
     };
     let mut finding: Vec<_> =

@@ -115,7 +115,7 @@ pub(crate) enum ColorChoice {
     Never,
 }
 
-/// The hosts that were asked for.
+/// The selected hosts.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     pub(crate) hosts: Vec<Host>,

@@ -7,7 +7,7 @@ use std::fmt;
 /// Outcome of one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// The daemon gave the answer that was asked for. A verdict such as "refused" of a check is an
+    /// The daemon gave the answer that was requested. A verdict such as "refused" of a check is an
     /// answer.
     Answered,
     /// The daemon refused the request by its rules.
@@ -44,7 +44,7 @@ impl Outcome {
     }
 }
 
-/// The account of a run: every host that was asked for is in exactly one class, or still waited
+/// The account of a run: every selected host is in exactly one class, or still waited
 /// for.
 ///
 /// targeted = answered + refused + failed + timed out + unreachable + not tried, once the run is
@@ -68,7 +68,7 @@ impl HostLedger {
         }
     }
 
-    /// Hosts that were asked for.
+    /// Selected hosts.
     pub fn targeted(&self) -> u64 {
         self.targeted
     }
@@ -83,7 +83,7 @@ impl HostLedger {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Hosts that did not give the answer that was asked for, whatever the reason.
+    /// Hosts that did not give the answer that was requested, whatever the reason.
     pub fn missing(&self) -> u64 {
         self.targeted.saturating_sub(self.count(Outcome::Answered))
     }

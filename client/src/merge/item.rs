@@ -38,7 +38,7 @@ pub enum MergedItem<'a> {
         /// Where its stream continues.
         cursor: Cursor,
     },
-    /// A message of a host cannot be read, and what was in it is not known. It is asked for again,
+    /// A message of a host cannot be read, and what was in it is not known. It is requested again,
     /// and then either comes or has the host given up, as the next state says.
     Malformed {
         /// The host.

@@ -15,7 +15,7 @@ use crate::nats::{NatsError, NatsRequest, NatsSource, NatsStream};
 impl MergedStream {
     /// Begins with hosts of a stream of NATS. Their clocks cannot be compared over it: the order is
     /// by the wall clock of each host, and exact up to the error of those. Hosts of which nothing
-    /// is published, not even that nothing happens, hold up the others for
+    /// is published, not even that nothing happens, delay the others for
     /// [`MergeOptions::max_wait`].
     ///
     /// # Panics

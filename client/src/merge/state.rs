@@ -86,7 +86,7 @@ pub struct HostAccount {
     pub lost: u64,
     /// Gaps with an unknown number of events.
     pub uncounted_gaps: u64,
-    /// Messages that could not be read. What was in them was asked for again.
+    /// Messages that could not be read. What was in them was requested again.
     pub malformed: u64,
     /// Times that the connection was lost, or the stream was begun again.
     pub interruptions: u64,

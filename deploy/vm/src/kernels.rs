@@ -41,7 +41,7 @@ pub enum KernelError {
     /// No suite has it.
     #[error("the Debian archive has no kernel {series}{FLAVOUR} in {suites}")]
     Unknown {
-        /// The series that was asked for.
+        /// The series that was requested.
         series: String,
         /// The suites that were looked at.
         suites: String,

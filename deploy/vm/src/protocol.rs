@@ -160,7 +160,7 @@ pub enum Frame {
 /// Why a frame could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
-    /// The other side closed between two frames.
+    /// The peer closed between two frames.
     #[error("the connection was closed")]
     Closed,
     /// The socket failed, or ended within a frame.

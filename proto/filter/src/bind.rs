@@ -55,7 +55,7 @@ pub(super) struct Binder<'a> {
 }
 
 impl Binder<'_> {
-    /// Binds an expression, or its opposite. What decides by itself makes up for what is not known.
+    /// Binds an expression, or its opposite. A part that decides alone replaces those that are not known.
     pub(super) fn node(&self, expression: &Expression, negated: bool) -> Result<Node, FilterError> {
         let (parts, conjunction) = match expression {
             Expression::Term(term) => return self.term(term, negated),
@@ -339,7 +339,7 @@ impl Binder<'_> {
 }
 
 /// The operand as the field would hold it, and whether that is what was meant: a number that the
-/// field can hold, or its bits where no order is asked for.
+/// field can hold, or its bits where no order is requested.
 fn fitting(load: Load, compare: Compare, value: Number) -> (u64, bool) {
     let number = match value {
         Number::Unsigned(number) => number,

@@ -57,7 +57,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> anyhow::Result<Vec<Measured>> {
 
 /// Has it begin, and waits until it has.
 fn enable(tool: &mut Tool, control: &std::path::Path, answers: &std::path::Path) -> anyhow::Result<()> {
-    // Opening a fifo waits for the other side, which may have ended with an error instead.
+    // Opening a fifo waits for its other end, which may have ended with an error instead.
     let mut control = fs::OpenOptions::new().read(true).write(true).open(control)?;
     let answers = fs::OpenOptions::new().read(true).write(true).open(answers)?;
     control.write_all(b"enable\n")?;

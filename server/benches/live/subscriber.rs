@@ -24,7 +24,7 @@ pub(crate) struct Counted {
     pub(crate) batches: u64,
     /// Its processor time since it was connected.
     pub(crate) cpu: Duration,
-    /// How old each event was when it arrived, in nanoseconds, if that was asked for.
+    /// How old each event was when it arrived, in nanoseconds, if that was requested.
     pub(crate) ages_ns: Vec<u64>,
 }
 

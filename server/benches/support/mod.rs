@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The kernel that is asked for: `KPROBED_BENCH_KERNEL`, a vmlinux or a bzImage.
+/// The kernel that is requested: `KPROBED_BENCH_KERNEL`, a vmlinux or a bzImage.
 pub(crate) fn kernel() -> Option<PathBuf> {
     std::env::var_os("KPROBED_BENCH_KERNEL").map(PathBuf::from)
 }

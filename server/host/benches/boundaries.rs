@@ -16,7 +16,7 @@ use criterion::{Criterion, Throughput};
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use kprobed_host::insn;
 
-/// The code of every function, of a kernel that was asked for or of the two that are stored.
+/// The code of every function, of a kernel that was requested or of the two that are stored.
 fn code() -> (String, Vec<Vec<u8>>) {
     if let Some(path) = support::kernel() {
         return (path.display().to_string(), vec![support::kernel_text(&path)]);

@@ -68,7 +68,7 @@ pub struct Terms {
     /// Hits that the filter held back; if there was a filter, the daemon's own hits are included.
     /// Absent if it is not known.
     pub filtered: Option<u64>,
-    /// Hits by the daemon's own threads. Absent if they cannot be told from others. If `lost` and
+    /// Hits by the daemon's own threads. Absent if they cannot be distinguished from others. If `lost` and
     /// `filtered` are known, they are part of `filtered`.
     pub own: Option<u64>,
     /// Whether another program also recorded the event.

@@ -16,7 +16,7 @@ use kprobed_trace::pipeline::EventSource;
 pub enum AttachedState {
     /// It is recorded.
     Recording,
-    /// It is not recorded, or not as it was asked for. The reason is for people.
+    /// It is not recorded, or not as it was requested. The reason is for people.
     Waiting(String),
 }
 

@@ -81,7 +81,7 @@ pub struct Removed {
     pub name: ProbeName,
     /// Its last hit counts. Absent when the kernel did not have it.
     pub profile: Option<HitProfile>,
-    /// What its owner should know; empty for nothing.
+    /// What its owner should know; may be empty.
     pub note: &'static str,
 }
 

@@ -477,7 +477,7 @@ fn take_everything_out(
     let recorded = attached.iter().filter(|(_, attachment)| attachment.source.is_ok()).map(|(name, _)| name);
     // Read once: the ids are checked right before each write.
     let list = tracefs.kprobe_list().unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot list the probes on the way out");
+        tracing::warn!(%error, "cannot list the probes while stopping");
         Arc::default()
     });
     let mut readers = Some(readers);
@@ -507,8 +507,8 @@ fn take_everything_out(
             }
         };
         match done {
-            Ok(()) => tracing::debug!(step = %planned, "on the way out"),
-            Err(error) => tracing::warn!(step = %planned, %error, "cannot carry out a step on the way out"),
+            Ok(()) => tracing::debug!(step = %planned, "stopping"),
+            Err(error) => tracing::warn!(step = %planned, %error, "cannot carry out a step while stopping"),
         }
     }
 }

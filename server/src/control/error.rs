@@ -135,7 +135,7 @@ pub enum ControlError {
         name: ProbeName,
         /// Why.
         reason: String,
-        /// What to do; empty for nothing.
+        /// What to do; may be empty.
         hint: String,
     },
     /// The probe would record something other than what it was made for.

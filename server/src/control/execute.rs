@@ -113,7 +113,7 @@ impl Executor<'_> {
     fn find(&self, list: &KprobeList, job: &mut Job) -> Result<(), ControlError> {
         let probe = &mut job.probe;
         let Some(own) = self.tracefs.find_own(list, &probe.name, &probe.kernel_definition)? else {
-            // It has gone again, or cannot be told from an event that another program has defined
+            // It has gone again, or cannot be distinguished from an event that another program has defined
             // at the same time.
             let is_taken = self.tracefs.has_event(probe.name.group(), probe.name.event());
             own::require(if is_taken { Presence::Foreign } else { Presence::Absent }, &probe.name)?;

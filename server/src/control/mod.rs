@@ -1,4 +1,4 @@
-//! Control of probes: everything that changes the kernel or the database goes through one thread,
+//! Control of probes: one thread makes all changes of the kernel and the database,
 //! one command after the other.
 //!
 //! Owns that order: intent to the database, then the kernel, then the outcome to the database, then

@@ -31,7 +31,7 @@ pub enum ProbeState {
     PendingModule,
     /// Stored, but the kernel does not have it.
     Failed(Trouble),
-    /// In the kernel, but not as it was asked for.
+    /// In the kernel, but not as it was requested.
     Drifted(Trouble),
     /// Kept out of the kernel: it would record something other than what it was made for.
     HeldBack(Trouble),
@@ -90,7 +90,7 @@ pub struct Trouble {
     pub code: &'static str,
     /// Why.
     pub reason: String,
-    /// What to do; empty for nothing.
+    /// What to do; may be empty.
     pub hint: String,
 }
 

@@ -248,7 +248,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 /// Whether the peer has closed its end.
 fn has_left(socket: &impl AsFd) -> bool {
-    // Nothing else is asked for: whatever is reported is an end, or an error.
+    // Nothing else is requested: whatever is reported is an end, or an error.
     let hung_up = PollFlags::from_bits_retain(libc::POLLRDHUP);
     let mut fds = [PollFd::new(socket.as_fd(), hung_up)];
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)

@@ -31,7 +31,7 @@ pub struct HostCheck {
     pub status: CheckStatus,
     /// What was found.
     pub finding: String,
-    /// What to do; empty for nothing.
+    /// What to do; may be empty.
     pub fix: String,
 }
 

@@ -88,7 +88,7 @@ pub(super) fn all(
     given: impl Fn(&str, Option<&v1::ProbeSpec>) -> Result<Given, Status>,
 ) -> Result<Vec<(Change, Option<Given>)>, Status> {
     if changes.len() > MOST {
-        let message = format!("one call makes at most {MOST} changes; {} are asked for", changes.len());
+        let message = format!("one call makes at most {MOST} changes; {} are requested", changes.len());
         return Err(status::invalid("changes", &message));
     }
     let one = |change: v1::ProbeChange| match change.change {

@@ -1,6 +1,6 @@
 //! Meanings as messages: what a definition records, in words that can be compared between hosts.
 //!
-//! Owns these words. Never works out a meaning.
+//! Owns these words. Never computes a meaning.
 
 use kprobed_proto::v1;
 

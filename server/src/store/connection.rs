@@ -60,7 +60,7 @@ struct Link {
     /// Whether it is known that no transaction is open. False while one is open: the future that
     /// runs it may be dropped half-way.
     proven: bool,
-    /// Closed for good.
+    /// Closed until the daemon ends.
     closed: bool,
     files: Option<Identity>,
     /// Undos that the next transaction must begin with.

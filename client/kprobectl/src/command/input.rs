@@ -99,7 +99,7 @@ impl InputEnd {
 }
 
 /// The text of a file, or of standard input if the file is `-`, in sender as they come. It is read
-/// on a thread of its own, no further than is asked for, so that Ctrl-C is heard meanwhile; the
+/// on a thread of its own, no further than is requested, so that Ctrl-C is heard meanwhile; the
 /// thread ends with the process.
 ///
 /// # Errors

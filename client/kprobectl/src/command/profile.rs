@@ -66,7 +66,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether it is asked for what was published.
+    /// Whether it reads what daemons have published.
     pub(crate) const fn is_published(&self) -> bool {
         self.from.is_given()
     }

@@ -211,7 +211,7 @@ fn head(answer: &CheckProbeResponse, style: Style) -> String {
     head + "\n"
 }
 
-/// The instructions, with `>` at the one that was asked for, or around the byte that was, and `*`
+/// The instructions, with `>` at the one that was requested, or around the byte that was, and `*`
 /// at the nearest that work.
 fn push_listing(text: &mut String, answer: &CheckProbeResponse, style: Style) {
     let asked = asked_offset(&answer.location);

@@ -8,7 +8,7 @@ use super::Output;
 use crate::global::Format;
 
 impl Output {
-    /// Prints a line of headings and a line for each row, if that is asked for, and says whether it
+    /// Prints a line of headings and a line for each row, if that is requested, and says whether it
     /// did.
     pub(super) fn csv<const N: usize>(
         &mut self,

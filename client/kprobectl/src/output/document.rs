@@ -59,7 +59,7 @@ impl ProbeDifference {
 }
 
 impl Output {
-    /// Prints the documents of probes, if that is what is asked for, and says whether it did.
+    /// Prints the documents of probes, if that is what is requested, and says whether it did.
     pub(super) fn documents(&mut self, probes: &[Probe]) -> io::Result<bool> {
         if self.format != Format::Yaml {
             return Ok(false);

@@ -229,7 +229,7 @@ impl Output {
             table.row(cells);
         }
         self.table(&table)?;
-        // Why probes are not as they were asked for.
+        // Why probes are not as they were requested.
         for probe in probes.iter().filter(|probe| !probe.state_hint.is_empty()) {
             self.note_state(probe);
         }

@@ -161,7 +161,7 @@ async fn what_trying_again_does_not_mend_ends_a_stream() {
     let client = client(history.socket()).await;
     let error = ResumingStream::open(&client, StreamRequest::new()).await.unwrap_err();
     assert!(error.rpc().is_some(), "{error:?}");
-    // A daemon that ends a stream in order is coming back, unless an end was asked for.
+    // A daemon that ends a stream in order is coming back, unless an end was requested.
     let fake = Fake::start(Ending::Ended);
     let client = self::client(fake.socket()).await;
     let mut stream =

@@ -46,7 +46,7 @@ enum Subcommands {
 }
 
 impl Arguments {
-    /// Runs the command that was asked for; its exit code is this program's.
+    /// Runs the command that was requested; its exit code is this program's.
     pub(crate) fn run(self) -> Result<ExitCode> {
         let cache = match self.cache {
             Some(directory) => Cache::new(std::path::absolute(directory).context("--cache")?),

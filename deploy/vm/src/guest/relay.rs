@@ -26,7 +26,7 @@ pub(crate) fn serve(from: &str, to: &str) -> String {
 }
 
 fn connection(outside: &TcpStream, to: &str) {
-    // No program listens there (yet): closing the connection reports that to the other side.
+    // No program listens there (yet): closing the connection reports that to the peer.
     let Ok(inside) = TcpStream::connect(to) else { return };
     for stream in [outside, &inside] {
         drop(stream.set_nodelay(true));

@@ -1,4 +1,4 @@
-//! Errors of a machine: failures of the guest, of QEMU and of the host, told apart.
+//! Errors of a machine: failures of the guest, of QEMU and of the host, each apart.
 
 use std::io;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ pub enum MachineError {
          mishandle the kernel patching its own code, so that arming a probe crashes the guest. Use 1 CPU"
     )]
     TooManyCpus {
-        /// How many were asked for.
+        /// How many were requested.
         cpus: u32,
         /// What `qemu-system-x86_64 --version` says.
         version: String,

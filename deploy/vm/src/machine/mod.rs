@@ -193,7 +193,7 @@ impl Machine {
 
     fn wait_for_agent(&self, config: &MachineConfig) -> Result<String, MachineError> {
         // The line on the console only says when it is worth asking; the greeting is the proof.
-        // Should the line not be readable, asking now and then does as well. A guest that is
+        // Should the line not be readable, asking at intervals works as well. A guest that is
         // restored has said it before.
         let ask_anyway = if config.incoming.is_some() { Duration::ZERO } else { Duration::from_secs(2) };
         let deadline = config.boot_deadline;

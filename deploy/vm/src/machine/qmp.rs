@@ -28,7 +28,7 @@ impl Qmp {
         Self { to, from: BufReader::new(from), greeted: false }
     }
 
-    /// Runs one command, and answers what it returns. What QEMU says of its own accord meanwhile is
+    /// Runs one command, and answers what it returns. What QEMU reports meanwhile without a command is
     /// skipped.
     pub(super) fn command(&mut self, name: &str, arguments: &Value) -> io::Result<Value> {
         if !self.greeted {

@@ -97,12 +97,12 @@ pub struct LogEntry {
 }
 
 impl LogEntry {
-    /// Whether everything before it is on the disk for good.
+    /// Whether everything before it is durable.
     pub fn is_flush(&self) -> bool {
         self.flags & FLUSH != 0
     }
 
-    /// Whether it is itself on the disk for good once it is done.
+    /// Whether it is itself durable once it is done.
     fn is_durable(&self) -> bool {
         self.flags & FUA != 0
     }

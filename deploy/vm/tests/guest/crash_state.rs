@@ -12,7 +12,7 @@ use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
 use kprobed_client::api::{Lease, Probe, ProbeState};
 
-/// A probe as it was asked for.
+/// A probe as it was requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestedProbe {
     pub(crate) definition: String,
@@ -65,7 +65,7 @@ pub(crate) enum Known {
 }
 
 impl Fate {
-    /// No change was asked for.
+    /// No change was requested.
     pub(crate) fn nothing_asked() -> Self {
         Self { changes: Vec::new(), whole: true }
     }

@@ -13,7 +13,7 @@ enum Effort {
     Full,
 }
 
-/// One of these, by what was asked for.
+/// One of these, by what was requested.
 pub(crate) fn pick<T>(ci: T, full: T) -> T {
     if effort() == Effort::Full { full } else { ci }
 }

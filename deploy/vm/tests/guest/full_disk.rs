@@ -109,7 +109,7 @@ fn loses_nothing(fixture: &Fixture, disk: &str, directory: &str, prepare: &str) 
     ensure!(stored, "nothing is stored again");
     // The gap is reported with its count, and the events after it are there.
     let losses = not_stored(&guest)?;
-    ensure!(losses > 0, "no gap is told");
+    ensure!(losses > 0, "no gap is reported");
     guest.machine.power_off().map_err(Into::into)
 }
 

@@ -253,7 +253,7 @@ impl<'a> Made<'a> {
         Ok(symbol(&mut self.object, b"", SymbolKind::Data, section, at, bytes.len() as u64))
     }
 
-    /// The section of that name, made when it is asked for first.
+    /// The section of that name, made when it is requested first.
     fn section(&mut self, name: &'static str) -> SectionId {
         *self.sections.entry(name).or_insert_with(|| section(&mut self.object, name))
     }

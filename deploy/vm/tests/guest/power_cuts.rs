@@ -273,7 +273,7 @@ fn a_disk_that_lies_is_noticed(
         let cut = log.subset(before.position, || false);
         replay.cut(&cut, &place.join("cut"))?;
         let found = stored(runtime, &place.join("cut"), &place.join("directory"))?;
-        // As if nothing had been asked for afterwards, which may take it back.
+        // As if nothing had been requested afterwards, which may take it back.
         let (possible, _) = possible(&acknowledged[..=last], request.position);
         noticed += usize::from(possible.find_state(&found).is_err());
     }

@@ -73,7 +73,7 @@ fn a_definition_is_replaced(fixture: &Fixture) -> Result<()> {
     let mut after = None;
     let recording = guest.record(|| {
         call(&guest, "5")?;
-        // With what it is to be told apart by: the same number, under another name and of another
+        // With what distinguishes it: the same number, under another name and of another
         // size.
         let request = define("old", "p:old __x64_sys_getpgid again=+0x70(%di):u32");
         after = Some(guest.wait_for(guest.client.update_probe(request))??);

@@ -222,7 +222,7 @@ fn a_client_asks_for_a_look(fixture: &Fixture) -> Result<()> {
     guest.shell(&harm)?;
     ensure!(outcomes(false)? == expected("SWITCHED_OFF", ReconcileOutcome::Repaired, ProbeState::Armed));
     records(&guest)?;
-    // The next one has to wait, unless it is asked for.
+    // The next one has to wait, unless it is requested.
     guest.shell(&harm)?;
     let waits = expected("SWITCHED_OFF", ReconcileOutcome::NotDue, ProbeState::Drifted);
     ensure!(outcomes(false)? == waits, "{:?}", outcomes(false)?);

@@ -73,7 +73,7 @@ pub struct KernelFacts {
     pub core_text: Range<u64>,
     /// Code bytes.
     pub text: KernelText,
-    /// Types. Read when they are asked for: up to 6 MiB.
+    /// Types. Read when they are requested: up to 6 MiB.
     pub types: KernelTypes,
     /// Which builds of the kernel and of its modules these are.
     pub build_ids: BuildIds,

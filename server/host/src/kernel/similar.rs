@@ -108,8 +108,7 @@ fn part_of(length: usize, part: usize) -> (usize, usize) {
 }
 
 /// The places in `wanted` at which an unchanged part of a name of that length can be: insertions and
-/// deletions before the part move it, and those after it make up for the rest of the difference in
-/// length.
+/// deletions before the part move it, and those after it are the rest of the difference in length.
 fn where_part_may_be(wanted: &[u8], length: usize, part: usize) -> impl Iterator<Item = &[u8]> {
     let (start, part_length) = part_of(length, part);
     let longer = wanted.len().cast_signed() - length.cast_signed();

@@ -45,7 +45,7 @@ impl Instance {
 
 /// Waits until every handler that runs has ended: they cannot be preempted while they record, so
 /// that this is a grace period of RCU (kernel/sched/membarrier.c: `MEMBARRIER_CMD_GLOBAL`, since
-/// 4.3). With one CPU it takes no time: none can run while it is asked for.
+/// 4.3). With one CPU it takes no time: none can run while it is requested.
 pub fn grace_period() {
     if let Err(error) = membarrier(MembarrierCommand::Global) {
         // With CPUs that have no tick (`nohz_full`). On kernels up to 6.12 the filter is enough.

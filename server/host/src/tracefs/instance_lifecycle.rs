@@ -48,7 +48,7 @@ impl InstanceOptions {
         wanted_kib + ROUNDING_KIB + 2 * self.sub_buffer_wanted_kib()
     }
 
-    /// The sub-buffers that are asked for. A small buffer still has some of them: it is read and
+    /// The sub-buffers that are requested. A small buffer still has some of them: it is read and
     /// overwritten one at a time.
     fn sub_buffer_wanted_kib(&self) -> u64 {
         let most = (self.buffer_kib / SUB_BUFFERS_MIN).max(SMALLEST_SUB_BUFFER_KIB);

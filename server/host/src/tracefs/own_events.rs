@@ -219,7 +219,7 @@ impl Tracefs {
     }
 
     /// Finds the event that was just defined with a line, among all of its name in a list that was
-    /// read since. Absent when it has gone again, or if it cannot be told from places that another
+    /// read since. Absent when it has gone again, or if it cannot be distinguished from places that another
     /// program has added meanwhile.
     ///
     /// # Errors
@@ -274,7 +274,7 @@ impl Tracefs {
     /// dyn_event_release): read them first.
     ///
     /// # Errors
-    /// [`TracefsError`]; EBUSY while a program has it enabled, and if it cannot be told from places
+    /// [`TracefsError`]; EBUSY while a program has it enabled, and if it cannot be distinguished from places
     /// that another program has added.
     pub fn delete_own(&self, list: &KprobeList, own: &OwnEvent) -> Result<Deleted, TracefsError> {
         let Deletion { line, has_place } = Deletion::of(own);

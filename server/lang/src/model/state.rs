@@ -19,6 +19,6 @@ pub struct StateRecord {
     pub reason: String,
     /// Reason for people; empty for none.
     pub message: String,
-    /// What to do; empty for nothing.
+    /// What to do; may be empty.
     pub hint: String,
 }

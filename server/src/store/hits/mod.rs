@@ -27,7 +27,7 @@
 //! How large and how long, with the defaults and a sample a minute (`simulation.rs`, through these
 //! methods, built as tests are (`opt-level = 1`), on a machine with other work to do, without
 //! waiting for the disk). A quarter of the probes is hit thousands of times a minute, a quarter
-//! some times, the rest now and then:
+//! some times, the rest rarely:
 //!
 //! | | 1000 probes, 365 days | 100 probes, 365 days |
 //! |---|---|---|

@@ -24,8 +24,8 @@ const KEEP: HitRetention = HitRetention {
 /// How often probes are hit.
 #[derive(Clone, Copy, Debug)]
 enum Load {
-    /// A quarter thousands of times a minute, a quarter some times in most minutes, a quarter now
-    /// and then in one of twenty, and a quarter about once a day.
+    /// A quarter thousands of times a minute, a quarter some times in most minutes, a quarter
+    /// in one of twenty, and a quarter about once a day.
     Mixed,
     /// All of them thousands of times in every minute.
     Full,

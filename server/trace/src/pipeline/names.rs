@@ -1,6 +1,6 @@
 //! Names of tasks and kernel addresses that occur in events.
 //!
-//! Owns their caches. Names are best effort and never hold up an event: a task that has exited and
+//! Owns their caches. Names are best effort and never delay an event: a task that has exited and
 //! that `saved_cmdlines` does not list has no name.
 
 use std::collections::{BTreeSet, HashMap};

@@ -35,7 +35,7 @@ fn options(from: NatsArguments, global: &Global) -> NatsOptions {
     }
 }
 
-/// The hosts of the stream that are asked for.
+/// The selected hosts of the stream.
 pub(in crate::command) fn selected(there: Vec<String>, lists: &[String]) -> Result<Vec<String>, Failure> {
     if there.is_empty() {
         let message = "the stream has no events of any host".to_owned();

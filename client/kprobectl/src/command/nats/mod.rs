@@ -53,7 +53,7 @@ pub(crate) struct NatsArguments {
 }
 
 impl NatsArguments {
-    /// Whether it is asked for.
+    /// Whether it is requested.
     pub(crate) const fn is_given(&self) -> bool {
         self.url.is_some()
     }

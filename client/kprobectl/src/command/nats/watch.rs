@@ -16,7 +16,7 @@ use crate::output::Output;
 /// Time between two attempts to read on.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Whether a probe is asked for.
+/// Whether a probe is selected.
 pub(super) fn wanted(
     pattern: String,
     selector: &str,

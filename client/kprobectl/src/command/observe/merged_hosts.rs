@@ -46,7 +46,7 @@ pub(super) struct ObserveHosts {
 /// Hosts that are followed.
 pub(super) struct MergedHosts {
     pub(super) merged: MergedStream,
-    /// All hosts that were asked for.
+    /// All selected hosts.
     pub(super) names: Vec<String>,
     /// Those of them that are not in the stream, and why.
     pub(super) missing: Vec<HostAccount>,
@@ -399,7 +399,7 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-/// Whether an item is an event from before the time that was asked for.
+/// Whether an item is an event from before the time that was requested.
 fn is_before(item: &MergedItem<'_>, since_ns: Option<i64>) -> bool {
     matches!(item, MergedItem::Event(event) if since_ns.is_some_and(|since_ns| event.corrected_ns < since_ns))
 }

@@ -137,7 +137,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
                 return Ok(Exit::Success);
             }
             match go_on(global, &file, state, Direction::Back, output).await? {
-                // That everything was put back is what was asked for.
+                // That everything was put back is what was requested.
                 Exit::Refused => Ok(Exit::Success),
                 other => Ok(other),
             }

@@ -96,8 +96,7 @@ pub(super) async fn prepare(
         return Err(Failure::usage(message, Some("roll the files out one by one".to_owned())));
     }
     let Destination::Many(fleet) = destination(global).await? else {
-        let message =
-            "a roll-out goes over a fleet, and the command does not say which hosts are meant".to_owned();
+        let message = "a roll-out changes many hosts, and the command does not name them".to_owned();
         return Err(Failure::usage(
             message,
             Some("add `--hosts all`, or name the hosts; `apply` is for one daemon".to_owned()),

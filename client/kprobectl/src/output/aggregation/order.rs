@@ -12,7 +12,7 @@ use prost::Message as _;
 use super::bucket::{Bucket, LatencyUnit};
 use super::columns::Columns;
 
-/// What is asked for.
+/// The requested order and size of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CountView {
     pub(crate) order: CountOrder,

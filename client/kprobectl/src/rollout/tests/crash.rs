@@ -35,7 +35,7 @@ fn killed_everywhere(prepare: fn(&Simulated), waves: &str) -> usize {
         {
             assert_eq!(is.effects.len(), was.effects.len(), "host {host}, killed after {at} of {actions}");
         }
-        // Only the verdict that was on its way is asked for again.
+        // Only the verdict that was on its way is requested again.
         let verdicts =
             |world: &Simulated| world.daemons.borrow().iter().map(|one| one.verdicts).sum::<usize>();
         let asked_again = verdicts(&world) - verdicts(&undisturbed);

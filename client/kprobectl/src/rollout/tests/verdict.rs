@@ -24,7 +24,7 @@ fn a_host_of_the_last_wave_that_refuses_stops_everything_before_it_begins() {
     assert_eq!(world.told.borrow().join(" "), "started accepted gate_failed undoing undone");
     assert!(is_untouched(&world));
 
-    // It waits where that was asked for. Another process asks only the one that refused.
+    // It waits where that was requested. Another process asks only the one that refused.
     let world = Simulated::new(4);
     world.daemons.borrow_mut()[3].refuses = true;
     let mut pausing = state(4, "1,50%,100%");

@@ -100,7 +100,7 @@ impl EventService for Service {
             other => return Err(Status::invalid_argument(format!("{other:?}"))),
         };
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);
-        // Before anything else is answered, now and then.
+        // Before some of the answers.
         if connection % 3 == 2 {
             return Err(Status::unavailable("starting"));
         }

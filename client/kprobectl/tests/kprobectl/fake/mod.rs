@@ -127,7 +127,7 @@ impl Fake {
         Self { directory, socket, asked, changed_at_once, log, views, aggregations }
     }
 
-    /// The last stream that was asked for.
+    /// The last stream that was requested.
     pub(crate) fn asked(&self) -> StreamEventsRequest {
         self.asked.lock().unwrap().last().cloned().unwrap()
     }
@@ -150,7 +150,7 @@ impl Fake {
         }
     }
 
-    /// How much of the host was asked for, in order.
+    /// How much of the host was requested, in order.
     pub(crate) fn views(&self) -> Vec<HostView> {
         self.views.lock().unwrap().clone()
     }

@@ -23,13 +23,13 @@ pub(super) type BoxedStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + 
 #[derive(Clone)]
 pub(super) struct Services {
     pub(super) ending: Ending,
-    /// What streams were asked for.
+    /// What streams were requested.
     pub(super) asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
     /// How many probes each request for several deletions named.
     pub(super) changed_at_once: Arc<Mutex<Vec<usize>>>,
     /// Holds, and the changes of requests for several, in order.
     pub(super) log: Arc<Mutex<Vec<String>>>,
-    /// How much of the host was asked for.
+    /// How much of the host was requested.
     pub(super) views: Arc<Mutex<Vec<HostView>>>,
     /// Probes, if it keeps them.
     pub(super) kept: Option<Kept>,
@@ -104,7 +104,7 @@ impl EventService for Services {
         self.asked.lock().unwrap().push(request);
         let canned = [
             Message::Started(answers::started()),
-            // The run before, if it was asked for, did not end in order.
+            // The run before, if it was requested, did not end in order.
             Message::Epoch(EpochStarted { may_miss: oldest, ..answers::epoch(0) }),
             Message::Schema(answers::schema()),
             Message::Loss(answers::loss()),

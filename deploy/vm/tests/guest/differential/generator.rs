@@ -212,7 +212,7 @@ fn argument(random: &mut Random, with_types: bool) -> String {
 }
 
 fn fetch(random: &mut Random, depth: usize, with_types: bool) -> String {
-    // Now and then deeper than any kernel can go.
+    // Sometimes deeper than any kernel can go.
     let is_atom = if depth > 2 { random.below(12) != 0 } else { random.below(3) != 0 };
     if is_atom {
         let atoms = if with_types && random.below(3) == 0 { TYPED } else { ATOMS };

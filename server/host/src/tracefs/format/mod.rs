@@ -2,7 +2,7 @@
 //!
 //! Owns the grammar of that file and of its `print fmt` line. Never does I/O, and never sees a
 //! record. Strict about the fields, which give offsets; lenient about `print fmt`, which gives only
-//! the presentation: a conversion that is not understood falls back to the declaration.
+//! the presentation: for a conversion that is not understood the declaration counts.
 
 mod field;
 mod file;

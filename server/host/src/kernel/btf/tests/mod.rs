@@ -80,7 +80,7 @@ fn modules_go_on_where_the_kernel_ends() {
         split.prototype_text(&prototype, "ext4_lookup").unwrap(),
         "int ext4_lookup(struct dentry *dentry)"
     );
-    assert_eq!(split.functions("walk").count(), 0, "functions of the kernel are asked for there");
+    assert_eq!(split.functions("walk").count(), 0, "functions of the kernel are requested there");
     assert_eq!(split.types().count(), 3);
 }
 

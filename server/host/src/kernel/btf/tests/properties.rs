@@ -8,7 +8,7 @@ use super::super::{Btf, Kind, TypeId};
 use super::sample;
 use crate::samples::BtfWriter;
 
-/// Follows everything that there is to follow; answers how many steps led somewhere.
+/// Follows every reference; returns how many steps led somewhere.
 fn exercise(btf: &Btf) -> usize {
     let mut good = 0;
     for ty in btf.types().flatten() {
