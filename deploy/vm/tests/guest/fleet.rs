@@ -413,7 +413,9 @@ fn one_order_while_a_host_is_killed(fleet: &Fleet) -> Result<()> {
         let probes = ledger["probes"].as_array().context("no probes")?;
         let numbers = probes.iter().find(|probe| probe["probe"] == "kprobes/numbers");
         let count = called.get(host).with_context(|| format!("no calls on {host}"))?;
-        ensure!(numbers.is_some_and(|probe| probe["read"] == count.to_string()), "{ledger}");
+        // 64-bit numbers are text.
+        let count = Value::from(count.to_string());
+        ensure!(numbers.is_some_and(|probe| probe["read"] == count), "{ledger}");
     }
     Ok(())
 }
