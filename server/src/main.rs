@@ -6,13 +6,13 @@
 use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed::app::{App, StartError};
 use kprobed::config::{CheckedConfig, Config, HostSize};
 use kprobed::{front, offline, shutdown, telemetry};
-use kprobed_rights::Roles;
 use sd_notify::NotifyState;
 
 /// Owns the kprobes of this host: defines, checks, arms and removes them, and streams their events.
@@ -110,25 +110,23 @@ fn main() -> ExitCode {
         Ok(host) => host,
         Err(error) => return failed(&error, error.hint()),
     };
-    let CheckedConfig { config, roles, warnings } = match Config::read(arguments.config.as_deref(), host) {
-        Ok(judged) => judged,
+    let checked = match Config::read(arguments.config.as_deref(), host) {
+        Ok(checked) => checked,
         Err(error) => {
             complain(&error, error.hint());
             return ExitCode::from(BAD_CONFIGURATION);
         }
     };
     if arguments.check_config {
-        for warning in warnings {
+        for warning in checked.warnings {
             say(format_args!("warning: {warning}\nhint: {}", warning.hint));
         }
         return ExitCode::SUCCESS;
     }
-    telemetry::init(&config.log.level);
-    for warning in warnings {
-        tracing::warn!(hint = warning.hint, "{warning}");
-    }
+    telemetry::init(&checked.config.log.level);
+    warn(&checked);
     front::raise_limit();
-    match serve(&config, roles) {
+    match serve(checked, &Reread { path: arguments.config, host }) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => failed(&error, error.hint()),
@@ -157,7 +155,19 @@ fn check(arguments: CheckArguments) -> ExitCode {
     }
 }
 
-fn serve(config: &Config, roles: Roles) -> Result<bool, StartError> {
+/// How the configuration is read again.
+struct Reread {
+    path: Option<PathBuf>,
+    host: HostSize,
+}
+
+fn warn(checked: &CheckedConfig) {
+    for warning in &checked.warnings {
+        tracing::warn!(hint = warning.hint, "{warning}");
+    }
+}
+
+fn serve(checked: CheckedConfig, reread: &Reread) -> Result<bool, StartError> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let control = cpus.clamp(2, CONTROL_THREADS);
     // The runtime panics if it cannot start a thread.
@@ -168,16 +178,28 @@ fn serve(config: &Config, roles: Roles) -> Result<bool, StartError> {
         .thread_name("kprobed-rpc")
         .build()
         .map_err(StartError::Thread)?;
-    let done = runtime.block_on(run(config, roles));
+    let done = runtime.block_on(run(checked, reread));
     // Threads that still block now are abandoned.
     runtime.shutdown_background();
     done
 }
 
-async fn run(config: &Config, roles: Roles) -> Result<bool, StartError> {
-    let app = App::start(config, roles).await?;
+async fn run(mut checked: CheckedConfig, reread: &Reread) -> Result<bool, StartError> {
+    let app = App::start(&checked.config, checked.roles.clone()).await?;
+    let mut reloads = shutdown::reloads().map_err(StartError::Signals)?;
     notify(NotifyState::Ready);
-    let signal = shutdown::requested().await.map_err(StartError::Signals)?;
+    // One for all turns: a signal that comes during a reload is not lost.
+    let mut requested = pin!(shutdown::requested());
+    let signal = loop {
+        tokio::select! {
+            signal = &mut requested => break signal.map_err(StartError::Signals)?,
+            Some(()) = reloads.recv() => {
+                tell_reloading();
+                checked = reload(&app, checked, reread);
+                notify(NotifyState::Ready);
+            }
+        }
+    };
     tracing::info!(signal, "stopping");
     notify(NotifyState::Stopping);
     let done = tokio::select! {
@@ -187,6 +209,43 @@ async fn run(config: &Config, roles: Roles) -> Result<bool, StartError> {
     };
     tracing::info!(done, "stopped");
     Ok(done)
+}
+
+/// Reads the configuration again, and puts in force what can be. With a mistake in it, everything
+/// stays as it is.
+fn reload(app: &App, before: CheckedConfig, reread: &Reread) -> CheckedConfig {
+    let now = match Config::read(reread.path.as_deref(), reread.host) {
+        Ok(now) => now,
+        Err(error) => {
+            tracing::error!(%error, "the configuration is not reloaded: the one before stays in force");
+            return before;
+        }
+    };
+    warn(&now);
+    match app.reload(&before, &now) {
+        Ok(unchanged) if unchanged.is_empty() => tracing::info!("the configuration is reloaded"),
+        Ok(sections) => {
+            tracing::warn!(
+                ?sections,
+                "the configuration is reloaded; changes in these sections need a restart of the daemon"
+            );
+        }
+        Err(error) => {
+            tracing::error!(%error, "the configuration is not reloaded: the one before stays in force");
+            return before;
+        }
+    }
+    // What needs a restart is compared with what the daemon runs with.
+    CheckedConfig { config: before.config, ..now }
+}
+
+/// Tells systemd that a reload begins (sd_notify(3), `RELOADING=1`, with the time since 253).
+fn tell_reloading() {
+    notify(NotifyState::Reloading);
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => notify(now),
+        Err(error) => tracing::debug!(%error, "cannot read the monotonic clock"),
+    }
 }
 
 fn failed(error: &impl Display, hint: Option<String>) -> ExitCode {

@@ -1,4 +1,4 @@
-//! Orderly shutdown: signals, and the daemon's async tasks, which are named, counted and awaited.
+//! Signals: orderly shutdown and reload; and the daemon's async tasks, which are named, counted and awaited.
 
 use std::future::Future;
 use std::io;
@@ -45,6 +45,14 @@ impl Tasks {
         self.tracker.close();
         tokio::time::timeout(grace, self.tracker.wait()).await.is_ok()
     }
+}
+
+/// Requests to read the configuration again: SIGHUP, from now on.
+///
+/// # Errors
+/// When the handler cannot be installed.
+pub fn reloads() -> io::Result<tokio::signal::unix::Signal> {
+    signal(SignalKind::hangup())
 }
 
 /// Waits for SIGTERM or SIGINT. Says which.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use anyhow::Context as _;
-use kprobed::auth::Rights;
-use kprobed::config::Listen;
+use kprobed::auth::{LiveTls, Rights};
+use kprobed::config::{Listen, tls_settings};
 use kprobed::control::{Controller, Observer, Probe, ProbeState, ProbeStates, Registry};
 use kprobed::doctor::Doctor;
 use kprobed::export::Exporters;
-use kprobed::front;
+use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
 use kprobed::rpc::{
     Access, AggregationServer, EventRoutes, EventServer, ExportServer, HostInfo, HostServer, ProbeServer,
@@ -69,6 +69,14 @@ fn probe(number: usize) -> anyhow::Result<Probe> {
     Ok(Probe { location: "do_sys_openat2+0x0".to_owned(), ..probe })
 }
 
+impl Shared<'_> {
+    /// With the certificates of one host.
+    pub(crate) fn gate(&self, listen: &Listen) -> anyhow::Result<Gate> {
+        let tls = listen.tls.as_ref().map(tls_settings).transpose()?.map(|tls| Arc::new(LiveTls::new(tls)));
+        Ok(Gate { rights: Arc::clone(&self.rights), procfs: "/proc".into(), tls })
+    }
+}
+
 impl Host {
     pub(crate) async fn start(
         (number, name): (usize, String),
@@ -86,8 +94,8 @@ impl Host {
         };
         let hub = Arc::new(Hub::new(Binder::new(name.clone(), None)));
         let routes = routes(identity, boot_id.parse()?, kernel, shared, Arc::clone(&hub))?;
-        let authority = (Arc::clone(&shared.rights), Path::new("/proc"));
-        front::open(listen, routes, &Tasks::default(), shared.threads, authority).await?;
+        let gate = shared.gate(listen)?;
+        front::open(listen, routes, &Tasks::default(), shared.threads, gate).await?;
         Ok(Self { name, hub })
     }
 }
@@ -141,7 +149,7 @@ fn routes(
         checker: Arc::clone(&kernel.checker),
         declarations: Arc::default(),
         exporters: Exporters::default(),
-        certificate_end: None,
+        tls: None,
         labels: Arc::default(),
     };
     let profiles = ProfileServer {

@@ -108,8 +108,8 @@ impl Fleet {
                 }
                 2 => {
                     let (routes, tasks) = (Routes::default(), Tasks::default());
-                    let authority = (Arc::clone(&shared.rights), Path::new("/proc"));
-                    servers.block_on(front::open(&listen, routes, &tasks, servers.handle(), authority))?;
+                    let gate = shared.gate(&listen)?;
+                    servers.block_on(front::open(&listen, routes, &tasks, servers.handle(), gate))?;
                     strange.push(name);
                 }
                 _ => {

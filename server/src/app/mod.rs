@@ -35,8 +35,8 @@ use kprobed_proto::v1::type_service_server::TypeServiceServer;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
-use crate::auth::Rights;
-use crate::config::{Config, HostSize, certificate_end};
+use crate::auth::{LiveTls, Rights};
+use crate::config::{CheckedConfig, Config, HostSize, TlsError, tls_settings};
 use crate::control::{
     ControlHandle, Controller, ControllerParts, Declarations, Foreign, Holds, Names, Observer, ProbeStates,
     Registry,
@@ -45,7 +45,7 @@ use crate::declared::Keeper;
 use crate::doctor::Doctor;
 use crate::export::metrics::Sources;
 use crate::export::{self, ExportParts};
-use crate::front;
+use crate::front::{self, Gate};
 use crate::health::{LabelsFile, Storage};
 use crate::rpc::{
     Access, AccessServer, AggregationServer, CodeServer, EventRoutes, EventServer, ExportServer, HostInfo,
@@ -91,6 +91,8 @@ struct Front {
     tasks: Tasks,
     health: HealthReporter,
     socket: PathBuf,
+    rights: Arc<Rights>,
+    tls: Option<Arc<LiveTls>>,
     _streams: StreamRuntime,
     /// Held as long as the daemon runs.
     _lock: StateLock,
@@ -306,14 +308,15 @@ impl App {
             threads: streams.handle(),
         };
         let exporters = export::open(&config.export, &parts)?;
-        let certificate_end = config.listen.tls.as_ref().and_then(|tls| certificate_end(&tls.certificate));
+        let tls = config.listen.tls.as_ref().map(tls_settings).transpose()?;
+        let tls = tls.map(|settings| Arc::new(LiveTls::new(settings)));
         let figures = Sources {
             control: control.clone(),
             registry: Arc::clone(&events_registry),
             history,
             exporters: exporters.clone(),
             store: profiles.store.clone(),
-            certificate_end,
+            tls: tls.clone(),
             kernel_release: host.kernel_release.clone(),
             procfs: config.tracing.procfs.clone(),
             labels: Arc::clone(&labels),
@@ -354,7 +357,7 @@ impl App {
                 checker,
                 declarations,
                 exporters,
-                certificate_end,
+                tls: tls.clone(),
                 labels,
             }))
             .add_service(health_service)
@@ -362,9 +365,32 @@ impl App {
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
 
         tasks.spawn("declarations", keeper.run(tasks.stopping().clone()));
-        let authority = (rights, config.tracing.procfs.as_path());
-        front::open(&config.listen, services, &tasks, streams.handle(), authority).await?;
-        Ok(Front { tasks, health, socket: config.listen.unix.clone(), _streams: streams, _lock: lock })
+        let procfs = config.tracing.procfs.clone();
+        let gate = Gate { rights: Arc::clone(&rights), procfs, tls: tls.clone() };
+        front::open(&config.listen, services, &tasks, streams.handle(), gate).await?;
+        let socket = config.listen.unix.clone();
+        Ok(Front { tasks, health, socket, rights, tls, _streams: streams, _lock: lock })
+    }
+
+    /// Puts roles and certificates in force that have changed. The names of what else has changed,
+    /// which needs a restart, are returned.
+    ///
+    /// # Errors
+    /// [`TlsError`] if the certificates cannot be used: then nothing has changed.
+    pub fn reload(&self, before: &CheckedConfig, now: &CheckedConfig) -> Result<Vec<&'static str>, TlsError> {
+        if let (Some(live), Some(files)) = (&self.front.tls, &now.config.listen.tls) {
+            // The files can have changed behind the same names.
+            live.replace(tls_settings(files)?);
+        }
+        if before.roles != now.roles {
+            self.front.rights.replace(now.roles.clone());
+            if let Some(hub) = &self.engine.hub {
+                hub.selections_changed();
+            }
+            let roles: Vec<_> = now.roles.all().iter().map(|role| role.name.as_str()).collect();
+            tracing::info!(?roles, "other roles are in force");
+        }
+        Ok(now.config.differs_from(&before.config))
     }
 
     /// Takes everything down: no new work, then the kernel as configured, then streams end and

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use thiserror::Error;
 
 use super::Holder;
-use crate::config::HostSize;
+use crate::config::{HostSize, TlsError};
 use crate::control;
 use crate::front::ListenError;
 use crate::store::{Fault, StoreError};
@@ -23,6 +23,9 @@ use kprobed_trace::spool::{BootIdError, SpoolError};
 /// Why the daemon could not be started.
 #[derive(Debug, Error)]
 pub enum StartError {
+    /// The certificates for clients.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The directory of the state cannot be used.
     #[error("cannot {action} `{path}`: {source}", path = path.display())]
     StateDirectory {
@@ -161,6 +164,7 @@ impl StartError {
                 "stop it (`systemctl stop kprobed`), or give this one a `state.directory` of its own"
                     .to_owned(),
             ),
+            Self::Tls(error) => Some(error.hint().to_owned()),
             Self::Export(_) => {
                 Some("`kprobed --check-config` says what is wrong and what to write".to_owned())
             }

@@ -6,6 +6,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use kprobed_rights::Principal;
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
@@ -38,11 +39,28 @@ fn cgroup(text: &str) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
 }
 
+/// A principal, and how long the proof holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Who it is.
+    pub principal: Principal,
+    /// When the certificate ends. Absent without one.
+    pub not_after: Option<SystemTime>,
+}
+
+impl Identity {
+    /// One that holds as long as its connection.
+    pub fn lasting(principal: Principal) -> Self {
+        Self { principal, not_after: None }
+    }
+}
+
 /// The owner of a verified certificate, by the names of its subject. One that cannot be read has no
 /// names, and so no role.
-pub fn of_certificate(certificate: &CertificateDer<'_>) -> Principal {
+pub fn of_certificate(certificate: &CertificateDer<'_>) -> Identity {
     let (mut uris, mut dns) = (Vec::new(), Vec::new());
-    if let Ok((_, certificate)) = x509_parser::parse_x509_certificate(certificate)
+    let read = x509_parser::parse_x509_certificate(certificate).ok().map(|(_, certificate)| certificate);
+    if let Some(certificate) = &read
         && let Ok(Some(names)) = certificate.subject_alternative_name()
     {
         for name in &names.value.general_names {
@@ -53,7 +71,11 @@ pub fn of_certificate(certificate: &CertificateDer<'_>) -> Principal {
             }
         }
     }
-    Principal::Certificate { uris, dns }
+    let not_after = read.and_then(|certificate| {
+        let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+    });
+    Identity { principal: Principal::Certificate { uris, dns }, not_after }
 }
 
 #[cfg(test)]
@@ -64,15 +86,22 @@ mod tests {
     #[test]
     fn a_certificate_is_its_names() {
         let mut params = CertificateParams::new(vec!["Ops.Example.com".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(2030, 1, 1);
         params.subject_alt_names.push(SanType::URI("spiffe://prod/ns/ops/sa/x".try_into().unwrap()));
         let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
         let expected = Principal::Certificate {
             uris: vec!["spiffe://prod/ns/ops/sa/x".to_owned()],
             dns: vec!["ops.example.com".to_owned()],
         };
-        assert_eq!(of_certificate(certificate.der()), expected);
+        let found = of_certificate(certificate.der());
+        assert_eq!(found.principal, expected);
+        // 1 January 2030.
+        assert_eq!(found.not_after, Some(SystemTime::UNIX_EPOCH + Duration::from_hours(525_960)));
         let nameless = Principal::Certificate { uris: Vec::new(), dns: Vec::new() };
-        assert_eq!(of_certificate(&CertificateDer::from(&b"no certificate"[..])), nameless);
+        assert_eq!(
+            of_certificate(&CertificateDer::from(&b"no certificate"[..])),
+            Identity::lasting(nameless)
+        );
     }
 
     #[test]

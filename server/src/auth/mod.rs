@@ -5,12 +5,14 @@
 
 mod caller;
 mod identity;
+mod live_tls;
 mod rights;
 #[cfg(test)]
 mod test_layer;
 
 pub use caller::Caller;
-pub use identity::{of_certificate, of_user};
+pub use identity::{Identity, of_certificate, of_user};
+pub use live_tls::{LiveTls, TlsSettings};
 pub use rights::{Denied, Rights};
 #[cfg(test)]
 pub(crate) use test_layer::as_daemon;

@@ -3,17 +3,18 @@
 //! Owns when the roles change: a request is decided by those that are in force when it is judged.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use kprobed_lang::model::ProbeName;
 use kprobed_rights::{Decision, Object, Question, Roles};
 use thiserror::Error;
+use tokio::sync::watch;
 
 use super::Caller;
 
 /// The roles of this host.
 #[derive(Debug)]
-pub struct Rights(RwLock<Arc<Roles>>);
+pub struct Rights(watch::Sender<Arc<Roles>>);
 
 /// A request that no rule allows, or that one forbids.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -36,17 +37,22 @@ fn on(object: Option<&ProbeName>) -> impl fmt::Display {
 impl Rights {
     /// Rights by these roles.
     pub fn new(roles: Roles) -> Self {
-        Self(RwLock::new(Arc::new(roles)))
+        Self(watch::Sender::new(Arc::new(roles)))
     }
 
     /// The roles in force now.
     pub fn roles(&self) -> Arc<Roles> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.borrow())
     }
 
     /// Puts other roles in force, for all requests that are judged from now on.
     pub fn replace(&self, roles: Roles) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(roles);
+        self.0.send_replace(Arc::new(roles));
+    }
+
+    /// Follows changes of the roles.
+    pub fn follow(&self) -> watch::Receiver<Arc<Roles>> {
+        self.0.subscribe()
     }
 
     /// Asks whether a caller may go on. Without an object: whether it may call the method at all.

@@ -21,7 +21,7 @@ pub use host_size::HostSize;
 pub(crate) use paths::SOCKET_SUFFIX;
 pub use problem::{Place, Problem, Severity};
 pub use roles::RoleSections;
-pub use tls::{LISTEN, PROMETHEUS, TlsError, certificate_end, client_config, server_config};
+pub use tls::{LISTEN, PROMETHEUS, TlsError, client_config, server_config, tls_settings};
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -384,6 +384,26 @@ impl Config {
         let directory = &mut judged.config.declarations.directory;
         *directory = beside.unwrap_or_else(|| CONFIG_DIRECTORY.into()).join(&*directory);
         Ok(judged)
+    }
+
+    /// The sections that differ, apart from roles and the certificates for clients, which can be
+    /// replaced while the daemon runs.
+    pub(crate) fn differs_from(&self, other: &Self) -> Vec<&'static str> {
+        let listen = |config: &Self| Listen { tls: None, ..config.listen.clone() };
+        let has_tls = |config: &Self| config.listen.tls.is_some();
+        let sections = [
+            ("host", self.host == other.host),
+            ("listen", listen(self) == listen(other) && has_tls(self) == has_tls(other)),
+            ("state", self.state == other.state),
+            ("tracing", self.tracing == other.tracing),
+            ("reconcile", self.reconcile == other.reconcile),
+            ("leases", self.leases == other.leases),
+            ("declarations", self.declarations == other.declarations),
+            ("spool", self.spool == other.spool),
+            ("export", self.export == other.export),
+            ("log", self.log == other.log),
+        ];
+        sections.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
 
     /// As [`Config::read`], for the text of a file.

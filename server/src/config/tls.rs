@@ -10,12 +10,13 @@ use thiserror::Error;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, ServerConfig};
 
 use super::Tls;
 use super::export::ClientTls;
 use super::problem::Problem;
+use crate::auth::TlsSettings;
 
 /// Why TLS cannot be set up. Each is about one setting.
 #[derive(Debug, Error)]
@@ -147,6 +148,9 @@ pub fn server_config(settings: &ServerSettings, tls: &Tls) -> Result<ServerConfi
         .with_single_cert(certificates, key)
         .map_err(refused)?;
     config.alpn_protocols.extend(settings.protocols.iter().map(|protocol| protocol.to_vec()));
+    // A resumed session of TLS 1.3 skips the client's certificate, which may have been withdrawn since.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     Ok(config)
 }
 
@@ -193,8 +197,17 @@ fn unfit(
     }
 }
 
+/// The settings for clients, with the end of the daemon's certificate.
+///
+/// # Errors
+/// See [`TlsError`].
+pub fn tls_settings(tls: &Tls) -> Result<TlsSettings, TlsError> {
+    let config = Arc::new(server_config(&LISTEN, tls)?);
+    Ok(TlsSettings { config, certificate_end: certificate_end(&tls.certificate) })
+}
+
 /// When the first certificate of a file ends. Absent if that cannot be read.
-pub fn certificate_end(path: &Path) -> Option<SystemTime> {
+fn certificate_end(path: &Path) -> Option<SystemTime> {
     let chain = certificates(LISTEN.certificate, path).ok()?;
     let (_, certificate) = x509_parser::parse_x509_certificate(chain.first()?).ok()?;
     let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;

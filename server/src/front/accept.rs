@@ -24,7 +24,7 @@ use super::malloc_trim::Trimmer;
 use super::rate_limited_log::RateLimitedLog;
 use super::refusal::{self, Refusals};
 use super::socket::Following;
-use crate::auth::{self, Rights};
+use crate::auth::{self, Identity, LiveTls, Rights};
 use crate::shutdown::Tasks;
 
 /// How long a client may take for the handshake of TLS.
@@ -65,7 +65,7 @@ trait Handshake: Send + 'static {
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// On the lane of its connection. Who is at the other end is known then.
-    fn finish(self, lane: Lane) -> impl Future<Output = io::Result<(Self::Io, Principal)>> + Send;
+    fn finish(self, lane: Lane) -> impl Future<Output = io::Result<(Self::Io, Identity)>> + Send;
 }
 
 /// A unix socket, and where the kernel shows the process at its other end.
@@ -77,36 +77,37 @@ struct Local {
 impl Handshake for Local {
     type Io = Following<UnixStream>;
 
-    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Principal)> {
+    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Identity)> {
         let Self { socket, procfs } = self;
         // The kernel knows it from the moment of `connect`.
         let found = socket.peer_cred()?;
         let look_up = move || auth::of_user(&procfs, found.uid(), found.gid(), found.pid());
         let principal = tokio::task::spawn_blocking(look_up).await.map_err(io::Error::other)?;
-        Ok((Following::new(socket, lane), principal))
+        Ok((Following::new(socket, lane), Identity::lasting(principal)))
     }
 }
 
 impl Handshake for TcpStream {
     type Io = Following<Self>;
 
-    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Principal)> {
-        Ok((Following::new(self, lane), Principal::Loopback))
+    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Identity)> {
+        Ok((Following::new(self, lane), Identity::lasting(Principal::Loopback)))
     }
 }
 
 impl Handshake for (TcpStream, TlsAcceptor) {
     type Io = tokio_rustls::server::TlsStream<Following<TcpStream>>;
 
-    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Principal)> {
+    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Identity)> {
         let (socket, acceptor) = self;
         let socket = Following::new(socket, lane);
         match tokio::time::timeout(HANDSHAKE, acceptor.accept(socket).into_fallible()).await? {
             Ok(stream) => {
                 let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-                let nobody = || Principal::Certificate { uris: Vec::new(), dns: Vec::new() };
-                let principal = chain.first().map_or_else(nobody, auth::of_certificate);
-                Ok((stream, principal))
+                // The verifier takes no handshake without one.
+                let certificate = chain.first().ok_or(io::ErrorKind::InvalidData)?;
+                let identity = auth::of_certificate(certificate);
+                Ok((stream, identity))
             }
             Err((error, socket)) => {
                 tokio::time::timeout(LINGER, until_read(socket)).await.ok();
@@ -135,7 +136,7 @@ impl Acceptor {
         }
     }
 
-    pub(super) async fn run_tcp(&self, listener: TcpListener, tls: Option<TlsAcceptor>) {
+    pub(super) async fn run_tcp(&self, listener: TcpListener, tls: Option<Arc<LiveTls>>) {
         while let Some(accepted) = self.next(listener.accept()).await {
             let Some((socket, address)) = self.look_at(accepted).await else { continue };
             let peer = Peer::Address(address.ip().to_canonical());
@@ -143,8 +144,8 @@ impl Acceptor {
             if let Err(error) = socket.set_nodelay(true) {
                 tracing::debug!(%error, "cannot set TCP_NODELAY");
             }
-            match tls.clone() {
-                Some(tls) => self.take((socket, tls), peer).await,
+            match &tls {
+                Some(tls) => self.take((socket, tls.acceptor()), peer).await,
                 None => self.take(socket, peer).await,
             }
         }
@@ -208,8 +209,8 @@ impl Acceptor {
                 self.tasks.spawn("connection", async move {
                     let closing = admitted.closing().clone();
                     match closing.run_until_cancelled(socket.finish(lane)).await {
-                        Some(Ok((io, principal))) => {
-                            connection::serve(io, principal, admitted, serving).await;
+                        Some(Ok((io, identity))) => {
+                            connection::serve(io, identity, admitted, serving).await;
                         }
                         Some(Err(error)) => tracing::debug!(%error, "a handshake failed"),
                         None => tracing::debug!("closed a connection during its handshake"),

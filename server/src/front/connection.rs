@@ -3,12 +3,13 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kprobed_rights::Principal;
+use kprobed_rights::{Principal, Roles};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +17,7 @@ use super::admission::Admitted;
 use super::call::{Calls, Services};
 use super::lane::Lane;
 use super::malloc_trim::Trimmer;
-use crate::auth::Rights;
+use crate::auth::{Identity, Rights};
 use crate::rpc::ConnectionId;
 use crate::shutdown::Tasks;
 
@@ -61,6 +62,50 @@ struct Served<I> {
     leaves_by: Option<Instant>,
     /// The daemon stops: its shutdown closes what is left.
     is_stopping: bool,
+    rights: Standing,
+}
+
+/// What the calls of a connection are allowed by, and until when.
+struct Standing {
+    principal: Arc<Principal>,
+    /// The roles when the connection began, or were looked at last.
+    roles: Arc<Roles>,
+    changes: watch::Receiver<Arc<Roles>>,
+    /// When the certificate ends.
+    ends: Option<Instant>,
+}
+
+impl Standing {
+    fn new(identity: Identity, rights: &Rights) -> Self {
+        let mut changes = rights.follow();
+        let roles = Arc::clone(&changes.borrow_and_update());
+        let left = identity.not_after.map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());
+        let ends = left.and_then(|left| Instant::now().checked_add(left));
+        Self { principal: Arc::new(identity.principal), roles, changes, ends }
+    }
+
+    /// Waits until the connection must end: its certificate has ended, or the principal has other
+    /// roles than before. Its streams began by the old ones. A client connects again by itself.
+    async fn over(&mut self) -> &'static str {
+        loop {
+            let ends = async {
+                match self.ends {
+                    Some(end) => sleep_until(end).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = ends => return "its certificate has ended",
+                Ok(()) = self.changes.changed() => {
+                    let now = Arc::clone(&self.changes.borrow_and_update());
+                    if !self.roles.of(&self.principal).eq(now.of(&self.principal)) {
+                        return "its principal has other roles now";
+                    }
+                    self.roles = now;
+                }
+            }
+        }
+    }
 }
 
 /// What connections are served with.
@@ -74,14 +119,15 @@ pub(super) struct Serving {
 }
 
 /// Serves a connection to its end, on its lane.
-pub(super) async fn serve<I>(io: I, principal: Principal, admitted: Admitted, serving: Serving)
+pub(super) async fn serve<I>(io: I, identity: Identity, admitted: Admitted, serving: Serving)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Serving { services, lane, tasks, idle_timeout, trimmer, rights } = serving;
     let admitted = Arc::new(admitted);
     let connection = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1);
-    let principal = Arc::new(principal);
+    let standing = Standing::new(identity, &rights);
+    let principal = Arc::clone(&standing.principal);
     let calls = Calls {
         services,
         admitted: Arc::clone(&admitted),
@@ -98,6 +144,7 @@ where
         idle_timeout,
         leaves_by: None,
         is_stopping: false,
+        rights: standing,
     };
     match served.run(true).await {
         None => trimmer.closed(1),
@@ -124,6 +171,10 @@ where
                     if let Err(error) = outcome {
                         tracing::debug!(%error, "a connection ended");
                     }
+                    return None;
+                }
+                why = self.rights.over() => {
+                    tracing::info!(principal = %self.rights.principal, "closed a connection: {why}");
                     return None;
                 }
                 () = self.lane.changed(), if may_move => return Some(self),

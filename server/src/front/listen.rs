@@ -3,14 +3,12 @@
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use nix::unistd::Group;
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio_rustls::TlsAcceptor;
 
-use crate::config::{LISTEN, Listen, SOCKET_SUFFIX, TlsError, server_config};
+use crate::config::{Listen, SOCKET_SUFFIX};
 
 /// Why the daemon cannot listen.
 #[derive(Debug, Error)]
@@ -34,9 +32,6 @@ pub enum ListenErrorKind {
     /// A program answers there.
     #[error("another process listens there")]
     Taken,
-    /// Certificates.
-    #[error("{0}")]
-    Tls(#[from] TlsError),
 }
 
 impl ListenError {
@@ -46,7 +41,6 @@ impl ListenError {
         match &self.kind {
             ListenErrorKind::Taken => format!("stop it, or set `{setting}` to another place"),
             ListenErrorKind::NoSocket => format!("remove it, or set `{setting}` to another path"),
-            ListenErrorKind::Tls(error) => error.hint().to_owned(),
             ListenErrorKind::Io(error) => match error.kind() {
                 io::ErrorKind::AddrInUse => {
                     format!("stop the process that listens there, or set `{setting}` to another place")
@@ -106,15 +100,8 @@ fn unnamed(path: &Path) -> PathBuf {
 }
 
 /// Binds the TCP address, if one is wanted.
-pub(super) async fn tcp(listen: &Listen) -> Result<Option<(TcpListener, Option<TlsAcceptor>)>, ListenError> {
+pub(super) async fn tcp(listen: &Listen) -> Result<Option<TcpListener>, ListenError> {
     let Some(address) = listen.tcp else { return Ok(None) };
     let wrong = |kind| ListenError { address: address.to_string(), kind };
-    let tls = listen
-        .tls
-        .as_ref()
-        .map(|files| server_config(&LISTEN, files))
-        .transpose()
-        .map_err(|error| wrong(error.into()))?;
-    let listener = TcpListener::bind(address).await.map_err(|source| wrong(ListenErrorKind::Io(source)))?;
-    Ok(Some((listener, tls.map(|config| TlsAcceptor::from(Arc::new(config))))))
+    TcpListener::bind(address).await.map(Some).map_err(|source| wrong(ListenErrorKind::Io(source)))
 }

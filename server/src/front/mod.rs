@@ -25,7 +25,7 @@ pub use descriptors::raise_limit;
 pub use listen::{ListenError, ListenErrorKind};
 pub use threads::try_threads;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -35,12 +35,23 @@ use self::accept::Acceptor;
 use self::admission::{Admission, Limits};
 use self::call::Services;
 use self::malloc_trim::Trimmer;
-use crate::auth::Rights;
+use crate::auth::{LiveTls, Rights};
 use crate::config::Listen;
 use crate::shutdown::Tasks;
 
+/// What decides who comes in, and who a client is.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    /// The roles of this host.
+    pub rights: Arc<Rights>,
+    /// Usually `/proc`: the processes at the other end of unix sockets.
+    pub procfs: PathBuf,
+    /// Certificates for TCP. Absent: TCP on loopback, without proof.
+    pub tls: Option<Arc<LiveTls>>,
+}
+
 /// Listens, and serves every connection, until the tasks are stopped. Streams run on `streams`. Each
-/// call is allowed by `rights` first.
+/// call is allowed by the roles first.
 ///
 /// # Errors
 /// See [`ListenError`].
@@ -49,10 +60,11 @@ pub async fn open(
     services: Routes,
     tasks: &Tasks,
     streams: &Handle,
-    (rights, procfs): (Arc<Rights>, &Path),
+    gate: Gate,
 ) -> Result<(), ListenError> {
     let unix = listen::unix(&listen.unix, &listen.group).await?;
     let tcp = listen::tcp(listen).await?;
+    let Gate { rights, procfs, tls } = gate;
     let limits = Limits::new(listen, descriptors::limit());
     let trimmer = Arc::<Trimmer>::default();
     let acceptor = Arc::new(Acceptor {
@@ -65,14 +77,14 @@ pub async fn open(
         refusals: refusal::Refusals::default(),
         warnings: accept::Warnings::default(),
         rights,
-        procfs: procfs.to_owned(),
+        procfs,
     });
     let stopping = tasks.stopping().clone();
     tasks.spawn("memory", async move { trimmer.run(&stopping).await });
     tracing::info!(socket = %listen.unix.display(), "listening");
     let accepting = Arc::clone(&acceptor);
     tasks.spawn("unix", async move { accepting.run_unix(unix).await });
-    if let Some((tcp, tls)) = tcp {
+    if let Some(tcp) = tcp {
         let address = tcp.local_addr().ok().or(listen.tcp);
         tracing::info!(address = ?address, tls = tls.is_some(), "listening");
         tasks.spawn("tcp", async move { acceptor.run_tcp(tcp, tls).await });

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::open;
+use super::{Gate, open};
 use crate::auth::Rights;
 use crate::config::Listen;
 use crate::front::ListenErrorKind;
@@ -23,8 +23,8 @@ use crate::shutdown::Tasks;
 mod rights;
 
 /// Without a role for anybody. Health needs none.
-fn nobody() -> (Arc<Rights>, &'static Path) {
-    (Arc::new(Rights::new(Roles::default())), Path::new("/proc"))
+fn nobody() -> Gate {
+    Gate { rights: Arc::new(Rights::new(Roles::default())), procfs: "/proc".into(), tls: None }
 }
 
 /// Nothing here takes so long.

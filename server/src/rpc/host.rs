@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status};
 
 use super::convert::known;
 use super::{convert, status};
+use crate::auth::LiveTls;
 use crate::control::{Declarations, ProbeStates};
 use crate::doctor::Doctor;
 use crate::export::{self, Exporters};
@@ -54,8 +55,8 @@ pub struct HostServer {
     pub declarations: Arc<Declarations>,
     /// The exporters.
     pub exporters: Exporters,
-    /// When the certificate for clients expires.
-    pub certificate_end: Option<SystemTime>,
+    /// The certificates for clients.
+    pub tls: Option<Arc<LiveTls>>,
     /// The labels of the host.
     pub labels: Arc<LabelsFile>,
 }
@@ -116,7 +117,7 @@ impl HostService for HostServer {
         checks.extend(export::check(&self.exporters.statuses(), now));
         checks.extend(self.labels.check());
         let labels = self.labels.labels();
-        checks.extend(self.certificate_end.map(|end| certificate_check(end, now)));
+        checks.extend(self.tls.as_ref().and_then(|tls| Some(certificate_check(tls.certificate_end()?, now))));
         let (buffer_kib, header_page) = self
             .doctor
             .instance

@@ -5,6 +5,7 @@
 //! has a role of its own.
 
 use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::Verdict;
 use kprobed_client::event::StreamRequest;
 use tonic::Code;
 
@@ -51,7 +52,7 @@ fn next_function(guest: &DaemonGuest, name: &str) -> Result<(u64, String)> {
         let offset = address - own;
         let checked =
             guest.wait_for(guest.client.check_probe(format!("p {name}+{offset:#x}").as_str()))??;
-        if checked.accepted && !found.starts_with("__x64_sys_getp") {
+        if checked.verdict() == Verdict::Accepted && !found.starts_with("__x64_sys_getp") {
             return Ok((offset, found.clone()));
         }
     }

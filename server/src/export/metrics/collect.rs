@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::process::Process;
+use crate::auth::LiveTls;
 use crate::config::export::Selection;
 use crate::control::{ControlError, ControlHandle, Ledger, Registry};
 use crate::export::{ExporterStatus, Exporters};
@@ -27,8 +28,8 @@ pub struct Sources {
     pub exporters: Exporters,
     /// Whether changes can be stored.
     pub store: Store,
-    /// When the certificate for clients ends.
-    pub certificate_end: Option<SystemTime>,
+    /// The certificates for clients.
+    pub tls: Option<Arc<LiveTls>>,
     /// Release of the running kernel.
     pub kernel_release: String,
     /// Mount point of procfs.
@@ -82,7 +83,7 @@ impl Sources {
             history: self.history.as_ref().map(|history| history.counts()),
             exporters: self.exporters.statuses(),
             stores: !self.store.health().failing,
-            certificate_end: self.certificate_end,
+            certificate_end: self.tls.as_ref().and_then(|tls| tls.certificate_end()),
             kernel_release: self.kernel_release.clone(),
             process: Process::read(&self.procfs),
         })

@@ -7,30 +7,40 @@
 use std::error::Error as _;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use kprobed_rights::{METHODS, Roles, Verb};
+use kprobed_rights::{METHODS, Roles, Scope, Verb};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType, date_time_ymd};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
 use tokio::runtime::Handle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, HandshakeKind, RootCertStore};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::service::Routes;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-use crate::auth::Rights;
-use crate::config::{Listen, Tls};
-use crate::front::open;
+use crate::auth::{LiveTls, Rights};
+use crate::config::{Listen, Tls, tls_settings};
+use crate::front::{Gate, open};
 use crate::shutdown::Tasks;
 
 /// A server that has no service, and whose roles can be replaced.
 struct Door {
     directory: tempfile::TempDir,
+    listen: Listen,
     tcp: SocketAddr,
     authority: CertifiedIssuer<'static, KeyPair>,
     rights: Arc<Rights>,
+    live: Arc<LiveTls>,
     _tasks: Tasks,
 }
 
@@ -77,9 +87,11 @@ impl Door {
         let listen = Listen { unix, tcp: Some(tcp), tls: Some(tls), ..Listen::default() };
         let rights = Arc::new(Rights::new(Roles::default()));
         let tasks = Tasks::default();
-        let authority_of_calls = (Arc::clone(&rights), Path::new("/proc"));
-        open(&listen, Routes::default(), &tasks, &Handle::current(), authority_of_calls).await.unwrap();
-        Self { directory, tcp, authority, rights, _tasks: tasks }
+        let settings = tls_settings(listen.tls.as_ref().unwrap()).unwrap();
+        let live = Arc::new(LiveTls::new(settings));
+        let gate = Gate { rights: Arc::clone(&rights), procfs: "/proc".into(), tls: Some(Arc::clone(&live)) };
+        open(&listen, Routes::default(), &tasks, &Handle::current(), gate).await.unwrap();
+        Self { directory, listen, tcp, authority, rights, live, _tasks: tasks }
     }
 
     fn give(&self, roles: &str) {
@@ -118,7 +130,8 @@ fn role(principal: &str, methods: &str) -> String {
 async fn check_all(channel: &Channel, is_allowed: impl Fn(Verb) -> bool, what: &str) -> usize {
     for method in METHODS {
         let status = call(channel, method.path).await;
-        let expected = if is_allowed(method.verb) { Code::Unimplemented } else { Code::PermissionDenied };
+        let is_allowed = method.scope == Scope::Everybody || is_allowed(method.verb);
+        let expected = if is_allowed { Code::Unimplemented } else { Code::PermissionDenied };
         assert_eq!(status.code(), expected, "{what}: {}: {}", method.path, status.message());
     }
     METHODS.len()
@@ -194,4 +207,99 @@ async fn a_certificate_must_be_valid_and_have_a_name_with_a_role() {
             assert!(status.source().is_some(), "{what}: {status:?}");
         }
     }
+}
+
+/// A socket on which the client's side of TLS has finished, with the same settings as before.
+async fn handshake(door: &Door, client: &Arc<ClientConfig>) -> TlsStream<TcpStream> {
+    let connector = TlsConnector::from(Arc::clone(client));
+    let socket = TcpStream::connect(door.tcp).await.unwrap();
+    let mut stream = connector.connect("daemon.test".try_into().unwrap(), socket).await.unwrap();
+    // The daemon's settings of HTTP/2 come after what could have been a ticket for a session.
+    stream.read_exact(&mut [0; 9]).await.unwrap();
+    stream
+}
+
+fn client_settings(door: &Door, (certificate, key): (String, String)) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(door.authority.der().clone()).unwrap();
+    let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let mut settings = builder.with_client_auth_cert(chain, key).unwrap();
+    settings.alpn_protocols.push(b"h2".to_vec());
+    Arc::new(settings)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_never_resumed() {
+    let door = Door::open().await;
+    let settings = client_settings(&door, signed(&door.authority, with_uri("spiffe://test/ops")));
+    for _ in 0..3 {
+        let stream = handshake(&door, &settings).await;
+        let (_, session) = stream.get_ref();
+        assert_eq!(session.handshake_kind(), Some(HandshakeKind::Full));
+        assert_eq!(session.tls13_tickets_received(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn authorities_are_replaced_without_a_lost_connection() {
+    let door = Door::open().await;
+    door.give(&role("spiffe://test/ops", "all"));
+    let get_host = "/kprobed.v1.HostService/GetHost";
+    let pair = || signed(&door.authority, with_uri("spiffe://test/ops"));
+    let before = door.remote(pair()).await.unwrap();
+    assert_eq!(call(&before, get_host).await.code(), Code::Unimplemented);
+    // Both authorities at once, as during a change.
+    let other = authority();
+    let files = door.listen.tls.as_ref().unwrap();
+    fs::write(&files.client_ca, format!("{}{}", door.authority.pem(), other.pem())).unwrap();
+    door.live.replace(tls_settings(files).unwrap());
+    for of in [&door.authority, &other] {
+        let channel = door.remote(signed(of, with_uri("spiffe://test/ops"))).await.unwrap();
+        assert_eq!(call(&channel, get_host).await.code(), Code::Unimplemented);
+    }
+    fs::write(&files.client_ca, other.pem()).unwrap();
+    door.live.replace(tls_settings(files).unwrap());
+    if let Ok(channel) = door.remote(pair()).await {
+        let mut client = tonic::client::Grpc::new(channel);
+        if client.ready().await.is_ok() {
+            let path = PathAndQuery::from_static(get_host);
+            let codec = ProstCodec::<(), ()>::default();
+            let status = client.unary(Request::new(()), path, codec).await.unwrap_err();
+            assert!(status.source().is_some(), "a withdrawn authority: {status:?}");
+        }
+    }
+    // A connection that exists goes on.
+    assert_eq!(call(&before, get_host).await.code(), Code::Unimplemented);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_ends_with_its_certificate_and_with_its_roles() {
+    let door = Door::open().await;
+    door.give(&role("spiffe://test/ops", "all"));
+    let short = signed(&door.authority, |params| {
+        with_uri("spiffe://test/ops")(params);
+        // Certificates count in whole seconds.
+        params.not_after = (SystemTime::now() + Duration::from_secs(3)).into();
+    });
+    let settings = client_settings(&door, short);
+    let mut stream = handshake(&door, &settings).await;
+    // The end comes by itself: the client has sent nothing but its handshake.
+    let rest = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut Vec::new())).await;
+    assert!(rest.is_ok(), "the connection outlives its certificate");
+    let settings = client_settings(&door, signed(&door.authority, with_uri("spiffe://test/ops")));
+    let mut stream = handshake(&door, &settings).await;
+    // A role of others changes nothing for it.
+    door.give(&format!(
+        "{}{}",
+        role("spiffe://test/ops", "all"),
+        role("uid:7", "read").replace("one", "two")
+    ));
+    let soon = tokio::time::timeout(Duration::from_millis(300), stream.read_u8()).await;
+    assert!(!matches!(soon, Ok(Err(_))), "{soon:?}");
+    door.give(&role("spiffe://test/ops", "read"));
+    let rest = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut Vec::new())).await;
+    assert!(rest.is_ok(), "the connection outlives its roles");
 }

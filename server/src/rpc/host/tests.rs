@@ -75,7 +75,7 @@ async fn server(directory: &TempDir) -> HostServer {
         declarations: Arc::default(),
         labels: Arc::default(),
         exporters: Exporters::default(),
-        certificate_end: None,
+        tls: None,
     }
 }
 

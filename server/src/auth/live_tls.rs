@@ -1,0 +1,53 @@
+//! The TLS settings in force for new connections. A reload replaces them; connections that exist keep
+//! theirs.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+/// Certificate, key and authorities of the daemon, and when the certificate ends.
+#[derive(Clone)]
+pub struct TlsSettings {
+    /// What connections are accepted with.
+    pub config: Arc<ServerConfig>,
+    /// When the daemon's certificate ends. Absent if that cannot be read.
+    pub certificate_end: Option<SystemTime>,
+}
+
+/// The settings for new connections.
+pub struct LiveTls(Mutex<TlsSettings>);
+
+impl LiveTls {
+    /// With these settings at first.
+    pub fn new(settings: TlsSettings) -> Self {
+        Self(Mutex::new(settings))
+    }
+
+    /// For the next connection.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.now().config)
+    }
+
+    /// When the certificate ends that new connections get.
+    pub(crate) fn certificate_end(&self) -> Option<SystemTime> {
+        self.now().certificate_end
+    }
+
+    /// Puts other settings in force, for all connections that are accepted from now on.
+    pub fn replace(&self, settings: TlsSettings) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+    }
+
+    fn now(&self) -> TlsSettings {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Debug for LiveTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveTls").finish_non_exhaustive()
+    }
+}
