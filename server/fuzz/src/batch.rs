@@ -1,6 +1,6 @@
 //! Property: stored batch messages, read again from disk.
 
-use kprobed_trace::decode::Columns;
+use kprobed_trace::decode::{Columns, Packed};
 use kprobed_trace::wire::{read_batch, read_group};
 
 use super::format::check_fields;
@@ -24,12 +24,7 @@ pub fn check(data: &[u8]) {
 
 /// Thread ids and other common columns have a value for every row, or are left out.
 pub(crate) fn check_heads(columns: &Columns) {
-    let heads = [
-        columns.tids.len(),
-        columns.flags.len(),
-        columns.preempt_counts.len(),
-        columns.ips.len(),
-        columns.return_ips.len(),
-    ];
-    assert!(heads.into_iter().all(|length| length == 0 || length == columns.len()), "{heads:?}");
+    let heads = [&columns.tids, &columns.flags, &columns.preempt_counts, &columns.ips, &columns.return_ips]
+        .map(Packed::rows);
+    assert!(heads.into_iter().all(|rows| rows == 0 || rows == columns.len()), "{heads:?}");
 }

@@ -1,7 +1,7 @@
 //! Property: parser of `format` files, and the compiled forms of them.
 
 use kprobed_host::tracefs::format::Format;
-use kprobed_trace::decode::{Columns, CompileOptions, CompiledFormat};
+use kprobed_trace::decode::{Columns, CompileOptions, CompiledFormat, Packed};
 
 /// The text ends at the first NUL; what follows is the rest of a record.
 pub fn check(data: &[u8]) {
@@ -33,7 +33,7 @@ pub fn check(data: &[u8]) {
 /// promises.
 pub(crate) fn check_columns(columns: &Columns) {
     let rows = columns.len();
-    assert_eq!([columns.tids.len(), columns.flags.len(), columns.preempt_counts.len()], [rows; 3]);
+    assert_eq!([&columns.tids, &columns.flags, &columns.preempt_counts].map(Packed::rows), [rows; 3]);
     check_fields(columns);
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn check_fields(columns: &Columns) {
     for (field, column) in columns.schema().fields.iter().zip(&columns.fields) {
         let per_row = field.array_len.map_or(1, |count| count as usize);
         let count = rows * per_row;
-        assert_eq!(column.values.len(), count * field.kind.value_bytes());
+        assert_eq!(column.values.rows(), if field.kind.is_text() { 0 } else { rows });
         assert!(column.faults.is_empty() || column.faults.len() == count.div_ceil(8));
         assert_eq!(column.value(rows, 0), None);
         let last = rows.checked_sub(1);

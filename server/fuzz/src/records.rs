@@ -105,11 +105,11 @@ fn check_decoding(records: &[Record<'_>], middle: usize) {
 
 fn check_row((columns, row): (&Columns, usize), (others, at): (&Columns, usize)) {
     assert_eq!(columns.timestamps_ns[row], others.timestamps_ns[at]);
-    assert_eq!(columns.tids[row], others.tids[at]);
-    assert_eq!(columns.flags[row], others.flags[at]);
-    assert_eq!(columns.preempt_counts[row], others.preempt_counts[at]);
-    assert_eq!(columns.ips.get(row), others.ips.get(at));
-    assert_eq!(columns.return_ips.get(row), others.return_ips.get(at));
+    assert_eq!(columns.tid(row), others.tid(at));
+    assert_eq!(columns.flags(row), others.flags(at));
+    assert_eq!(columns.preempt_count(row), others.preempt_count(at));
+    assert_eq!(columns.ip(row), others.ip(at));
+    assert_eq!(columns.return_ip(row), others.return_ip(at));
     for ((column, other), field) in columns.fields.iter().zip(&others.fields).zip(&columns.schema().fields) {
         for element in 0..field.array_len.unwrap_or(1) as usize {
             assert_eq!(column.value(row, element), other.value(at, element));

@@ -49,16 +49,16 @@ pub(super) fn of_batch(batch: &ColumnBatch, projection: &Projection) -> Vec<v1::
 impl Names<'_> {
     fn event(&self, part: &Part<'_>, row: usize, timestamp_ns: u64) -> v1::EventRow {
         let Part { group: Group { origin, columns }, projected } = part;
-        let tid = columns.tids.get(row).copied().unwrap_or_default();
+        let tid = columns.tid(row).unwrap_or_default();
         let task = self.tasks.get(&tid);
-        let symbol = |addresses: &[u64]| {
-            addresses.get(row).map(|address| self.symbol_text(*address)).unwrap_or_default()
+        let symbol = |address: Option<u64>| {
+            let shown = address.filter(|_| projected.location);
+            shown.map(|address| self.symbol_text(address)).unwrap_or_default()
         };
         let context = columns
-            .flags
-            .get(row)
-            .zip(columns.preempt_counts.get(row))
-            .and_then(|(flags, preempt_count)| Context::from_raw(*flags, *preempt_count));
+            .flags(row)
+            .zip(columns.preempt_count(row))
+            .and_then(|(flags, preempt_count)| Context::from_raw(flags, preempt_count));
         let fields = projected.fields.iter().filter_map(|index| {
             let field = origin.schema.fields.get(*index)?;
             let column = columns.fields.get(*index)?;
@@ -84,8 +84,8 @@ impl Names<'_> {
             tid: if projected.tid { tid } else { 0 },
             comm: comm.unwrap_or_default(),
             context: context.filter(|_| projected.context).map(event_context),
-            location: if projected.location { symbol(&columns.ips) } else { String::new() },
-            return_location: if projected.location { symbol(&columns.return_ips) } else { String::new() },
+            location: symbol(columns.ip(row)),
+            return_location: symbol(columns.return_ip(row)),
             fields: fields.collect(),
             tgid: task.filter(|_| projected.tid).map_or(0, |task| task.tgid),
             unproven: unproven.collect(),

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use super::packed::Packed;
 use super::row::DecodeError;
 use super::{FieldKind, Schema};
 
@@ -22,17 +23,17 @@ pub struct Columns {
     schema: Arc<Schema>,
     /// Times in nanoseconds of the trace clock.
     pub timestamps_ns: Vec<u64>,
-    /// Thread ids (`common_pid`); 0 is the idle task.
-    pub tids: Vec<i32>,
-    /// `common_flags` as recorded. See [`Context`](super::Context).
-    pub flags: Vec<u8>,
-    /// `common_preempt_count` as recorded.
-    pub preempt_counts: Vec<u8>,
+    /// Thread ids (`common_pid`), 32 bits each; 0 is the idle task.
+    pub tids: Packed,
+    /// `common_flags` as recorded, a byte each. See [`Context`](super::Context).
+    pub flags: Packed,
+    /// `common_preempt_count` as recorded, a byte each.
+    pub preempt_counts: Packed,
     /// Addresses of the probe, or of the function for a return probe. Empty for events of
     /// tracepoints.
-    pub ips: Vec<u64>,
+    pub ips: Packed,
     /// Addresses that return probes return to. Empty for all others.
-    pub return_ips: Vec<u64>,
+    pub return_ips: Packed,
     /// One column for each field of the schema.
     pub fields: Vec<Column>,
 }
@@ -43,9 +44,9 @@ pub struct Column {
     /// Kind of the stored values: a symbol name is a string.
     kind: FieldKind,
     values_per_row: usize,
-    /// Little-endian values, packed. Empty for strings, except for addresses that have no names
+    /// Little-endian values of each row. Empty for strings, except for addresses that have no names
     /// yet.
-    pub values: Vec<u8>,
+    pub values: Packed,
     /// Little-endian 32-bit offsets into `bytes`, one more than there are strings. Empty for
     /// scalars.
     pub offsets: Vec<u8>,
@@ -56,21 +57,22 @@ pub struct Column {
     pub faults: Vec<u8>,
 }
 
-/// Parts of columns for [`Columns::from_parts`]: see there and at the fields of [`Columns`].
+/// Parts of columns for [`Columns::from_parts`]: see there and at the fields of [`Columns`]. The bytes
+/// are those of all rows, or of one row that stands for all.
 #[derive(Clone, Debug, Default)]
 pub struct ColumnsParts {
     /// Times.
     pub timestamps_ns: Vec<u64>,
     /// Thread ids; empty if they are unknown.
-    pub tids: Vec<i32>,
+    pub tids: Vec<u8>,
     /// Flags; empty if they are unknown.
     pub flags: Vec<u8>,
     /// Preempt counts; empty if they are unknown.
     pub preempt_counts: Vec<u8>,
     /// Addresses.
-    pub ips: Vec<u64>,
+    pub ips: Vec<u8>,
     /// Return addresses.
-    pub return_ips: Vec<u64>,
+    pub return_ips: Vec<u8>,
     /// The fields of the schema.
     pub fields: Vec<ColumnParts>,
 }
@@ -119,11 +121,11 @@ impl Columns {
         Self {
             schema,
             timestamps_ns: Vec::new(),
-            tids: Vec::new(),
-            flags: Vec::new(),
-            preempt_counts: Vec::new(),
-            ips: Vec::new(),
-            return_ips: Vec::new(),
+            tids: Packed::new(4),
+            flags: Packed::new(1),
+            preempt_counts: Packed::new(1),
+            ips: Packed::new(ADDRESS_BYTES),
+            return_ips: Packed::new(ADDRESS_BYTES),
             fields,
         }
     }
@@ -152,38 +154,37 @@ impl Columns {
     /// [`Columns`] keeps its invariants.
     pub fn from_parts(schema: Arc<Schema>, parts: ColumnsParts) -> Option<Self> {
         let rows = parts.timestamps_ns.len();
-        let whole = |length: usize| length == rows || length == 0;
-        let lengths = [parts.tids.len(), parts.flags.len(), parts.preempt_counts.len()];
-        if !lengths.into_iter().all(whole) || !whole(parts.ips.len()) || !whole(parts.return_ips.len()) {
-            return None;
-        }
+        let common = |row_bytes: usize, bytes: Vec<u8>| {
+            let rows = if bytes.is_empty() { 0 } else { rows };
+            Packed::from_bytes(row_bytes, rows, bytes)
+        };
         if parts.fields.len() != schema.fields.len() {
             return None;
         }
         let mut columns = Self::new(schema);
         for (column, part) in columns.fields.iter_mut().zip(parts.fields) {
             let values = rows.checked_mul(column.values_per_row)?;
-            column.values = part.values;
             column.bytes = part.bytes;
             column.faults = part.faults;
             if column.kind == FieldKind::String {
                 column.offsets = part.offsets;
-                if !column.offsets_are_sound(values) || !column.values.is_empty() {
+                if !column.offsets_are_sound(values) || !part.values.is_empty() {
                     return None;
                 }
-            } else if column.values.len() != values.checked_mul(column.kind.value_bytes())? {
-                return None;
+            } else {
+                let row_bytes = column.values_per_row.checked_mul(column.kind.value_bytes())?;
+                column.values = Packed::from_bytes(row_bytes, rows, part.values)?;
             }
             if !column.faults.is_empty() && column.faults.len() != values.div_ceil(8) {
                 return None;
             }
         }
         columns.timestamps_ns = parts.timestamps_ns;
-        columns.tids = parts.tids;
-        columns.flags = parts.flags;
-        columns.preempt_counts = parts.preempt_counts;
-        columns.ips = parts.ips;
-        columns.return_ips = parts.return_ips;
+        columns.tids = common(4, parts.tids)?;
+        columns.flags = common(1, parts.flags)?;
+        columns.preempt_counts = common(1, parts.preempt_counts)?;
+        columns.ips = common(ADDRESS_BYTES, parts.ips)?;
+        columns.return_ips = common(ADDRESS_BYTES, parts.return_ips)?;
         Some(columns)
     }
 
@@ -214,12 +215,16 @@ impl Columns {
         let fields = self.fields.iter().map(|column| column.take_rows(rows)).collect();
         Self {
             schema: Arc::clone(&self.schema),
-            timestamps_ns: pick(&self.timestamps_ns, rows),
-            tids: pick(&self.tids, rows),
-            flags: pick(&self.flags, rows),
-            preempt_counts: pick(&self.preempt_counts, rows),
-            ips: pick(&self.ips, rows),
-            return_ips: pick(&self.return_ips, rows),
+            timestamps_ns: rows
+                .iter()
+                .filter_map(|row| self.timestamps_ns.get(*row as usize))
+                .copied()
+                .collect(),
+            tids: self.tids.take_rows(rows),
+            flags: self.flags.take_rows(rows),
+            preempt_counts: self.preempt_counts.take_rows(rows),
+            ips: self.ips.take_rows(rows),
+            return_ips: self.return_ips.take_rows(rows),
             fields,
         }
     }
@@ -232,12 +237,40 @@ impl Columns {
         }
     }
 
-    /// Bytes of all values, roughly what a message with them takes.
+    /// Thread id of one row, if it is known.
+    pub fn tid(&self, row: usize) -> Option<i32> {
+        self.tids.get(row).map(i32::from_le_bytes)
+    }
+
+    /// Flags of one row, if they are known.
+    pub fn flags(&self, row: usize) -> Option<u8> {
+        self.flags.get(row).map(u8::from_le_bytes)
+    }
+
+    /// Preempt count of one row, if it is known.
+    pub fn preempt_count(&self, row: usize) -> Option<u8> {
+        self.preempt_counts.get(row).map(u8::from_le_bytes)
+    }
+
+    /// Address of the probe in one row. Absent for tracepoints.
+    pub fn ip(&self, row: usize) -> Option<u64> {
+        self.ips.get(row).map(u64::from_le_bytes)
+    }
+
+    /// Address that one row returns to. Absent for all but return probes.
+    pub fn return_ip(&self, row: usize) -> Option<u64> {
+        self.return_ips.get(row).map(u64::from_le_bytes)
+    }
+
+    /// Bytes of memory that the values take: about as many as a message with them, or more.
     pub fn bytes(&self) -> usize {
+        let common = [&self.tids, &self.flags, &self.preempt_counts, &self.ips, &self.return_ips];
+        let common = common.iter().map(|column| column.held().len());
         let fields = self.fields.iter().map(|column| {
-            column.values.len().saturating_add(column.offsets.len()).saturating_add(column.bytes.len())
+            column.values.held().len().saturating_add(column.offsets.len()).saturating_add(column.bytes.len())
         });
-        self.len().saturating_mul(32).saturating_add(fields.sum())
+        let columns = common.chain(fields).fold(0, usize::saturating_add);
+        self.len().saturating_mul(size_of::<u64>()).saturating_add(columns)
     }
 
     /// Removes the values that were appended after the last whole row.
@@ -253,25 +286,29 @@ impl Column {
     fn new(kind: FieldKind, values_per_row: usize) -> Self {
         let kind = if kind == FieldKind::SymbolName { FieldKind::String } else { kind };
         let offsets = if kind == FieldKind::String { vec![0; 4] } else { Vec::new() };
-        Self { kind, values_per_row, values: Vec::new(), offsets, bytes: Vec::new(), faults: Vec::new() }
+        // A string may be an address first, which is one value of each row.
+        let row_bytes = if kind == FieldKind::String {
+            ADDRESS_BYTES
+        } else {
+            values_per_row.saturating_mul(kind.value_bytes())
+        };
+        let values = Packed::new(row_bytes);
+        Self { kind, values_per_row, values, offsets, bytes: Vec::new(), faults: Vec::new() }
     }
 
     /// These rows, for columns without addresses that have no names yet.
     fn take_rows(&self, rows: &[u32]) -> Self {
-        let kind = self.kind;
-        let mut taken = Self { kind, values_per_row: self.values_per_row, ..Self::new(kind, 1) };
-        let bytes = self.values_per_row.saturating_mul(kind.value_bytes());
-        for row in rows.iter().map(|row| *row as usize) {
-            if kind == FieldKind::String {
+        let mut taken = Self::new(self.kind, self.values_per_row);
+        if self.kind == FieldKind::String {
+            for row in rows.iter().map(|row| *row as usize) {
                 let first = row.saturating_mul(self.values_per_row);
                 for index in first..first.saturating_add(self.values_per_row) {
                     // No more bytes than before, which 32 bits could count.
                     taken.push_text(self.text(index).unwrap_or_default()).unwrap_or_default();
                 }
-            } else {
-                let start = row.saturating_mul(bytes);
-                taken.push_values(self.values.get(start..start.saturating_add(bytes)).unwrap_or_default());
             }
+        } else {
+            taken.values = self.values.take_rows(rows);
         }
         if !self.faults.is_empty() {
             let values = |row: usize| row.saturating_mul(self.values_per_row);
@@ -295,14 +332,14 @@ impl Column {
         }
         let index = row.checked_mul(self.values_per_row)?.checked_add(element)?;
         let value = match self.kind {
-            FieldKind::Unsigned { .. } => Value::Unsigned(self.number(index)?),
+            FieldKind::Unsigned { .. } => Value::Unsigned(self.number(row, element)?),
             FieldKind::Signed { bytes } => {
                 let unused = 64_u32.saturating_sub(u32::from(bytes).saturating_mul(8));
-                let shifted = self.number(index)?.checked_shl(unused)?;
+                let shifted = self.number(row, element)?.checked_shl(unused)?;
                 Value::Signed(shifted.cast_signed().checked_shr(unused)?)
             }
-            FieldKind::Char => Value::Char(*self.values.get(index)?),
-            FieldKind::Symbol => Value::Symbol(self.number(index)?),
+            FieldKind::Char => Value::Char(*self.values.row(row)?.get(element)?),
+            FieldKind::Symbol => Value::Symbol(self.number(row, element)?),
             FieldKind::String | FieldKind::SymbolName => Value::Bytes(self.text(index)?),
         };
         Some(if self.is_fault(index) { Value::Fault } else { value })
@@ -319,9 +356,9 @@ impl Column {
             && offsets.next_back().is_some_and(|end| end as usize <= self.bytes.len())
     }
 
-    fn number(&self, index: usize) -> Option<u64> {
+    fn number(&self, row: usize, element: usize) -> Option<u64> {
         let width = self.kind.value_bytes();
-        let value = self.values.get(index.checked_mul(width)?..)?.get(..width)?;
+        let value = self.values.row(row)?.get(element.checked_mul(width)?..)?.get(..width)?;
         Some(value.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
@@ -343,9 +380,9 @@ impl Column {
 
     /// How many values there are in all rows.
     fn len(&self) -> usize {
-        match self.values.len().checked_div(self.kind.value_bytes()) {
-            Some(values) => values,
-            None => self.texts().saturating_add(self.values.len() / ADDRESS_BYTES),
+        match self.kind {
+            FieldKind::String => self.texts().saturating_add(self.values.rows()),
+            _ => self.values.rows().saturating_mul(self.values_per_row),
         }
     }
 
@@ -357,7 +394,7 @@ impl Column {
     /// Appends an address that has no name yet. For symbol names only.
     #[inline]
     pub(super) fn push_address(&mut self, address: [u8; ADDRESS_BYTES]) {
-        self.values.extend_from_slice(&address);
+        self.values.push(&address);
     }
 
     /// Replaces addresses by names.
@@ -365,11 +402,11 @@ impl Column {
         if self.kind != FieldKind::String || self.values.is_empty() {
             return;
         }
-        let mut addresses = std::mem::take(&mut self.values);
-        for address in addresses.as_chunks::<ADDRESS_BYTES>().0 {
+        let mut addresses = std::mem::replace(&mut self.values, Packed::new(ADDRESS_BYTES));
+        for address in (0..addresses.rows()).filter_map(|row| addresses.get(row)) {
             let start = self.bytes.len();
             if !self.is_fault(self.texts()) {
-                append_name(u64::from_le_bytes(*address), &mut self.bytes);
+                append_name(u64::from_le_bytes(address), &mut self.bytes);
             }
             let end = u32::try_from(self.bytes.len()).unwrap_or_else(|_full| {
                 self.bytes.truncate(start);
@@ -381,18 +418,16 @@ impl Column {
         self.values = addresses;
     }
 
-    /// Appends values in the layout of the column. For scalars only.
+    /// Appends the values of one row in the layout of the column. For scalars only.
     #[inline]
     pub(super) fn push_values(&mut self, values: &[u8]) {
-        self.values.extend_from_slice(values);
+        self.values.push(values);
     }
 
     /// Appends one row of a scalar field that could not be read.
     pub(super) fn push_faulted_row(&mut self) {
         let first = self.len();
-        let width = if self.kind == FieldKind::String { ADDRESS_BYTES } else { self.kind.value_bytes() };
-        let bytes = self.values_per_row.saturating_mul(width);
-        self.values.resize(self.values.len().saturating_add(bytes), 0);
+        self.values.push_zeros();
         for index in first..first.saturating_add(self.values_per_row) {
             self.mark_fault(index);
         }
@@ -439,11 +474,11 @@ impl Column {
     fn truncate(&mut self, rows: usize) {
         let values = rows.saturating_mul(self.values_per_row);
         if self.kind == FieldKind::String {
-            self.values.truncate(values.saturating_sub(self.texts()).saturating_mul(ADDRESS_BYTES));
+            self.values.truncate(values.saturating_sub(self.texts()));
             self.offsets.truncate(values.saturating_add(1).saturating_mul(4));
             self.bytes.truncate(self.offset(values.min(self.texts())).unwrap_or(0));
         } else {
-            self.values.truncate(values.saturating_mul(self.kind.value_bytes()));
+            self.values.truncate(rows);
         }
         self.faults.truncate(values.div_ceil(8));
         if let (Some(last), used @ 1..) = (self.faults.last_mut(), values % 8) {
@@ -453,11 +488,6 @@ impl Column {
             self.faults.clear();
         }
     }
-}
-
-/// The values of some rows.
-fn pick<T: Copy>(values: &[T], rows: &[u32]) -> Vec<T> {
-    rows.iter().filter_map(|row| values.get(*row as usize)).copied().collect()
 }
 
 /// The bit of a value in its byte of the bitmap.

@@ -17,6 +17,7 @@ mod compiled;
 mod context;
 mod dynamic;
 mod gather;
+mod packed;
 mod row;
 mod table;
 #[cfg(test)]
@@ -28,5 +29,6 @@ pub use compiled::{CompileError, CompileOptions, CompiledFormat};
 pub use context::Context;
 pub use gather::{WINDOW_BYTES, Window};
 pub use kprobed_filter::{Base, FieldKind, FieldSchema, Schema};
+pub use packed::Packed;
 pub use row::DecodeError;
 pub use table::FormatTable;

@@ -5,7 +5,7 @@
 //! Never appends half a row.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use super::columns::{Column, Columns};
+use super::columns::{ADDRESS_BYTES, Column, Columns};
 use super::compiled::{Action, CompiledFormat, Step};
 use super::dynamic;
 
@@ -73,11 +73,11 @@ impl CompiledFormat {
             return Err(DecodeError::OtherEvent { expected: self.id, found });
         }
         let head = &self.head;
-        let tid = i32::from_le_bytes(fixed(record, head.pid)?);
-        let [flags] = fixed(record, head.flags)?;
-        let [preempt_count] = fixed(record, head.preempt_count)?;
-        let ip = head.ip.map(|at| fixed(record, at)).transpose()?;
-        let return_ip = head.return_ip.map(|at| fixed(record, at)).transpose()?;
+        let tid = fixed::<4>(record, head.pid)?;
+        let flags = fixed::<1>(record, head.flags)?;
+        let preempt_count = fixed::<1>(record, head.preempt_count)?;
+        let ip = head.ip.map(|at| fixed::<ADDRESS_BYTES>(record, at)).transpose()?;
+        let return_ip = head.return_ip.map(|at| fixed::<ADDRESS_BYTES>(record, at)).transpose()?;
 
         for (step, column) in self.steps.iter().zip(&mut columns.fields) {
             if let Err(error) = step.append(record, column) {
@@ -87,11 +87,15 @@ impl CompiledFormat {
             column.finish_row();
         }
         columns.timestamps_ns.push(timestamp_ns);
-        columns.tids.push(tid);
-        columns.flags.push(flags);
-        columns.preempt_counts.push(preempt_count);
-        columns.ips.extend(ip.map(u64::from_le_bytes));
-        columns.return_ips.extend(return_ip.map(u64::from_le_bytes));
+        columns.tids.push(&tid);
+        columns.flags.push(&flags);
+        columns.preempt_counts.push(&preempt_count);
+        if let Some(ip) = ip {
+            columns.ips.push(&ip);
+        }
+        if let Some(return_ip) = return_ip {
+            columns.return_ips.push(&return_ip);
+        }
         Ok(())
     }
 }

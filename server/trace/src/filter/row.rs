@@ -48,15 +48,15 @@ impl FilterEvent for RowOf<'_> {
     }
 
     fn ip(&self) -> Option<u64> {
-        self.columns.ips.get(self.row).copied()
+        self.columns.ip(self.row)
     }
 
     fn return_ip(&self) -> Option<u64> {
-        self.columns.return_ips.get(self.row).copied()
+        self.columns.return_ip(self.row)
     }
 
     fn tid(&self) -> i32 {
-        self.columns.tids.get(self.row).copied().unwrap_or_default()
+        self.columns.tid(self.row).unwrap_or_default()
     }
 
     fn tgid(&self) -> Option<i32> {
@@ -76,10 +76,10 @@ impl FilterEvent for RowOf<'_> {
     }
 
     fn flags(&self) -> u8 {
-        self.columns.flags.get(self.row).copied().unwrap_or_default()
+        self.columns.flags(self.row).unwrap_or_default()
     }
 
     fn preempt_count(&self) -> u8 {
-        self.columns.preempt_counts.get(self.row).copied().unwrap_or_default()
+        self.columns.preempt_count(self.row).unwrap_or_default()
     }
 }

@@ -186,15 +186,15 @@ impl Target {
         }
         let mut tids = Distinct::new();
         for group in &*groups {
-            tids.add_all(&group.columns.tids, |tid: i32| tid.unsigned_abs() as usize);
+            tids.add_all(&group.columns.tids, i32::from_le_bytes, |tid| tid.unsigned_abs() as usize);
         }
         let tasks: Vec<_> = tids.into_values().into_iter().filter_map(|tid| tasks.task(tid)).collect();
         let mut occurring = Distinct::new();
         // Functions begin at multiples of 16.
         let slot = |address: u64| (address >> 4) as usize;
         for group in &*groups {
-            occurring.add_all(&group.columns.ips, slot);
-            occurring.add_all(&group.columns.return_ips, slot);
+            occurring.add_all(&group.columns.ips, u64::from_le_bytes, slot);
+            occurring.add_all(&group.columns.return_ips, u64::from_le_bytes, slot);
             each_address(group, |address| occurring.add(address, slot(address)));
         }
         let symbols: Vec<_> = occurring
@@ -331,7 +331,9 @@ fn each_address(group: &Group, mut found: impl FnMut(u64)) {
         }
         let Some(column) = columns.fields.get(index) else { continue };
         let elements = field.array_len.unwrap_or(1) as usize;
-        for row in 0..columns.len() {
+        // One row stands for all if they are equal.
+        let rows = if column.values.once().is_some() { 1 } else { columns.len() };
+        for row in 0..rows {
             for element in 0..elements {
                 if let Some(Value::Symbol(address)) = column.value(row, element) {
                     found(address);

@@ -135,10 +135,10 @@ fn tasks_of(draft: &Draft<'_>, picked: &[Picked]) -> Vec<Task> {
     let occurs = |tid: i32| {
         picked.iter().any(|picked| {
             let Some(group) = draft.groups.get(picked.group) else { return false };
-            let tids = &group.columns.tids;
+            let columns = &group.columns;
             match &picked.rows {
-                None => tids.contains(&tid),
-                Some(rows) => rows.iter().any(|row| tids.get(*row as usize) == Some(&tid)),
+                None => (0..columns.len()).any(|row| columns.tid(row) == Some(tid)),
+                Some(rows) => rows.iter().any(|row| columns.tid(*row as usize) == Some(tid)),
             }
         })
     };

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::decode::Packed;
 use crate::wire::Task;
 use kprobed_host::kernel::{FactsCache, KernelFacts};
 use kprobed_host::tracefs::{Instance, Tracefs};
@@ -183,16 +184,21 @@ impl<T: Ord + Copy> Distinct<T> {
         }
     }
 
-    /// Takes the values of a column. Stretches of one value, which most columns consist of, are
-    /// taken at once.
-    pub(super) fn add_all(&mut self, column: &[T], slot: impl Fn(T) -> usize) {
-        for values in column.chunks(STRETCH) {
+    /// Takes the values of a column, which has one in each row. Stretches of one value, which most
+    /// columns consist of, are taken at once.
+    pub(super) fn add_all<const N: usize>(
+        &mut self,
+        column: &Packed,
+        of: impl Fn([u8; N]) -> T,
+        slot: impl Fn(T) -> usize,
+    ) {
+        for values in column.held().as_chunks::<N>().0.chunks(STRETCH) {
             let Some(first) = values.first() else { continue };
-            self.add(*first, slot(*first));
+            self.add(of(*first), slot(of(*first)));
             // The loop counts and has no exit: it compares several at a time.
             if values.iter().filter(|value| *value != first).count() > 0 {
-                for value in values {
-                    self.add(*value, slot(*value));
+                for value in values.iter().map(|value| of(*value)) {
+                    self.add(value, slot(value));
                 }
             }
         }
@@ -211,12 +217,18 @@ mod tests {
     #[test]
     fn a_column_is_taken_whole() {
         let mut column = vec![7_u64; 100];
+        let taken = |column: &[u64]| {
+            let bytes = column.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let column = Packed::from_bytes(8, column.len(), bytes).unwrap();
+            let mut distinct = Distinct::new();
+            distinct.add_all(&column, u64::from_le_bytes, |value| usize::try_from(value).unwrap());
+            distinct.into_values().into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(taken(&column), [7]);
         column.extend([8, 7, 9]);
         column.extend([9; 200]);
         column.push(10);
-        let mut distinct = Distinct::new();
-        distinct.add_all(&column, |value| usize::try_from(value).unwrap());
-        assert_eq!(distinct.into_values().into_iter().collect::<Vec<_>>(), [7, 8, 9, 10]);
+        assert_eq!(taken(&column), [7, 8, 9, 10]);
     }
 
     #[test]

@@ -294,13 +294,14 @@ fn passing(filter: &BoundFilter, draft: &Draft<'_>, group: &Group) -> Option<Vec
     // Tasks come sorted, and most events are of the same one as the event before.
     let mut last: Option<(i32, Option<&Task>)> = None;
     let mut kept = Vec::new();
-    for (row, tid) in (0_u32..).zip(&columns.tids) {
+    for row in 0..u32::try_from(columns.len()).unwrap_or(u32::MAX) {
+        let tid = columns.tid(row as usize).unwrap_or_default();
         let task = match last {
-            Some((known, task)) if known == *tid => task,
+            Some((known, task)) if known == tid => task,
             _ => {
-                let found = draft.tasks.binary_search_by_key(tid, |task| task.tid).ok();
+                let found = draft.tasks.binary_search_by_key(&tid, |task| task.tid).ok();
                 let task = found.and_then(|index| draft.tasks.get(index));
-                last = Some((*tid, task));
+                last = Some((tid, task));
                 task
             }
         };
@@ -309,7 +310,7 @@ fn passing(filter: &BoundFilter, draft: &Draft<'_>, group: &Group) -> Option<Vec
             row: row as usize,
             cpu: draft.cpu,
             type_id: group.origin.type_id,
-            tgid: task.map(|task| task.tgid).filter(|tgid| *tgid != 0 || *tid == 0),
+            tgid: task.map(|task| task.tgid).filter(|tgid| *tgid != 0 || tid == 0),
             comm: task.map(|task| &*task.comm),
         };
         if program.matches(&event) {

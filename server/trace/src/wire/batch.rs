@@ -1,6 +1,6 @@
 //! Encoder of batch messages: columns become one `StreamEventsResponse`.
 //!
-//! Owns the order of its fields, and the short forms of columns whose rows are all equal. Never
+//! Owns the order of its fields, and which rows of a column are sent: one if all are equal. Never
 //! reads a message: `read` does.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use super::pool::MessagePool;
 use super::projection::Projected;
 use super::protobuf::Writer;
-use crate::decode::{Column, Columns, FieldKind};
+use crate::decode::{Column, Columns, FieldKind, Packed};
 use kprobed_host::kernel::ClockMapping;
 
 /// Name and process of a task.
@@ -176,19 +176,31 @@ fn encode_group(out: &mut Writer<'_>, group: &GroupRows<'_>) {
     let base_ns = columns.timestamps_ns.get(first).copied().unwrap_or_default();
     out.fixed64(field::GROUP_BASE_NS, base_ns);
     let offset = |time: &u64| u32::try_from(time.saturating_sub(base_ns)).unwrap_or(u32::MAX);
-    numbers(out, field::GROUP_OFFSETS_NS, &columns.timestamps_ns, rows, false, |time| {
-        offset(time).to_le_bytes()
-    });
+    let (room, _) = out.room(field::GROUP_OFFSETS_NS, count.saturating_mul(4)).as_chunks_mut::<4>();
+    match rows {
+        Rows::All => {
+            for (room, time) in room.iter_mut().zip(&columns.timestamps_ns) {
+                *room = offset(time).to_le_bytes();
+            }
+        }
+        Rows::Some(rows) => {
+            for (room, row) in room.iter_mut().zip(rows) {
+                if let Some(time) = columns.timestamps_ns.get(*row as usize) {
+                    *room = offset(time).to_le_bytes();
+                }
+            }
+        }
+    }
     if projected.tid {
-        numbers(out, field::GROUP_TIDS, &columns.tids, rows, true, |tid| tid.to_le_bytes());
+        encode_packed(out, field::GROUP_TIDS, &columns.tids, rows);
     }
     if projected.context {
-        numbers(out, field::GROUP_FLAGS, &columns.flags, rows, true, |flags| [*flags]);
-        numbers(out, field::GROUP_PREEMPT_COUNTS, &columns.preempt_counts, rows, true, |count| [*count]);
+        encode_packed(out, field::GROUP_FLAGS, &columns.flags, rows);
+        encode_packed(out, field::GROUP_PREEMPT_COUNTS, &columns.preempt_counts, rows);
     }
     if projected.location {
-        numbers(out, field::GROUP_IPS, &columns.ips, rows, true, |ip| ip.to_le_bytes());
-        numbers(out, field::GROUP_RETURN_IPS, &columns.return_ips, rows, true, |ip| ip.to_le_bytes());
+        encode_packed(out, field::GROUP_IPS, &columns.ips, rows);
+        encode_packed(out, field::GROUP_RETURN_IPS, &columns.return_ips, rows);
     }
     for index in &projected.fields {
         let (Some(column), Some(schema)) = (columns.fields.get(*index), columns.schema().fields.get(*index))
@@ -203,32 +215,18 @@ fn encode_group(out: &mut Writer<'_>, group: &GroupRows<'_>) {
     out.end(message);
 }
 
-/// Packed numbers of the selected rows; a single one if all are equal and the field allows that.
-fn numbers<T: PartialEq, const N: usize>(
-    out: &mut Writer<'_>,
-    field: u32,
-    values: &[T],
-    rows: Rows<'_>,
-    constant: bool,
-    bytes_of: impl Fn(&T) -> [u8; N],
-) {
-    let Some(first) = values.first() else { return };
-    if constant && are_equal(values, first) {
-        out.bytes(field, &bytes_of(first));
-        return;
-    }
-    match rows {
-        Rows::All => {
-            let (room, _) = out.room(field, values.len().saturating_mul(N)).as_chunks_mut::<N>();
-            for (room, value) in room.iter_mut().zip(values) {
-                *room = bytes_of(value);
-            }
-        }
-        Rows::Some(rows) => {
-            let (room, _) = out.room(field, rows.len().saturating_mul(N)).as_chunks_mut::<N>();
-            for (room, row) in room.iter_mut().zip(rows) {
-                if let Some(value) = values.get(*row as usize) {
-                    *room = bytes_of(value);
+/// Values of the selected rows; those of one row if all are equal, and nothing if there are none.
+fn encode_packed(out: &mut Writer<'_>, field: u32, values: &Packed, rows: Rows<'_>) {
+    match (values.once(), rows) {
+        (Some(values), _) => out.bytes(field, values),
+        (None, Rows::All) => out.bytes(field, values.held()),
+        (None, Rows::Some(_)) if values.is_empty() => {}
+        (None, Rows::Some(rows)) => {
+            let row_bytes = values.row(0).map_or(0, <[u8]>::len);
+            let room = out.room(field, rows.len().saturating_mul(row_bytes));
+            for (room, row) in room.chunks_exact_mut(row_bytes.max(1)).zip(rows) {
+                if let Some(values) = values.row(*row as usize) {
+                    room.copy_from_slice(values);
                 }
             }
         }
@@ -236,11 +234,9 @@ fn numbers<T: PartialEq, const N: usize>(
 }
 
 fn encode_column(out: &mut Writer<'_>, column: &Column, kind: FieldKind, per_row: usize, rows: Rows<'_>) {
-    let row_bytes = per_row.saturating_mul(kind.value_bytes());
-    let same = the_same(&column.values, row_bytes);
+    encode_packed(out, field::COLUMN_VALUES, &column.values, rows);
     match rows {
         Rows::All => {
-            out.bytes(field::COLUMN_VALUES, same.unwrap_or(&column.values));
             out.bytes(field::COLUMN_OFFSETS, &column.offsets);
             out.bytes(field::COLUMN_DATA, &column.bytes);
             out.bytes(field::COLUMN_FAULTS, &column.faults);
@@ -248,36 +244,10 @@ fn encode_column(out: &mut Writer<'_>, column: &Column, kind: FieldKind, per_row
         Rows::Some(rows) => {
             if kind.is_text() {
                 encode_texts(out, column, per_row, rows);
-            } else if let Some(values) = same {
-                out.bytes(field::COLUMN_VALUES, values);
-            } else {
-                let room = out.room(field::COLUMN_VALUES, rows.len().saturating_mul(row_bytes));
-                for (room, row) in room.chunks_exact_mut(row_bytes.max(1)).zip(rows) {
-                    let start = (*row as usize).saturating_mul(row_bytes);
-                    if let Some(values) = column.values.get(start..start.saturating_add(row_bytes)) {
-                        room.copy_from_slice(values);
-                    }
-                }
             }
             encode_faults(out, column, per_row, rows);
         }
     }
-}
-
-/// Whether all values are equal to the first. Compares several at a time, which a loop that could
-/// end at each of them does not.
-fn are_equal<T: PartialEq>(values: &[T], first: &T) -> bool {
-    values.chunks(64).all(|some| some.iter().filter(|value| *value != first).count() == 0)
-}
-
-/// The values of one row, if all rows have the same. If they do not, the second row of most columns
-/// shows it.
-fn the_same(values: &[u8], row_bytes: usize) -> Option<&[u8]> {
-    let first = values.get(..row_bytes).filter(|first| !first.is_empty())?;
-    let others = values.get(row_bytes..)?;
-    // Each row is equal to the one before it if the column is equal to itself, one row further on.
-    let before = values.get(..others.len())?;
-    (others == before).then_some(first)
 }
 
 /// The indices of the values of some rows.

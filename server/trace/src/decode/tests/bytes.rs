@@ -33,12 +33,12 @@ fn check(plan: &CompiledFormat, columns: &Columns) {
         let count = rows * per_row;
         assert!((0..rows).all(|row| (0..per_row).all(|element| column.value(row, element).is_some())));
         assert_eq!(column.value(rows, 0), None);
-        assert_eq!(column.values.len(), count * field.kind.value_bytes());
+        assert_eq!(column.values.rows(), if field.kind == FieldKind::String { 0 } else { rows });
         let is_string = field.kind == FieldKind::String;
         assert_eq!(column.offsets.len(), if is_string { (count + 1) * 4 } else { 0 });
         assert!(column.faults.is_empty() || column.faults.len() == count.div_ceil(8));
     }
-    let common = [columns.tids.len(), columns.flags.len(), columns.preempt_counts.len()];
+    let common = [&columns.tids, &columns.flags, &columns.preempt_counts].map(Packed::rows);
     assert_eq!(common, [rows; 3]);
 }
 

@@ -56,10 +56,10 @@ fn a_return_probe_has_two_addresses() {
     let record = [HEAD, &[7; 8], &(-5_i64).to_le_bytes()].concat();
     let mut columns = plan.columns();
     plan.decode(&record, 42, &mut columns).unwrap();
-    assert_eq!(columns.ips, [0xffff_ffff_86f4_a350]);
-    assert_eq!(columns.return_ips, [0x0707_0707_0707_0707]);
+    assert_eq!((columns.ip(0), columns.ip(1)), (Some(0xffff_ffff_86f4_a350), None));
+    assert_eq!(columns.return_ip(0), Some(0x0707_0707_0707_0707));
     assert_eq!(columns.fields[0].value(0, 0), Some(Value::Signed(-5)));
-    assert_eq!((columns.flags[0], columns.preempt_counts[0], columns.tids[0]), (1, 2, 0x5c));
+    assert_eq!((columns.flags(0), columns.preempt_count(0), columns.tid(0)), (Some(1), Some(2), Some(0x5c)));
     assert_eq!(columns.timestamps_ns, [42]);
 }
 

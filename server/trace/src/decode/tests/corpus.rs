@@ -90,7 +90,7 @@ fn print(name: &str, columns: &Columns, row: usize) -> String {
         let [id, result] = [0, 1].map(|field: usize| number(columns.fields[field].value(row, 0)));
         return format!("{name}: NR {id} = {result}");
     }
-    let mut text = format!("{name}: (0x{:x})", columns.ips[row]);
+    let mut text = format!("{name}: (0x{:x})", columns.ip(row).unwrap());
     for (field, column) in columns.schema().fields.iter().zip(&columns.fields) {
         let value = column.value(row, 0).unwrap();
         match (value, field.base) {
@@ -130,8 +130,8 @@ fn agree(name: &str) -> (usize, BTreeMap<usize, Vec<Lost>>) {
                 plan.decode(record.payload, record.timestamp_ns, columns).unwrap();
                 let row = columns.len() - 1;
                 let decoded = Line {
-                    tid: columns.tids[row],
-                    context: letters(columns.flags[row], columns.preempt_counts[row]),
+                    tid: columns.tid(row).unwrap(),
+                    context: letters(columns.flags(row).unwrap(), columns.preempt_count(row).unwrap()),
                     // The kernel rounds.
                     time_us: (columns.timestamps_ns[row] + 500) / 1000,
                     text: print(name, columns, row),

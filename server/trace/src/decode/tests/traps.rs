@@ -140,7 +140,7 @@ fn guards_tell_stale_bytes_from_values() {
             Value::Fault,
         ]
     );
-    assert_eq!(columns.fields[1].values, [0; 4], "stale bytes are not handed out");
+    assert_eq!(columns.fields[1].values.held(), [0; 4], "stale bytes are not handed out");
     assert_eq!(columns.fields[1].faults, [1]);
     assert!(columns.fields[0].faults.is_empty());
     assert!(plan.schema().fields.iter().all(|field| field.fault_detected));
@@ -189,7 +189,7 @@ fn either_guard_of_an_array_tells() {
         let mut columns = plan.columns();
         plan.decode(&record, 0, &mut columns).unwrap();
         let column = &columns.fields[0];
-        (column.values.clone(), column.faults.clone())
+        (column.values.held().to_vec(), column.faults.clone())
     };
     assert_eq!(decoded(0, 0), (vec![1, 0, 2, 0, 3, 0], vec![]));
     assert_eq!(decoded(2, 0), (vec![0; 6], vec![7]));

@@ -164,10 +164,10 @@ fn row_of(columns: &Columns, row: usize) -> happenings::Row {
     let fields = columns.schema().fields.iter().zip(&columns.fields);
     happenings::Row {
         timestamp_ns: columns.timestamps_ns[row],
-        tid: columns.tids[row],
-        flags: columns.flags[row],
-        preempt_count: columns.preempt_counts[row],
-        ip: columns.ips[row],
+        tid: columns.tid(row).unwrap(),
+        flags: columns.flags(row).unwrap(),
+        preempt_count: columns.preempt_count(row).unwrap(),
+        ip: columns.ip(row).unwrap(),
         values: fields
             .flat_map(|(field, column)| values(column, field.array_len.unwrap_or(1) as usize))
             .collect(),
