@@ -1,5 +1,4 @@
-//! Collector of one CPU: the decoded events of its next batch, and records that wait to be decoded
-//! together.
+//! Collector of one CPU: the decoded events of its next batch.
 //!
 //! Owns when a batch is full, and its memory, which the next batch uses again. Never publishes a
 //! batch: `decoding` does.
@@ -32,55 +31,6 @@ pub(super) struct Collector {
     base_ns: u64,
 }
 
-/// Records that are decoded together: enough for tight loops, and few enough that they are still in
-/// the smallest cache when the last column is decoded.
-const TOGETHER: usize = 256;
-
-/// Room for the records of an event that is rare on its page.
-const FEW: usize = 8;
-
-/// Records of one page that wait to be decoded together.
-#[derive(Debug, Default)]
-pub(super) struct Pending<'p> {
-    by_group: Vec<Vec<Window<'p>>>,
-}
-
-impl<'p> Pending<'p> {
-    /// Adds a record of the group with that index. Returns whether it is time to decode the waiting
-    /// records.
-    #[inline]
-    pub(super) fn push(&mut self, group: usize, window: Window<'p>) -> bool {
-        let Some(windows) = self.by_group.get_mut(group) else { return false };
-        // Most events of a page are of few probes, or few are of each of many.
-        if windows.len() == windows.capacity() {
-            windows.reserve(if windows.is_empty() { FEW } else { TOGETHER });
-        }
-        windows.push(window);
-        windows.len() >= TOGETHER
-    }
-
-    /// Makes room for records of the group with that index.
-    pub(super) fn expect(&mut self, group: usize) {
-        if self.by_group.len() <= group {
-            self.by_group.resize_with(group + 1, Vec::new);
-        }
-    }
-
-    /// Decodes all waiting records.
-    pub(super) fn decode_into(&mut self, collector: &mut Collector) {
-        let targets = collector.sources.iter().zip(&mut collector.groups);
-        for (windows, (source, group)) in self.by_group.iter_mut().zip(targets) {
-            if let (Some(first), Some(last)) = (windows.first(), windows.last()) {
-                source.plan.decode_fixed(windows, &mut group.columns);
-                source.read.add(windows.len() as u64);
-                source.read_span.note(first.timestamp_ns);
-                source.read_span.note(last.timestamp_ns);
-                windows.clear();
-            }
-        }
-    }
-}
-
 impl Collector {
     /// The index of a source's group. It holds until the next batch is published.
     pub(super) fn group_of(&mut self, source: &Arc<EventSource>) -> usize {
@@ -90,6 +40,18 @@ impl Collector {
             groups.push(Group { origin: Arc::clone(&source.origin), columns: source.plan.columns() });
             groups.len() - 1
         })
+    }
+
+    /// Decodes records of one group together. They are counted in the batch already.
+    pub(super) fn decode(&mut self, group: usize, windows: &[Window<'_>]) {
+        let (Some(source), Some(group)) = (self.sources.get(group), self.groups.get_mut(group)) else {
+            return;
+        };
+        let (Some(first), Some(last)) = (windows.first(), windows.last()) else { return };
+        source.plan.decode_fixed(windows, &mut group.columns);
+        source.read.add(windows.len() as u64);
+        source.read_span.note(first.timestamp_ns);
+        source.read_span.note(last.timestamp_ns);
     }
 
     /// Whether an event at that time must begin another batch: times in a group are 32 bits,

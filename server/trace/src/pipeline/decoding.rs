@@ -6,81 +6,19 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::collector::{Collector, Pending, fits};
+use super::collector::Collector;
 use super::counters::BufferCounters;
+use super::known::Known;
 use super::names::Distinct;
 use super::ring::{Gap, PageRead};
 use super::source::{SourceTable, Sources};
 use super::{AddressNames, Draft, Group, Hub, Loss, LossCause, TaskNames};
-use crate::decode::{CompiledFormat, FieldKind, Value, WINDOW_BYTES, Window};
+use crate::decode::{FieldKind, Value, WINDOW_BYTES};
 use crate::wire::Symbol;
 use kprobed_host::kernel::{ClockMapping, FactsCache};
 use kprobed_host::ring::{PageError, Record};
 use kprobed_host::tracefs::Tracefs;
 
-/// Events of which only the length of a record must be checked, with the group that collects them.
-/// Closing a batch clears the table, since an entry is valid for one batch only.
-#[derive(Default)]
-struct Known {
-    /// By event id. Grows with the number of events that share no slot: nearly all pages have few.
-    slots: Vec<Option<KnownEvent>>,
-    /// Time of the first event of the batch.
-    base_ns: u64,
-}
-
-#[derive(Clone, Copy)]
-struct KnownEvent {
-    id: u16,
-    bytes: usize,
-    group: usize,
-}
-
-/// Slots for a page with few events, and the most that there can be: as many as a busy host has
-/// probes.
-const SLOTS: usize = 8;
-const SLOTS_MAX: usize = 1024;
-
-impl Known {
-    /// The group that a record belongs to, and its window to decode, if the record needs no further
-    /// check.
-    #[inline]
-    fn find<'p>(&self, record: &Record<'p>, onward: &'p [u8]) -> Option<(usize, Window<'p>)> {
-        let bytes = onward.first_chunk::<WINDOW_BYTES>()?;
-        let id = u16::from_le_bytes(*bytes.first_chunk()?);
-        // A power of two, or none at all.
-        let slot = usize::from(id) & self.slots.len().wrapping_sub(1);
-        let event = self.slots.get(slot)?.as_ref()?;
-        let is_known = event.id == id && record.payload.len() >= event.bytes;
-        (is_known && fits(self.base_ns, record.timestamp_ns))
-            .then_some((event.group, Window { timestamp_ns: record.timestamp_ns, bytes }))
-    }
-
-    fn learn(&mut self, group: usize, plan: &CompiledFormat, base_ns: u64) {
-        self.base_ns = base_ns;
-        let event = KnownEvent { id: plan.id(), bytes: plan.fixed_bytes(), group };
-        while !self.put(event) {
-            let slots = self.slots.len().saturating_mul(2).clamp(SLOTS, SLOTS_MAX);
-            let known = std::mem::replace(&mut self.slots, vec![None; slots]);
-            for event in known.into_iter().flatten() {
-                self.put(event);
-            }
-        }
-    }
-
-    /// Returns whether there was room. Once the table is as large as it can be, it replaces the
-    /// entry of another event.
-    fn put(&mut self, event: KnownEvent) -> bool {
-        let slots = self.slots.len();
-        let Some(slot) = self.slots.get_mut(usize::from(event.id) & slots.wrapping_sub(1)) else {
-            return false;
-        };
-        let has_room = slots >= SLOTS_MAX || slot.is_none_or(|other| other.id == event.id);
-        if has_room {
-            *slot = Some(event);
-        }
-        has_room
-    }
-}
 
 /// The tables that one reader decodes with, and the hub that it publishes to.
 #[derive(Debug)]
@@ -115,8 +53,7 @@ pub(super) struct Decoding<'a> {
 pub(super) struct RecordDecoding<'d, 'a, 'p> {
     decoding: &'d mut Decoding<'a>,
     sources: Arc<Sources>,
-    pending: Pending<'p>,
-    known: Known,
+    known: Known<'p>,
 }
 
 impl<'a> Decoding<'a> {
@@ -147,7 +84,7 @@ impl<'a> Decoding<'a> {
     pub(super) fn begin<'p>(&mut self, pages: u64) -> RecordDecoding<'_, 'a, 'p> {
         self.counters.pages.add(pages);
         let sources = self.target.sources.current();
-        RecordDecoding { decoding: self, sources, pending: Pending::default(), known: Known::default() }
+        RecordDecoding { decoding: self, sources, known: Known::default() }
     }
 
     fn malformed(&mut self, error: &PageError) {
@@ -211,13 +148,11 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
     /// Takes an event, and the bytes of its page from its payload on (or the payload alone).
     #[inline]
     pub(super) fn event(&mut self, record: &Record<'p>, onward: &'p [u8]) {
-        if let Some((group, window)) = self.known.find(record, onward) {
+        if self.known.take(record, onward) {
             self.decoding.collector.events += 1;
-            if self.pending.push(group, window) {
-                self.pending.decode_into(self.decoding.collector);
-            }
         } else {
-            self.unknown(record, onward);
+            // A copy, so that the record of the usual way need not be in memory.
+            self.other(*record, onward);
         }
     }
 
@@ -238,7 +173,7 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
 
     /// Publishes the collected events if they are enough for a batch.
     pub(super) fn flush_if_full(&mut self) {
-        self.pending.decode_into(self.decoding.collector);
+        self.known.decode_into(self.decoding.collector);
         if self.decoding.collector.is_full() {
             self.flush();
         }
@@ -249,17 +184,16 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
         self.flush_if_full();
     }
 
-    /// Publishes the collected events, and clears the known events, which are valid for one batch
-    /// only.
+    /// Publishes the collected events.
     fn flush(&mut self) {
-        self.pending.decode_into(self.decoding.collector);
+        self.known.end(self.decoding.collector);
         self.decoding.flush();
-        self.known = Known::default();
     }
 
-    /// Takes one record whose event is not in the table of known events.
+    /// Takes one record that the known events do not take.
+    #[cold]
     #[inline(never)]
-    fn unknown(&mut self, record: &Record<'p>, onward: &'p [u8]) {
+    fn other(&mut self, record: Record<'p>, onward: &'p [u8]) {
         if self.decoding.collector.is_far(record.timestamp_ns) {
             self.flush();
             self.decoding.collector.is_far(record.timestamp_ns);
@@ -272,24 +206,20 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
         if self.decoding.collector.undecodable > 0 {
             self.tell_undecodable(record.timestamp_ns);
         }
-        let Self { decoding, pending, known, .. } = self;
+        let Self { decoding, known, .. } = self;
         let collector = &mut *decoding.collector;
         let index = collector.group_of(source);
         let plan = &source.plan;
         if plan.is_fixed() {
-            if let Some(bytes) = onward.first_chunk()
-                && record.payload.len() >= plan.fixed_bytes()
-            {
-                pending.expect(index);
-                known.learn(index, plan, collector.base_ns());
-                collector.events += 1;
-                if pending.push(index, Window { timestamp_ns: record.timestamp_ns, bytes }) {
-                    pending.decode_into(collector);
+            if onward.len() >= WINDOW_BYTES && record.payload.len() >= plan.fixed_bytes() {
+                known.learn(index, plan, collector);
+                if known.take(&record, onward) {
+                    collector.events += 1;
+                    return;
                 }
-                return;
             }
             // The last record of its page is decoded after all waiting ones.
-            pending.decode_into(collector);
+            known.decode_into(collector);
         }
         let Some(group) = collector.groups.get_mut(index) else { return };
         match plan.decode(record.payload, record.timestamp_ns, &mut group.columns) {
@@ -311,7 +241,7 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
     fn undecodable(&mut self) {
         self.decoding.counters.undecodable.add(1);
         self.decoding.collector.undecodable += 1;
-        self.known = Known::default();
+        self.known.end(self.decoding.collector);
     }
 
     fn tell_undecodable(&mut self, before_ns: u64) {

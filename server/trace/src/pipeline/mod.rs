@@ -23,6 +23,7 @@ mod encodings;
 mod handover;
 mod hub;
 mod item;
+mod known;
 mod names;
 mod pace;
 mod queue;

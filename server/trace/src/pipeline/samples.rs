@@ -22,7 +22,12 @@ print fmt: \"(%lx)\", REC->__probe_ip\n";
 
 /// The source of a probe's events, which have only the fields that all events have.
 pub fn source(event: &str, schema_id: u32) -> Arc<EventSource> {
-    let plan = CompiledFormat::compile(&Format::parse(FORMAT).unwrap(), &CompileOptions::default()).unwrap();
+    source_of_type(event, schema_id, 7)
+}
+/// As [`source`], with the event's number in the kernel.
+pub fn source_of_type(event: &str, schema_id: u32, type_id: u16) -> Arc<EventSource> {
+    let format = Format { id: type_id, ..Format::parse(FORMAT).unwrap() };
+    let plan = CompiledFormat::compile(&format, &CompileOptions::default()).unwrap();
     let name = ProbeName::new("kprobes", event).unwrap();
     Arc::new(EventSource::new(schema_id, ProbeUid(schema_id.into()), name, plan))
 }
