@@ -16,8 +16,8 @@ use kprobed_host::ring::{Lost, Page, PageError, PageLayout};
 use kprobed_host::tracefs::{BufferStats, Instance, Tracefs, TracefsError};
 
 /// Bytes of pages that are read from one buffer in one turn, so that a busy one does not keep the
-/// others waiting.
-pub(super) const TURN_BYTES: usize = 256 << 10;
+/// others waiting. A turn ends with a batch: this is enough for full ones.
+pub(super) const TURN_BYTES: usize = 1 << 20;
 
 /// How far a turn goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
