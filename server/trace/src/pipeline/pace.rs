@@ -29,9 +29,10 @@ pub enum Pace {
 const BYTES_PER_SECOND_MAX: u64 = 256 << 20;
 
 /// Rest of a reader with a subscriber that asked for [`Pace::Latency`]: an event reaches it within
-/// a millisecond. A longer rest would cost less and leave no margin: the 99th percentile of the
-/// delay is the rest and a turn.
-const LATENCY_REST: Duration = Duration::from_micros(500);
+/// a millisecond. The 99th percentile of the delay is the rest and a turn, so that a longer rest
+/// would leave no margin; nearly all that the daemon takes at this pace are the wake-ups, so that a
+/// shorter one would cost more.
+const LATENCY_REST: Duration = Duration::from_micros(700);
 
 /// Rest of a reader at [`Pace::Balanced`].
 const BALANCED_REST: Duration = Duration::from_millis(10);

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::EventFd;
+use nix::sys::prctl;
 use nix::sys::signal::SigSet;
 use nix::sys::time::TimeSpec;
 
@@ -91,6 +92,10 @@ impl Reader {
     }
 
     pub(super) fn run(&mut self) -> Result<(), Errno> {
+        // Without this the kernel may end a rest 50 us late.
+        if let Err(errno) = prctl::set_timerslack(1) {
+            tracing::warn!(%errno, "readers cannot ask for exact timers: events may be 50 us later");
+        }
         loop {
             let found = self.turn(Depth::Pages);
             // During a hand-over the counters of two instances are not comparable: the reader
