@@ -17,10 +17,14 @@ use kprobed_host::tracefs::{Instance, Tracefs};
 /// The most names that are kept: a bound for hosts with very many short-lived tasks.
 const MAX_NAMES: usize = 16_384;
 
-/// How long a cached name is used. Shorter than a reader's rest, since a task that was just started
+/// How long a new name is used. Shorter than a reader's rest, since a task that was just started
 /// changes its name with its first `exec`; long enough that a busy reader does not ask for each of
 /// its batches.
 const FRESH: Duration = Duration::from_millis(5);
+
+/// How long a name is used at most. One that was found again is used for as long as the task has had
+/// it, up to this: to ask for it costs as much as to read a page of events.
+const FRESH_MAX: Duration = Duration::from_millis(100);
 
 /// How long the cached process of a thread is used. It never changes, but the kernel uses thread
 /// ids again.
@@ -30,7 +34,16 @@ const FRESH_PROCESS: Duration = Duration::from_secs(1);
 struct TaskName {
     task: Task,
     at: Instant,
+    /// When it was first found.
+    since: Instant,
     process_at: Instant,
+}
+
+impl TaskName {
+    fn is_fresh(&self, now: Instant) -> bool {
+        let had = self.at.saturating_duration_since(self.since);
+        now.saturating_duration_since(self.at) < had.clamp(FRESH, FRESH_MAX)
+    }
 }
 
 /// Names of tasks: from procfs while they live, and otherwise from the kernel's `saved_cmdlines`,
@@ -54,7 +67,7 @@ impl TaskNames {
         if tid == 0 {
             return Some(Task { tid, comm: Arc::from(&b"<idle>"[..]), tgid: 0 });
         }
-        if let Some(known) = self.names.get(&tid).filter(|known| known.at.elapsed() < FRESH) {
+        if let Some(known) = self.names.get(&tid).filter(|known| known.is_fresh(Instant::now())) {
             return Some(known.task.clone());
         }
         let directory = self.procfs.join(tid.to_string());
@@ -75,8 +88,11 @@ impl TaskNames {
         if self.names.len() > MAX_NAMES {
             self.names.clear();
         }
+        let at = Instant::now();
+        let same = self.names.get(&tid).filter(|known| *known.task.comm == *comm);
+        let since = same.map_or(at, |known| known.since);
         let task = Task { tid, comm: comm.into(), tgid };
-        self.names.insert(tid, TaskName { task, at: Instant::now(), process_at });
+        self.names.insert(tid, TaskName { task, at, since, process_at });
     }
 
     /// Reads the names of tasks that have exited, unless they were read within [`FRESH`].
@@ -238,6 +254,35 @@ mod tests {
             distinct.add(value, value as usize);
         }
         assert_eq!(distinct.into_values().into_iter().collect::<Vec<_>>(), [1, 2, 257]);
+    }
+
+    #[test]
+    fn a_name_is_used_longer_the_longer_a_task_has_it() {
+        let found = Instant::now();
+        let fresh = |had: Duration, after: Duration| {
+            let task = Task { tid: 7, comm: Arc::from(&b"sh"[..]), tgid: 7 };
+            let at = found + had;
+            TaskName { task, at, since: found, process_at: found }.is_fresh(at + after)
+        };
+        let little = Duration::from_micros(1);
+        assert!(fresh(Duration::ZERO, FRESH - little) && !fresh(Duration::ZERO, FRESH), "a new one");
+        assert!(fresh(4 * FRESH, 4 * FRESH - little) && !fresh(4 * FRESH, 4 * FRESH));
+        assert!(fresh(9 * FRESH_MAX, FRESH_MAX - little) && !fresh(9 * FRESH_MAX, FRESH_MAX), "not for ever");
+    }
+
+    #[test]
+    fn another_name_is_a_new_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let mut names = TaskNames::new(Tracefs::new(root, root), root.to_owned());
+        let mut learnt = |comm: &[u8]| {
+            names.learn(7, comm, (7, Instant::now()));
+            let known = &names.names[&7];
+            (known.since, known.since == known.at)
+        };
+        let (first, _) = learnt(b"sh");
+        assert_eq!(learnt(b"sh").0, first);
+        assert!(learnt(b"cat").1);
     }
 
     #[test]
