@@ -155,8 +155,9 @@ impl Columns {
     pub fn from_parts(schema: Arc<Schema>, parts: ColumnsParts) -> Option<Self> {
         let rows = parts.timestamps_ns.len();
         let common = |row_bytes: usize, bytes: Vec<u8>| {
-            let rows = if bytes.is_empty() { 0 } else { rows };
-            Packed::from_bytes(row_bytes, rows, bytes)
+            // One value stands for all rows, of which there may be none.
+            let has_none = bytes.is_empty() || (rows == 0 && bytes.len() == row_bytes);
+            if has_none { Some(Packed::new(row_bytes)) } else { Packed::from_bytes(row_bytes, rows, bytes) }
         };
         if parts.fields.len() != schema.fields.len() {
             return None;

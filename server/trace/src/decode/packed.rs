@@ -201,7 +201,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(packed.rows(), all.len());
-            prop_assert!((0..all.len()).all(|row| packed.get(row) == Some(all[row])));
+            prop_assert!(all.iter().enumerate().all(|(row, values)| packed.get(row) == Some(*values)));
             let whole = Packed::from_bytes(3, all.len(), all.concat());
             prop_assert_eq!(Some(&packed), whole.as_ref());
             let taken = packed.take_rows(&chosen);

@@ -259,15 +259,16 @@ mod tests {
     #[test]
     fn a_name_is_used_longer_the_longer_a_task_has_it() {
         let found = Instant::now();
-        let fresh = |had: Duration, after: Duration| {
+        // Whether it still is just before that time, and then no longer.
+        let until = |had: Duration, after: Duration| {
             let task = Task { tid: 7, comm: Arc::from(&b"sh"[..]), tgid: 7 };
             let at = found + had;
-            TaskName { task, at, since: found, process_at: found }.is_fresh(at + after)
+            let name = TaskName { task, at, since: found, process_at: found };
+            name.is_fresh(at + after.mul_f64(0.99)) && !name.is_fresh(at + after)
         };
-        let little = Duration::from_micros(1);
-        assert!(fresh(Duration::ZERO, FRESH - little) && !fresh(Duration::ZERO, FRESH), "a new one");
-        assert!(fresh(4 * FRESH, 4 * FRESH - little) && !fresh(4 * FRESH, 4 * FRESH));
-        assert!(fresh(9 * FRESH_MAX, FRESH_MAX - little) && !fresh(9 * FRESH_MAX, FRESH_MAX), "not for ever");
+        assert!(until(Duration::ZERO, FRESH), "a new one");
+        assert!(until(4 * FRESH, 4 * FRESH));
+        assert!(until(9 * FRESH_MAX, FRESH_MAX), "not for ever");
     }
 
     #[test]
