@@ -7,7 +7,6 @@
 //! loops have no bounds to check. It never appends anything other than what `row` would append.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use super::columns::Columns;
 use super::columns::{ADDRESS_BYTES, Columns};
 use super::compiled::{Action, CompiledFormat};
 use super::packed::Packed;

@@ -19,7 +19,6 @@ use kprobed_host::kernel::{ClockMapping, FactsCache};
 use kprobed_host::ring::{PageError, Record};
 use kprobed_host::tracefs::Tracefs;
 
-
 /// The tables that one reader decodes with, and the hub that it publishes to.
 #[derive(Debug)]
 pub(super) struct Target {

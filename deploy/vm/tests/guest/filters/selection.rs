@@ -56,7 +56,8 @@ impl Selection {
 
 /// The values of a row as text. Flags are left out: they change from one probe to the next.
 fn row_text(columns: &Columns, row: usize) -> Result<String> {
-    let mut text = format!("{} ", columns.tids.get(row).context("no tid")?);
+    let tid = columns.tids.get(row).map(i32::from_le_bytes).context("no tid")?;
+    let mut text = format!("{tid} ");
     for field in &columns.fields {
         for element in 0.. {
             match field.value(row, element) {
