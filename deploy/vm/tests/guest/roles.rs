@@ -12,10 +12,12 @@ use tonic::Code;
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
+use crate::triggers::wait_until;
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_role_allows_what_its_rules_say", a_role_allows_what_its_rules_say),
     ("an_alias_is_the_same_function", an_alias_is_the_same_function),
+    ("a_reload_puts_other_roles_in_force", a_reload_puts_other_roles_in_force),
     ("a_stream_has_what_its_subscriber_may_observe", a_stream_has_what_its_subscriber_may_observe),
 ];
 
@@ -125,5 +127,27 @@ fn a_stream_has_what_its_subscriber_may_observe(fixture: &Fixture) -> Result<()>
         "kprobectl --server tcp://127.0.0.1:7000 hist kprobes/others --by comm --duration 1s 2>&1 || true",
     )?;
     ensure!(denied.contains("may not call `StreamAggregation` on `kprobes/others`"), "{denied}");
+    Ok(())
+}
+
+fn a_reload_puts_other_roles_in_force(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("reload", &config(GUEST))?;
+    ensure!(reason(&guest, "p:clones kernel_clone")?.contains("does not allow the function"));
+    let with = |roles: &str| {
+        guest.machine.put("/etc/kprobed/kprobed.toml", 0o644, config(roles).as_bytes())?;
+        guest.shell("kill -HUP $(pidof kprobed)")
+    };
+    // A mistake changes nothing.
+    with("[[role]]\nname = \"x\"\nprincipals = [\"nobody\"]\n")?;
+    wait_until(&guest, "the mistake", || Ok(guest.log().contains("the configuration is not reloaded")))?;
+    ensure!(guest.log().contains("does not say what kind of principal it is"), "{}", guest.log());
+    guest.add("p:calls __x64_sys_getppid")?;
+    with(&GUEST.replace("__x64_sys_getp*", "kernel_clone"))?;
+    wait_until(&guest, "the reload", || Ok(guest.log().contains("the configuration is reloaded")))?;
+    guest.add("p:clones kernel_clone")?;
+    ensure!(reason(&guest, "p:other __x64_sys_getppid")?.contains("does not allow the function"));
+    // It may not even remove what it has made before.
+    let denied = guest.delete("kprobes/calls").err().context("it was deleted")?;
+    ensure!(denied.to_string().contains("may not call `DeleteProbe`"), "{denied}");
     Ok(())
 }
