@@ -20,7 +20,7 @@ pub enum Principal {
         pid: Option<i32>,
         /// The name of the user, if the host knows one.
         user: Option<String>,
-        /// Names of the groups that the user is in, by the host's user database.
+        /// Names of all groups that the process had then.
         groups: Vec<String>,
         /// Path of the process in the cgroup hierarchy (version 2).
         cgroup: Option<String>,

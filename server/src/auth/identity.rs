@@ -3,33 +3,41 @@
 //! Owns what is taken from the kernel's credentials of a unix socket and from a verified
 //! certificate. Never verifies a certificate: the handshake has.
 
-use std::ffi::CString;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use kprobed_rights::Principal;
-use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+use nix::unistd::{Gid, Group, Uid, User};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
 
-/// The user at the other end of a unix socket. Asks the user database of the host, which may take
-/// its time: not on the async runtime.
-pub fn of_user(procfs: &Path, uid: u32, gid: u32, pid: Option<i32>) -> Principal {
-    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    // The groups of the process itself may be fewer or more: they are its own, and not to be read
-    // without a race. The database says what the user is in.
-    let groups = match user.as_ref().and_then(|user| CString::new(user.name.as_str()).ok()) {
-        Some(name) => getgrouplist(&name, Gid::from_raw(gid)).unwrap_or_default(),
-        None => vec![Gid::from_raw(gid)],
-    };
-    let groups = groups.into_iter().filter_map(|gid| Group::from_gid(gid).ok().flatten());
+/// A process at the other end of a unix socket, as the kernel knows it.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its other groups.
+    pub groups: Vec<u32>,
+    /// Its id. Absent for a process of another pid namespace.
+    pub pid: Option<i32>,
+}
+
+/// The user at the other end of a unix socket. Asks the user database of the host for names, which may
+/// take its time: not on the async runtime.
+pub fn of_user(procfs: &Path, peer: Peer) -> Principal {
+    let Peer { uid, gid, groups, pid } = peer;
+    let mut gids = vec![gid];
+    gids.extend(groups.into_iter().filter(|group| *group != gid));
+    let names = gids.into_iter().filter_map(|gid| Group::from_gid(Gid::from_raw(gid)).ok().flatten());
     Principal::User {
         uid,
         gid,
         pid,
-        user: user.map(|user| user.name),
-        groups: groups.map(|group| group.name).collect(),
+        user: User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name),
+        groups: names.map(|group| group.name).collect(),
         cgroup: pid.and_then(|pid| cgroup(&fs::read_to_string(procfs.join(format!("{pid}/cgroup"))).ok()?)),
     }
 }
@@ -106,12 +114,14 @@ mod tests {
 
     #[test]
     fn a_user_has_a_name_and_groups() {
-        let Principal::User { uid, user, groups, .. } = of_user(Path::new("/proc"), 0, 0, None) else {
+        let root = Peer { uid: 0, gid: 0, groups: vec![0, 1], pid: None };
+        let Principal::User { uid, user, groups, .. } = of_user(Path::new("/proc"), root) else {
             panic!("no user");
         };
         assert_eq!((uid, user.as_deref()), (0, Some("root")));
-        assert!(groups.contains(&"root".to_owned()), "{groups:?}");
-        let nobody = of_user(Path::new("/proc"), 3_999_999_999, 3_999_999_999, Some(-1));
+        assert_eq!(groups, ["root", "daemon"]);
+        let unknown = Peer { uid: 3_999_999_999, gid: 3_999_999_999, groups: Vec::new(), pid: Some(-1) };
+        let nobody = of_user(Path::new("/proc"), unknown);
         assert_eq!(nobody.to_string(), "uid:3999999999");
     }
 

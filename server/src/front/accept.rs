@@ -81,8 +81,10 @@ impl Handshake for Local {
         let Self { socket, procfs } = self;
         // The kernel knows it from the moment of `connect`.
         let found = socket.peer_cred()?;
-        let look_up = move || auth::of_user(&procfs, found.uid(), found.gid(), found.pid());
-        let principal = tokio::task::spawn_blocking(look_up).await.map_err(io::Error::other)?;
+        let groups = auth::peer_groups(socket.as_fd())?;
+        let peer = auth::Peer { uid: found.uid(), gid: found.gid(), groups, pid: found.pid() };
+        let look_up = tokio::task::spawn_blocking(move || auth::of_user(&procfs, peer));
+        let principal = tokio::time::timeout(HANDSHAKE, look_up).await?.map_err(io::Error::other)?;
         Ok((Following::new(socket, lane), Identity::lasting(principal)))
     }
 }

@@ -1,6 +1,6 @@
 //! The Prometheus endpoint `/metrics`.
 //!
-//! Owns serving and writing metrics. Which series exist is decided in [`super::figures`].
+//! Owns serving and writing metrics. Which series exist is decided in [`super::metrics`].
 
 mod serve;
 #[cfg(test)]
