@@ -159,7 +159,7 @@ impl Output {
             return Ok(());
         }
         let text = render(definition, answer, self.style);
-        self.raw(text.as_bytes())
+        self.text(&text)
     }
 
     /// Prints why a definition of a file cannot be read.
@@ -179,7 +179,7 @@ impl Output {
         }
         let mut text = format!("{}: {}", checked.line, head(answer, self.style));
         text.push_str(&diagnostic::render(&checked.definition, &answer.diagnostics, self.style));
-        self.raw(text.as_bytes())
+        self.text(&text)
     }
 }
 

@@ -66,7 +66,7 @@ impl Output {
         }
         let documents: Vec<_> = probes.iter().map(document_of).collect();
         let text = kprobed_document::write(&documents).map_err(io::Error::other)?;
-        self.raw(text.as_bytes())?;
+        self.text(&text)?;
         Ok(true)
     }
 

@@ -14,6 +14,6 @@ impl Output {
         if self.structured(&Json::full(answer).without(&["text"]))? {
             return Ok(());
         }
-        self.raw(answer.text.as_bytes())
+        self.text(&answer.text)
     }
 }

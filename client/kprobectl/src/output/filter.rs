@@ -51,7 +51,7 @@ impl Output {
                 self.line("")?;
                 self.line(&format!("{}:", found.probe))?;
                 let text = diagnostic::render(text, std::slice::from_ref(problem), self.style);
-                self.raw(text.as_bytes())?;
+                self.text(&text)?;
             }
         }
         Ok(())

@@ -66,7 +66,7 @@ impl Output {
                 ),
             ],
         );
-        self.raw(text.as_bytes())?;
+        self.text(&text)?;
         self.line("")?;
         self.checks(&host.checks)?;
         if !host.features.is_empty() {

@@ -35,6 +35,7 @@ mod reconciled;
 mod rollout;
 mod style;
 mod table;
+mod terminal;
 mod time;
 mod watch;
 mod width;
@@ -205,12 +206,16 @@ impl Output {
     }
 
     fn table(&mut self, table: &Table) -> io::Result<()> {
-        let text = table.render(self.style);
-        self.raw(text.as_bytes())
+        self.text(&table.render(self.style))
+    }
+
+    /// Text for people.
+    fn text(&mut self, text: &str) -> io::Result<()> {
+        self.raw(terminal::safe(text).as_bytes())
     }
 
     fn line(&mut self, text: &str) -> io::Result<()> {
-        self.raw(text.as_bytes())?;
+        self.text(text)?;
         self.raw(b"\n")
     }
 
@@ -262,6 +267,7 @@ impl Output {
     /// Writes to stderr, after all data that was printed before. A failure to write there cannot be
     /// reported.
     fn message(&mut self, text: &str) {
+        let text = &*terminal::safe(text);
         if let Some(kept) = &mut self.messages {
             kept.push_str(text);
             return;

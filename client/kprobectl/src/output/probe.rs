@@ -268,13 +268,13 @@ impl Output {
             ("etag", probe.etag.clone()),
         ];
         rows.extend(past.properties());
-        self.raw(properties(self.style, &rows).as_bytes())?;
+        self.text(&properties(self.style, &rows))?;
         if let Some(change) = &probe.meaning_change {
-            self.raw(meaning::render(change, columns()).as_bytes())?;
+            self.text(&meaning::render(change, columns()))?;
         }
         if let Some(states) = past.table(self.style) {
             self.line("")?;
-            self.raw(states.as_bytes())?;
+            self.text(&states)?;
         }
         if let Some(fields) = view.fields.filter(|fields| !fields.is_empty()) {
             let mut table = Table::new(&["FIELD", "TYPE", "FAULTS"]);
@@ -288,7 +288,7 @@ impl Output {
         if !probe.warnings.is_empty() {
             let text = diagnostic::render(&probe.definition, &probe.warnings, self.style);
             self.line("")?;
-            self.raw(text.as_bytes())?;
+            self.text(&text)?;
         }
         Ok(())
     }

@@ -156,7 +156,7 @@ impl Output {
         ];
         let head: Vec<_> = head.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         let text = properties(self.style, &head);
-        self.raw(text.as_bytes())?;
+        self.text(&text)?;
         self.line("")?;
         let mut groups: Vec<(&Host, Vec<&str>)> = Vec::new();
         for host in &state.hosts {

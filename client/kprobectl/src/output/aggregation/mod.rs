@@ -105,7 +105,7 @@ impl<'a> CountPrinter<'a> {
         text.push_str(&rows(&chosen, &self.columns, style));
         text.push_str(&account(snapshot, &chosen, self.columns.is_latency, style));
         self.printed = true;
-        self.output.raw(text.as_bytes())
+        self.output.text(&text)
     }
 
     /// Nothing but stacks goes to standard output.

@@ -72,6 +72,6 @@ impl Output {
         }
         let (columns, style) = (super::width::columns(), self.style);
         let text = chart.draw(rates, columns, super::width::has_unicode(), self.is_wide(), style);
-        self.raw(text.as_bytes())
+        self.text(&text)
     }
 }
