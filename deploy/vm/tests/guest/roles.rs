@@ -39,6 +39,9 @@ fn reason(guest: &DaemonGuest, definition: &str) -> Result<String> {
     Ok(refused.message)
 }
 
+/// Functions that are tried.
+const FUNCTIONS: usize = 32;
+
 /// The offset from one function to the next entry that the kernel would take, and the name of that.
 fn next_function(guest: &DaemonGuest, name: &str) -> Result<(u64, String)> {
     let symbols = guest.shell("sort /proc/kallsyms")?;
@@ -50,15 +53,17 @@ fn next_function(guest: &DaemonGuest, name: &str) -> Result<(u64, String)> {
     });
     let text: Vec<_> = text.collect();
     let own = text.iter().find(|(_, found)| found == name).context("no such function")?.0;
-    for (address, found) in text.iter().filter(|(address, _)| *address > own) {
+    let mut refusals = Vec::new();
+    for (address, found) in text.iter().filter(|(address, _)| *address > own).take(FUNCTIONS) {
         let offset = address - own;
         let checked =
             guest.wait_for(guest.client.check_probe(format!("p {name}+{offset:#x}").as_str()))??;
         if checked.verdict() == Verdict::Accepted && !found.starts_with("__x64_sys_getp") {
             return Ok((offset, found.clone()));
         }
+        refusals.push((found, checked.rule));
     }
-    anyhow::bail!("no function after {name} can be probed")
+    anyhow::bail!("no function after {name} can be probed: {refusals:?}")
 }
 
 fn a_role_allows_what_its_rules_say(fixture: &Fixture) -> Result<()> {
