@@ -27,7 +27,7 @@ pub struct Peer {
 
 /// The user at the other end of a unix socket. Asks the user database of the host for names, which may
 /// take its time: not on the async runtime.
-pub fn of_user(procfs: &Path, peer: Peer) -> Principal {
+pub(super) fn of_user(procfs: &Path, peer: Peer) -> Principal {
     let Peer { uid, gid, groups, pid } = peer;
     let mut gids = vec![gid];
     gids.extend(groups.into_iter().filter(|group| *group != gid));

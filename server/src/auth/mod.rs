@@ -10,11 +10,13 @@ mod peer_groups;
 mod rights;
 #[cfg(test)]
 mod test_layer;
+mod who;
 
 pub use caller::Caller;
-pub use identity::{Identity, Peer, of_certificate, of_user};
+pub use identity::{Identity, Peer, of_certificate};
 pub use live_tls::{LiveTls, TlsSettings};
 pub(crate) use peer_groups::peer_groups;
 pub use rights::{Denied, Rights};
 #[cfg(test)]
 pub(crate) use test_layer::as_daemon;
+pub use who::Who;

@@ -24,7 +24,7 @@ use super::malloc_trim::Trimmer;
 use super::rate_limited_log::RateLimitedLog;
 use super::refusal::{self, Refusals};
 use super::socket::Following;
-use crate::auth::{self, Identity, LiveTls, Rights};
+use crate::auth::{self, Identity, LiveTls, Rights, Who};
 use crate::shutdown::Tasks;
 
 /// How long a client may take for the handshake of TLS.
@@ -65,7 +65,7 @@ trait Handshake: Send + 'static {
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// On the lane of its connection. Who is at the other end is known then.
-    fn finish(self, lane: Lane) -> impl Future<Output = io::Result<(Self::Io, Identity)>> + Send;
+    fn finish(self, lane: Lane) -> impl Future<Output = io::Result<(Self::Io, Who)>> + Send;
 }
 
 /// A unix socket, and where the kernel shows the process at its other end.
@@ -77,30 +77,28 @@ struct Local {
 impl Handshake for Local {
     type Io = Following<UnixStream>;
 
-    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Identity)> {
+    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Who)> {
         let Self { socket, procfs } = self;
         // The kernel knows it from the moment of `connect`.
         let found = socket.peer_cred()?;
         let groups = auth::peer_groups(socket.as_fd())?;
         let peer = auth::Peer { uid: found.uid(), gid: found.gid(), groups, pid: found.pid() };
-        let look_up = tokio::task::spawn_blocking(move || auth::of_user(&procfs, peer));
-        let principal = tokio::time::timeout(HANDSHAKE, look_up).await?.map_err(io::Error::other)?;
-        Ok((Following::new(socket, lane), Identity::lasting(principal)))
+        Ok((Following::new(socket, lane), Who::process(peer, procfs)))
     }
 }
 
 impl Handshake for TcpStream {
     type Io = Following<Self>;
 
-    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Identity)> {
-        Ok((Following::new(self, lane), Identity::lasting(Principal::Loopback)))
+    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Who)> {
+        Ok((Following::new(self, lane), Who::known(Identity::lasting(Principal::Loopback))))
     }
 }
 
 impl Handshake for (TcpStream, TlsAcceptor) {
     type Io = tokio_rustls::server::TlsStream<Following<TcpStream>>;
 
-    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Identity)> {
+    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Who)> {
         let (socket, acceptor) = self;
         let socket = Following::new(socket, lane);
         match tokio::time::timeout(HANDSHAKE, acceptor.accept(socket).into_fallible()).await? {
@@ -109,7 +107,7 @@ impl Handshake for (TcpStream, TlsAcceptor) {
                 // The verifier takes no handshake without one.
                 let certificate = chain.first().ok_or(io::ErrorKind::InvalidData)?;
                 let identity = auth::of_certificate(certificate);
-                Ok((stream, identity))
+                Ok((stream, Who::known(identity)))
             }
             Err((error, socket)) => {
                 tokio::time::timeout(LINGER, until_read(socket)).await.ok();
@@ -211,8 +209,8 @@ impl Acceptor {
                 self.tasks.spawn("connection", async move {
                     let closing = admitted.closing().clone();
                     match closing.run_until_cancelled(socket.finish(lane)).await {
-                        Some(Ok((io, identity))) => {
-                            connection::serve(io, identity, admitted, serving).await;
+                        Some(Ok((io, who))) => {
+                            connection::serve(io, who, admitted, serving).await;
                         }
                         Some(Err(error)) => tracing::debug!(%error, "a handshake failed"),
                         None => tracing::debug!("closed a connection during its handshake"),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use kprobed_rights::{Method, Principal};
+use kprobed_rights::Method;
 use tonic::Status;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::service::Routes;
@@ -16,7 +16,7 @@ use tower::Service as _;
 use super::admission::Admitted;
 use super::body::CallBody;
 use super::lane::Lane;
-use crate::auth::{Caller, Rights};
+use crate::auth::{Caller, Rights, Who};
 use crate::rpc::{ConnectionId, status};
 
 /// Streaming calls: they last as long as the client wants.
@@ -46,19 +46,20 @@ pub(super) struct Calls {
     pub(super) admitted: Arc<Admitted>,
     pub(super) lane: Lane,
     pub(super) connection: ConnectionId,
-    pub(super) principal: Arc<Principal>,
+    pub(super) who: Arc<Who>,
     pub(super) rights: Arc<Rights>,
 }
 
 impl Calls {
     /// Who asks, if its roles allow the method for anything at all. Health is for programs that watch
     /// the daemon, and says nothing but whether it serves.
-    fn authorise(&self, path: &str) -> Result<Option<Caller>, Status> {
+    async fn authorise(&self, path: &str) -> Result<Option<Caller>, Status> {
         if path.starts_with(HEALTH) {
             return Ok(None);
         }
         let method = Method::at(path).ok_or_else(|| status::no_method(path))?;
-        let caller = Caller::new(Arc::clone(&self.principal), method);
+        let principal = self.who.principal().await.map_err(|error| status::internal(&error.to_string()))?;
+        let caller = Caller::new(Arc::clone(principal), method);
         match self.rights.require(&caller, None) {
             Ok(()) => Ok(Some(caller)),
             Err(denied) => Err(status::denied(&denied)),
@@ -76,12 +77,12 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.connection);
-        let authorised = self.authorise(request.uri().path());
+        let calls = self.clone();
         let call = self.admitted.call();
         let mut routes = self.services.0.clone();
         let lane = self.lane.clone();
         Box::pin(async move {
-            match authorised {
+            match calls.authorise(request.uri().path()).await {
                 Ok(caller) => {
                     if let Some(caller) = caller {
                         request.extensions_mut().insert(caller);

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kprobed_rights::{Principal, Roles};
+use kprobed_rights::Roles;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -17,7 +17,7 @@ use super::admission::Admitted;
 use super::call::{Calls, Services};
 use super::lane::Lane;
 use super::malloc_trim::Trimmer;
-use crate::auth::{Identity, Rights};
+use crate::auth::{Rights, Who};
 use crate::rpc::ConnectionId;
 use crate::shutdown::Tasks;
 
@@ -67,7 +67,7 @@ struct Served<I> {
 
 /// What the calls of a connection are allowed by, and until when.
 struct Standing {
-    principal: Arc<Principal>,
+    who: Arc<Who>,
     /// The roles when the connection began, or were looked at last.
     roles: Arc<Roles>,
     changes: watch::Receiver<Arc<Roles>>,
@@ -76,12 +76,12 @@ struct Standing {
 }
 
 impl Standing {
-    fn new(identity: Identity, rights: &Rights) -> Self {
+    fn new(who: Who, rights: &Rights) -> Self {
         let mut changes = rights.follow();
         let roles = Arc::clone(&changes.borrow_and_update());
-        let left = identity.not_after.map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());
+        let left = who.not_after().map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());
         let ends = left.and_then(|left| Instant::now().checked_add(left));
-        Self { principal: Arc::new(identity.principal), roles, changes, ends }
+        Self { who: Arc::new(who), roles, changes, ends }
     }
 
     /// Waits until the connection must end: its certificate has ended, or the principal has other
@@ -98,7 +98,10 @@ impl Standing {
                 () = ends => return "its certificate has ended",
                 Ok(()) = self.changes.changed() => {
                     let now = Arc::clone(&self.changes.borrow_and_update());
-                    if !self.roles.of(&self.principal).eq(now.of(&self.principal)) {
+                    // Without a principal there was no call.
+                    if let Some(principal) = self.who.found()
+                        && !self.roles.of(principal).eq(now.of(principal))
+                    {
                         return "its principal has other roles now";
                     }
                     self.roles = now;
@@ -119,23 +122,17 @@ pub(super) struct Serving {
 }
 
 /// Serves a connection to its end, on its lane.
-pub(super) async fn serve<I>(io: I, identity: Identity, admitted: Admitted, serving: Serving)
+pub(super) async fn serve<I>(io: I, who: Who, admitted: Admitted, serving: Serving)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Serving { services, lane, tasks, idle_timeout, trimmer, rights } = serving;
     let admitted = Arc::new(admitted);
     let connection = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1);
-    let standing = Standing::new(identity, &rights);
-    let principal = Arc::clone(&standing.principal);
-    let calls = Calls {
-        services,
-        admitted: Arc::clone(&admitted),
-        lane: lane.clone(),
-        connection,
-        principal,
-        rights,
-    };
+    let standing = Standing::new(who, &rights);
+    let who = Arc::clone(&standing.who);
+    let calls =
+        Calls { services, admitted: Arc::clone(&admitted), lane: lane.clone(), connection, who, rights };
     let served = Served {
         connection: Box::pin(http2(lane.clone()).serve_connection(TokioIo::new(io), calls)),
         admitted,
@@ -174,7 +171,8 @@ where
                     return None;
                 }
                 why = self.rights.over() => {
-                    tracing::info!(principal = %self.rights.principal, "closed a connection: {why}");
+                    let principal = self.rights.who.found().map(ToString::to_string);
+                    tracing::info!(principal, "closed a connection: {why}");
                     return None;
                 }
                 () = self.lane.changed(), if may_move => return Some(self),

@@ -135,7 +135,7 @@ pub(super) fn page_token() -> Status {
 }
 
 /// A fault of the daemon itself: a task that ended early, or its own data that it cannot read.
-pub(super) fn internal(message: &str) -> Status {
+pub(crate) fn internal(message: &str) -> Status {
     Parts::new(Code::Internal, "INTERNAL").status(message)
 }
 
