@@ -28,7 +28,9 @@ const NICE: i32 = -3;
 /// Deletions.
 const ROUNDS: u64 = 2;
 
-const CONFIG: &str = "\n[tracing]\nbuffer_kib = 8192\nbuffer_max_kib = 8192\n\n[spool]\nmax_mib = 32\n";
+/// Buffers that the callers fill within seconds, and not within the grace periods of a deletion: those
+/// last some ticks, however fast the host is, while the calls are as fast as it is.
+const CONFIG: &str = "\n[tracing]\nbuffer_kib = 32768\nbuffer_max_kib = 32768\n\n[spool]\nmax_mib = 32\n";
 
 /// A guest with the probes and the callers.
 fn busy(fixture: &Fixture) -> Result<DaemonGuest> {
