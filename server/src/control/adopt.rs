@@ -121,6 +121,7 @@ impl Controller {
         self.leave_out(uid, done.until_now).await;
         tracing::info!(probe = %name, %uid, others = ?enabled_in, "adopted");
         let probe = self.parts.registry.put(done.probe);
+        self.parts.hub.selections_changed();
         self.note_sharing();
         // With what was left out of it: a daemon that ends now would not know that any more.
         self.sample(false).await;

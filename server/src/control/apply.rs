@@ -321,7 +321,6 @@ impl Controller {
             live.ever_enabled |= probe.spec.enabled;
             if before.is_some() {
                 live.source.origin.set_labels(probe.spec.labels.clone());
-                self.parts.hub.selections_changed();
             }
         }
         let Record { name, uid, spec, .. } = &probe.record;
@@ -331,7 +330,10 @@ impl Controller {
         } else {
             tracing::info!(probe = %name, %uid, state = ?probe.state, "created");
         }
-        Changed::Probe(self.parts.registry.put(probe))
+        let probe = self.parts.registry.put(probe);
+        // What a subscriber may receive depends on the registry: a new probe was unknown until now.
+        self.parts.hub.selections_changed();
+        Changed::Probe(probe)
     }
 
     /// The outcomes, with the states that the probes have in the kernel now.

@@ -11,7 +11,7 @@ use tonic::{Request, Status};
 use super::status;
 use crate::auth::{Caller, Rights};
 use crate::control::{ControlError, Registry, permission};
-use kprobed_lang::model::ProbeName;
+use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_trace::pipeline::Permits;
 
 /// The roles of this host, and the probes that they are about.
@@ -47,6 +47,16 @@ impl Access {
         Ok(self.rights.require(caller, Some(&object))?)
     }
 
+    /// Whether a stream may contain the events of this probe. Of one that does not exist, any more or
+    /// yet, nothing is known that a rule could be compared with. Events of the host have negative ids.
+    fn may_receive(&self, caller: &Caller, name: &ProbeName, uid: ProbeUid) -> bool {
+        match self.registry.by_uid(uid) {
+            Some(probe) => self.rights.require(caller, Some(&probe.object())).is_ok(),
+            None if uid.0 < 0 => permission::on_event(&self.rights, caller, name).is_ok(),
+            None => false,
+        }
+    }
+
     /// What a stream of the caller may contain. Absent: everything.
     pub(super) fn permits(&self, caller: &Caller) -> Option<Permits> {
         let method = caller.method?;
@@ -54,6 +64,6 @@ impl Access {
             return None;
         }
         let (access, caller) = (self.clone(), caller.clone());
-        Some(Permits::new(move |name| access.require(&caller, name, None).is_ok()))
+        Some(Permits::new(move |name, uid| access.may_receive(&caller, name, uid)))
     }
 }

@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 use super::access::{self, Access};
 use super::{convert, filters, ledger, order, rows, selected, start, view};
 use crate::auth::Caller;
-use crate::control::{ControlHandle, Probe, Registry};
+use crate::control::{ControlHandle, Registry};
 use crate::export::Exporters;
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
 use kprobed_trace::feed::{Feed, Log};
@@ -62,11 +62,11 @@ impl EventServer {
     /// caller learns why.
     fn permitted(&self, mut view: View, caller: &Caller) -> Result<View, Status> {
         let all = self.registry.all();
-        let selects = |view: &View, probe: &Probe| view.selects(&probe.name, &probe.spec.labels);
-        let wanted: Vec<_> = all.iter().filter(|probe| selects(&view, probe)).collect();
+        let wanted: Vec<_> =
+            all.iter().filter(|probe| view.selects(&probe.name, &probe.spec.labels)).collect();
         view.permits = self.access.permits(caller);
         if let Some(first) = wanted.first()
-            && !wanted.iter().any(|probe| selects(&view, probe))
+            && !wanted.iter().any(|probe| view.permits(&probe.name, probe.uid))
         {
             self.access.require(caller, &first.name, None)?;
         }

@@ -36,7 +36,9 @@ pub(super) fn probes(registry: &Registry, view: &View) -> Vec<Selected> {
     let of = |probe: &crate::control::Probe| {
         Some(Selected { name: probe.name.to_string(), schema: Arc::clone(probe.schema.as_ref()?) })
     };
-    let selected = |probe: &&Arc<crate::control::Probe>| view.selects(&probe.name, &probe.spec.labels);
+    let selected = |probe: &&Arc<crate::control::Probe>| {
+        view.selects(&probe.name, &probe.spec.labels) && view.permits(&probe.name, probe.uid)
+    };
     registry.all().iter().filter(selected).filter_map(|probe| of(probe)).collect()
 }
 
@@ -45,7 +47,9 @@ async fn attached(control: &ControlHandle, view: &View) -> Result<Vec<Selected>,
     // They have no labels.
     let labels = Labels::default();
     let all = control.attached().await?;
-    let selected = all.into_iter().filter(|event| view.selects(&event.name, &labels));
+    let selected = all
+        .into_iter()
+        .filter(|event| view.selects(&event.name, &labels) && view.permits(&event.name, event.uid));
     let of = |event: crate::control::AttachedEvent| {
         let schema = Arc::clone(&event.source?.origin.schema);
         Some(Selected { name: event.name.to_string(), schema })

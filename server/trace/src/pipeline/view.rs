@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Form, Pace};
 use crate::filter::Filter;
 use crate::wire::Projection;
-use kprobed_lang::model::{Glob, LabelSelector, Labels, ProbeName};
+use kprobed_lang::model::{Glob, LabelSelector, Labels, ProbeName, ProbeUid};
 
 /// All parameters of a subscription.
 #[derive(Clone, Debug, Default)]
@@ -41,14 +41,16 @@ pub struct View {
     pub permits: Option<Permits>,
 }
 
-/// Which probes and events a subscriber may receive. It is asked each time that sources are
+/// Which probes and events of the host a subscriber may receive. It is asked each time that sources are
 /// selected, and never for an event.
 #[derive(Clone)]
-pub struct Permits(Arc<dyn Fn(&ProbeName) -> bool + Send + Sync>);
+pub struct Permits(Arc<Permission>);
+
+type Permission = dyn Fn(&ProbeName, ProbeUid) -> bool + Send + Sync;
 
 impl Permits {
-    /// Permission for each name by a function.
-    pub fn new(permits: impl Fn(&ProbeName) -> bool + Send + Sync + 'static) -> Self {
+    /// Permission for each probe, and for each event of the host, by a function.
+    pub fn new(permits: impl Fn(&ProbeName, ProbeUid) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(permits))
     }
 }
@@ -72,11 +74,16 @@ impl View {
             && self.permits.is_none()
     }
 
-    /// Whether the globs and the label selector match a probe with this name and these labels, and
-    /// the subscriber may receive it.
+    /// Whether the subscriber may receive the events of this probe at all. The name of a probe that was
+    /// deleted can be that of another one now.
+    pub fn permits(&self, name: &ProbeName, uid: ProbeUid) -> bool {
+        self.permits.as_ref().is_none_or(|permits| (permits.0)(name, uid))
+    }
+
+    /// Whether the globs and the label selector match a probe with this name and these labels.
     pub fn selects(&self, name: &ProbeName, labels: &Labels) -> bool {
         let named = self.probes.is_empty() || self.probes.iter().any(|glob| glob.matches_name(name));
-        named && self.labels.matches(labels) && self.permits.as_ref().is_none_or(|permits| (permits.0)(name))
+        named && self.labels.matches(labels)
     }
 }
 
