@@ -65,6 +65,27 @@ impl Calls {
             Err(denied) => Err(status::denied(&denied)),
         }
     }
+
+    /// The answer of the service, if the caller may have one.
+    async fn answer(
+        mut self,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<tonic::body::Body>, Infallible> {
+        match self.authorise(request.uri().path()).await {
+            Ok(Some(caller)) => drop(request.extensions_mut().insert(caller)),
+            Ok(None) => {}
+            Err(refused) => return Ok(refused.into_http()),
+        }
+        request.extensions_mut().insert(self.connection);
+        if STREAMS.contains(&request.uri().path()) {
+            self.lane.take_streams();
+        }
+        // A task that has to wait moves to its lane, and ends if the client has given up: hyper looks
+        // for a reset of the stream only then (`H2Stream::poll2`), and ends a body that was cancelled
+        // as if it were complete.
+        tokio::task::yield_now().await;
+        self.services.0.call(request.map(tonic::body::Body::new)).await
+    }
 }
 
 /// The service that answers whether the daemon serves.
@@ -75,34 +96,11 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        request.extensions_mut().insert(self.connection);
-        let calls = self.clone();
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         let call = self.admitted.call();
-        let mut routes = self.services.0.clone();
-        let lane = self.lane.clone();
+        let deadline = deadline(request.headers());
+        let answer = self.clone().answer(request);
         Box::pin(async move {
-            match calls.authorise(request.uri().path()).await {
-                Ok(caller) => {
-                    if let Some(caller) = caller {
-                        request.extensions_mut().insert(caller);
-                    }
-                }
-                Err(refused) => {
-                    let mut response = refused.into_http();
-                    status::fit_headers(response.headers_mut());
-                    return Ok(response.map(|body| CallBody::new(body, Some(call))));
-                }
-            }
-            if STREAMS.contains(&request.uri().path()) {
-                lane.take_streams();
-            }
-            // A task that has to wait moves to its lane, and ends if the client has given up: hyper
-            // looks for a reset of the stream only then (`H2Stream::poll2`), and ends a body that
-            // was cancelled as if it were complete.
-            tokio::task::yield_now().await;
-            let deadline = deadline(request.headers());
-            let answer = routes.call(request.map(tonic::body::Body::new));
             let response = match deadline {
                 // What was begun for the caller ends with the call.
                 Some(deadline) => match tokio::time::timeout(deadline, answer).await {

@@ -25,7 +25,7 @@ pub(super) fn refusal(denied: &Denied) -> Parts {
         .with("principal", &denied.principal)
         .with("method", denied.method)
         .with(
-            "hint",
+            "fix",
             "`kprobectl auth whoami` lists your roles; ask whoever keeps the role file of this host",
         );
     let parts = match denied.decision.rule() {

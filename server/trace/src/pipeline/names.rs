@@ -268,7 +268,7 @@ mod tests {
         };
         assert!(until(Duration::ZERO, FRESH), "a new one");
         assert!(until(4 * FRESH, 4 * FRESH));
-        assert!(until(9 * FRESH_MAX, FRESH_MAX), "not for ever");
+        assert!(until(9 * FRESH_MAX, FRESH_MAX), "a limit");
     }
 
     #[test]
