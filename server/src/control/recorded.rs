@@ -27,11 +27,20 @@ pub struct Recorded {
     pub keys: Vec<Column>,
 }
 
+/// The aggregations of one run.
+#[derive(Default)]
+struct Made {
+    /// How many there have been.
+    count: u64,
+    /// Those that are not deleted.
+    now: Vec<Arc<Aggregation>>,
+}
+
 impl Recorded {
     /// Answers until all handles are gone. A command without an answer here fails as it does when
     /// the daemon stops.
     pub async fn run(self, mut queue: CommandQueue) {
-        let mut made = 0;
+        let mut made = Made::default();
         while let Some(command) = queue.0.recv().await {
             match command {
                 Command::Apply(changes, _, reply) => {
@@ -49,24 +58,28 @@ impl Recorded {
         }
     }
 
-    fn aggregate(&self, command: AggregationCommand, made: &mut u64) {
+    fn aggregate(&self, command: AggregationCommand, made: &mut Made) {
         match command {
             AggregationCommand::Create(request, reply) => {
-                *made += 1;
-                let aggregation = Aggregation {
-                    name: format!("recorded_{made}"),
+                made.count += 1;
+                let aggregation = Arc::new(Aggregation {
+                    name: format!("recorded_{}", made.count),
                     spec: request.spec,
                     create_time: SystemTime::now(),
                     expire_time: None,
                     bound_to_stream: request.bound_to_stream,
                     keys: self.keys.clone(),
                     sums: Vec::new(),
-                };
-                answer(reply, Ok(Arc::new(aggregation)));
+                });
+                made.now.push(Arc::clone(&aggregation));
+                answer(reply, Ok(aggregation));
             }
-            AggregationCommand::Delete(name, reply) => answer(reply, Ok(Some(self.snapshot(name)))),
+            AggregationCommand::Delete(name, reply) => {
+                made.now.retain(|aggregation| aggregation.name != name);
+                answer(reply, Ok(Some(self.snapshot(name))));
+            }
             AggregationCommand::Read(name, reply) => answer(reply, Ok(self.snapshot(name))),
-            AggregationCommand::List(reply) => answer(reply, Ok(Vec::new())),
+            AggregationCommand::List(reply) => answer(reply, Ok(made.now.clone())),
         }
     }
 
