@@ -33,6 +33,7 @@ struct Readme;
 mod access;
 mod aggregation;
 mod attached;
+mod audit;
 mod builder;
 mod changes;
 mod checks;
@@ -53,6 +54,7 @@ mod target;
 mod watch;
 
 pub use aggregation::{AggregationStream, add_snapshots};
+pub use audit::AuditStream;
 pub use builder::{FetchArg, ProbeBuilder};
 pub use changes::{Outcomes, PlannedChanges};
 pub use checks::CheckStream;

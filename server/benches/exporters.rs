@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use kprobed::auth::{Caller, Rights};
+use kprobed::auth::{AuditQueue, Caller, Rights};
 use kprobed::config::Config;
 use kprobed::control::{Controller, Registry};
 use kprobed::export::{self, ExportParts, Exporters};
@@ -169,7 +169,7 @@ impl Daemon {
             filter_features: KernelFilterFeatures::default(),
             log: self.log.clone(),
             exporters: Exporters::default(),
-            access: Access { rights: Arc::new(Rights::new(Roles::default())), registry },
+            access: Access { rights: Arc::new(Rights::new(Roles::default(), AuditQueue::new().0)), registry },
         });
         self.threads.spawn(async move {
             let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());

@@ -22,11 +22,12 @@
 //!
 //! Owns what needs a daemon: the single writer (`control`), its database (`store`), the API (`rpc`)
 //! behind its front end (`front`), exporters and configuration. Imports point one way: `app`, `offline`
-//! → `front`, `declared` → `rpc` → `export` → `messages` → `doctor` → `control` → `health` →
-//! `store`. Parsing, judging and decoding are crates below, of plain functions without I/O; one
+//! → `front`, `declared` → `rpc` → `export` → `messages` → `doctor` → `control` → `health`,
+//! `auditor` → `store` → `auth`. Parsing, judging and decoding are crates below, of plain functions without I/O; one
 //! thread owns all writes to the kernel.
 
 pub mod app;
+pub mod auditor;
 pub mod auth;
 pub mod config;
 pub mod control;

@@ -35,7 +35,7 @@ const CRATES: &[Crate] = &[
         layers: &[
             &["auth"],
             &["store"],
-            &["health"],
+            &["health", "auditor"],
             &["control"],
             &["doctor"],
             &["config", "shutdown", "telemetry"],

@@ -6,9 +6,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    accept, add, adopt, aggregations, apply, attach, auth, check, completions, config, delete, describe,
-    diff, disasm, doctor, enable, explain, exporters, filter, get, hist, label, latency, ledger, list,
-    observe, profile, reconcile, renew, rollout, stacks, symbols, trace, version,
+    accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, delete,
+    describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist, label, latency, ledger,
+    list, observe, profile, reconcile, renew, rollout, stacks, symbols, trace, version,
 };
 use crate::global::Global;
 
@@ -108,6 +108,8 @@ pub(crate) enum Command {
     Exporters(exporters::Arguments),
     /// Check the host, and show how to fix what is missing
     Doctor(doctor::Arguments),
+    /// Show who changed, was refused, or received what
+    Audit(audit::Arguments),
     /// Show who you are to the daemon, and what roles allow
     Auth(auth::Arguments),
     /// Change the probes of a fleet wave by wave, and undo it if a gate fails

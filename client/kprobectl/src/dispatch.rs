@@ -11,9 +11,9 @@ use crate::cli::{Cli, Command};
 use crate::command::connection::{Destination, destination};
 use crate::command::many_hosts::{self, HostCommand};
 use crate::command::{
-    Exit, Failure, accept, add, adopt, aggregations, apply, attach, auth, check, completions, config, delete,
-    describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist, label, latency, ledger,
-    list, observe, profile, reconcile, renew, rollout, stacks, symbols, trace, version,
+    Exit, Failure, accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config,
+    delete, describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist, label, latency,
+    ledger, list, observe, profile, reconcile, renew, rollout, stacks, symbols, trace, version,
 };
 use crate::global::{Fleet, Format, Global};
 use crate::output::Output;
@@ -107,6 +107,7 @@ async fn dispatch(command: Command, global: &Global, output: &mut Output) -> Res
         Command::Apply(arguments) => apply::run(global, arguments, output).await,
         Command::Diff(arguments) => diff::run(global, arguments, output).await,
         Command::Check(arguments) => check::run(global, arguments, output).await,
+        Command::Audit(arguments) => audit::run(global, arguments, output).await,
         Command::Auth(arguments) => auth::run(global, arguments, output).await,
         Command::Explain(arguments) => explain::run(global, arguments, output).await,
         Command::Describe(arguments) => describe::run(global, arguments, output).await,

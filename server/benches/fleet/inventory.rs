@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use kprobed::auth::Rights;
+use kprobed::auth::{AuditQueue, Rights};
 use kprobed::config::{Listen, Tls};
 use kprobed::front;
 use kprobed::shutdown::Tasks;
@@ -162,5 +162,5 @@ fn configuration(way: Way, places: &[Place], certificates: &Certificates) -> Str
 fn everybody() -> anyhow::Result<Arc<Rights>> {
     let text = "[[role]]\nname = \"everybody\"\nprincipals = [\"uid:0\", \"dns:*\"]\n\
         [[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n";
-    Ok(Arc::new(Rights::new(Roles::parse(text)?)))
+    Ok(Arc::new(Rights::new(Roles::parse(text)?, AuditQueue::new().0)))
 }

@@ -103,6 +103,7 @@ pub const METHODS: &[Method] = &[
     each("/kprobed.v1.AggregationService/DeleteAggregation", Verb::Observe),
     each("/kprobed.v1.AggregationService/ReadAggregation", Verb::Observe),
     each("/kprobed.v1.AggregationService/StreamAggregation", Verb::Observe),
+    by_name("/kprobed.v1.AuditService/ReadAudit", Verb::Administer),
     by_name("/kprobed.v1.CodeService/DisassembleFunction", Verb::Check),
     by_name("/kprobed.v1.CodeService/ListFunctions", Verb::Check),
     each("/kprobed.v1.EventService/StreamEvents", Verb::Observe),

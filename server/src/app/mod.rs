@@ -23,6 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 use kprobed_proto::FILE_DESCRIPTOR_SET;
 use kprobed_proto::v1::access_service_server::AccessServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
+use kprobed_proto::v1::audit_service_server::AuditServiceServer;
 use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
@@ -35,7 +36,8 @@ use kprobed_proto::v1::type_service_server::TypeServiceServer;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
-use crate::auth::{LiveTls, Rights};
+use crate::auditor::Auditor;
+use crate::auth::{AuditQueue, LiveTls, Rights};
 use crate::config::{CheckedConfig, Config, HostSize, TlsError, tls_settings};
 use crate::control::{
     ControlHandle, Controller, ControllerParts, Declarations, Foreign, Holds, Names, Observer, ProbeStates,
@@ -48,8 +50,8 @@ use crate::export::{self, ExportParts};
 use crate::front::{self, Gate};
 use crate::health::{LabelsFile, Storage};
 use crate::rpc::{
-    Access, AccessServer, AggregationServer, CodeServer, EventRoutes, EventServer, ExportServer, HostInfo,
-    HostServer, LeaseServer, ProbeServer, ProfileServer, ReconcileServer, SourceServer, TypeServer,
+    Access, AccessServer, AggregationServer, AuditServer, CodeServer, EventRoutes, EventServer, ExportServer,
+    HostInfo, HostServer, LeaseServer, ProbeServer, ProfileServer, ReconcileServer, SourceServer, TypeServer,
 };
 use crate::shutdown::Tasks;
 use crate::store::Store;
@@ -73,6 +75,9 @@ const KERNEL_GRACE: Duration = Duration::from_secs(45);
 
 /// How long the disk may take for the last of the history.
 const HISTORY_GRACE: Duration = Duration::from_secs(15);
+
+/// How long the database may take for the last refusals.
+const AUDIT_GRACE: Duration = Duration::from_secs(5);
 
 /// How long connections may take to close once their streams have ended. A client that says nothing
 /// would never close its own.
@@ -104,12 +109,17 @@ struct Engine {
     hub: Option<Arc<Hub>>,
     history: Option<Arc<History>>,
     control: Option<ControlHandle>,
+    /// Writes the audit log. Ends before the others: its last entries need the database.
+    auditing: Tasks,
 }
 
 impl Engine {
     /// Leaves the kernel as configured, ends every stream, and writes the rest of the history.
     /// Returns whether the kernel is as it should be.
     async fn stop(self) -> bool {
+        if !self.auditing.stop(AUDIT_GRACE).await {
+            tracing::error!("cannot write the end of the audit log: its last refusals may be missing");
+        }
         let done = match self.control {
             // Ends the hub too, and with it every stream.
             Some(control) => tokio::time::timeout(KERNEL_GRACE, control.stop()).await.is_ok(),
@@ -207,7 +217,10 @@ impl App {
         let epoch =
             history.as_ref().map_or(u64::try_from(epoch).unwrap_or(u64::MAX), |history| history.epoch());
         let holds = Arc::<Holds>::default();
-        let rights = Arc::new(Rights::new(roles));
+        let (audit, inbox) = AuditQueue::new();
+        let rights = Arc::new(Rights::new(roles, audit));
+        let auditor = Auditor { store: store.clone(), inbox, most: config.audit.max_entries };
+        engine.auditing.spawn("audit", auditor.run(engine.auditing.stopping().clone()));
         let controller = Controller::start(ControllerParts {
             mounted,
             instance,
@@ -287,6 +300,7 @@ impl App {
             store,
             declarations: Arc::clone(&declarations),
         };
+        let audit = AuditServer { store: probes.store.clone() };
         let profiles = ProfileServer {
             control: control.clone(),
             registry: Arc::clone(&events_registry),
@@ -338,6 +352,7 @@ impl App {
                 access: access.clone(),
             }))
             .add_service(AccessServiceServer::new(AccessServer { access, checker: Arc::clone(&checker) }))
+            .add_service(AuditServiceServer::new(audit))
             .add_service(CodeServiceServer::new(code))
             .add_service(LeaseServiceServer::new(LeaseServer {
                 holds,

@@ -21,7 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 
-use crate::auth::{Rights, as_daemon};
+use crate::auth::{AuditQueue, Rights, as_daemon};
 use crate::control::{Controller, Probe, Registry, test_probe};
 use crate::export::tests::nats::{Server, drained_again, nats};
 use crate::export::tests::otlp::{Answer, Collector, body, field, integer, otlp};
@@ -117,7 +117,7 @@ fn serve_with(run: &Run, address: &str, registry: Arc<Registry>) -> (SocketAddr,
         filter_features: KernelFilterFeatures::default(),
         log: run.log.clone(),
         exporters: Exporters::default(),
-        access: Access { rights: Arc::new(Rights::new(Roles::default())), registry },
+        access: Access { rights: Arc::new(Rights::new(Roles::default(), AuditQueue::new().0)), registry },
     });
     threads.spawn(async move {
         let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());

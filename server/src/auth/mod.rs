@@ -3,6 +3,7 @@
 //! Owns the caller of a request, the roles in force, and finding out the principal of a connection.
 //! The decision itself is that of [`kprobed_rights`]. Never carries a request out.
 
+mod audit_queue;
 mod caller;
 mod identity;
 mod live_tls;
@@ -12,6 +13,7 @@ mod rights;
 mod test_layer;
 mod who;
 
+pub use audit_queue::{AuditInbox, AuditQueue};
 pub use caller::Caller;
 pub use identity::{Identity, Peer, of_certificate};
 pub use live_tls::{LiveTls, TlsSettings};

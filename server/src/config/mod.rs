@@ -98,6 +98,8 @@ pub struct Config {
     pub reconcile: Reconcile,
     /// Probes whose lease has ended.
     pub leases: Leases,
+    /// Who did what.
+    pub audit: Audit,
     /// Files that declare probes.
     pub declarations: Declared,
     /// Events that are kept on disk.
@@ -254,6 +256,20 @@ impl Default for Leases {
     }
 }
 
+/// The audit log.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Audit {
+    /// Most entries that are kept; the oldest are deleted first. An entry takes about 500 bytes.
+    pub max_entries: u64,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self { max_entries: 100_000 }
+    }
+}
+
 impl Leases {
     /// How long a probe stays listed after its lease has ended.
     pub(crate) fn keep_listed(&self) -> Duration {
@@ -398,6 +414,7 @@ impl Config {
             ("tracing", self.tracing == other.tracing),
             ("reconcile", self.reconcile == other.reconcile),
             ("leases", self.leases == other.leases),
+            ("audit", self.audit == other.audit),
             ("declarations", self.declarations == other.declarations),
             ("spool", self.spool == other.spool),
             ("export", self.export == other.export),

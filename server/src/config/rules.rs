@@ -134,6 +134,7 @@ fn numbers(config: &Config) -> Vec<Problem> {
     found.extend(within("state.sample_interval_s", state.sample_interval_s, 1..=YEAR_S));
     found.extend(within("reconcile.interval_ms", config.reconcile.interval_ms, 0..=YEAR_S * 1000));
     found.extend(within("leases.keep_listed_s", config.leases.keep_listed_s, 0..=YEAR_S));
+    found.extend(within("audit.max_entries", config.audit.max_entries, 1000..=100_000_000));
     found.extend(within("state.sample_retention_hours", state.sample_retention_hours, 0..=8760));
     found.extend(within("state.minute_retention_days", state.minute_retention_days, 0..=36_500));
     found.extend(within("state.hour_retention_days", state.hour_retention_days, 1..=36_500));

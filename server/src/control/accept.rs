@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::apply::{Before, Grounds, Work};
+use super::audited::Allowed;
 use super::command::{Asked, Change, Unit, UpdateRequest};
 use super::controller::Controller;
 use super::create::refuse;
@@ -75,12 +76,14 @@ impl Controller {
         // It was accepted on this kernel: nothing holds it back any more.
         let job =
             if is_held { self.define_anew(wanted, &mut grounds)? } else { Job::change(wanted, Vec::new()) };
-        self.require(caller, &job.probe)?;
+        let rule = self.require(caller, &job.probe)?;
+        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
+        let entry = Some(allowed.change(&job.probe.record));
         let (before, wanted) = (Box::new(probe.record.clone()), Box::new(job.probe.record.clone()));
         let intent = Intent::Update { before, wanted, meaning: Some(meaning) };
         let is_to_record = probe.spec.enabled;
         let before = Before { probe: Arc::clone(&probe), drifted: false, is_to_record };
-        let work = Work { intent: Some(intent), request: request.request, before: Some(before), job };
+        let work = Work { intent: Some(intent), request: request.request, entry, before: Some(before), job };
         let outcome = self.intend_and_do(vec![work], Vec::new()).await.pop();
         outcome.unwrap_or(Err(ControlError::Stopping))?.probe()
     }

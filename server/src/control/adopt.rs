@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use super::account::{Account, Sample};
 use super::adoptable::{Adoptable, has_guards, judge};
+use super::audited::Allowed;
 use super::controller::{Controller, LiveProbe};
 use super::create::settled_state;
 use super::harm::refuse_harm;
@@ -21,7 +22,7 @@ use super::source::{compile_options, event_source};
 use super::step::{self, Aim, Seen, Step};
 use super::{ControlError, Observed, Obstacle, Probe, own};
 use crate::auth::Caller;
-use crate::store::{Intent, ProbeSpec, Record, RequestKey, Undo};
+use crate::store::{Intended, Intent, ProbeSpec, Record, RequestKey, Undo};
 use kprobed_host::tracefs::{OwnEvent, Presence};
 use kprobed_lang::definition::{Code, ProbeDefinition};
 use kprobed_lang::model::{Hits, Labels, Metadata, MetadataChange, ProbeName, ProbeUid};
@@ -96,7 +97,9 @@ impl Controller {
             });
         }
         let adoption = self.judge_adoption(&request)?;
-        self.require(caller, &adoption.probe)?;
+        let rule = self.require(caller, &adoption.probe)?;
+        let entry =
+            Allowed { caller, rule, request: request.request.as_ref() }.change(&adoption.probe.record);
         self.judge_filter(&adoption).await?;
         let enabled_in = self.others(&name);
         if request.validate_only {
@@ -108,13 +111,16 @@ impl Controller {
         let Adoption { probe, own, .. } = &adoption;
         let (record, meaning) = (Box::new(probe.record.clone()), probe.guarded.to_json());
         let intent = Intent::Adopt { record, meaning, listing: own.listing.clone() };
-        let uids = self.parts.store.begin(&[(intent, request.request.clone()).into()]).await?;
+        let intended =
+            Intended { intent, request: request.request.clone(), reversal: None, entry: Some(entry.clone()) };
+        let uids = self.parts.store.begin(&[intended]).await?;
         let uid = uids.first().copied().unwrap_or(probe.uid);
         let done = match self.carry_out_adoption(adoption, uid) {
             Ok(done) => done,
             Err(error) => {
                 let request = request.request.map(|request| request.id);
-                self.parts.store.undo_all(vec![Undo::Creation(uid, request)]).await;
+                let note = Undo::Note(Box::new(entry.failed(error.to_string())));
+                self.parts.store.undo_all(vec![Undo::Creation(uid, request), note]).await;
                 return Err(error);
             }
         };

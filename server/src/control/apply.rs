@@ -8,7 +8,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use kprobed_audit::Entry;
+
 use super::account::{Account, Sample};
+use super::audited::{failed, refused};
 use super::batch::Batch;
 use super::command::{Applied, Asked, Change, Changed, Unit};
 use super::controller::{Controller, LiveProbe};
@@ -39,6 +42,8 @@ pub(super) struct Work {
     /// The intent to store first. Absent for a repair: what is wanted does not change.
     pub(super) intent: Option<Intent>,
     pub(super) request: Option<RequestKey>,
+    /// What the audit log says of it, with the intent.
+    pub(super) entry: Option<Entry>,
     /// The probe as it was. Absent for a new one.
     pub(super) before: Option<Before>,
     pub(super) job: Job,
@@ -85,15 +90,20 @@ impl Controller {
     /// of the kernel is read once.
     pub(super) async fn apply(&mut self, changes: Vec<Asked>, unit: Unit) -> Applied {
         let checked: Vec<_> = changes.iter().map(|one| one.change.validate_only()).collect();
-        let judged = self.judge(changes).await;
-        let refused = judged.iter().find_map(|judged| judged.as_ref().err().map(ToString::to_string));
+        let judged = self.judge(&changes).await;
+        for (asked, judged) in changes.iter().zip(&judged) {
+            if let Some(entry) = judged.as_ref().err().and_then(|error| refused(asked, error)) {
+                self.parts.rights.audit().note(entry);
+            }
+        }
+        let refusal = judged.iter().find_map(|judged| judged.as_ref().err().map(ToString::to_string));
         let mut outcomes = Vec::new();
         let (mut to_do, mut to_check) = (Batch::default(), Batch::default());
         for (index, (judged, is_checked)) in judged.into_iter().zip(checked).enumerate() {
             outcomes.push(match (judged, unit) {
                 (Err(error), _) => Some(Err(error)),
                 (Ok(Judged::Done(changed)), _) => Some(Ok(changed)),
-                (Ok(_), Unit::All) if let Some(cause) = &refused => {
+                (Ok(_), Unit::All) if let Some(cause) = &refusal => {
                     Some(Err(ControlError::BatchFailed { cause: cause.clone() }))
                 }
                 (Ok(judged), _) => {
@@ -135,14 +145,19 @@ impl Controller {
         if work.is_empty() && doomed.is_empty() {
             return Vec::new();
         }
-        let intents = work.iter().filter_map(|one| match one.intent.clone()? {
-            // Remembered when it is settled.
-            intent @ Intent::Create { .. } => Some((intent, None)),
-            intent => Some((intent, one.request.clone())),
+        let intents = work.iter().filter_map(|one| {
+            let intent = one.intent.clone()?;
+            // That of a creation is remembered when it is settled.
+            let request = one.request.clone().filter(|_| !matches!(intent, Intent::Create { .. }));
+            Some(Intended { intent, request, reversal: None, entry: one.entry.clone() })
         });
-        let intents = intents
-            .chain(doomed.iter().map(|doomed| (Intent::Remove(doomed.probe.uid), doomed.request.clone())));
-        let intents = intents.map(Intended::from).collect::<Vec<_>>();
+        let intents = intents.chain(doomed.iter().map(|doomed| Intended {
+            intent: Intent::Remove(doomed.probe.uid),
+            request: doomed.request.clone(),
+            reversal: None,
+            entry: doomed.entry.clone(),
+        }));
+        let intents = intents.collect::<Vec<_>>();
         let uids = match self.parts.store.begin(&intents).await {
             Ok(uids) => uids,
             Err(error) => {
@@ -161,7 +176,7 @@ impl Controller {
     }
 
     /// Judges each change. Writes nothing.
-    async fn judge(&mut self, changes: Vec<Asked>) -> Vec<Result<Judged, ControlError>> {
+    async fn judge(&mut self, changes: &[Asked]) -> Vec<Result<Judged, ControlError>> {
         let checker = Arc::clone(&self.parts.checker);
         let targets = changes.iter().filter_map(|one| match &one.change {
             Change::Update(request) => self.parts.registry.find(&request.name).ok(),
@@ -174,11 +189,11 @@ impl Controller {
         let profiles = profiles.map(|profiles| profiles.into_iter().map(|one| (one.uid, one)).collect());
         let mut judged = Vec::with_capacity(changes.len());
         for Asked { caller, change } in changes {
-            judged.push(match change {
-                Change::Create(request) => self.judge_creation(&caller, request, &mut grounds).await,
-                Change::Update(request) => self.judge_update(&caller, request, &mut grounds).await,
+            judged.push(match change.clone() {
+                Change::Create(request) => self.judge_creation(caller, request, &mut grounds).await,
+                Change::Update(request) => self.judge_update(caller, request, &mut grounds).await,
                 Change::Remove(request) => {
-                    self.judge_removal(&caller, request, &mut grounds, profiles.as_ref()).await
+                    self.judge_removal(caller, request, &mut grounds, profiles.as_ref()).await
                 }
             });
         }
@@ -195,7 +210,7 @@ impl Controller {
         let is_to_record = work.iter().any(is_to_record);
         let (mut jobs, work): (Vec<_>, Vec<_>) = work
             .into_iter()
-            .map(|Work { intent, request, before, job }| (job, (intent, request, before)))
+            .map(|Work { intent, request, entry, before, job }| (job, (intent, request, entry, before)))
             .unzip();
         self.executor().carry_out(&mut jobs);
         if is_to_record {
@@ -203,7 +218,7 @@ impl Controller {
         }
         let (mut settled, mut undo) = (Vec::new(), Vec::new());
         let mut done = Vec::with_capacity(jobs.len());
-        for (mut job, (intent, request, before)) in jobs.into_iter().zip(work) {
+        for (mut job, (intent, request, entry, before)) in jobs.into_iter().zip(work) {
             self.note(&mut job, before.as_ref());
             if let Err(error) = std::mem::replace(&mut job.outcome, Ok(())) {
                 // A new probe that is left in the kernel is removed by the next start: its row
@@ -211,6 +226,7 @@ impl Controller {
                 if !job.left_behind || !matches!(intent, Some(Intent::Create { .. })) {
                     undo.extend(undone(job.probe.uid, intent, request));
                 }
+                undo.extend(failed(entry.as_ref(), &error.to_string()));
                 done.push(Err(error));
                 continue;
             }
@@ -221,7 +237,7 @@ impl Controller {
                 let request = request.clone().filter(|_| is_new);
                 settled.push((settling(&job.probe, own.listing.clone(), is_new), request));
             }
-            done.push(Ok((job, intent, request, before)));
+            done.push(Ok((job, intent, request, entry, before)));
         }
         let stored = if settled.is_empty() { Ok(()) } else { self.parts.store.settle(&settled).await };
         let stored = stored.map_err(Arc::new);
@@ -229,13 +245,14 @@ impl Controller {
         for one in done {
             outcomes.push(match (one, &stored) {
                 (Err(error), _) => Err(error),
-                (Ok((job, intent, request, before)), Err(error))
+                (Ok((job, intent, request, entry, before)), Err(error))
                     if job.basis.is_some() && !is_known(&job.probe, before.as_ref()) =>
                 {
+                    undo.extend(failed(entry.as_ref(), &error.to_string()));
                     lost.push((Arc::new(job.probe), intent, request));
                     Err(ControlError::Store(Arc::clone(error)))
                 }
-                (Ok((job, _, _, before)), _) => Ok(self.changed(job.probe, before.as_ref())),
+                (Ok((job, _, _, _, before)), _) => Ok(self.changed(job.probe, before.as_ref())),
             });
         }
         let probes: Vec<_> = lost.iter().map(|(probe, ..)| Arc::clone(probe)).collect();

@@ -8,8 +8,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use kprobed_audit::Entry;
+
 use super::ControlError;
 use super::attached::{AttachedEvent, AttachedState, Attachment};
+use super::audited::Allowed;
 use super::command::{AttachRequest, DetachRequest, Sourced};
 use super::controller::{Controller, ControllerParts};
 use super::harm::refuse_harm;
@@ -31,7 +34,8 @@ impl Controller {
         request: AttachRequest,
     ) -> Result<Sourced, ControlError> {
         let AttachRequest { name, filter, validate_only } = request;
-        self.require_on_event(caller, &name)?;
+        let rule = self.require_on_event(caller, &name)?;
+        let entry = Allowed { caller, rule, request: None }.on_event(&name, &filter);
         let waiting = self.attached.get(&name);
         let recorded = waiting.map(|waiting| waiting.state(&name, &self.observer, &self.parts.instance));
         if recorded == Some(AttachedState::Recording) {
@@ -42,9 +46,9 @@ impl Controller {
             return Ok(Sourced { event: None, plan });
         }
         let event = if recorded.is_some() {
-            self.try_again(&name, filter).await?
+            self.try_again(&name, filter, &entry).await?
         } else {
-            self.attach_anew(name, filter).await?
+            self.attach_anew(name, filter, &entry).await?
         };
         Ok(Sourced { event: Some(event), plan: Vec::new() })
     }
@@ -77,7 +81,7 @@ impl Controller {
             // It has its row.
             None
         } else {
-            Some(self.parts.store.begin_attach(name, filter, SystemTime::now()).await?)
+            Some(self.parts.store.begin_attach(name, filter, SystemTime::now(), None).await?)
         };
         let tried = first_filter(&self.parts.instance, name, filter);
         // When that fails, the row stays for the next daemon.
@@ -88,22 +92,31 @@ impl Controller {
         tried
     }
 
-    async fn attach_anew(&mut self, name: ProbeName, filter: String) -> Result<AttachedEvent, ControlError> {
+    async fn attach_anew(
+        &mut self,
+        name: ProbeName,
+        filter: String,
+        entry: &Entry,
+    ) -> Result<AttachedEvent, ControlError> {
         recordable(&self.parts, &name)?;
         let create_time = SystemTime::now();
-        let uid = self.parts.store.begin_attach(&name, &filter, create_time).await?;
+        let uid = self.parts.store.begin_attach(&name, &filter, create_time, Some(entry)).await?;
+        let undo = |error: &ControlError| {
+            vec![Undo::Attachment(uid), Undo::Note(Box::new(entry.failed(error.to_string())))]
+        };
         let source = match record(&self.parts, &self.sources, uid, &name, &filter) {
             Ok(source) => source,
             Err(error) => {
-                self.parts.store.undo(Undo::Attachment(uid)).await;
+                self.parts.store.undo_all(undo(&error)).await;
                 return Err(error);
             }
         };
         if let Err(error) = self.parts.store.settle_attach(uid, &filter, None).await {
+            let error = error.into();
             if self.stop_recording(&name, uid) {
-                self.parts.store.undo(Undo::Attachment(uid)).await;
+                self.parts.store.undo_all(undo(&error)).await;
             }
-            return Err(error.into());
+            return Err(error);
         }
         tracing::info!(event = %name, filter, "attached");
         Ok(self.attached_now(name, Attachment { uid, filter, create_time, source: Ok(source) }))
@@ -111,7 +124,12 @@ impl Controller {
 
     /// Attaches an event again that was attached before and is not recorded. If that fails, it goes
     /// on waiting.
-    async fn try_again(&mut self, name: &ProbeName, filter: String) -> Result<AttachedEvent, ControlError> {
+    async fn try_again(
+        &mut self,
+        name: &ProbeName,
+        filter: String,
+        entry: &Entry,
+    ) -> Result<AttachedEvent, ControlError> {
         let Some(waiting) = self.attached.get(name) else {
             return Err(ControlError::NotAttached { name: name.clone() });
         };
@@ -134,7 +152,7 @@ impl Controller {
                 return Err(error);
             }
         };
-        if let Err(error) = self.parts.store.settle_attach(uid, &filter, Some(&before)).await {
+        if let Err(error) = self.parts.store.settle_attach(uid, &filter, Some((&before, entry))).await {
             self.stop_recording(name, uid);
             if let Some(waiting) = self.attached.get_mut(name) {
                 waiting.source = Err(error.to_string());
@@ -167,7 +185,7 @@ impl Controller {
         request: &DetachRequest,
     ) -> Result<Sourced, ControlError> {
         let DetachRequest { name, validate_only } = request;
-        self.require_on_event(caller, name)?;
+        let rule = self.require_on_event(caller, name)?;
         let Some(attachment) = self.attached.get(name) else {
             return Err(ControlError::NotAttached { name: name.clone() });
         };
@@ -180,10 +198,12 @@ impl Controller {
             let plan = steps.into_iter().map(|step| PlannedStep::for_event(instance, name, step)).collect();
             return Ok(Sourced { event: Some(last), plan });
         }
-        self.parts.store.begin_detach(last.uid, &last.filter).await?;
+        let entry = Allowed { caller, rule, request: None }.on_event(name, &last.filter);
+        self.parts.store.begin_detach(last.uid, &last.filter, &entry).await?;
         if let Err(error) = switch_off(&self.parts, name) {
             self.keep_recording(name, &last.filter);
-            self.parts.store.undo(Undo::Detachment(last.uid, last.filter)).await;
+            let note = Undo::Note(Box::new(entry.failed(error.to_string())));
+            self.parts.store.undo_all(vec![Undo::Detachment(last.uid, last.filter), note]).await;
             return Err(error);
         }
         // What was recorded before is still delivered; after that nothing of it is in the buffers.

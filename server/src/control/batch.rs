@@ -33,9 +33,9 @@ impl Batch {
         let mut together = |one| self.together.push((index, (group, one)));
         match (judged, unit) {
             (Judged::Done(_), _) => {}
-            (Judged::Replace(one), _) => together(Together::Replace(*one)),
-            (Judged::Work(one), Unit::All) => together(Together::Work(*one)),
-            (Judged::Delete(one), Unit::All) => together(Together::Delete(one)),
+            (Judged::Replace(one), _) => together(Together::Replace(one)),
+            (Judged::Work(one), Unit::All) => together(Together::Work(one)),
+            (Judged::Delete(one), Unit::All) => together(Together::Delete(Box::new(one))),
             (Judged::Work(one), Unit::Each) => self.work.push((index, *one)),
             (Judged::Delete(one), Unit::Each) => self.doomed.push((index, one)),
         }
@@ -46,8 +46,8 @@ impl Batch {
         let work = self.work.into_iter().map(|(index, one)| (index, made(one)));
         let doomed = self.doomed.into_iter().map(|(index, one)| (index, removed(one)));
         let together = self.together.into_iter().map(|(index, (_, one))| match one {
-            Together::Work(one) => (index, made(one)),
-            Together::Delete(one) => (index, removed(one)),
+            Together::Work(one) => (index, made(*one)),
+            Together::Delete(one) => (index, removed(*one)),
             Together::Replace(one) => (index, made(one.work)),
         });
         work.chain(doomed).chain(together).collect()

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::apply::{Grounds, Judged, Work};
+use super::audited::Allowed;
 use super::command::{Changed, CreateRequest};
 use super::controller::Controller;
 use super::job::{Basis, Job};
@@ -35,8 +36,10 @@ impl Controller {
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
         }
         let request = CreateRequest { metadata: self.with_hold(request.metadata)?, ..request };
-        let work = new_probe(&self.parts.checker, request, grounds)?;
-        self.require(caller, &work.job.probe)?;
+        let mut work = new_probe(&self.parts.checker, request, grounds)?;
+        let rule = self.require(caller, &work.job.probe)?;
+        let allowed = Allowed { caller, rule, request: work.request.as_ref() };
+        work.entry = Some(allowed.change(&work.job.probe.record));
         Ok(Judged::Work(Box::new(work)))
     }
 }
@@ -64,7 +67,7 @@ fn new_probe(
         return Err(ControlError::Twice { name });
     }
     let (job, intent) = creation(Record::new(name, spec, line.text, now), outcome);
-    Ok(Work { intent: Some(intent), request, before: None, job })
+    Ok(Work { intent: Some(intent), request, entry: None, before: None, job })
 }
 
 /// The steps that make a probe whose definition was checked, and the intent that is stored first.

@@ -89,7 +89,7 @@ impl Controller {
             match self.define_anew(probe.clone(), &mut grounds) {
                 Ok(job) => {
                     let before = Some(Before { probe: before, drifted: false, is_to_record });
-                    work.push(Work { intent: None, request: None, before, job });
+                    work.push(Work { intent: None, request: None, entry: None, before, job });
                 }
                 Err(error) => self.cannot_arm(probe, &error),
             }

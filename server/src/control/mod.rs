@@ -12,6 +12,7 @@ mod aggregation;
 mod apply;
 mod attach;
 mod attached;
+mod audited;
 mod batch;
 mod command;
 mod controller;

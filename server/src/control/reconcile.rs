@@ -10,12 +10,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::account::Account;
+use super::audited;
 use super::controller::{Controller, ControllerParts, LiveProbe};
 use super::create::{refuse, settled_state};
 use super::execute::Executor;
 use super::guard::{Guarded, Looked, look};
 use super::job::{Basis, Job};
-use super::lease::{AtStart, Leases, expired};
+use super::lease::{AtStart, HOLD_ENDED, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
 use super::source::{compile_options, event_source};
 use super::step::{self, Aim, Seen};
@@ -32,6 +33,8 @@ use kprobed_verdict::checker::{CheckOutcome, Checker};
 pub(super) struct Unfinished {
     probe: Arc<Probe>,
     phase: Phase,
+    /// It was held by a client, and has no entry in the audit log yet.
+    is_unheld: bool,
 }
 
 /// Compares all rows of the database with the kernel. Returns what the kernel has of them, and what must still
@@ -50,7 +53,9 @@ pub(super) async fn reconcile(
     // Changes that were to be made all or not at all: the rows as read have them taken back
     // already.
     let reversals = rows.iter().filter(|row| row.is_reversed);
-    let reversals = reversals.map(|row| Undo::Reversal { before: Box::new(row.record.clone()) });
+    let reversals = reversals.flat_map(|row| {
+        [Undo::Reversal { before: Box::new(row.record.clone()) }, audited::interrupted(&row.record)]
+    });
     parts.store.undo_all(reversals.collect()).await;
     let mut meanings = super::guard::read(&parts.store).await?;
     let mut claimed = HashSet::new();
@@ -77,12 +82,12 @@ pub(super) async fn reconcile(
         }
         let guarded = meanings.remove(&record.uid).unwrap_or_default();
         let probe = Probe { own: left, guarded, ..as_probe(&parts.checker, row.record, ProbeState::Pending) };
-        match (phase, expired(&probe)) {
+        if let (Phase::Settled, Some(trouble)) = (phase, expired(&probe)) {
             // Its event is removed with those of all others that have expired.
-            (Phase::Settled, Some(trouble)) => {
-                parts.registry.put(Probe { state: ProbeState::Expired(trouble), ..probe });
-            }
-            _ => unfinished.push(Unfinished { probe: Arc::new(probe), phase }),
+            parts.registry.put(Probe { state: ProbeState::Expired(trouble), ..probe });
+        } else {
+            let is_unheld = row.phase == Phase::Settled;
+            unfinished.push(Unfinished { probe: Arc::new(probe), phase, is_unheld });
         }
     }
     let (wanted, mut guarded) = hold_back(parts, sources, wanted, meanings).await;
@@ -140,10 +145,17 @@ impl Controller {
         let probes: Vec<_> = unfinished.iter().map(|unfinished| Arc::clone(&unfinished.probe)).collect();
         let outcomes = self.take_all_out_of_kernel(&probes);
         let mut undo = Vec::new();
-        for (Unfinished { probe, phase }, outcome) in unfinished.iter().zip(outcomes) {
+        for (Unfinished { probe, phase, is_unheld }, outcome) in unfinished.iter().zip(outcomes) {
             match outcome {
                 Ok(found) => {
                     undo.push(Undo::Probe(probe.uid));
+                    if *is_unheld {
+                        undo.push(audited::ended(&probe.record, HOLD_ENDED));
+                    }
+                    // A deletion has its entry since it was begun.
+                    if *phase == Phase::Pending {
+                        undo.push(audited::interrupted(&probe.record));
+                    }
                     tracing::info!(probe = %probe.name, ?phase, ?found, "finished what a crash interrupted");
                 }
                 Err(error) => {

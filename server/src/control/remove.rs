@@ -6,10 +6,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use kprobed_audit::Entry;
 use nix::errno::Errno;
 
 use super::ControlError;
 use super::apply::{Grounds, Judged};
+use super::audited::{Allowed, failed};
 use super::command::{Changed, RemoveRequest, Removed};
 use super::controller::Controller;
 use super::declarations::require_undeclared;
@@ -59,6 +61,8 @@ pub(super) struct Doomed {
     /// Its last hit counts. Absent when the kernel does not have it.
     pub(super) profile: Option<HitProfile>,
     pub(super) request: Option<RequestKey>,
+    /// What the audit log says of it. Absent if another probe takes its place.
+    pub(super) entry: Option<Entry>,
 }
 
 impl Controller {
@@ -78,7 +82,7 @@ impl Controller {
             return Ok(Judged::Done(Changed::Removed(Removed { name, profile: None, note: "" })));
         }
         let probe = self.probe(&request.name)?;
-        self.require(caller, &probe)?;
+        let rule = self.require(caller, &probe)?;
         check_etag(&probe, request.etag.as_deref())?;
         require_undeclared(&probe, request.take_over)?;
         self.require_uncounted(&probe.name)?;
@@ -89,7 +93,9 @@ impl Controller {
             Err(_) => self.hit_profiles()?.into_iter().find(|profile| profile.uid == probe.uid),
         };
         grounds.claim(&probe, true)?;
-        Ok(Judged::Delete(Doomed { probe, profile, request: request.request }))
+        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
+        let entry = Some(allowed.change(&probe.record));
+        Ok(Judged::Delete(Doomed { probe, profile, request: request.request, entry }))
     }
 
     /// Deletes probes of which the database knows that they are to go.
@@ -98,7 +104,7 @@ impl Controller {
         let taken_out = self.take_all_out_of_kernel(&probes);
         let (mut profiles, mut undo) = (Vec::new(), Vec::new());
         let mut outcomes = Vec::with_capacity(doomed.len());
-        for (Doomed { probe, profile, .. }, taken_out) in doomed.into_iter().zip(taken_out) {
+        for (Doomed { probe, profile, entry, .. }, taken_out) in doomed.into_iter().zip(taken_out) {
             outcomes.push(match taken_out {
                 Ok(found) => {
                     profiles.extend(profile.clone());
@@ -111,6 +117,7 @@ impl Controller {
                 }
                 Err(error) => {
                     undo.push(Undo::Deletion(probe.uid));
+                    undo.extend(failed(entry.as_ref(), &error.to_string()));
                     Err(error)
                 }
             });

@@ -356,7 +356,7 @@ impl Controller {
         }
         let drifted = probe.spec.enabled && job.basis.is_none();
         let before = Before { probe: Arc::clone(probe), drifted, is_to_record: probe.spec.enabled };
-        Ok(Some(Work { intent: None, request: None, before: Some(before), job }))
+        Ok(Some(Work { intent: None, request: None, entry: None, before: Some(before), job }))
     }
 }
 

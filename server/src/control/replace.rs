@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::apply::{Grounds, Judged, Work};
+use super::audited::Allowed;
 use super::command::UpdateRequest;
 use super::controller::Controller;
 use super::create::{creation, refuse};
@@ -57,10 +58,12 @@ impl Controller {
         let line = self.parts.checker.kernel_line(&outcome.definition, event).text;
         let spec = ProbeSpec { definition: Arc::clone(&outcome.text), ..wanted };
         let (job, intent) = creation(Record::new(probe.name.clone(), spec, line, SystemTime::now()), outcome);
-        self.require(caller, &job.probe)?;
+        let rule = self.require(caller, &job.probe)?;
+        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
+        let entry = Some(allowed.change(&job.probe.record));
         let profile = self.hit_profiles().ok().into_iter().flatten().find(|found| found.uid == probe.uid);
-        let doomed = Doomed { probe: Arc::clone(probe), profile, request: None };
-        let work = Work { intent: Some(intent), request: request.request, before: None, job };
+        let doomed = Doomed { probe: Arc::clone(probe), profile, request: None, entry: None };
+        let work = Work { intent: Some(intent), request: request.request, entry, before: None, job };
         Ok(Judged::Replace(Box::new(Replacement { doomed, work })))
     }
 }

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::apply::{Before, Grounds, Work, settling, undone};
+use super::audited;
 use super::command::{Changed, Removed};
 use super::controller::Controller;
 use super::job::Job;
@@ -17,13 +18,14 @@ use super::remove::{Doomed, note};
 use super::replace::Replacement;
 use super::{ControlError, Probe};
 use crate::store::{Intended, Intent, RequestKey, Settled, Undo};
+use kprobed_audit::Entry;
 use kprobed_lang::model::HitProfile;
 
 /// One change of a group.
 pub(super) enum Together {
-    Work(Work),
-    Delete(Doomed),
-    Replace(Replacement),
+    Work(Box<Work>),
+    Delete(Box<Doomed>),
+    Replace(Box<Replacement>),
 }
 
 /// A change under way.
@@ -43,6 +45,7 @@ struct Member {
 struct Made {
     intent: Option<Intent>,
     request: Option<RequestKey>,
+    entry: Option<Entry>,
     before: Option<Before>,
     job: Job,
     /// The job was begun.
@@ -51,12 +54,18 @@ struct Made {
 
 impl Member {
     fn new(group: usize, change: Together) -> Self {
-        let made =
-            |Work { intent, request, before, job }| Made { intent, request, before, job, begun: false };
+        let made = |Work { intent, request, entry, before, job }| Made {
+            intent,
+            request,
+            entry,
+            before,
+            job,
+            begun: false,
+        };
         let (work, doomed) = match change {
-            Together::Work(work) => (Some(made(work)), None),
-            Together::Delete(doomed) => (None, Some(doomed)),
-            Together::Replace(Replacement { doomed, work }) => (Some(made(work)), Some(doomed)),
+            Together::Work(work) => (Some(made(*work)), None),
+            Together::Delete(doomed) => (None, Some(*doomed)),
+            Together::Replace(one) => (Some(made(one.work)), Some(one.doomed)),
         };
         Self { group, work, doomed, is_out: false, note: "", error: None }
     }
@@ -67,6 +76,7 @@ impl Member {
             intent: Intent::Remove(doomed.probe.uid),
             request: doomed.request.clone(),
             reversal: Some(Box::new(doomed.probe.record.clone())),
+            entry: doomed.entry.clone(),
         });
         let work = self.work.as_ref().and_then(|made| {
             let intent = made.intent.clone()?;
@@ -75,9 +85,15 @@ impl Member {
                 (Intent::Create { .. }, _) | (_, None) => (None, None),
                 (_, Some(before)) => (made.request.clone(), Some(Box::new(before.probe.record.clone()))),
             };
-            Some(Intended { intent, request, reversal })
+            Some(Intended { intent, request, reversal, entry: made.entry.clone() })
         });
         doomed.into_iter().chain(work).collect()
+    }
+
+    /// What the audit log says of it.
+    fn entry(&self) -> Option<&Entry> {
+        let made = self.work.as_ref().and_then(|made| made.entry.as_ref());
+        made.or_else(|| self.doomed.as_ref()?.entry.as_ref())
     }
 
     /// The probe before the change, if it remains when the change is taken back.
@@ -257,6 +273,8 @@ impl Controller {
             if let Some(Doomed { probe, .. }) = &member.doomed {
                 undo.push(Undo::Deletion(probe.uid));
             }
+            let cause = failed.get(&member.group).map_or("", String::as_str);
+            undo.extend(audited::failed(member.entry(), cause));
             before.extend(member.before().cloned());
         }
         self.parts.store.undo_all(undo).await;

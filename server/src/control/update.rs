@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::apply::{Before, Grounds, Judged, Work};
+use super::audited::Allowed;
 use super::command::{Changed, UpdateRequest};
 use super::controller::Controller;
 use super::create::{refuse, settled_state};
@@ -65,15 +66,16 @@ impl Controller {
         let drifted = probe.spec.enabled && !as_asked;
         let mut job = self.judge_change(&probe, wanted, &request, grounds)?;
         // With other labels, or resolved anew, it may be out of reach for the caller.
-        self.require(caller, &job.probe)?;
+        let rule = self.require(caller, &job.probe)?;
         let record = &mut job.probe.record;
         (record.revision, record.update_time) = (probe.revision + 1, now);
+        let entry = Some(Allowed { caller, rule, request: request.request.as_ref() }.change(record));
         let (before, wanted) = (Box::new(probe.record.clone()), Box::new(record.clone()));
         let intent = Some(Intent::Update { before, wanted, meaning: None });
         // An event that is defined anew has a new account.
         let drifted = drifted && job.basis.is_none();
         let before = Some(Before { probe, drifted, is_to_record: request.enabled == Some(true) });
-        Ok(Judged::Work(Box::new(Work { intent, request: request.request, before, job })))
+        Ok(Judged::Work(Box::new(Work { intent, request: request.request, entry, before, job })))
     }
 
     /// Whether a probe can be changed as requested, and what must be done in the kernel. Judged by

@@ -15,7 +15,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::{Gate, open};
-use crate::auth::Rights;
+use crate::auth::{AuditQueue, Rights};
 use crate::config::Listen;
 use crate::front::ListenErrorKind;
 use crate::shutdown::Tasks;
@@ -24,7 +24,11 @@ mod rights;
 
 /// Without a role for anybody. Health needs none.
 fn nobody() -> Gate {
-    Gate { rights: Arc::new(Rights::new(Roles::default())), procfs: "/proc".into(), tls: None }
+    Gate {
+        rights: Arc::new(Rights::new(Roles::default(), AuditQueue::new().0)),
+        procfs: "/proc".into(),
+        tls: None,
+    }
 }
 
 /// Nothing here takes so long.

@@ -3,15 +3,17 @@
 //! Owns the question for each probe or event that a stream or an aggregation is about. Changes are
 //! judged by the control thread instead. Never decides itself: [`kprobed_rights`] does.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
-use kprobed_rights::{Read, Reads};
+use kprobed_audit::{Action, Entry};
+use kprobed_rights::{Object, Read, Reads};
 use tonic::{Request, Status};
 
 use super::status;
 use crate::auth::{Caller, Rights};
 use crate::control::{ControlError, Registry, permission};
-use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
 use kprobed_trace::pipeline::Permits;
 
 /// The roles of this host, and the probes that they are about.
@@ -40,19 +42,46 @@ impl Access {
         also: Option<Read>,
     ) -> Result<(), ControlError> {
         let Some(probe) = self.registry.get(name) else {
-            return permission::on_event(&self.rights, caller, name);
+            permission::on_event(&self.rights, caller, name)?;
+            return Ok(());
         };
         let mut object = probe.object();
         object.reads = also.map_or(object.reads, |read| object.reads.and(Reads::NONE.with(read)));
-        Ok(self.rights.require(caller, Some(&object))?)
+        self.rights.require(caller, Some(&object))?;
+        Ok(())
+    }
+
+    /// Whether a caller may observe a probe, or an event of the host. Not being able to is no refusal.
+    pub(super) fn allows(&self, caller: &Caller, name: &ProbeName, also: Option<Read>) -> bool {
+        let none = Labels::default();
+        let probe = self.registry.get(name);
+        let object =
+            probe.as_ref().map_or_else(|| permission::host_event(name, &none), |probe| probe.object());
+        let reads = also.map_or(object.reads, |read| object.reads.and(Reads::NONE.with(read)));
+        self.rights.decide(caller, Some(&Object { reads, ..object })).is_ok()
+    }
+
+    /// Has the audit log say that a caller begins to receive what these probes record.
+    pub(super) fn note_read(&self, caller: &Caller, probes: &[String], what: &str) {
+        let Some(method) = caller.method else { return };
+        self.rights.audit().note(Entry {
+            method: method.name().to_owned(),
+            probe: shortened(probes),
+            reason: what.to_owned(),
+            ..Entry::new(Action::Read, caller.principal.to_string())
+        });
     }
 
     /// Whether a stream may contain the events of this probe. Of one that does not exist, any more or
     /// yet, nothing is known that a rule could be compared with. Events of the host have negative ids.
     fn may_receive(&self, caller: &Caller, name: &ProbeName, uid: ProbeUid) -> bool {
         match self.registry.by_uid(uid) {
-            Some(probe) => self.rights.require(caller, Some(&probe.object())).is_ok(),
-            None if uid.0 < 0 => permission::on_event(&self.rights, caller, name).is_ok(),
+            Some(probe) => self.rights.decide(caller, Some(&probe.object())).is_ok(),
+            None if uid.0 < 0 => {
+                let none = Labels::default();
+                let object = permission::host_event(name, &none);
+                self.rights.decide(caller, Some(&object)).is_ok()
+            }
             None => false,
         }
     }
@@ -66,4 +95,15 @@ impl Access {
         let (access, caller) = (self.clone(), caller.clone());
         Some(Permits::new(move |name, uid| access.may_receive(&caller, name, uid)))
     }
+}
+
+/// Names that one entry lists.
+const LISTED: usize = 32;
+
+fn shortened(probes: &[String]) -> String {
+    let mut names = probes.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(",");
+    if probes.len() > LISTED {
+        _ = write!(names, " and {} more", probes.len() - LISTED);
+    }
+    names
 }

@@ -53,18 +53,36 @@ impl AggregationServer {
         Ok(found)
     }
 
+    /// The probes and events that an aggregation counts.
+    fn counted(&self, spec: &AggregationSpec) -> Result<Vec<ProbeName>, ControlError> {
+        let of = |name: &str| match name.parse::<ProbeName>() {
+            Ok(name) => Ok(name),
+            // The event alone.
+            Err(_) => Ok(self.access.registry.find(name)?.name.clone()),
+        };
+        spec.probes().map(of).collect()
+    }
+
     /// Refuses an aggregation of a probe that the caller may not observe.
     fn require(&self, caller: &Caller, spec: &AggregationSpec) -> Result<(), ControlError> {
-        let also = spec.has_stacks().then_some(Read::StackTraces);
-        for name in spec.probes() {
-            let name = match name.parse::<ProbeName>() {
-                Ok(name) => name,
-                // The event alone.
-                Err(_) => self.access.registry.find(name)?.name.clone(),
-            };
-            self.access.require(caller, &name, also)?;
+        for name in self.counted(spec)? {
+            self.access.require(caller, &name, also(spec))?;
         }
         Ok(())
+    }
+
+    /// Whether the caller may observe all of its probes.
+    fn allows(&self, caller: &Caller, spec: &AggregationSpec) -> bool {
+        let allowed = |name: &ProbeName| self.access.allows(caller, name, also(spec));
+        self.counted(spec).is_ok_and(|names| names.iter().all(allowed))
+    }
+
+    /// Has the audit log say that the caller begins to receive the counts.
+    fn note_read(&self, caller: &Caller, spec: &AggregationSpec) {
+        let names = self.counted(spec).unwrap_or_default();
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        let what = if spec.has_stacks() { "counts by call stack" } else { "counts" };
+        self.access.note_read(caller, &names, what);
     }
 
     async fn create(
@@ -77,6 +95,7 @@ impl AggregationServer {
     ) -> Result<Arc<Aggregation>, Status> {
         let spec = messages::spec(spec).map_err(|(field, message)| status::invalid(field, message))?;
         self.require(caller, &spec)?;
+        self.note_read(caller, &spec);
         Ok(self.control.create_aggregation(CreateAggregation { name, spec, ttl, bound_to_stream }).await?)
     }
 }
@@ -88,6 +107,11 @@ fn duration(field: &'static str, given: Option<prost_types::Duration>) -> Result
             .map_err(|_negative| status::invalid(field, "the duration must not be negative"))
     };
     given.map(read).transpose()
+}
+
+/// What is read besides the fields of the probes.
+fn also(spec: &AggregationSpec) -> Option<Read> {
+    spec.has_stacks().then_some(Read::StackTraces)
 }
 
 /// Deletes the aggregation of a stream when the stream ends, for whatever reason.
@@ -163,7 +187,7 @@ impl AggregationService for AggregationServer {
     ) -> Result<Response<v1::ListAggregationsResponse>, Status> {
         let caller = access::caller(&request)?;
         let all = self.control.aggregations().await?;
-        let permitted = all.iter().filter(|aggregation| self.require(&caller, &aggregation.spec).is_ok());
+        let permitted = all.iter().filter(|aggregation| self.allows(&caller, &aggregation.spec));
         let aggregations = permitted.map(|aggregation| messages::aggregation(aggregation)).collect();
         Ok(Response::new(v1::ListAggregationsResponse { aggregations }))
     }
@@ -183,8 +207,9 @@ impl AggregationService for AggregationServer {
         request: Request<v1::ReadAggregationRequest>,
     ) -> Result<Response<v1::ReadAggregationResponse>, Status> {
         let caller = access::caller(&request)?;
-        let name = self.find(&caller, &request.into_inner().name).await?.name.clone();
-        let snapshot = self.control.read_aggregation(name).await?;
+        let found = self.find(&caller, &request.into_inner().name).await?;
+        self.note_read(&caller, &found.spec);
+        let snapshot = self.control.read_aggregation(found.name.clone()).await?;
         Ok(Response::new(v1::ReadAggregationResponse { snapshot: Some(messages::snapshot(snapshot)) }))
     }
 
@@ -199,7 +224,11 @@ impl AggregationService for AggregationServer {
             return Err(status::invalid("interval", "`interval` must be 100 ms or more"));
         }
         let (aggregation, bound) = match request.source {
-            Some(Source::Name(name)) => (self.find(&caller, &name).await?, None),
+            Some(Source::Name(name)) => {
+                let found = self.find(&caller, &name).await?;
+                self.note_read(&caller, &found.spec);
+                (found, None)
+            }
             Some(Source::Spec(spec)) => {
                 let server = Self { control: self.control.clone(), access: self.access.clone() };
                 // If a client leaves while the aggregation is being created, this call is cancelled

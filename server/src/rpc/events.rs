@@ -60,7 +60,7 @@ impl EventServer {
 
     /// The view without what the caller may not observe. If that is all that it selects now, the
     /// caller learns why.
-    fn permitted(&self, mut view: View, caller: &Caller) -> Result<View, Status> {
+    fn permitted(&self, mut view: View, caller: &Caller, past: bool) -> Result<View, Status> {
         let all = self.registry.all();
         let wanted: Vec<_> =
             all.iter().filter(|probe| view.selects(&probe.name, &probe.spec.labels)).collect();
@@ -70,6 +70,13 @@ impl EventServer {
         {
             self.access.require(caller, &first.name, None)?;
         }
+        let names: Vec<_> = wanted
+            .iter()
+            .filter(|probe| view.permits(&probe.name, probe.uid))
+            .map(|probe| probe.name.to_string())
+            .collect();
+        let what = if past { "events, from the history on" } else { "events" };
+        self.access.note_read(caller, &names, what);
         Ok(view)
     }
 
@@ -83,6 +90,11 @@ impl EventServer {
             watermark_slack_ns: u64::try_from(WATERMARK_SLACK.as_nanos()).unwrap_or(u64::MAX),
         }
     }
+}
+
+/// Whether a stream has events from before the call.
+fn begins_in_the_past(start: Option<&v1::StreamStart>) -> bool {
+    start.is_some_and(|start| start.start.is_some())
 }
 
 /// A position in the log of this run.
@@ -266,7 +278,7 @@ impl EventService for EventServer {
         let request = request.into_inner();
         let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
         let view = view::of(request.selection, request.fields, request.delivery)?;
-        let view = self.permitted(view, &caller)?;
+        let view = self.permitted(view, &caller, begins_in_the_past(request.start.as_ref()))?;
         self.judge(&view, &text, request.start.as_ref()).await?;
         let projection = view.projection.clone();
         let feed = Feed::open(&self.log, self.hub.subscribe(view), start::of(request.start)?)
@@ -292,7 +304,7 @@ impl EventService for EventServer {
         let request = request.into_inner();
         let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
         let view = view::of(request.selection, request.fields, request.delivery)?;
-        let mut view = self.permitted(view, &caller)?;
+        let mut view = self.permitted(view, &caller, begins_in_the_past(request.start.as_ref()))?;
         self.judge(&view, &text, request.start.as_ref()).await?;
         // Rows are made from columns, which leave out unwanted fields by themselves.
         view.form = Form::Columns;

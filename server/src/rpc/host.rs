@@ -11,7 +11,7 @@ use kprobed_proto::v1::host_service_server::HostService;
 use tonic::{Request, Response, Status};
 
 use super::convert::known;
-use super::{convert, status};
+use super::{audit, convert, status};
 use crate::auth::LiveTls;
 use crate::control::{Declarations, ProbeStates};
 use crate::doctor::Doctor;
@@ -117,6 +117,8 @@ impl HostService for HostServer {
         checks.extend(export::check(&self.exporters.statuses(), now));
         checks.extend(self.labels.check());
         let labels = self.labels.labels();
+        // A failing database is one of the checks.
+        let audit_head = self.storage.store.audit_head().await.ok().map(audit::head);
         checks.extend(self.tls.as_ref().and_then(|tls| Some(certificate_check(tls.certificate_end()?, now))));
         let (buffer_kib, header_page) = self
             .doctor
@@ -125,6 +127,7 @@ impl HostService for HostServer {
             .map_err(|error| status::unreadable_instance(&error))?;
         let layout = PageLayout::parse(&header_page).map_err(|error| status::internal(&error.to_string()))?;
         Ok(Response::new(v1::GetHostResponse {
+            audit_head,
             buffer_kib,
             sub_buffer_bytes: messages::length(layout.sub_buffer_bytes()),
             features: features(self.checker.features()),

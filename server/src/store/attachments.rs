@@ -4,11 +4,12 @@
 
 use std::time::SystemTime;
 
+use kprobed_audit::Entry;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::undo::{Undo, settle_attachment};
-use super::{Phase, Store, StoreError, from_ns, to_ns};
+use super::{Phase, Store, StoreError, audit, from_ns, to_ns};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// A row of the table.
@@ -58,7 +59,7 @@ impl Store {
     }
 
     /// Stores the intent to attach an event, before the kernel is changed. An unfinished row of
-    /// that name is deleted.
+    /// that name is deleted. An intent that only tries something out has no audit entry.
     ///
     /// # Errors
     /// [`StoreError::Database`], also if it is attached already.
@@ -67,6 +68,7 @@ impl Store {
         name: &ProbeName,
         filter: &str,
         time: SystemTime,
+        entry: Option<&Entry>,
     ) -> Result<ProbeUid, StoreError> {
         let write = async |transaction: &mut SqliteConnection| {
             sqlx::query("DELETE FROM attachment WHERE event_group = ? AND event = ? AND phase != 'settled'")
@@ -81,15 +83,16 @@ impl Store {
             .bind(name.event())
             .bind(filter)
             .bind(to_ns(time))
-            .execute(transaction)
+            .execute(&mut *transaction)
             .await?;
+            audit::append(transaction, entry.map_or(&[], std::slice::from_ref)).await?;
             Ok(ProbeUid::of_attachment(inserted.last_insert_rowid()))
         };
         self.database.write(write).await
     }
 
     /// The kernel records the event with this filter: from here on the attachment is durable.
-    /// `before` is its previous filter, if it was attached.
+    /// `before` is its previous filter and the audit entry of the change, if it was attached.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -97,14 +100,17 @@ impl Store {
         &self,
         uid: ProbeUid,
         filter: &str,
-        before: Option<&str>,
+        before: Option<(&str, &Entry)>,
     ) -> Result<(), StoreError> {
         let undo = match before {
-            Some(before) => Undo::Detachment(uid, before.to_owned()),
+            Some((before, _)) => Undo::Detachment(uid, before.to_owned()),
             None => Undo::Attachment(uid),
         };
-        let write =
-            async |transaction: &mut SqliteConnection| settle_attachment(transaction, uid, filter).await;
+        let write = async |transaction: &mut SqliteConnection| {
+            let entry = before.map_or(&[][..], |(_, entry)| std::slice::from_ref(entry));
+            audit::append(transaction, entry).await?;
+            settle_attachment(transaction, uid, filter).await
+        };
         self.database.write_or_undo(vec![undo], write).await
     }
 
@@ -113,14 +119,19 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub(crate) async fn begin_detach(&self, uid: ProbeUid, filter: &str) -> Result<(), StoreError> {
+    pub(crate) async fn begin_detach(
+        &self,
+        uid: ProbeUid,
+        filter: &str,
+        entry: &Entry,
+    ) -> Result<(), StoreError> {
         let undo = Undo::Detachment(uid, filter.to_owned());
         let write = async |transaction: &mut SqliteConnection| {
             sqlx::query("UPDATE attachment SET phase = 'removing' WHERE id = ?")
                 .bind(uid.attachment())
-                .execute(transaction)
+                .execute(&mut *transaction)
                 .await?;
-            Ok(())
+            audit::append(transaction, std::slice::from_ref(entry)).await
         };
         self.database.write_or_undo(vec![undo], write).await
     }

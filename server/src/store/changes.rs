@@ -4,10 +4,13 @@
 //! Owns these transactions. One for all changes costs the disk one sync, however many they are.
 //! Never carries a change out.
 
+use kprobed_audit::Entry;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::undo::{Undo, rewrite, write_meaning};
-use super::{ProbeSpec, Record, RequestKey, Store, StoreError, labels, metadata, requests, reversal, to_ns};
+use super::{
+    ProbeSpec, Record, RequestKey, Store, StoreError, audit, labels, metadata, requests, reversal, to_ns,
+};
 use kprobed_lang::model::ProbeUid;
 
 /// An intended change of a probe.
@@ -65,12 +68,8 @@ pub struct Intended {
     /// The probe as it is now, if a crash must take the change back: until [`Settled::Whole`] is
     /// written for it.
     pub reversal: Option<Box<Record>>,
-}
-
-impl From<(Intent, Option<RequestKey>)> for Intended {
-    fn from((intent, request): (Intent, Option<RequestKey>)) -> Self {
-        Self { intent, request, reversal: None }
-    }
+    /// What the audit log says of it. Absent if another intent of the same change has the entry.
+    pub entry: Option<Entry>,
 }
 
 /// The outcome of a change in the kernel.
@@ -111,6 +110,10 @@ impl Store {
     /// [`StoreError::Database`], also when there is a probe of the name of a new one. Then nothing
     /// is written.
     pub async fn begin(&self, intents: &[Intended]) -> Result<Vec<ProbeUid>, StoreError> {
+        let in_doubt = intents.iter().filter_map(|Intended { entry, .. }| {
+            let reason = "the disk did not say whether it was stored";
+            Some(Undo::Note(Box::new(entry.as_ref()?.failed(reason))))
+        });
         let undo = intents.iter().filter_map(|Intended { intent, request, .. }| match intent {
             // The code that finds a row that is not settled repairs it.
             Intent::Create { .. } => None,
@@ -128,7 +131,7 @@ impl Store {
         let write = async |transaction: &mut SqliteConnection| {
             let mut uids = Vec::with_capacity(intents.len());
             let unfinished = unfinished(transaction).await?;
-            for Intended { intent, request, reversal } in intents {
+            for Intended { intent, request, reversal, entry: _ } in intents {
                 let request = request.as_ref();
                 if let (Some(before), Intent::Update { .. } | Intent::Remove(_)) = (reversal, intent) {
                     reversal::keep(transaction, before).await?;
@@ -157,9 +160,11 @@ impl Store {
                     }
                 });
             }
+            let entries: Vec<_> = intents.iter().filter_map(|intended| intended.entry.clone()).collect();
+            audit::append(transaction, &entries).await?;
             Ok(uids)
         };
-        self.database.write_or_undo(undo.collect(), write).await
+        self.database.write_or_undo(undo.chain(in_doubt).collect(), write).await
     }
 
     /// Stores what the kernel has now, each with the request that is carried out by that.

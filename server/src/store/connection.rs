@@ -18,7 +18,7 @@ use std::time::SystemTime;
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::error::{DatabaseError, Fault, StoreError, may_be_written};
 use super::files::Identity;
@@ -31,6 +31,7 @@ pub(super) struct Database {
     options: SqliteConnectOptions,
     link: AsyncMutex<Link>,
     health: Mutex<Health>,
+    written: watch::Sender<()>,
 }
 
 /// Health of the database.
@@ -79,7 +80,18 @@ impl Database {
         let files = Identity::of(&path);
         let connection = Some(connection);
         let link = Link { connection, proven: false, closed: false, files, owed: Vec::new() };
-        Self { path, options, link: AsyncMutex::new(link), health: Mutex::default() }
+        Self {
+            path,
+            options,
+            link: AsyncMutex::new(link),
+            health: Mutex::default(),
+            written: watch::Sender::default(),
+        }
+    }
+
+    /// Changes with every transaction.
+    pub(super) fn written(&self) -> watch::Receiver<()> {
+        self.written.subscribe()
     }
 
     /// The health of the database.
@@ -134,6 +146,7 @@ impl Database {
                 link.proven = true;
                 link.owed.clear();
                 self.lock_health().failing = false;
+                self.written.send_replace(());
                 return Ok(value);
             }
             Err(failed) => failed,
@@ -192,6 +205,8 @@ impl Database {
     pub(super) async fn close(&self) {
         let mut link = self.link.lock().await;
         link.closed = true;
+        // Whoever waits for a change finds that out.
+        self.written.send_replace(());
         if let Some(connection) = link.connection.take()
             && let Err(error) = connection.close().await
         {

@@ -4,6 +4,7 @@
 //! and do not run arbitrary statements. Never knows what the kernel has.
 
 mod attachments;
+mod audit;
 mod backup;
 mod changes;
 mod connection;
@@ -24,6 +25,7 @@ mod states;
 mod undo;
 
 pub use attachments::StoredAttachment;
+pub use audit::{AuditPage, OWN_NAME, StoredEntry};
 pub use changes::{Accepted, Intended, Intent, Settled};
 pub use connection::{Failure, Health};
 pub use error::{DatabaseError, Fault, StoreError};

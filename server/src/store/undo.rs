@@ -2,10 +2,11 @@
 //!
 //! Owns what each of them writes. Never decides when one is needed.
 
+use kprobed_audit::Entry;
 use sqlx::SqliteConnection;
 
 use super::probes::{ProbeSpec, Record};
-use super::{StoreError, labels, meanings, metadata, requests, reversal};
+use super::{StoreError, audit, labels, meanings, metadata, requests, reversal};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// A correction of the database. It is owed until it is written: every transaction begins with
@@ -40,6 +41,8 @@ pub enum Undo {
     Attachment(ProbeUid),
     /// An event stays attached, with this filter.
     Detachment(ProbeUid, String),
+    /// The audit log says why.
+    Note(Box<Entry>),
 }
 
 impl Undo {
@@ -94,6 +97,7 @@ impl Undo {
                     .await?;
             }
             Self::Detachment(uid, filter) => settle_attachment(transaction, *uid, filter).await?,
+            Self::Note(entry) => audit::append(transaction, std::slice::from_ref(entry)).await?,
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ pub(crate) mod adopt;
 pub(crate) mod aggregations;
 pub(crate) mod apply;
 pub(crate) mod attach;
+pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod check;
 pub(crate) mod completions;

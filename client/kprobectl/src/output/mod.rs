@@ -8,6 +8,7 @@
 mod access;
 mod aggregation;
 mod attached;
+mod audit;
 mod check;
 mod code;
 mod config;
@@ -44,6 +45,7 @@ pub(crate) use access::Answered;
 #[cfg(test)]
 pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
+pub(crate) use audit::Verified;
 pub(crate) use contrast::{Contrast, Judged};
 pub(crate) use document::{AppliedProbe, ProbeDifference};
 pub(crate) use event::{EventPrinter, EventStyle, TimeForm};

@@ -52,6 +52,7 @@ fn help_lists_every_command_and_option() {
       ledger        Show the account of every event: read, lost, filtered
       exporters     Show the state and the account of the daemon's exporters
       doctor        Check the host, and show how to fix what is missing
+      audit         Show who changed, was refused, or received what
       auth          Show who you are to the daemon, and what roles allow
       rollout       Change the probes of a fleet wave by wave, and undo it if a gate fails
       config        Show and change contexts: hosts, groups, and how to reach them

@@ -3,6 +3,7 @@
 // Lints know a helper of tests by `cfg(test)`.
 mod accounts;
 mod attached;
+mod audit;
 mod code;
 #[cfg(test)]
 mod command;

@@ -11,6 +11,7 @@ mod aggregation;
 mod api;
 mod arming;
 mod attached;
+mod audit;
 mod boot;
 mod busy_deletion;
 mod certificates;
@@ -124,6 +125,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("watch", watch::TESTS),
     ("command_line", command_line::TESTS),
     ("attached", attached::TESTS),
+    ("audit", audit::TESTS),
     ("neighbours", neighbours::TESTS),
     ("reconcile", reconcile::TESTS),
     ("reconcile_triggers", triggers::TESTS),

@@ -40,6 +40,7 @@ macro_rules! api_messages {
 api_messages! {
     Aggregation
     AttachedEvent
+    AuditEntry
     CheckAccessResponse
     CodeInstruction
     DeletedProbe

@@ -21,6 +21,7 @@ use self::alarm::{BootAlarm, ClockAlarm};
 use self::clock::Clocks;
 use self::counted::Counting;
 use super::apply::Grounds;
+use super::audited;
 use super::command::UpdateRequest;
 use super::controller::{Controller, ControllerParts};
 use super::job::Job;
@@ -36,6 +37,9 @@ const AT_ONCE: usize = 256;
 
 /// Time after which the daemon tries again to remove a probe that another program uses.
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
+
+/// Why a probe that was held is deleted.
+pub(super) const HOLD_ENDED: &str = "the client that held it has gone";
 
 /// All leases.
 #[derive(Debug)]
@@ -202,10 +206,11 @@ impl Controller {
                     self.parts.registry.remove(&probe.name);
                     self.leases.counting.forget(probe.uid);
                     gone.push(Undo::Probe(probe.uid));
+                    gone.push(audited::ended(&probe.record, HOLD_ENDED));
                     tracing::info!(probe = %probe.name, ?found, "deleted: the client that held it has gone");
                 }
                 Err(error) => {
-                    let reason = "the client that held it has gone".to_owned();
+                    let reason = HOLD_ENDED.to_owned();
                     let trouble = Trouble { code: "HOLD_ENDED", reason, hint: String::new() };
                     self.mark_stuck(probe, &trouble, &error);
                 }
@@ -224,17 +229,20 @@ impl Controller {
         // The alarm rings for the others at once.
         probes.truncate(AT_ONCE);
         let outcomes = self.take_out_of_use(&probes).await;
+        let mut notes = Vec::new();
         for (probe, outcome) in probes.iter().zip(outcomes) {
             let Some(trouble) = expired(probe) else { continue };
             match outcome {
                 Ok(found) => {
                     tracing::info!(probe = %probe.name, ?found, reason = trouble.reason, "expired");
+                    notes.push(audited::ended(&probe.record, &trouble.reason));
                     self.leases.counting.note_ended(probe.uid, SystemTime::now());
                     self.parts.registry.put(Probe { own: None, schema: None, ..as_expired(probe, trouble) });
                 }
                 Err(error) => self.mark_stuck(probe, &trouble, &error),
             }
         }
+        self.parts.store.undo_all(notes).await;
     }
 
     /// Removes the rows of probes that were listed as expired for long enough.

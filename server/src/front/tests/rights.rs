@@ -28,7 +28,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-use crate::auth::{LiveTls, Rights};
+use crate::auth::{AuditQueue, LiveTls, Rights};
 use crate::config::{Listen, Tls, tls_settings};
 use crate::front::{Gate, open};
 use crate::shutdown::Tasks;
@@ -85,7 +85,7 @@ impl Door {
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let unix = directory.path().join("k.sock");
         let listen = Listen { unix, tcp: Some(tcp), tls: Some(tls), ..Listen::default() };
-        let rights = Arc::new(Rights::new(Roles::default()));
+        let rights = Arc::new(Rights::new(Roles::default(), AuditQueue::new().0));
         let tasks = Tasks::default();
         let settings = tls_settings(listen.tls.as_ref().unwrap()).unwrap();
         let live = Arc::new(LiveTls::new(settings));

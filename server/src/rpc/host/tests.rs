@@ -111,6 +111,7 @@ async fn a_basic_answer_looks_at_nothing() {
             features: Vec::new(),
             checks: Vec::new(),
             foreign_probes: Vec::new(),
+            audit_head: None,
             processor_time: basic.processor_time,
             uptime: basic.uptime,
             ..full

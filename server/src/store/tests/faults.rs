@@ -116,9 +116,9 @@ async fn baseline() -> (Arc<Disk>, Known) {
     settle(store, settled, "p:kprobes/settled vfs_read", Some(key("made", "create"))).await.unwrap();
     let pending = create(store, new_probe_at("pending", 2)).await.unwrap();
     let name = |event: &str| ProbeName::new("sched", event).unwrap();
-    let attached = store.begin_attach(&name("attached"), "pid == 1", from_ns(3)).await.unwrap();
+    let attached = store.begin_attach(&name("attached"), "pid == 1", from_ns(3), None).await.unwrap();
     store.settle_attach(attached, "pid == 1", None).await.unwrap();
-    let attaching = store.begin_attach(&name("attaching"), "", from_ns(4)).await.unwrap();
+    let attaching = store.begin_attach(&name("attaching"), "", from_ns(4), None).await.unwrap();
     add(store, &[5]).await.unwrap();
     store.close().await;
     (disk, Known { settled, pending, attached, attaching })
@@ -198,11 +198,11 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
         }
         Step::BeginAttach => {
             let name = ProbeName::new("sched", "new").unwrap();
-            store.begin_attach(&name, "", from_ns(9)).await.map(drop)
+            store.begin_attach(&name, "", from_ns(9), None).await.map(drop)
         }
         Step::SettleAttach => store.settle_attach(known.attaching, "pid == 2", None).await,
-        Step::Reattach => store.settle_attach(known.attached, "pid == 3", Some("pid == 1")).await,
-        Step::BeginDetach => store.begin_detach(known.attached, "pid == 1").await,
+        Step::Reattach => store.settle_attach(known.attached, "pid == 3", Some(("pid == 1", &entry()))).await,
+        Step::BeginDetach => store.begin_detach(known.attached, "pid == 1", &entry()).await,
         Step::AddTick => add(store, &[6]).await,
         Step::RollUp => store.roll_up(from_ns(60_000_000_000), &AT_ONCE).await.map(drop),
         Step::ForgetOld => store.forget_old(from_ns(i64::MAX), &AT_ONCE).await,
@@ -230,7 +230,7 @@ async fn together(
     request: Option<RequestKey>,
 ) -> Result<Vec<ProbeUid>, StoreError> {
     let reversal = Some(Box::new(settings(known.settled, true, "", "team=storage", 1)));
-    let remove = Intended { intent: Intent::Remove(known.settled), request, reversal };
+    let remove = Intended { intent: Intent::Remove(known.settled), request, reversal, entry: Some(entry()) };
     let create = creation(new_probe_at("settled", 9));
     store.begin(&[remove, (create, None).into()]).await
 }
@@ -270,13 +270,32 @@ async fn picture(store: &Store) -> String {
     text
 }
 
-/// What a start of the daemon finds on a disk.
-async fn found(disk: &Disk, cut: Cut) -> String {
+/// How many changes the audit log has. Its chain is whole, and what was undone says so.
+async fn audited(store: &Store) -> usize {
+    let page = store.audit_page(0, 1000).await.unwrap();
+    let mut chain = Chain::after(page.after, None).unwrap();
+    let mut changes = 0_usize;
+    for one in page.entries {
+        match chain.verify(one.sequence, &one.record, one.digest).unwrap().entry.action {
+            Action::Changed => changes += 1,
+            // One of a change that may not have been stored has nothing before it.
+            _ => changes = changes.saturating_sub(1),
+        }
+    }
+    changes
+}
+
+/// What a start of the daemon finds on a disk, and how many changes the audit log has.
+async fn found_and_audited(disk: &Disk, cut: Cut) -> (String, usize) {
     let disk = disk.after(cut);
     let opened = open(&disk).await.unwrap();
-    let text = picture(&opened.store).await;
+    let found = (picture(&opened.store).await, audited(&opened.store).await);
     opened.store.close().await;
-    text
+    found
+}
+
+async fn found(disk: &Disk, cut: Cut) -> String {
+    found_and_audited(disk, cut).await.0
 }
 
 /// The change that follows: it is independent of any step.
@@ -297,12 +316,14 @@ struct Tally {
 /// Runs one step with the trouble at its first call, its second, and so on, until it meets none.
 async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
     let (disk, known) = baseline().await;
-    let (before, mut after, mut both) = (found(&disk, Cut::Nothing).await, String::new(), String::new());
+    let (before, audited_before) = found_and_audited(&disk, Cut::Nothing).await;
+    let (mut after, mut both, mut audited_after) = (String::new(), String::new(), 0);
     {
         let disk = disk.after(Cut::Nothing);
         let opened = open(&disk).await.unwrap();
         take(step, &opened.store, known).await.unwrap();
         after.push_str(&picture(&opened.store).await);
+        audited_after += audited(&opened.store).await;
         next(&opened.store).await.unwrap();
         both.push_str(&picture(&opened.store).await);
     }
@@ -357,7 +378,13 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
         }
         let expected = if outcome.is_ok() { &after } else { &before };
         for cut in [Cut::Nothing, Cut::Everything, Cut::Some(0x9e37_79b9_7f4a_7c15 ^ (first << 7))] {
-            let found = found(&disk, cut).await;
+            let (found, entries) = found_and_audited(&disk, cut).await;
+            // A change is in the log exactly if it is in the database.
+            let audited = if outcome.is_ok() { audited_after } else { audited_before };
+            assert!(
+                entries == audited || in_doubt,
+                "{what}: {outcome:?}, and after {cut:?} {entries} entries"
+            );
             // After a failed sync it is not known whether the disk has the change: the error says
             // so.
             let fits = found == *expected || (in_doubt && (found == before || found == after));

@@ -6,6 +6,7 @@ mod files;
 mod leases;
 mod vfs;
 
+use kprobed_audit::{Action, Chain, Entry};
 use sqlx::{Connection as _, SqliteConnection};
 
 use super::*;
@@ -40,6 +41,17 @@ fn new_probe_with(event: &str, change: impl FnOnce(&mut ProbeSpec)) -> Record {
 /// A new probe, made at that time.
 fn new_probe_at(event: &str, ns: i64) -> Record {
     Record { create_time: from_ns(ns), update_time: from_ns(ns), ..new_probe(event) }
+}
+
+/// An intent with an entry of the audit log.
+impl From<(Intent, Option<RequestKey>)> for Intended {
+    fn from((intent, request): (Intent, Option<RequestKey>)) -> Self {
+        Self { intent, request, reversal: None, entry: Some(entry()) }
+    }
+}
+
+fn entry() -> Entry {
+    Entry::new(Action::Changed, "uid:0")
 }
 
 fn creation(record: Record) -> Intent {
@@ -332,13 +344,15 @@ async fn an_attached_event_lives_through_reopening() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
     let name = ProbeName::new("raw_syscalls", "sys_enter").unwrap();
-    let gone =
-        store.begin_attach(&ProbeName::new("irq", "gone").unwrap(), "", SystemTime::now()).await.unwrap();
-    let uid = store.begin_attach(&name, "id == 1", from_ns(7)).await.unwrap();
+    let gone = store
+        .begin_attach(&ProbeName::new("irq", "gone").unwrap(), "", SystemTime::now(), None)
+        .await
+        .unwrap();
+    let uid = store.begin_attach(&name, "id == 1", from_ns(7), None).await.unwrap();
     assert!(uid.0 < 0 && uid != gone, "never the uid of a probe: {uid}");
     store.settle_attach(uid, "id == 2", None).await.unwrap();
-    assert!(store.begin_attach(&name, "", SystemTime::now()).await.is_err(), "the name is taken");
-    store.begin_detach(gone, "").await.unwrap();
+    assert!(store.begin_attach(&name, "", SystemTime::now(), None).await.is_err(), "the name is taken");
+    store.begin_detach(gone, "", &entry()).await.unwrap();
     store.close().await;
 
     let store = open(directory.path()).await;
@@ -359,7 +373,10 @@ async fn an_attached_event_lives_through_reopening() {
     store.undo(Undo::Attachment(uid)).await;
     store.undo(Undo::Attachment(gone)).await;
     assert_eq!(store.attachments().await.unwrap(), []);
-    assert!(store.begin_attach(&name, "", SystemTime::now()).await.unwrap() < uid, "ids are not used again");
+    assert!(
+        store.begin_attach(&name, "", SystemTime::now(), None).await.unwrap() < uid,
+        "ids are not used again"
+    );
 }
 
 #[tokio::test]
@@ -403,8 +420,13 @@ async fn begin_together(store: &Store) -> Vec<ProbeUid> {
     let update = updating(before(uids[0]), settings(uids[0], false, "x == 1", "tier=2", 2));
     let request = Some(key("u", "update changed"));
     let together = [
-        Intended { intent: update, request, reversal: reversal(uids[0]) },
-        Intended { intent: Intent::Remove(uids[1]), request: None, reversal: reversal(uids[1]) },
+        Intended { intent: update, request, reversal: reversal(uids[0]), entry: None },
+        Intended {
+            intent: Intent::Remove(uids[1]),
+            request: None,
+            reversal: reversal(uids[1]),
+            entry: Some(entry()),
+        },
         (creation(new_probe("replaced")), None).into(),
     ];
     uids.push(store.begin(&together).await.unwrap()[2]);

@@ -396,6 +396,7 @@ pub(super) fn ledger() -> GetLedgerResponse {
 
 pub(super) fn host() -> GetHostResponse {
     GetHostResponse {
+        audit_head: None,
         hostname: "testhost".to_owned(),
         kernel_release: "6.12.1".to_owned(),
         kernel_version: "#1 SMP".to_owned(),

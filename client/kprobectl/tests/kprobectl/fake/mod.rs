@@ -5,6 +5,7 @@
 
 mod aggregations;
 pub(crate) mod answers;
+pub(crate) mod audit;
 mod dns;
 mod exports;
 mod history;
@@ -30,6 +31,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kprobed_client::api::aggregation_service_server::AggregationServiceServer;
+use kprobed_client::api::audit_service_server::AuditServiceServer;
 use kprobed_client::api::code_service_server::CodeServiceServer;
 use kprobed_client::api::event_service_server::EventServiceServer;
 use kprobed_client::api::export_service_server::ExportServiceServer;
@@ -108,6 +110,7 @@ impl Fake {
         std::thread::spawn(move || {
             let server = tonic::transport::Server::builder()
                 .add_service(counting)
+                .add_service(AuditServiceServer::new(services.clone()))
                 .add_service(ProbeServiceServer::new(services.clone()))
                 .add_service(CodeServiceServer::new(services.clone()))
                 .add_service(EventServiceServer::new(services.clone()))

@@ -1,0 +1,127 @@
+//! The audit log on a real kernel: who did what, whatever the kernel answered and whenever the daemon
+//! was killed.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::{AuditAction, AuditEntry, ReadAuditRequest};
+use kprobed_client::event::StreamRequest;
+
+use crate::Test;
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+use crate::triggers::wait_until;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("every_change_and_refusal_is_logged", every_change_and_refusal_is_logged),
+    ("a_killed_daemon_leaves_a_whole_log", a_killed_daemon_leaves_a_whole_log),
+];
+
+const ROLES: &str = "[[role]]\nname = \"root\"\nprincipals = [\"uid:0\"]\n[[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n\
+    [[role]]\nname = \"guest\"\nprincipals = [\"loopback\"]\n[[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n\
+    [[role.deny]]\nmethods = [\"change\"]\nfunctions = [\"vfs_*\"]\n";
+
+fn config() -> String {
+    let (_, settings) = kprobed_vm::daemon::DEFAULT_CONFIG.split_once("[listen]").unwrap_or_default();
+    format!("{ROLES}[listen]{settings}")
+}
+
+fn entries(guest: &DaemonGuest) -> Result<Vec<AuditEntry>> {
+    guest.wait_for(async {
+        let mut stream = guest.client.read_audit(ReadAuditRequest::default()).await?;
+        let mut entries = Vec::new();
+        while let Some(entry) = stream.next().await? {
+            entries.push(entry);
+        }
+        Ok::<_, anyhow::Error>(entries)
+    })?
+}
+
+/// Refusals and reads are written beside the calls.
+fn find(guest: &DaemonGuest, what: &str, is_it: impl Fn(&AuditEntry) -> bool) -> Result<AuditEntry> {
+    let found = RefCell::new(None);
+    wait_until(guest, what, || {
+        *found.borrow_mut() = entries(guest)?.into_iter().find(|entry| is_it(entry));
+        Ok(found.borrow().is_some())
+    })?;
+    found.into_inner().context("it was found")
+}
+
+fn every_change_and_refusal_is_logged(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("audit", &config())?;
+    guest.add("p:calls __x64_sys_getppid")?;
+    let made = entries(&guest)?.pop().context("an entry")?;
+    ensure!(made.action() == AuditAction::Changed && made.principal == "loopback", "{made:?}");
+    ensure!(made.method == "CreateProbe" && made.probe == "kprobes/calls", "{made:?}");
+    let in_kernel = guest.tracefs("kprobe_events")?;
+    ensure!(in_kernel.contains(made.definition.trim_start_matches("p:")), "{in_kernel} {made:?}");
+    ensure!(made.rule.starts_with("role `guest`, line "), "{made:?}");
+
+    // A refusal of the roles, one of the verdict, and one of the kernel.
+    guest.refusal("p:other vfs_read")?;
+    let denied = find(&guest, "a refusal of the roles", |entry| entry.probe == "kprobes/other")?;
+    ensure!(denied.action() == AuditAction::Refused && denied.reason.contains("forbids"), "{denied:?}");
+    guest.refusal("p:nowhere no_such_function")?;
+    let refused = find(&guest, "a refusal of the verdict", |entry| entry.definition.contains("no_such"))?;
+    ensure!(refused.action() == AuditAction::Refused && !refused.reason.is_empty(), "{refused:?}");
+    let not_taken = guest.wait_for(guest.client.set_filter("calls", "nosuch == 1"))?;
+    ensure!(not_taken.is_err());
+
+    let stream = guest.subscribe(StreamRequest::new().probe("kprobes/*"))?;
+    let read = find(&guest, "a stream", |entry| entry.action() == AuditAction::Read)?;
+    ensure!(read.method == "StreamEvents" && read.probe == "kprobes/calls", "{read:?}");
+    drop(stream);
+
+    guest.shell("kprobectl delete kprobes/calls")?;
+    let gone = find(&guest, "the deletion", |entry| entry.method == "DeleteProbe")?;
+    ensure!(gone.action() == AuditAction::Changed && gone.principal.starts_with("user:root"), "{gone:?}");
+
+    let verified = guest.shell("kprobectl audit verify")?;
+    ensure!(verified.contains("are as they were written"), "{verified}");
+    let shown = guest.shell("kprobectl audit --action refused --probe 'kprobes/*'")?;
+    ensure!(shown.contains("refused") && shown.contains("kprobes/other"), "{shown}");
+    Ok(())
+}
+
+/// Kills the daemon in the middle of changes. What the log says is then what became of them.
+fn a_killed_daemon_leaves_a_whole_log(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("killed-audit", &config())?;
+    let mut head = String::new();
+    for turn in 0..4 {
+        let script = format!(
+            "(for i in 1 2 3 4 5 6 7 8; do kprobectl add \"p:t{turn}_$i __x64_sys_getppid\"; done) >/dev/null 2>&1 & echo $! > /tmp/adding\n\
+             until kprobectl get kprobes/t{turn}_2 >/dev/null 2>&1; do :; done"
+        );
+        guest.shell(&script)?;
+        guest.kill()?;
+        guest.shell("kill $(cat /tmp/adding) 2>/dev/null; true")?;
+        guest.restart(&config())?;
+        let known: HashSet<_> = guest.probes()?.into_iter().map(|probe| probe.name).collect();
+        let entries = entries(&guest)?;
+        for name in &known {
+            let made = entries.iter().any(|entry| {
+                entry.probe == *name
+                    && entry.action() == AuditAction::Changed
+                    && entry.method == "CreateProbe"
+            });
+            ensure!(made, "`{name}` is in no entry");
+        }
+        for made in entries.iter().filter(|entry| entry.action() == AuditAction::Changed) {
+            let after = entries.iter().filter(|entry| entry.sequence > made.sequence);
+            let taken_back = after.filter(|entry| entry.probe == made.probe);
+            let is_over = taken_back.into_iter().any(|entry| entry.action() == AuditAction::Failed);
+            ensure!(
+                known.contains(&made.probe) != is_over,
+                "`{}` is there or was taken back: {entries:?}",
+                made.probe
+            );
+        }
+        let noted = if head.is_empty() { String::new() } else { format!(" --head {head}") };
+        guest.shell(&format!("kprobectl audit verify{noted}"))?;
+        let verified = guest.shell("kprobectl audit verify -o json")?;
+        let (_, rest) = verified.split_once("\"head\": \"").context("a head")?;
+        rest.split('"').next().unwrap_or_default().clone_into(&mut head);
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Audit entries of changes: what the log says of each.
+//!
+//! Owns their contents. Never writes them: the store does, in the transaction of the change.
+
+use kprobed_audit::{Action, Entry};
+use kprobed_lang::model::ProbeName;
+use kprobed_rights::RuleName;
+
+use super::ControlError;
+use super::command::{Asked, Change};
+use crate::auth::Caller;
+use crate::store::{OWN_NAME, ProbeSpec, Record, RequestKey, Undo};
+
+/// Longest text of a refused definition that the log keeps, in bytes. One that is accepted is shorter:
+/// the kernel takes no longer line.
+const MOST_OF_A_TEXT: usize = 4096;
+
+/// Who may make a change, by which rule, and the request that asks for it.
+pub(super) struct Allowed<'a> {
+    pub(super) caller: &'a Caller,
+    pub(super) rule: Option<RuleName>,
+    pub(super) request: Option<&'a RequestKey>,
+}
+
+impl Allowed<'_> {
+    /// A change after which the probe is this, or the removal of this one.
+    pub(super) fn change(&self, record: &Record) -> Entry {
+        let ProbeSpec { enabled, filter, .. } = &record.spec;
+        Entry {
+            probe: record.name.to_string(),
+            definition: record.kernel_definition.clone(),
+            enabled: Some(*enabled),
+            filter: filter.clone(),
+            ..self.entry()
+        }
+    }
+
+    /// A change about an event of the host.
+    pub(super) fn on_event(&self, name: &ProbeName, filter: &str) -> Entry {
+        Entry { probe: name.to_string(), filter: filter.to_owned(), ..self.entry() }
+    }
+
+    fn entry(&self) -> Entry {
+        Entry {
+            rule: self.rule.as_ref().map(ToString::to_string).unwrap_or_default(),
+            request: self.request.map(|request| request.id.clone()).unwrap_or_default(),
+            ..by(Action::Changed, self.caller)
+        }
+    }
+}
+
+fn by(action: Action, caller: &Caller) -> Entry {
+    Entry {
+        method: caller.method.map(|method| method.name().to_owned()).unwrap_or_default(),
+        ..Entry::new(action, caller.principal.to_string())
+    }
+}
+
+/// A change that was refused before it was begun. Absent for one that the roles refuse, which is in
+/// the log already, and for one that was only checked.
+pub(super) fn refused(asked: &Asked, error: &ControlError) -> Option<Entry> {
+    if asked.change.validate_only() || matches!(error, ControlError::Denied(_)) {
+        return None;
+    }
+    let (request, probe, definition) = match &asked.change {
+        Change::Create(request) => (&request.request, "", request.definition.as_str()),
+        Change::Update(request) => {
+            let definition = request.definition.as_ref().map_or("", |definition| definition.as_str());
+            (&request.request, request.name.as_str(), definition)
+        }
+        Change::Remove(request) => (&request.request, request.name.as_str(), ""),
+    };
+    let cut = definition.floor_char_boundary(MOST_OF_A_TEXT);
+    Some(Entry {
+        request: request.as_ref().map(|request| request.id.clone()).unwrap_or_default(),
+        probe: probe.to_owned(),
+        definition: definition.get(..cut).unwrap_or_default().to_owned(),
+        reason: error.to_string(),
+        ..by(Action::Refused, &asked.caller)
+    })
+}
+
+/// That a change was not made after all, if it had an entry.
+pub(super) fn failed(entry: Option<&Entry>, error: &str) -> Option<Undo> {
+    Some(Undo::Note(Box::new(entry?.failed(error))))
+}
+
+/// That the daemon ended a probe itself.
+pub(super) fn ended(record: &Record, reason: &str) -> Undo {
+    own(Action::Ended, record, reason)
+}
+
+/// That a change was not made because the daemon ended before.
+pub(super) fn interrupted(record: &Record) -> Undo {
+    own(Action::Failed, record, "the daemon ended before the change was complete: it was taken back")
+}
+
+fn own(action: Action, record: &Record, reason: &str) -> Undo {
+    Undo::Note(Box::new(Entry {
+        probe: record.name.to_string(),
+        definition: record.kernel_definition.clone(),
+        reason: reason.to_owned(),
+        ..Entry::new(action, OWN_NAME)
+    }))
+}

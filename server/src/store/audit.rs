@@ -1,0 +1,177 @@
+//! Audit log in the database.
+//!
+//! Owns its tables, and that the chain of digests has no gap. Entries are appended in the transaction
+//! of the change that they are about. Never decides what is worth an entry.
+
+use std::time::SystemTime;
+
+use kprobed_audit::{Action, Digest, Entry, Head, Record};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row as _, SqliteConnection};
+use tokio::sync::watch;
+
+use super::{Store, StoreError, to_i64, to_ns};
+
+/// A row of the log, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredEntry {
+    /// Its number.
+    pub sequence: u64,
+    /// The record, as its digest is computed.
+    pub record: String,
+    /// Its digest.
+    pub digest: Digest,
+}
+
+/// A part of the log.
+#[derive(Clone, Debug, Default)]
+pub struct AuditPage {
+    /// The entry after which it begins; that before the oldest, if older ones were asked for.
+    pub after: Head,
+    /// The entries, the oldest first.
+    pub entries: Vec<StoredEntry>,
+}
+
+impl Store {
+    /// Appends entries that belong to no change.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`]. Then nothing is written.
+    pub async fn add_audit(&self, entries: &[Entry]) -> Result<(), StoreError> {
+        self.database
+            .write(async |transaction: &mut SqliteConnection| append(transaction, entries).await)
+            .await
+    }
+
+    /// The last entry.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn audit_head(&self) -> Result<Head, StoreError> {
+        self.database.read(async |connection: &mut SqliteConnection| head(connection).await).await
+    }
+
+    /// Changes when there may be further entries.
+    pub fn audit_changes(&self) -> watch::Receiver<()> {
+        self.database.written()
+    }
+
+    /// At most so many entries after a number.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn audit_page(&self, after: u64, most: u32) -> Result<AuditPage, StoreError> {
+        let read = async |connection: &mut SqliteConnection| {
+            let anchor = anchor(&mut *connection).await?;
+            let after = to_i64(after.max(anchor.sequence));
+            let before = sqlx::query("SELECT sequence, digest FROM audit WHERE sequence = ?")
+                .bind(after)
+                .fetch_optional(&mut *connection)
+                .await?;
+            let begin = before.as_ref().map(head_of).transpose()?.unwrap_or(anchor);
+            let rows = sqlx::query("SELECT * FROM audit WHERE sequence > ? ORDER BY sequence LIMIT ?")
+                .bind(after)
+                .bind(most)
+                .fetch_all(connection)
+                .await?;
+            let entries = rows.iter().map(stored).collect::<Result<_, StoreError>>()?;
+            Ok(AuditPage { after: begin, entries })
+        };
+        self.database.read(read).await
+    }
+
+    /// Deletes the oldest entries if there are more than `most`, a tenth of that at a time, and says so
+    /// in an entry. Returns how many.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`]. Then nothing is deleted.
+    pub async fn rotate_audit(&self, most: u64) -> Result<u64, StoreError> {
+        let (anchor, head) = self
+            .database
+            .read(async |connection: &mut SqliteConnection| {
+                Ok((anchor(&mut *connection).await?, head(connection).await?))
+            })
+            .await?;
+        if head.sequence - anchor.sequence <= most {
+            return Ok(0);
+        }
+        // The entry that says so is one more.
+        let last = head.sequence.saturating_sub(most - most / 10) + 1;
+        let write = async |transaction: &mut SqliteConnection| {
+            let row = sqlx::query("SELECT sequence, digest FROM audit WHERE sequence = ?")
+                .bind(to_i64(last))
+                .fetch_one(&mut *transaction)
+                .await?;
+            let now = head_of(&row)?;
+            let mut entry = Entry::new(Action::Rotated, OWN_NAME);
+            entry.reason = format!("entries {} to {now} were deleted", anchor.sequence + 1);
+            append(&mut *transaction, &[entry]).await?;
+            sqlx::query("UPDATE audit_anchor SET sequence = ?, digest = ?")
+                .bind(to_i64(now.sequence))
+                .bind(&now.digest.0[..])
+                .execute(&mut *transaction)
+                .await?;
+            sqlx::query("DELETE FROM audit WHERE sequence <= ?")
+                .bind(to_i64(last))
+                .execute(&mut *transaction)
+                .await?;
+            Ok(last - anchor.sequence)
+        };
+        self.database.write(write).await
+    }
+}
+
+/// The principal of entries about what the daemon does by itself.
+pub const OWN_NAME: &str = "kprobed";
+
+/// Appends entries, with the time of now.
+pub(super) async fn append(transaction: &mut SqliteConnection, entries: &[Entry]) -> Result<(), StoreError> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let time_unix_nano = u64::try_from(to_ns(SystemTime::now())).unwrap_or_default();
+    let mut head = head(&mut *transaction).await?;
+    for entry in entries {
+        let record = Record { sequence: head.sequence + 1, time_unix_nano, entry: entry.clone() };
+        let text = record
+            .to_text()
+            .map_err(|error| StoreError::Corrupt { what: "audit entry", value: error.to_string() })?;
+        head = head.then(&text);
+        sqlx::query("INSERT INTO audit (sequence, record, digest) VALUES (?, ?, ?)")
+            .bind(to_i64(head.sequence))
+            .bind(text)
+            .bind(&head.digest.0[..])
+            .execute(&mut *transaction)
+            .await?;
+    }
+    Ok(())
+}
+
+async fn head(connection: &mut SqliteConnection) -> Result<Head, StoreError> {
+    let last = sqlx::query("SELECT sequence, digest FROM audit ORDER BY sequence DESC LIMIT 1")
+        .fetch_optional(&mut *connection)
+        .await?;
+    match last {
+        Some(row) => head_of(&row),
+        None => anchor(connection).await,
+    }
+}
+
+async fn anchor(connection: &mut SqliteConnection) -> Result<Head, StoreError> {
+    head_of(&sqlx::query("SELECT sequence, digest FROM audit_anchor").fetch_one(connection).await?)
+}
+
+fn head_of(row: &SqliteRow) -> Result<Head, StoreError> {
+    let sequence: i64 = row.try_get("sequence")?;
+    Ok(Head { sequence: sequence.try_into().unwrap_or_default(), digest: digest(row)? })
+}
+
+fn digest(row: &SqliteRow) -> Result<Digest, StoreError> {
+    let bytes: &[u8] = row.try_get("digest")?;
+    Digest::try_from(bytes).map_err(|error| StoreError::Corrupt { what: "digest", value: error.to_string() })
+}
+
+fn stored(row: &SqliteRow) -> Result<StoredEntry, StoreError> {
+    let Head { sequence, digest } = head_of(row)?;
+    Ok(StoredEntry { sequence, record: row.try_get("record")?, digest })
+}
