@@ -35,7 +35,7 @@ pub struct Auditor {
 }
 
 impl Auditor {
-    /// Writes entries until it is told to stop, then the last ones.
+    /// Writes entries until the daemon stops, then the last ones.
     pub async fn run(mut self, stopping: CancellationToken) {
         let mut joined = Joined::default();
         let mut unwritten = Vec::new();

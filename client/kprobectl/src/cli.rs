@@ -6,9 +6,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, delete,
+    accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, debug, delete,
     describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist, label, latency, ledger,
-    list, observe, profile, reconcile, renew, rollout, stacks, symbols, trace, version,
+    list, observe, profile, reconcile, renew, rollout, stacks, status, symbols, trace, version,
 };
 use crate::global::Global;
 
@@ -106,8 +106,12 @@ pub(crate) enum Command {
     Ledger(ledger::Arguments),
     /// Show the state and the account of the daemon's exporters
     Exporters(exporters::Arguments),
+    /// Show the daemon on one page: health, probes, hits, losses, exporters, and what to do
+    Status(status::Arguments),
     /// Check the host, and show how to fix what is missing
     Doctor(doctor::Arguments),
+    /// Collect what a maintainer needs to understand a daemon
+    Debug(debug::Arguments),
     /// Show who changed, was refused, or received what
     Audit(audit::Arguments),
     /// Show who you are to the daemon, and what roles allow

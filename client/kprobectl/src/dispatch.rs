@@ -12,8 +12,9 @@ use crate::command::connection::{Destination, destination};
 use crate::command::many_hosts::{self, HostCommand};
 use crate::command::{
     Exit, Failure, accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config,
-    delete, describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist, label, latency,
-    ledger, list, observe, profile, reconcile, renew, rollout, stacks, symbols, trace, version,
+    debug, delete, describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist, label,
+    latency, ledger, list, observe, profile, reconcile, renew, rollout, stacks, status, symbols, trace,
+    version,
 };
 use crate::global::{Fleet, Format, Global};
 use crate::output::Output;
@@ -107,6 +108,7 @@ async fn dispatch(command: Command, global: &Global, output: &mut Output) -> Res
         Command::Apply(arguments) => apply::run(global, arguments, output).await,
         Command::Diff(arguments) => diff::run(global, arguments, output).await,
         Command::Check(arguments) => check::run(global, arguments, output).await,
+        Command::Debug(arguments) => debug::run(global, arguments, output).await,
         Command::Audit(arguments) => audit::run(global, arguments, output).await,
         Command::Auth(arguments) => auth::run(global, arguments, output).await,
         Command::Explain(arguments) => explain::run(global, arguments, output).await,
@@ -136,6 +138,7 @@ async fn dispatch(command: Command, global: &Global, output: &mut Output) -> Res
         Command::Profile(arguments) => profile::run(global, arguments, output).await,
         Command::Ledger(arguments) => ledger::run(global, arguments, output).await,
         Command::Exporters(arguments) => exporters::run(global, arguments, output).await,
+        Command::Status(arguments) => status::run(global, arguments, output).await,
         Command::Doctor(arguments) => doctor::run(global, arguments, output).await,
         Command::Rollout(arguments) => rollout::run(global, arguments, output).await,
         Command::Config(arguments) => config::run(global, arguments, output).await,

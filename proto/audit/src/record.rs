@@ -191,7 +191,7 @@ mod tests {
             action in 0..Action::ALL.len(),
         ) {
             let entry = Entry {
-                probe, definition, reason, enabled, times,
+                probe, definition, enabled, reason, times,
                 ..Entry::new(Action::ALL[action], principal)
             };
             let record = Record { sequence, time_unix_nano, entry };

@@ -10,6 +10,7 @@ use futures_util::stream;
 use kprobed_audit::{Action, Head, Record};
 use kprobed_proto::v1;
 use kprobed_proto::v1::audit_service_server::AuditService;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
@@ -76,8 +77,12 @@ struct Reading {
 }
 
 impl Reading {
+    /// In a task of its own: a client that stops reading stops this stream at any point, and must not
+    /// stop it while it has the connection to the database.
     async fn page(&self) -> Result<AuditPage, Status> {
-        let page = self.store.audit_page(self.after, PAGE).await;
+        let (store, after) = (self.store.clone(), self.after);
+        let read = Handle::current().spawn(async move { store.audit_page(after, PAGE).await });
+        let page = read.await.map_err(|error| status::internal(&error.to_string()))?;
         page.map_err(|error| Status::from(ControlError::from(error)))
     }
 

@@ -34,6 +34,7 @@ mod profile;
 mod rates;
 mod reconciled;
 mod rollout;
+mod status;
 mod style;
 mod table;
 mod terminal;
@@ -52,10 +53,12 @@ pub(crate) use event::{EventPrinter, EventStyle, TimeForm};
 pub(crate) use fleet::{HostRecord, Said};
 pub(crate) use past::ProbePast;
 pub(crate) use rates::Chart;
+pub(crate) use status::Status;
 pub(crate) use time::to_proto_time;
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
+use std::path::Path;
 
 use kprobed_client::RpcError;
 use kprobed_client::api::PlannedStep;
@@ -219,6 +222,11 @@ impl Output {
     fn line(&mut self, text: &str) -> io::Result<()> {
         self.text(text)?;
         self.raw(b"\n")
+    }
+
+    /// Prints the name of a file that was written.
+    pub(crate) fn path(&mut self, path: &Path) -> io::Result<()> {
+        self.line(&path.display().to_string())
     }
 
     /// Prints an error and what can be done about it.

@@ -51,7 +51,9 @@ fn help_lists_every_command_and_option() {
       profile       Show how often probes were hit, and how often the kernel skipped them
       ledger        Show the account of every event: read, lost, filtered
       exporters     Show the state and the account of the daemon's exporters
+      status        Show the daemon on one page: health, probes, hits, losses, exporters, and what to do
       doctor        Check the host, and show how to fix what is missing
+      debug         Collect what a maintainer needs to understand a daemon
       audit         Show who changed, was refused, or received what
       auth          Show who you are to the daemon, and what roles allow
       rollout       Change the probes of a fleet wave by wave, and undo it if a gate fails

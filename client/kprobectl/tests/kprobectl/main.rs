@@ -27,6 +27,7 @@ mod library;
 mod merging;
 #[cfg(test)]
 mod observe;
+mod operating;
 mod probes;
 #[cfg(test)]
 mod rates;

@@ -98,6 +98,7 @@ async fn a_call_follows_until_the_daemon_stops() {
     for turn in 1..=3 {
         add(&server, Action::Changed, "uid:0", "a/b").await;
         assert_eq!(stream.next().await.unwrap().unwrap().entries[0].sequence, turn);
+        // A client that stops reading here holds nothing that others need.
         assert!(stream.next().now_or_never().is_none());
     }
     server.store.close().await;

@@ -21,13 +21,18 @@ use super::Output;
 use super::style::Tone;
 use super::table::Table;
 
+/// Whether every sum that is known adds up.
+pub(super) fn closes(ledger: &GetLedgerResponse) -> bool {
+    ledger.probes.iter().all(|probe| probe_closes(probe) != Some(false))
+        && ledger.subscribers.iter().all(subscriber_closes)
+        && ledger.spool.iter().all(spool_closes)
+        && ledger.exporters.iter().all(|exporter| exporter_closes(exporter) != Some(false))
+}
+
 impl Output {
     /// Prints the ledger, and says whether it closes.
     pub(crate) fn ledger(&mut self, ledger: &GetLedgerResponse) -> io::Result<bool> {
-        let closes = ledger.probes.iter().all(|probe| probe_closes(probe) != Some(false))
-            && ledger.subscribers.iter().all(subscriber_closes)
-            && ledger.spool.iter().all(spool_closes)
-            && ledger.exporters.iter().all(|exporter| exporter_closes(exporter) != Some(false));
+        let closes = closes(ledger);
         if self.structured(&LedgerView::new(ledger, closes))? {
             return Ok(closes);
         }

@@ -1,0 +1,197 @@
+//! `kprobectl debug bundle`: what a maintainer needs to understand a daemon, in one file.
+//!
+//! Owns which questions are asked and what is left out: values of events are never in it, and neither
+//! are passwords. A question that fails is a file that says why.
+
+mod redact;
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use kprobed_client::api::{AuditEntry, ListHitRatesRequest, ReadAuditRequest};
+use kprobed_client::{Client, Error};
+use kprobed_document::json::{ApiMessage, Json};
+use serde::Serialize;
+
+use self::redact::without_credentials;
+use super::connection::connect;
+use super::{Exit, Failure};
+use crate::global::Global;
+use crate::output::{Output, to_proto_time};
+
+const AFTER_HELP: &str = "\
+Examples:
+  kprobectl debug bundle
+  kprobectl debug bundle /tmp/web1.tar";
+
+const BUNDLE_HELP: &str = "\
+The file is a tar archive of JSON: the host and its checks, probes and their past states, events of other \
+programs, the ledger, exporters, counts, hits of the last day, aggregations, and the last 1000 entries of the audit \
+log. It has definitions, filters, labels and names of principals, but no values of events, no memory, and no \
+passwords of destinations. Add the log of the daemon to it when you send it: `journalctl -u kprobed`.
+
+Examples:
+  kprobectl debug bundle
+  kprobectl debug bundle /tmp/web1.tar";
+
+/// Entries of the audit log that are put in.
+const AUDIT_ENTRIES: u64 = 1000;
+
+/// Arguments of `debug`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write what a maintainer needs to understand this daemon into a file
+    #[command(after_help = BUNDLE_HELP)]
+    Bundle {
+        /// The file, which must not exist [default: kprobed-debug-HOST-TIME.tar]
+        file: Option<PathBuf>,
+    },
+}
+
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    let Command::Bundle { file } = arguments.command;
+    let client = connect(global).await?;
+    let host = client.host_basics().await?.hostname;
+    let file = file.unwrap_or_else(|| name_of(&host, Timestamp::now()));
+    let (parts, failed) = gather(&client).await;
+    write(&file, &parts).map_err(|error| {
+        Failure::usage(format!("cannot write `{}`: {error}", file.display()), hint(&error))
+    })?;
+    if failed > 0 {
+        output.note(&format!("{failed} of {} answers are missing: their files say why", parts.len()));
+    }
+    output.path(&file)?;
+    Ok(Exit::Success)
+}
+
+fn hint(error: &io::Error) -> Option<String> {
+    (error.kind() == io::ErrorKind::AlreadyExists).then(|| "name another file, or remove that one".to_owned())
+}
+
+/// A host name can be any text.
+fn name_of(host: &str, now: Timestamp) -> PathBuf {
+    let host: String = host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    PathBuf::from(format!("kprobed-debug-{host}-{}.tar", now.strftime("%Y%m%dT%H%M%SZ")))
+}
+
+/// The files, by name, and how many answers are missing.
+async fn gather(client: &Client) -> (Vec<(&'static str, String)>, usize) {
+    let since = Timestamp::now().checked_sub(Duration::from_hours(24)).unwrap_or(Timestamp::UNIX_EPOCH);
+    let rates = ListHitRatesRequest {
+        name_glob: "*".to_owned(),
+        start_time: Some(to_proto_time(since)),
+        step_seconds: 600,
+        ..Default::default()
+    };
+    let answers = [
+        ("host.json", one(client.host().await)),
+        ("probes.json", many(client.list_probes("*").await)),
+        ("states.json", states(client).await),
+        ("attached.json", many(client.attached_events().await)),
+        ("foreign.json", many(client.foreign_probes("*").await)),
+        ("ledger.json", one(client.ledger().await)),
+        ("exporters.json", many(client.exporters().await)),
+        ("hits.json", many(client.hit_profiles("*").await)),
+        ("rates.json", many(client.hit_rates(rates).await.map(|rates| rates.series))),
+        ("aggregations.json", many(client.list_aggregations().await)),
+        ("caller.json", one(client.caller().await)),
+        ("audit.json", many(audit(client).await)),
+    ];
+    let failed = answers.iter().filter(|(_, answer)| answer.is_err()).count();
+    let version = serde_json::json!({ "kprobectl": env!("CARGO_PKG_VERSION") }).to_string();
+    let mut parts = vec![("kprobectl.json", version)];
+    parts.extend(answers.into_iter().map(|(name, answer)| {
+        let missing = |why: String| serde_json::json!({ "missing": why }).to_string();
+        (name, without_credentials(&answer.unwrap_or_else(missing)))
+    }));
+    (parts, failed)
+}
+
+fn json(value: &impl Serialize) -> Result<String, String> {
+    serde_json::to_string_pretty(value).map_err(|error| error.to_string())
+}
+
+fn one(answer: Result<impl ApiMessage, Error>) -> Result<String, String> {
+    json(&Json::full(&answer.map_err(|error| error.to_string())?))
+}
+
+fn many(answer: Result<Vec<impl ApiMessage>, Error>) -> Result<String, String> {
+    let messages = answer.map_err(|error| error.to_string())?;
+    json(&messages.iter().map(Json::full).collect::<Vec<_>>())
+}
+
+/// The past states of all probes.
+async fn states(client: &Client) -> Result<String, String> {
+    let mut states = Vec::new();
+    for probe in client.list_probes("*").await.map_err(|error| error.to_string())? {
+        // It can be deleted meanwhile.
+        if let Ok(past) = client.probe_states(&probe.name).await {
+            let past: Vec<_> = past.iter().map(Json::full).collect();
+            states.push(serde_json::json!({ "probe": probe.name, "states": past }));
+        }
+    }
+    json(&states)
+}
+
+async fn audit(client: &Client) -> Result<Vec<AuditEntry>, Error> {
+    let head = client.host().await?.audit_head.map_or(0, |head| head.sequence);
+    let after = head.saturating_sub(AUDIT_ENTRIES);
+    let mut stream = client.read_audit(ReadAuditRequest { after, ..Default::default() }).await?;
+    let mut entries = Vec::new();
+    while let Some(entry) = stream.next().await? {
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+fn write(file: &Path, parts: &[(&'static str, String)]) -> io::Result<()> {
+    let opened = OpenOptions::new().write(true).create_new(true).open(file)?;
+    let mut archive = tar::Builder::new(io::BufWriter::new(opened));
+    let time = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
+    for (name, text) in parts {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(time);
+        archive.append_data(&mut header, format!("kprobed-debug/{name}"), text.as_bytes())?;
+    }
+    let mut inner = archive.into_inner()?;
+    inner.flush()?;
+    inner.get_ref().sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_file_name_whatever_the_host_is_called() {
+        let now = Timestamp::from_second(1_769_860_800).unwrap();
+        assert_eq!(
+            name_of("../web 1/x", now).to_str().unwrap(),
+            "kprobed-debug----web-1-x-20260131T120000Z.tar"
+        );
+    }
+
+    #[test]
+    fn a_file_that_exists_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.tar");
+        write(&file, &[("x.json", "{}".to_owned())]).unwrap();
+        let before = std::fs::read(&file).unwrap();
+        let error = write(&file, &[("y.json", "[]".to_owned())]).unwrap_err();
+        assert_eq!((error.kind(), std::fs::read(&file).unwrap()), (io::ErrorKind::AlreadyExists, before));
+        assert!(hint(&error).is_some());
+    }
+}

@@ -1,0 +1,263 @@
+//! The daemon on one page.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use kprobed_client::HitRates;
+use kprobed_client::api::{
+    AttachedEvent, CheckStatus, Exporter, ExporterState, GetHostResponse, GetLedgerResponse, Probe,
+};
+use serde::Serialize;
+
+use super::Output;
+use super::data::one_line;
+use super::ledger::closes;
+use super::probe::{state, state_name};
+use super::style::Tone;
+use super::table::properties;
+
+/// Probes that are named with their rate.
+const BUSIEST: usize = 3;
+
+/// What the page is made of.
+#[derive(Debug)]
+pub(crate) struct Status {
+    /// The host and its checks.
+    pub(crate) host: GetHostResponse,
+    /// All probes.
+    pub(crate) probes: Vec<Probe>,
+    /// All attached events.
+    pub(crate) attached: Vec<AttachedEvent>,
+    /// Their hits of the last minutes.
+    pub(crate) rates: HitRates,
+    /// Where events went.
+    pub(crate) ledger: GetLedgerResponse,
+    /// The exporters.
+    pub(crate) exporters: Vec<Exporter>,
+}
+
+/// The same, summed up, as JSON and YAML. Numbers of 64 bits are text, as in all JSON of the API.
+#[derive(Serialize)]
+struct StatusView {
+    hostname: String,
+    kernel_release: String,
+    daemon_version: String,
+    /// Of one CPU, since the daemon started.
+    cpu_share: Option<f64>,
+    uptime_seconds: Option<f64>,
+    checks: BTreeMap<&'static str, usize>,
+    probes: BTreeMap<&'static str, usize>,
+    attached_events: usize,
+    hits_per_second: Option<f64>,
+    busiest: Vec<Busy>,
+    events_read: String,
+    events_lost: String,
+    /// Of all probes whose loss is not shared with others.
+    ledger_closes: bool,
+    subscribers: usize,
+    exporters: BTreeMap<String, &'static str>,
+    audit_entries: Option<String>,
+    to_do: Vec<ToDo>,
+}
+
+#[derive(Serialize)]
+struct Busy {
+    probe: String,
+    hits_per_second: f64,
+}
+
+/// What needs attention.
+#[derive(Serialize)]
+struct ToDo {
+    what: String,
+    why: String,
+    /// Empty if nothing is known to do.
+    fix: String,
+}
+
+impl StatusView {
+    fn new(status: &Status) -> Self {
+        let Status { host, probes, attached, rates, ledger, exporters } = status;
+        let seconds = |duration: Option<prost_types::Duration>| {
+            duration.map(|duration| duration.seconds as f64 + f64::from(duration.nanos) / 1e9)
+        };
+        let (used, uptime) = (seconds(host.processor_time), seconds(host.uptime));
+        let share = used.zip(uptime).filter(|(_, uptime)| *uptime > 0.0).map(|(used, uptime)| used / uptime);
+        let mut busy = busy(probes, rates);
+        let watched =
+            rates.series.iter().flat_map(|series| &series.points).any(|point| point.covered_seconds > 0);
+        let total = busy.iter().map(|one| one.hits_per_second).sum();
+        busy.retain(|one| one.hits_per_second > 0.0);
+        busy.truncate(BUSIEST);
+        let sum = |terms: &mut dyn Iterator<Item = u64>| terms.fold(0_u64, u64::saturating_add).to_string();
+        Self {
+            hostname: host.hostname.clone(),
+            kernel_release: host.kernel_release.clone(),
+            daemon_version: host.daemon_version.clone(),
+            cpu_share: share,
+            uptime_seconds: uptime,
+            checks: counted(host.checks.iter().map(|check| check_name(check.status()))),
+            probes: counted(probes.iter().map(|probe| state(probe).0)),
+            attached_events: attached.len(),
+            hits_per_second: watched.then_some(total),
+            busiest: busy,
+            events_read: sum(&mut ledger.buffers.iter().map(|buffer| buffer.read)),
+            events_lost: sum(&mut ledger.buffers.iter().map(|buffer| {
+                buffer.overrun.saturating_add(buffer.commit_overrun).saturating_add(buffer.dropped_events)
+            })),
+            ledger_closes: closes(ledger),
+            subscribers: ledger.subscribers.len(),
+            exporters: exporters
+                .iter()
+                .map(|exporter| (exporter.name.clone(), exporter_name(exporter.state())))
+                .collect(),
+            audit_entries: host.audit_head.as_ref().map(|head| head.sequence.to_string()),
+            to_do: to_do(status),
+        }
+    }
+}
+
+/// The probes by their rate over the time that was watched, the highest first.
+fn busy(probes: &[Probe], rates: &HitRates) -> Vec<Busy> {
+    // A series is of one boot.
+    let mut totals = BTreeMap::<i64, (u64, u64)>::new();
+    for series in &rates.series {
+        let (hits, covered) = totals.entry(series.probe_uid).or_default();
+        for point in &series.points {
+            (*hits, *covered) = (*hits + point.hits, *covered + u64::from(point.covered_seconds));
+        }
+    }
+    let of = |probe: &Probe| {
+        let (hits, covered) = totals.get(&probe.uid).filter(|(_, covered)| *covered > 0)?;
+        Some(Busy { probe: probe.name.clone(), hits_per_second: *hits as f64 / *covered as f64 })
+    };
+    let mut busy: Vec<_> = probes.iter().filter_map(of).collect();
+    busy.sort_by(|one, other| other.hits_per_second.total_cmp(&one.hits_per_second));
+    busy
+}
+
+fn counted(names: impl Iterator<Item = &'static str>) -> BTreeMap<&'static str, usize> {
+    let mut counted = BTreeMap::new();
+    for name in names {
+        *counted.entry(name).or_default() += 1;
+    }
+    counted
+}
+
+const fn check_name(status: CheckStatus) -> &'static str {
+    match status {
+        CheckStatus::Ok => "ok",
+        CheckStatus::Warning => "warning",
+        CheckStatus::Failed => "failed",
+        CheckStatus::Unspecified => "unknown",
+    }
+}
+
+const fn exporter_name(state: ExporterState) -> &'static str {
+    match state {
+        ExporterState::Running => "running",
+        ExporterState::Failing => "failing",
+        ExporterState::Starting => "starting",
+        ExporterState::Unspecified => "unknown",
+    }
+}
+
+fn to_do(status: &Status) -> Vec<ToDo> {
+    let mut found = Vec::new();
+    for check in &status.host.checks {
+        if matches!(check.status(), CheckStatus::Warning | CheckStatus::Failed) {
+            found.push(ToDo {
+                what: format!("check {}", check.id),
+                why: check.finding.clone(),
+                fix: check.fix.clone(),
+            });
+        }
+    }
+    for probe in &status.probes {
+        if !probe.state_message.is_empty() && state_name(probe.state()).1 != Tone::Good {
+            found.push(ToDo {
+                what: probe.name.clone(),
+                why: probe.state_message.clone(),
+                fix: probe.state_hint.clone(),
+            });
+        }
+    }
+    for exporter in status.exporters.iter().filter(|exporter| exporter.state() == ExporterState::Failing) {
+        let why = exporter.error.clone();
+        let fix = "its events wait in the history: `kprobectl exporters` shows how many".to_owned();
+        found.push(ToDo { what: format!("exporter {}", exporter.name), why, fix });
+    }
+    found
+}
+
+/// `2 armed, 1 failed`.
+fn listed(counted: &BTreeMap<&'static str, usize>) -> String {
+    if counted.is_empty() {
+        return "none".to_owned();
+    }
+    let words: Vec<_> = counted.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    words.join(", ")
+}
+
+impl Output {
+    /// Prints the page, and says whether the ledger closes.
+    pub(crate) fn status(&mut self, status: &Status) -> io::Result<bool> {
+        let view = StatusView::new(status);
+        let closes = view.ledger_closes;
+        if self.structured(&view)? {
+            return Ok(closes);
+        }
+        let daemon = match (view.uptime_seconds, view.cpu_share) {
+            (Some(uptime), Some(share)) => {
+                format!("{}, up {:.0} s, {:.1} % of a CPU", view.daemon_version, uptime, share * 100.0)
+            }
+            _ => view.daemon_version.clone(),
+        };
+        let mut hits = view
+            .hits_per_second
+            .map_or_else(|| "not watched yet".to_owned(), |rate| format!("{rate:.1} a second"));
+        for Busy { probe, hits_per_second } in &view.busiest {
+            hits.push_str(", ");
+            hits.push_str(&format_busy(probe, *hits_per_second));
+        }
+        let exporters: Vec<_> =
+            view.exporters.iter().map(|(name, state)| format!("{} {state}", one_line(name))).collect();
+        let text = properties(
+            self.style,
+            &[
+                ("host", format!("{} (Linux {})", view.hostname, view.kernel_release)),
+                ("daemon", daemon),
+                ("checks", listed(&view.checks)),
+                ("probes", listed(&view.probes)),
+                ("attached events", view.attached_events.to_string()),
+                ("hits", hits),
+                (
+                    "events",
+                    format!(
+                        "{} read, {} lost; the ledger {}",
+                        view.events_read,
+                        view.events_lost,
+                        if closes { "closes" } else { "DOES NOT CLOSE" }
+                    ),
+                ),
+                ("subscribers", view.subscribers.to_string()),
+                ("exporters", if exporters.is_empty() { "none".to_owned() } else { exporters.join(", ") }),
+                ("audit entries", view.audit_entries.unwrap_or_default()),
+            ],
+        );
+        self.text(&text)?;
+        for ToDo { what, why, fix } in &view.to_do {
+            self.line("")?;
+            self.line(&format!("{}: {}", one_line(what), one_line(why)))?;
+            if !fix.is_empty() {
+                let head = self.style.hint("fix:");
+                self.line(&format!("  {head} {}", one_line(fix)))?;
+            }
+        }
+        Ok(closes)
+    }
+}
+
+fn format_busy(probe: &str, rate: f64) -> String {
+    format!("{} {rate:.1}", one_line(probe))
+}

@@ -1,0 +1,67 @@
+//! Tests of `kprobectl status` and `kprobectl debug bundle`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+
+use serde_json::Value;
+
+use super::fake::{Ending, Fake};
+
+#[test]
+fn a_page_says_what_needs_attention() {
+    let fake = Fake::start(Ending::Open);
+    let said = fake.run(&["status"]);
+    // An exporter fails.
+    assert!(said.starts_with("exit: 1"), "{said}");
+    assert_eq!(said.matches("kprobes/open").count(), 1, "one rate for all boots: {said}");
+    for part in
+        ["checks ", "probes ", "hits ", "exporters ", "exporter otlp: connect to `http://127.0.0.1:4317`"]
+    {
+        assert!(said.contains(part), "{part} is missing: {said}");
+    }
+    let json = fake.run(&["status", "-o", "json"]);
+    let begin = json.find('{').unwrap();
+    let end = json.rfind('}').unwrap();
+    let view: Value = serde_json::from_str(&json[begin..=end]).unwrap();
+    assert_eq!(view["exporters"]["otlp"], "failing");
+    assert!(view["to_do"].as_array().unwrap().iter().any(|one| one["what"] == "exporter otlp"), "{view}");
+    let counted: u64 =
+        view["probes"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
+    assert!(counted > 0, "{view}");
+}
+
+fn files(archive: &std::path::Path) -> BTreeMap<String, Value> {
+    let mut files = BTreeMap::new();
+    for entry in tar::Archive::new(fs::File::open(archive).unwrap()).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().display().to_string();
+        let mut text = String::new();
+        entry.read_to_string(&mut text).unwrap();
+        files.insert(name, serde_json::from_str(&text).unwrap());
+    }
+    files
+}
+
+#[test]
+fn a_bundle_has_every_answer_or_why_it_is_missing() {
+    let fake = Fake::start(Ending::Open);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("bundle.tar");
+    let said = fake.run(&["debug", "bundle", file.to_str().unwrap()]);
+    assert!(said.starts_with("exit: 0") && said.contains("bundle.tar"), "{said}");
+    let files = files(&file);
+    assert_eq!(files.len(), 13, "{:?}", files.keys());
+    assert_eq!(files["kprobed-debug/exporters.json"][0]["name"], "jsonl");
+    assert!(!files["kprobed-debug/probes.json"].as_array().unwrap().is_empty());
+    assert_eq!(files["kprobed-debug/audit.json"].as_array().unwrap().len(), 4);
+    // The fake has no service for it.
+    assert!(
+        files["kprobed-debug/caller.json"]["missing"].is_string(),
+        "{:?}",
+        files["kprobed-debug/caller.json"]
+    );
+    assert!(said.contains("1 of 13 answers are missing"), "{said}");
+    let again = fake.run(&["debug", "bundle", file.to_str().unwrap()]);
+    assert!(again.starts_with("exit: 2") && again.contains("name another file"), "{again}");
+}
