@@ -22,7 +22,8 @@ use crate::api::{
     FileDefinition, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest,
     HostView, ListExportersRequest, ListProbeStatesRequest, ListProbesRequest, ListProbesResponse, Probe,
     ProbeFilter, ProbeStateRecord, ReadClockRequest, ReadClockResponse, ReadDefinitionsRequest,
-    StreamEventRowsRequest, StreamEventsRequest, UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
+    StreamEventRowsRequest, StreamEventsRequest, TryProbeRequest, TryProbeResponse, UpdateProbeRequest,
+    WatchProbesRequest, WatchProbesResponse,
 };
 use crate::checks::CheckStream;
 use crate::connect::{ConnectOptions, connect};
@@ -165,6 +166,11 @@ impl Client {
         let response =
             self.call(request, async |request| self.probes().read_definitions(request).await).await?;
         Ok(response.definitions)
+    }
+
+    /// Arms a probe for a moment and counts its hits: what it would cost.
+    pub async fn try_probe(&self, request: TryProbeRequest) -> Result<TryProbeResponse, Error> {
+        self.call(request, async |request| self.probes().try_probe(request).await).await
     }
 
     /// Asks whether the running kernel would accept a probe. Changes nothing.

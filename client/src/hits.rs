@@ -2,8 +2,8 @@
 
 use crate::api::profile_service_client::ProfileServiceClient;
 use crate::api::{
-    GetHitProfilesRequest, HitProfile, HitSeries, ListHitProfileSamplesRequest,
-    ListHitProfileSamplesResponse, ListHitRatesRequest, ListHitRatesResponse,
+    GetHitProfilesRequest, HitProfile, HitSeries, ListCostsRequest, ListCostsResponse,
+    ListHitProfileSamplesRequest, ListHitProfileSamplesResponse, ListHitRatesRequest, ListHitRatesResponse,
 };
 use crate::client::{Client, MAX_MESSAGE_BYTES};
 use crate::error::Error;
@@ -86,6 +86,15 @@ impl Client {
             }
             request.page_token = page.next_page_token;
         }
+    }
+
+    /// Reads the processor time that probes and the daemon have taken on so many days, the last of
+    /// which is today.
+    pub async fn costs(&self, days: u32) -> Result<ListCostsResponse, Error> {
+        let service =
+            || ProfileServiceClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let request = ListCostsRequest { days };
+        self.call(request, async |request| service().list_costs(request).await).await
     }
 
     /// Reads one page of hits of the past.

@@ -73,6 +73,7 @@ async fn serve(socket: PathBuf, checker: Checker, state: PathBuf, store: Store) 
         checker: Arc::new(checker),
         store,
         declarations: Arc::default(),
+        costs: Arc::default(),
     };
     let listener = UnixListenerStream::new(tokio::net::UnixListener::bind(socket).unwrap());
     let server = tonic::transport::Server::builder().add_service(ProbeServiceServer::new(probes));

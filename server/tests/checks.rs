@@ -53,6 +53,7 @@ impl Daemon {
             checker: Arc::new(Checker::new(features, Arc::new(FactsCache::new(world.paths.clone())))),
             store: Store::open(directory.path(), SystemTime::now()).await.unwrap().store,
             declarations: Arc::default(),
+            costs: Arc::default(),
         };
         let listener = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
         let server = tonic::transport::Server::builder().add_service(ProbeServiceServer::new(probes));

@@ -6,9 +6,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, debug, delete,
-    describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist, label, latency, ledger,
-    list, observe, profile, reconcile, renew, rollout, stacks, status, symbols, trace, version,
+    accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, cost, debug,
+    delete, describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist, label, latency,
+    ledger, list, observe, profile, reconcile, renew, rollout, stacks, status, symbols, trace, version,
 };
 use crate::global::Global;
 
@@ -102,6 +102,8 @@ pub(crate) enum Command {
     Aggregations(aggregations::Arguments),
     /// Show how often probes were hit, and how often the kernel skipped them
     Profile(profile::Arguments),
+    /// Show the processor time that probes and the daemon take
+    Cost(cost::Arguments),
     /// Show the account of every event: read, lost, filtered
     Ledger(ledger::Arguments),
     /// Show the state and the account of the daemon's exporters

@@ -12,9 +12,9 @@ use crate::command::connection::{Destination, destination};
 use crate::command::many_hosts::{self, HostCommand};
 use crate::command::{
     Exit, Failure, accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config,
-    debug, delete, describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist, label,
-    latency, ledger, list, observe, profile, reconcile, renew, rollout, stacks, status, symbols, trace,
-    version,
+    cost, debug, delete, describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist,
+    label, latency, ledger, list, observe, profile, reconcile, renew, rollout, stacks, status, symbols,
+    trace, version,
 };
 use crate::global::{Fleet, Format, Global};
 use crate::output::Output;
@@ -135,6 +135,7 @@ async fn dispatch(command: Command, global: &Global, output: &mut Output) -> Res
         Command::Latency(arguments) => latency::run(global, arguments, output).await,
         Command::Stacks(arguments) => stacks::run(global, arguments, output).await,
         Command::Aggregations(arguments) => aggregations::run(global, arguments, output).await,
+        Command::Cost(arguments) => cost::run(global, arguments, output).await,
         Command::Profile(arguments) => profile::run(global, arguments, output).await,
         Command::Ledger(arguments) => ledger::run(global, arguments, output).await,
         Command::Exporters(arguments) => exporters::run(global, arguments, output).await,

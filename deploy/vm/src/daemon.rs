@@ -32,6 +32,12 @@ tcp = "127.0.0.1:7000"
 [reconcile]
 interval_ms = 0
 
+# Tests hit probes as often as an emulated guest can.
+[budget]
+probe_ns_per_s = 0
+host_ns_per_s = 0
+calibrate = false
+
 [state]
 directory = "/var/lib/kprobed"
 "#;

@@ -61,6 +61,10 @@ pub struct Entry {
     /// The method that was called, such as `CreateProbe`. Empty for the daemon itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub method: String,
+    /// Which change of the probe or event, for methods that make several: `create`, `update`, `delete`,
+    /// `accept`, `adopt`, `attach` or `detach`. Empty if the entry is not about a change.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub change: String,
     /// The rule that decided, such as ``role `ops`, line 12``. Empty if no rule was needed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rule: String,
@@ -103,6 +107,7 @@ impl Entry {
             action,
             principal: principal.into(),
             method: String::new(),
+            change: String::new(),
             rule: String::new(),
             request: String::new(),
             probe: String::new(),

@@ -140,6 +140,7 @@ fn routes(
         checker: Arc::clone(&kernel.checker),
         store: shared.store.clone(),
         declarations: Arc::default(),
+        costs: Arc::default(),
     };
     let hosts = HostServer {
         info,
@@ -156,6 +157,7 @@ fn routes(
         control: control.clone(),
         registry: Arc::clone(&registry),
         store: shared.store.clone(),
+        costs: Arc::default(),
     };
     let access = Access { rights: Arc::clone(&shared.rights), registry: Arc::clone(&registry) };
     let aggregations = AggregationServer { control: control.clone(), access: access.clone() };

@@ -44,6 +44,7 @@ pub(crate) fn answers(registry: &Registry, host: &HostIdentity) -> anyhow::Resul
         buffer_bytes: 4 << 20,
         settled: true,
         problems: Vec::new(),
+        trips: 0,
     };
     let row = |number| Row { keys: vec![KeyValue::Unsigned(number)], count: number, sums: Vec::new() };
     let now = SystemTime::now();

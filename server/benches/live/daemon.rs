@@ -30,6 +30,7 @@ impl Daemon {
             &config,
             format!(
                 "[listen]\nunix = \"{}\"\n[state]\ndirectory = \"{at}/state\"\n[spool]\nenabled = {history}\ndirectory = \"{at}/spool\"\n\
+                 [budget]\nprobe_ns_per_s = 0\nhost_ns_per_s = 0\ncalibrate = false\n\
                  [tracing]\ninstance = \"kpbench-daemon\"\nbuffer_kib = {}\nbuffer_max_kib = 0\n[log]\nlevel = \"warn,kprobed::app=error\"\n",
                 socket.display(),
                 lab.arguments.buffer_kib,

@@ -40,8 +40,8 @@ use crate::auditor::Auditor;
 use crate::auth::{AuditQueue, LiveTls, Rights};
 use crate::config::{CheckedConfig, Config, HostSize, TlsError, tls_settings};
 use crate::control::{
-    ControlHandle, Controller, ControllerParts, Declarations, Foreign, Holds, Names, Observer, ProbeStates,
-    Registry,
+    ControlHandle, Controller, ControllerParts, Costs, Declarations, Foreign, Holds, Names, Observer,
+    ProbeStates, Registry,
 };
 use crate::declared::Keeper;
 use crate::doctor::Doctor;
@@ -221,6 +221,7 @@ impl App {
         let rights = Arc::new(Rights::new(roles, audit));
         let auditor = Auditor { store: store.clone(), inbox, most: config.audit.max_entries };
         engine.auditing.spawn("audit", auditor.run(engine.auditing.stopping().clone()));
+        let costs = Arc::<Costs>::default();
         let controller = Controller::start(ControllerParts {
             mounted,
             instance,
@@ -242,6 +243,8 @@ impl App {
             repair_interval: config.reconcile.interval(),
             holds: Arc::clone(&holds),
             lease_keep: config.leases.keep_listed(),
+            budget: config.budget.settings(),
+            costs: Arc::clone(&costs),
         })
         .await?;
         let info = HostInfo { host: host.clone(), cpus, start, started, tracefs: tracefs.root().to_owned() };
@@ -299,12 +302,14 @@ impl App {
             checker: Arc::clone(&checker),
             store,
             declarations: Arc::clone(&declarations),
+            costs: Arc::clone(&costs),
         };
         let audit = AuditServer { store: probes.store.clone() };
         let profiles = ProfileServer {
             control: control.clone(),
             registry: Arc::clone(&events_registry),
             store: probes.store.clone(),
+            costs,
         };
         let access = Access { rights: Arc::clone(&rights), registry: Arc::clone(&events_registry) };
         let filter_features = filter_features(&host);

@@ -30,7 +30,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::control::OnExit;
+use crate::control::{BudgetSettings, OnExit};
 use crate::store::HitRetention;
 use kprobed_rights::Roles;
 use kprobed_trace::spool::SpoolOptions;
@@ -100,6 +100,8 @@ pub struct Config {
     pub leases: Leases,
     /// Who did what.
     pub audit: Audit,
+    /// What probes may cost.
+    pub budget: Budget,
     /// Files that declare probes.
     pub declarations: Declared,
     /// Events that are kept on disk.
@@ -277,6 +279,49 @@ impl Leases {
     }
 }
 
+/// What probes may cost: processor time a second, as nanoseconds of one CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Budget {
+    /// Of each probe; 0 for no limit.
+    pub probe_ns_per_s: u64,
+    /// Of the probes of one group together; 0 for no limit.
+    pub group_ns_per_s: u64,
+    /// Of all probes together; 0 for no limit.
+    pub host_ns_per_s: u64,
+    /// Seconds after which a probe that was disarmed is armed again, doubled each time; 0 for
+    /// never.
+    pub rearm_after_s: u64,
+    /// Whether it is measured what a hit takes, once for each kernel.
+    pub calibrate: bool,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            probe_ns_per_s: 50_000_000,
+            group_ns_per_s: 0,
+            host_ns_per_s: 100_000_000,
+            rearm_after_s: 0,
+            calibrate: true,
+        }
+    }
+}
+
+impl Budget {
+    /// Limits and how they are kept.
+    pub(crate) fn settings(&self) -> BudgetSettings {
+        let limit = |ns_per_s: u64| (ns_per_s > 0).then_some(ns_per_s);
+        BudgetSettings {
+            probe_ns_per_s: limit(self.probe_ns_per_s),
+            group_ns_per_s: limit(self.group_ns_per_s),
+            host_ns_per_s: limit(self.host_ns_per_s),
+            rearm_after: limit(self.rearm_after_s).map(Duration::from_secs),
+            calibrate: self.calibrate,
+        }
+    }
+}
+
 /// Files that declare probes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -415,6 +460,7 @@ impl Config {
             ("reconcile", self.reconcile == other.reconcile),
             ("leases", self.leases == other.leases),
             ("audit", self.audit == other.audit),
+            ("budget", self.budget == other.budget),
             ("declarations", self.declarations == other.declarations),
             ("spool", self.spool == other.spool),
             ("export", self.export == other.export),

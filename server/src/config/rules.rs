@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use nix::unistd::Group;
 
 use super::problem::Problem;
-use super::{Config, HostSize, export, level, paths, tls};
+use super::{Budget, Config, HostSize, export, level, paths, tls};
 
 /// Longest name of an instance, in bytes: the second one of the two ends with `-next`, and it is
 /// the name of a directory.
@@ -135,6 +135,7 @@ fn numbers(config: &Config) -> Vec<Problem> {
     found.extend(within("reconcile.interval_ms", config.reconcile.interval_ms, 0..=YEAR_S * 1000));
     found.extend(within("leases.keep_listed_s", config.leases.keep_listed_s, 0..=YEAR_S));
     found.extend(within("audit.max_entries", config.audit.max_entries, 1000..=100_000_000));
+    found.extend(budget(&config.budget));
     found.extend(within("state.sample_retention_hours", state.sample_retention_hours, 0..=8760));
     found.extend(within("state.minute_retention_days", state.minute_retention_days, 0..=36_500));
     found.extend(within("state.hour_retention_days", state.hour_retention_days, 1..=36_500));
@@ -148,6 +149,25 @@ fn numbers(config: &Config) -> Vec<Problem> {
         found.extend(within("spool.sync_interval_ms", spool.sync_interval_ms, 1..=3_600_000));
     }
     found
+}
+
+fn budget(budget: &Budget) -> Vec<Problem> {
+    /// Below this, a probe that is hit a thousand times a second would be disarmed.
+    const LEAST_NS_PER_S: u64 = 1_000_000;
+    /// A whole CPU, a million times.
+    const MOST_NS_PER_S: u64 = 1_000_000_000_000_000;
+    let limits = [
+        ("budget.probe_ns_per_s", budget.probe_ns_per_s),
+        ("budget.group_ns_per_s", budget.group_ns_per_s),
+        ("budget.host_ns_per_s", budget.host_ns_per_s),
+    ];
+    let limits = limits.into_iter().filter(|(_, ns_per_s)| *ns_per_s > 0);
+    let limits =
+        limits.filter_map(|(setting, ns_per_s)| within(setting, ns_per_s, LEAST_NS_PER_S..=MOST_NS_PER_S));
+    let no_limit =
+        |problem: Problem| Problem { hint: format!("{}, or 0 for no limit", problem.hint), ..problem };
+    let pause = within("budget.rearm_after_s", budget.rearm_after_s, 0..=86_400);
+    limits.map(no_limit).chain(pause).collect()
 }
 
 fn at_least(setting: &str, value: u64, least: u64) -> Option<Problem> {

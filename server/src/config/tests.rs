@@ -45,6 +45,22 @@ fn the_example_is_the_default() {
 }
 
 #[test]
+fn budgets_have_bounds() {
+    assert_eq!(
+        wrong("[budget]\nprobe_ns_per_s = 5\nhost_ns_per_s = 0\nrearm_after_s = 90000\n"),
+        [
+            "budget.probe_ns_per_s 2:18 `budget.probe_ns_per_s` cannot be `5`: it must be from 1000000 to 1000000000000000",
+            "budget.rearm_after_s 4:17 `budget.rearm_after_s` cannot be `90000`: it must be from 0 to 86400",
+        ]
+    );
+    let (_, hint) = only("[budget]\ngroup_ns_per_s = 999999\n");
+    assert_eq!(hint, "use 1000000, or 0 for no limit");
+    let settings = Config::default().budget.settings();
+    assert_eq!((settings.probe_ns_per_s, settings.group_ns_per_s), (Some(50_000_000), None));
+    assert!(settings.calibrate && settings.rearm_after.is_none());
+}
+
+#[test]
 fn everything_is_said_at_once_with_its_place() {
     let text = "[listen]\nunix = ''\nport = 1\n\n[state]\ndirectory = 'kprobed'\n[tracing]\n  buffer_kib = 'big'\n\
                 on_exit = 'stay'\n[log]\nlevel = 'loud'\n";

@@ -98,8 +98,8 @@ impl Controller {
         }
         let adoption = self.judge_adoption(&request)?;
         let rule = self.require(caller, &adoption.probe)?;
-        let entry =
-            Allowed { caller, rule, request: request.request.as_ref() }.change(&adoption.probe.record);
+        let entry = Allowed { caller, rule, request: request.request.as_ref() }
+            .change("adopt", &adoption.probe.record);
         self.judge_filter(&adoption).await?;
         let enabled_in = self.others(&name);
         if request.validate_only {
@@ -111,8 +111,13 @@ impl Controller {
         let Adoption { probe, own, .. } = &adoption;
         let (record, meaning) = (Box::new(probe.record.clone()), probe.guarded.to_json());
         let intent = Intent::Adopt { record, meaning, listing: own.listing.clone() };
-        let intended =
-            Intended { intent, request: request.request.clone(), reversal: None, entry: Some(entry.clone()) };
+        let intended = Intended {
+            intent,
+            request: request.request.clone(),
+            reversal: None,
+            entry: Some(entry.clone()),
+            ends_trip: false,
+        };
         let uids = self.parts.store.begin(&[intended]).await?;
         let uid = uids.first().copied().unwrap_or(probe.uid);
         let done = match self.carry_out_adoption(adoption, uid) {
@@ -247,8 +252,10 @@ impl Controller {
         until_now.hits = job.hits.unwrap_or(until_now.hits);
         let probe = job.probe;
         let baseline = Sample { hits: until_now, losses: self.losses(), ..Sample::default() };
-        let account = Account::begin(baseline, probe.spec.enabled, !probe.spec.filter.is_empty());
+        let account = Account::begin(baseline, probe.is_to_record(), !probe.spec.filter.is_empty());
         self.live.insert(uid, LiveProbe { source, ever_enabled: true, account });
+        self.note_hit_cost(&probe);
+        self.budget.note_armed();
         Ok(Done { probe, until_now })
     }
 
@@ -274,5 +281,5 @@ fn steps(adoption: &Adoption) -> Vec<Step> {
     let Adoption { probe, seen, .. } = adoption;
     let is_on = seen.switch != Switch::Off;
     let seen = Seen { unarmed: seen.unarmed || is_on, ..seen.clone() };
-    step::change(&seen, Aim::of(&probe.spec))
+    step::change(&seen, Aim::of(probe))
 }

@@ -49,6 +49,18 @@ pub(super) struct Work {
     pub(super) job: Job,
 }
 
+impl Work {
+    fn ends_trip(&self) -> bool {
+        ends_trip(self.intent.as_ref(), self.before.as_ref(), &self.job)
+    }
+}
+
+/// Whether a client has switched a probe that was disarmed for its cost.
+pub(super) fn ends_trip(intent: Option<&Intent>, before: Option<&Before>, job: &Job) -> bool {
+    let was_tripped = before.is_some_and(|before| before.probe.tripped.is_some());
+    intent.is_some() && was_tripped && job.probe.tripped.is_none()
+}
+
 /// A probe before its change.
 pub(super) struct Before {
     pub(super) probe: Arc<Probe>,
@@ -149,18 +161,22 @@ impl Controller {
             let intent = one.intent.clone()?;
             // That of a creation is remembered when it is settled.
             let request = one.request.clone().filter(|_| !matches!(intent, Intent::Create { .. }));
-            Some(Intended { intent, request, reversal: None, entry: one.entry.clone() })
+            let (entry, ends_trip) = (one.entry.clone(), one.ends_trip());
+            Some(Intended { intent, request, reversal: None, entry, ends_trip })
         });
         let intents = intents.chain(doomed.iter().map(|doomed| Intended {
             intent: Intent::Remove(doomed.probe.uid),
             request: doomed.request.clone(),
             reversal: None,
             entry: doomed.entry.clone(),
+            ends_trip: false,
         }));
         let intents = intents.collect::<Vec<_>>();
+        let ending: Vec<_> = work.iter().filter(|one| one.ends_trip()).map(|one| one.job.probe.uid).collect();
         let uids = match self.parts.store.begin(&intents).await {
             Ok(uids) => uids,
             Err(error) => {
+                self.end_trips(&ending);
                 let error = Arc::new(error);
                 let all = 0..work.len() + doomed.len();
                 return all.map(|_| Err(ControlError::Store(Arc::clone(&error)))).collect();
@@ -171,6 +187,7 @@ impl Controller {
             self.repairs.forget(uid);
         }
         let mut outcomes = self.change(work).await;
+        self.end_trips(&ending);
         outcomes.extend(self.delete(doomed).await);
         outcomes
     }
@@ -306,16 +323,16 @@ impl Controller {
         let Job { probe, outcome, source, hits, .. } = job;
         if let (Ok(()), Some(source)) = (&outcome, source.take()) {
             let baseline = Sample { losses: self.losses(), ..Sample::default() };
-            let account = Account::begin(baseline, probe.spec.enabled, !probe.spec.filter.is_empty());
-            self.live.insert(probe.uid, LiveProbe { source, ever_enabled: probe.spec.enabled, account });
+            let account = Account::begin(baseline, probe.is_to_record(), !probe.spec.filter.is_empty());
+            self.live.insert(probe.uid, LiveProbe { source, ever_enabled: probe.is_to_record(), account });
             return;
         }
         let Some(before) = before else { return };
         // A probe that was switched on and off again has recorded in between.
         let hits_now = if outcome.is_ok() { *hits } else { self.hits_of(&probe.name) };
         let Some(live) = self.live.get_mut(&probe.uid) else { return };
-        if probe.spec.enabled
-            && !before.probe.spec.enabled
+        if probe.is_to_record()
+            && !before.probe.is_to_record()
             && let Some(hits) = *hits
         {
             // The hits while it was disabled end here.
@@ -325,7 +342,7 @@ impl Controller {
         if !now.spec.filter.is_empty() {
             live.account.note_filter();
         }
-        if !now.spec.enabled
+        if !now.is_to_record()
             && let Some(hits) = hits_now
         {
             live.account.note_disabled(hits);
@@ -334,8 +351,12 @@ impl Controller {
 
     /// A probe was made or changed, and that is durable.
     pub(super) fn changed(&mut self, probe: Probe, before: Option<&Before>) -> Changed {
+        self.note_hit_cost(&probe);
+        if probe.is_to_record() && before.is_none_or(|before| !before.probe.is_to_record()) {
+            self.budget.note_armed();
+        }
         if let Some(live) = self.live.get_mut(&probe.uid) {
-            live.ever_enabled |= probe.spec.enabled;
+            live.ever_enabled |= probe.is_to_record();
             if before.is_some() {
                 live.source.origin.set_labels(probe.spec.labels.clone());
             }

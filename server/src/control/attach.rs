@@ -35,7 +35,7 @@ impl Controller {
     ) -> Result<Sourced, ControlError> {
         let AttachRequest { name, filter, validate_only } = request;
         let rule = self.require_on_event(caller, &name)?;
-        let entry = Allowed { caller, rule, request: None }.on_event(&name, &filter);
+        let entry = Allowed { caller, rule, request: None }.on_event("attach", &name, &filter);
         let waiting = self.attached.get(&name);
         let recorded = waiting.map(|waiting| waiting.state(&name, &self.observer, &self.parts.instance));
         if recorded == Some(AttachedState::Recording) {
@@ -198,7 +198,7 @@ impl Controller {
             let plan = steps.into_iter().map(|step| PlannedStep::for_event(instance, name, step)).collect();
             return Ok(Sourced { event: Some(last), plan });
         }
-        let entry = Allowed { caller, rule, request: None }.on_event(name, &last.filter);
+        let entry = Allowed { caller, rule, request: None }.on_event("detach", name, &last.filter);
         self.parts.store.begin_detach(last.uid, &last.filter, &entry).await?;
         if let Err(error) = switch_off(&self.parts, name) {
             self.keep_recording(name, &last.filter);

@@ -24,9 +24,10 @@ pub(super) struct Allowed<'a> {
 
 impl Allowed<'_> {
     /// A change after which the probe is this, or the removal of this one.
-    pub(super) fn change(&self, record: &Record) -> Entry {
+    pub(super) fn change(&self, change: &'static str, record: &Record) -> Entry {
         let ProbeSpec { enabled, filter, .. } = &record.spec;
         Entry {
+            change: change.to_owned(),
             probe: record.name.to_string(),
             definition: record.kernel_definition.clone(),
             enabled: Some(*enabled),
@@ -36,8 +37,9 @@ impl Allowed<'_> {
     }
 
     /// A change about an event of the host.
-    pub(super) fn on_event(&self, name: &ProbeName, filter: &str) -> Entry {
-        Entry { probe: name.to_string(), filter: filter.to_owned(), ..self.entry() }
+    pub(super) fn on_event(&self, change: &'static str, name: &ProbeName, filter: &str) -> Entry {
+        let change = change.to_owned();
+        Entry { change, probe: name.to_string(), filter: filter.to_owned(), ..self.entry() }
     }
 
     fn entry(&self) -> Entry {
@@ -62,16 +64,17 @@ pub(super) fn refused(asked: &Asked, error: &ControlError) -> Option<Entry> {
     if asked.change.validate_only() || matches!(error, ControlError::Denied(_)) {
         return None;
     }
-    let (request, probe, definition) = match &asked.change {
-        Change::Create(request) => (&request.request, "", request.definition.as_str()),
+    let (change, request, probe, definition) = match &asked.change {
+        Change::Create(request) => ("create", &request.request, "", request.definition.as_str()),
         Change::Update(request) => {
             let definition = request.definition.as_ref().map_or("", |definition| definition.as_str());
-            (&request.request, request.name.as_str(), definition)
+            ("update", &request.request, request.name.as_str(), definition)
         }
-        Change::Remove(request) => (&request.request, request.name.as_str(), ""),
+        Change::Remove(request) => ("delete", &request.request, request.name.as_str(), ""),
     };
     let cut = definition.floor_char_boundary(MOST_OF_A_TEXT);
     Some(Entry {
+        change: change.to_owned(),
         request: request.as_ref().map(|request| request.id.clone()).unwrap_or_default(),
         probe: probe.to_owned(),
         definition: definition.get(..cut).unwrap_or_default().to_owned(),
@@ -96,10 +99,15 @@ pub(super) fn interrupted(record: &Record) -> Undo {
 }
 
 fn own(action: Action, record: &Record, reason: &str) -> Undo {
-    Undo::Note(Box::new(Entry {
+    Undo::Note(Box::new(Entry { action, ..entry_of_end(record, reason) }))
+}
+
+/// The entry that the daemon ended a probe itself.
+pub(super) fn entry_of_end(record: &Record, reason: &str) -> Entry {
+    Entry {
         probe: record.name.to_string(),
         definition: record.kernel_definition.clone(),
         reason: reason.to_owned(),
-        ..Entry::new(action, OWN_NAME)
-    }))
+        ..Entry::new(Action::Ended, OWN_NAME)
+    }
 }

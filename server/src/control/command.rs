@@ -9,7 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Probe;
 use super::plan::PlannedStep;
-use super::{AdoptRequest, Adopted, AttachedEvent, ControlError, Ledger, Reconciliation};
+use super::{
+    AdoptRequest, Adopted, AttachedEvent, ControlError, Ledger, Reconciliation, Trial, TrialRequest,
+};
 use crate::auth::Caller;
 use crate::store::RequestKey;
 use kprobed_lang::model::{HitProfile, Hits, LabelChange, Labels, MetadataChange, ProbeName, ProbeUid};
@@ -211,6 +213,7 @@ pub(super) enum Command {
     Accept(Caller, super::AcceptRequest, Reply<Arc<Probe>>),
     Observe(Vec<ProbeUid>, Reply<Vec<Arc<Probe>>>),
     Adopt(Caller, AdoptRequest, Reply<Adopted>),
+    Try(Caller, TrialRequest, Reply<Trial>),
     Reconcile {
         force: bool,
         validate_only: bool,
@@ -235,6 +238,7 @@ impl Command {
             Self::Accept(_, _, reply) => reply.is_closed(),
             Self::Observe(_, reply) => reply.is_closed(),
             Self::Adopt(_, _, reply) => reply.is_closed(),
+            Self::Try(_, _, reply) => reply.is_closed(),
             Self::Reconcile { reply, .. } => reply.is_closed(),
             // The daemon has to stop all the same.
             Self::Stop(_) => false,
@@ -249,6 +253,7 @@ impl Command {
             | Self::Attach(..)
             | Self::Detach(..)
             | Self::Adopt(..)
+            | Self::Try(..)
             | Self::Accept(..)
             | Self::Ledger(_)
             | Self::Reconcile { .. } => true,
@@ -279,6 +284,7 @@ impl Command {
             Self::Accept(..) => "accept",
             Self::Observe(..) => "observe",
             Self::Adopt(..) => "adopt",
+            Self::Try(..) => "trial",
             Self::Reconcile { .. } => "reconcile",
             Self::Stop(_) => "stop",
         }
@@ -420,6 +426,14 @@ impl ControlHandle {
     /// See [`ControlError`].
     pub async fn adopt(&self, caller: &Caller, request: AdoptRequest) -> Result<Adopted, ControlError> {
         self.ask(|reply| Command::Adopt(caller.clone(), request, reply)).await
+    }
+
+    /// Arms a probe for a moment and counts its hits.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn try_probe(&self, caller: &Caller, request: TrialRequest) -> Result<Trial, ControlError> {
+        self.ask(|reply| Command::Try(caller.clone(), request, reply)).await
     }
 
     /// Looks at all probes now, and repairs those that can be repaired and are due; with `force`

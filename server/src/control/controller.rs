@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::account::Account;
 use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
+use super::budget::{self, Budget, BudgetSettings, Costs, Spending};
 use super::command::{Applied, Asked, Change, Command, ControlHandle, KernelHits, QUEUE, Unit};
 use super::grow::{Growth, Resized};
 use super::lease::{Holds, Leases, Wake};
@@ -33,7 +34,7 @@ use kprobed_host::tracefs::{
 };
 use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{
-    BufferDemand, EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable,
+    Activity, BufferDemand, EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable,
 };
 use kprobed_verdict::checker::Checker;
 
@@ -95,6 +96,10 @@ pub struct ControllerParts {
     pub holds: Arc<Holds>,
     /// How long a probe stays listed after its lease has ended.
     pub lease_keep: Duration,
+    /// What probes may cost.
+    pub budget: BudgetSettings,
+    /// What a hit takes.
+    pub costs: Arc<Costs>,
 }
 
 /// The single writer.
@@ -114,6 +119,9 @@ pub struct Controller {
     pub(super) leases: Leases,
     pub(super) triggers: Triggers,
     demand: Arc<BufferDemand>,
+    pub(super) activity: Arc<Activity>,
+    pub(super) budget: Budget,
+    pub(super) spending: Spending,
     pub(super) growth: Growth,
     pub(super) resized: Resized,
 }
@@ -139,6 +147,7 @@ impl Controller {
         let sources = Arc::<SourceTable>::default();
         // Before any probe is removed: the kernel refuses to remove one that is counted.
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
+        budget::remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         let sampler =
             Sampler::begin(&parts.mounted.tracefs, &parts.store).await.map_err(ControlError::from)?;
         let observer = Observer::new(
@@ -148,11 +157,14 @@ impl Controller {
             parts.sysfs.clone(),
         );
         let mut leases = Leases::read(&parts).await?;
+        let trips = parts.store.trips().await.map_err(ControlError::from)?;
+        let budget = Budget::new(parts.budget.clone(), &trips);
         let (live, unfinished) =
-            super::reconcile::reconcile(&parts, &observer, &sources, &mut leases).await?;
+            super::reconcile::reconcile(&parts, &observer, &sources, &mut leases, trips).await?;
         // After the probes: an event that one of them has taken the name of has to wait.
         let attached = super::attach::bring_back(&parts, &sources).await?;
         let demand = Arc::<BufferDemand>::default();
+        let activity = Arc::<Activity>::default();
         let context = ReaderContext {
             tracefs: parts.mounted.tracefs.clone(),
             instance: parts.instance.clone(),
@@ -161,6 +173,7 @@ impl Controller {
             hub: Arc::clone(&parts.hub),
             facts: Arc::clone(&parts.facts),
             demand: Arc::clone(&demand),
+            activity: Arc::clone(&activity),
         };
         let readers = Readers::start(&context)?;
         let mut controller = Self {
@@ -176,6 +189,9 @@ impl Controller {
             leases,
             triggers: Triggers::default(),
             demand,
+            activity,
+            budget,
+            spending: Spending::default(),
             growth: Growth::default(),
             resized: Resized::default(),
         };
@@ -185,6 +201,9 @@ impl Controller {
         controller.parts.holds.look_again();
         controller.attend_leases(Wake::ClockSet).await;
         controller.begin_ledger()?;
+        controller.calibrate().await;
+        controller.begin_spending();
+        controller.budget.note_armed();
         let probes = controller.parts.registry.all();
         controller.note_states(&probes, &controller.observer.observe(&probes));
         Ok(controller)
@@ -232,6 +251,7 @@ impl Controller {
             let depends_on_others = !self.live.is_empty() || self.has_modules_to_watch();
             let look_at = self.triggers.due().filter(|_| depends_on_others);
             let expiry = self.aggregations.next_expiry();
+            let budget_at = self.budget.due();
             // Without probes there is nothing to repair.
             next_repair = next_repair.filter(|_| !self.live.is_empty()).or_else(|| self.next_repair());
             let command = tokio::select! {
@@ -268,6 +288,14 @@ impl Controller {
                 }
                 () = sleep_until(expiry.unwrap_or(next_sample)), if expiry.is_some() => {
                     self.expire_aggregations();
+                    continue;
+                }
+                () = sleep_until(budget_at.unwrap_or(next_sample)), if budget_at.is_some() => {
+                    self.attend_budget().await;
+                    continue;
+                }
+                () = self.activity.rung() => {
+                    self.budget.note_activity();
                     continue;
                 }
                 wake = self.leases.woken() => {
@@ -344,6 +372,7 @@ impl Controller {
             Command::Detach(caller, request, reply) => answer(reply, self.detach(&caller, &request).await),
             Command::Attached(reply) => answer(reply, Ok(self.attached_events())),
             Command::Adopt(caller, request, reply) => answer(reply, self.adopt(&caller, request).await),
+            Command::Try(caller, request, reply) => answer(reply, self.try_probe(&caller, request).await),
             Command::Reconcile { force, validate_only: false, reply } => {
                 answer(reply, Ok(self.reconcile(force).await));
             }
@@ -427,14 +456,15 @@ impl Controller {
 
     /// The reasons for which probes that are on do not record what was asked.
     pub(super) fn problems(&self) -> Vec<RecordingProblem> {
-        let probes = self.parts.registry.recording();
+        let probes = self.parts.registry.enabled();
         let observed = self.observer.observe(&probes);
         probes
             .iter()
             .filter_map(|probe| match observed.state(probe) {
                 ProbeState::Drifted(trouble)
                 | ProbeState::Failed(trouble)
-                | ProbeState::ShadowedByLivepatch(trouble) => {
+                | ProbeState::ShadowedByLivepatch(trouble)
+                | ProbeState::Tripped(trouble) => {
                     Some(RecordingProblem { uid: probe.uid, name: probe.name.clone(), trouble })
                 }
                 _ => None,

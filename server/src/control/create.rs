@@ -39,7 +39,7 @@ impl Controller {
         let mut work = new_probe(&self.parts.checker, request, grounds)?;
         let rule = self.require(caller, &work.job.probe)?;
         let allowed = Allowed { caller, rule, request: work.request.as_ref() };
-        work.entry = Some(allowed.change(&work.job.probe.record));
+        work.entry = Some(allowed.change("create", &work.job.probe.record));
         Ok(Judged::Work(Box::new(work)))
     }
 }
@@ -75,7 +75,7 @@ pub(super) fn creation(record: Record, outcome: CheckOutcome) -> (Job, Intent) {
     let (meaning, target) = (outcome.meaning(), outcome.target());
     let CheckOutcome { definition, report, .. } = outcome;
     let probe = Probe::checked(record, &definition, &report, (meaning, target));
-    let steps = step::define(&probe.kernel_definition, Aim::of(&probe.spec));
+    let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
     let intent = Intent::Create { record: Box::new(probe.record.clone()), meaning: probe.guarded.to_json() };
     (Job::define(probe, Basis { definition, report }, steps), intent)
 }

@@ -85,7 +85,7 @@ impl Controller {
         let mut grounds = Grounds::new(checker.recent_facts(), self.observer.observe(&probes));
         let mut work = Vec::new();
         for (before, probe) in back {
-            let is_to_record = probe.spec.enabled;
+            let is_to_record = probe.is_to_record();
             match self.define_anew(probe.clone(), &mut grounds) {
                 Ok(job) => {
                     let before = Some(Before { probe: before, drifted: false, is_to_record });

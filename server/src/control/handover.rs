@@ -107,9 +107,9 @@ impl Controller {
             let (enabled, filter) = match observed.events.get(&probe.uid) {
                 Some(ObservedEvent::Lost(_)) => continue,
                 Some(ObservedEvent::There { switch, filter, .. }) => {
-                    (probe.spec.enabled && *switch != Switch::Off, filter.clone())
+                    (probe.is_to_record() && *switch != Switch::Off, filter.clone())
                 }
-                Some(ObservedEvent::Unknown(_)) | None => (probe.spec.enabled, probe.spec.filter.clone()),
+                Some(ObservedEvent::Unknown(_)) | None => (probe.is_to_record(), probe.spec.filter.clone()),
             };
             recorded.push(Recorded {
                 name: probe.name.clone(),

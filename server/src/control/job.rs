@@ -84,7 +84,7 @@ impl Job {
     /// Whether it leaves an event switched off that existed before and whose hits until then are
     /// not known.
     pub(super) fn is_off_and_not_counted(&self) -> bool {
-        !self.probe.spec.enabled && self.basis.is_none() && !self.done.is_empty() && self.hits.is_none()
+        !self.probe.is_to_record() && self.basis.is_none() && !self.done.is_empty() && self.hits.is_none()
     }
 
     /// Whether it is about an event that exists.

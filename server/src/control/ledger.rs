@@ -50,6 +50,8 @@ pub struct Ledger {
     pub settled: bool,
     /// Probes that are on and do not record what was asked.
     pub problems: Vec<RecordingProblem>,
+    /// How often probes were disarmed since the daemon has started, since they cost too much.
+    pub trips: u64,
 }
 
 /// A probe that is on and does not record what was asked.
@@ -111,7 +113,7 @@ impl Controller {
             if let Some(live) = self.live.get_mut(&probe.uid) {
                 let hits = hits.get(&probe.name).copied().unwrap_or_default();
                 let baseline = read.sample(probe.uid, hits);
-                live.account = Account::begin(baseline, probe.spec.enabled, !probe.spec.filter.is_empty());
+                live.account = Account::begin(baseline, probe.is_to_record(), !probe.spec.filter.is_empty());
             }
         }
         self.resized.set(self.parts.instance.root(), self.parts.instance.buffer_kib()?);
@@ -232,7 +234,8 @@ impl Controller {
         probes.extend(self.attached_ledger(read.losses()));
         probes.sort_by(|a, b| a.name.cmp(&b.name));
         let buffer_bytes = buffer_kib << 10;
-        Ok(Ledger { probes, buffers: read.buffers, subscribers, buffer_bytes, settled, problems })
+        let trips = self.budget.trips();
+        Ok(Ledger { probes, buffers: read.buffers, subscribers, buffer_bytes, settled, problems, trips })
     }
 
     /// What is known of attached events: only what was read.

@@ -14,6 +14,7 @@ mod attach;
 mod attached;
 mod audited;
 mod batch;
+mod budget;
 mod command;
 mod controller;
 mod create;
@@ -65,6 +66,7 @@ pub use aggregation::{
     Key, KeyValue, LatencySpec, Row, Scale, Snapshot, SumValue,
 };
 pub use attached::{AttachedEvent, AttachedState};
+pub use budget::{BudgetSettings, CostTable, Costs, HitCost, Trial, TrialRequest, Trip};
 pub use command::{
     Applied, AttachRequest, Change, Changed, ControlHandle, CreateRequest, DetachRequest, RemoveRequest,
     Removed, Sourced, Unit, UpdateRequest,

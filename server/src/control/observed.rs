@@ -121,10 +121,10 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
     let mut troubles = Vec::new();
     let mut trouble =
         |code: &'static str, reason: String, hint: String| troubles.push(Trouble { code, reason, hint });
-    if probe.spec.enabled && !module_is_absent {
+    if probe.is_to_record() && !module_is_absent {
         silent(probe, switches, &mut trouble);
     }
-    match (probe.spec.enabled, switch) {
+    match (probe.is_to_record(), switch) {
         (true, Switch::Off) => trouble(
             "SWITCHED_OFF",
             "its event is switched off in the daemon's instance".to_owned(),
@@ -153,7 +153,7 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
         } else {
             format!("changed its filter to `{filter}`")
         };
-        let again = if probe.spec.enabled { "enable" } else { "disable" };
+        let again = if probe.is_to_record() { "enable" } else { "disable" };
         trouble(
             "FILTER_CHANGED",
             format!("another program has {has} in the daemon's instance"),
@@ -169,8 +169,9 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
     }
     match Trouble::all(&troubles) {
         Some(trouble) => ProbeState::Drifted(trouble),
+        None if let Some(trip) = &probe.tripped => ProbeState::Tripped(trip.trouble.clone()),
         None if *module_is_absent => ProbeState::PendingModule,
-        None if probe.spec.enabled => ProbeState::Armed,
+        None if probe.is_to_record() => ProbeState::Armed,
         None => ProbeState::Disabled,
     }
 }
@@ -244,9 +245,13 @@ pub(super) fn lost(event: &ObservedEvent) -> Trouble {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::control::Trip;
     use crate::control::probe::tests;
 
     fn probe(enabled: bool, filter: &str) -> Probe {
@@ -292,6 +297,24 @@ mod tests {
         // Two at once are both said.
         let both = state(&probe(true, "a == 1"), &event(Switch::Off, ""), &on);
         assert!(drift(&both).reason.contains("off") && drift(&both).reason.contains("removed its filter"));
+    }
+
+    #[test]
+    fn a_probe_that_was_disarmed_for_its_cost_is_wanted_off() {
+        let trouble = Trouble {
+            code: "OVER_PROBE_BUDGET",
+            reason: "disarmed".to_owned(),
+            hint: "enable it".to_owned(),
+        };
+        let trip = Trip { time: SystemTime::UNIX_EPOCH, times: 1, rearm: None, trouble: trouble.clone() };
+        let probe = Probe { tripped: Some(Arc::new(trip)), ..probe(true, "") };
+        let on = all_on();
+        assert_eq!(state(&probe, &event(Switch::Off, ""), &on), ProbeState::Tripped(trouble.clone()));
+        // Nothing that keeps probes from firing matters to it.
+        let silent = Switches { recording: false, kprobes: false, ..all_on() };
+        assert_eq!(state(&probe, &event(Switch::Off, ""), &silent), ProbeState::Tripped(trouble));
+        let on_again = state(&probe, &event(Switch::On, ""), &on);
+        assert_eq!(drift(&on_again).code, "SWITCHED_ON");
     }
 
     #[test]

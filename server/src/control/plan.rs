@@ -151,7 +151,7 @@ impl KernelPlan {
             }
         }
         for job in jobs {
-            let after = After { filter: job.probe.spec.filter.clone(), enabled: job.probe.spec.enabled };
+            let after = After { filter: job.probe.spec.filter.clone(), enabled: job.probe.is_to_record() };
             self.deleted.remove(&job.probe.name);
             self.changed.insert(job.probe.name.clone(), after);
         }

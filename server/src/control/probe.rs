@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::ControlError;
+use super::budget::Trip;
 use super::create::settled_state;
 use super::guard::Guarded;
 use crate::store::{ProbeSpec, Record};
@@ -39,6 +40,8 @@ pub enum ProbeState {
     ShadowedByLivepatch(Trouble),
     /// Removed from the kernel: its lease has ended.
     Expired(Trouble),
+    /// In the kernel and switched off: it has cost more than its budget.
+    Tripped(Trouble),
 }
 
 impl ProbeState {
@@ -54,6 +57,7 @@ impl ProbeState {
             Self::HeldBack(_) => "HELD_BACK",
             Self::ShadowedByLivepatch(_) => "SHADOWED_BY_LIVEPATCH",
             Self::Expired(_) => "EXPIRED",
+            Self::Tripped(_) => "TRIPPED",
         }
     }
 
@@ -66,7 +70,8 @@ impl ProbeState {
             | Self::Disabled
             | Self::PendingModule
             | Self::Drifted(_)
-            | Self::ShadowedByLivepatch(_) => true,
+            | Self::ShadowedByLivepatch(_)
+            | Self::Tripped(_) => true,
         }
     }
 
@@ -78,7 +83,8 @@ impl ProbeState {
             | Self::Drifted(trouble)
             | Self::HeldBack(trouble)
             | Self::ShadowedByLivepatch(trouble)
-            | Self::Expired(trouble) => Some(trouble),
+            | Self::Expired(trouble)
+            | Self::Tripped(trouble) => Some(trouble),
         }
     }
 }
@@ -143,6 +149,8 @@ pub struct Probe {
     pub own: Option<OwnEvent>,
     /// How often it was repaired, if the daemon has stopped repairing it.
     pub left_alone: Option<u32>,
+    /// Why it is disarmed although it is enabled, if it has cost more than its budget.
+    pub tripped: Option<Arc<Trip>>,
     /// The fields of its events, once the kernel has it.
     pub schema: Option<Arc<Schema>>,
     /// What its writer should know.
@@ -177,6 +185,7 @@ impl Probe {
             state_time: None,
             own: None,
             left_alone: None,
+            tripped: None,
             schema: None,
             warnings: Vec::new(),
             location: String::new(),
@@ -209,6 +218,18 @@ impl Probe {
             arming: report.arming,
             ..self
         }
+    }
+
+    /// Whether the kernel is to record it: a client has enabled it, and it was not disarmed for its
+    /// cost.
+    pub fn is_to_record(&self) -> bool {
+        self.spec.enabled && self.tripped.is_none()
+    }
+
+    /// The same probe after it was disarmed.
+    pub(super) fn disarmed(self, trip: &Arc<Trip>) -> Self {
+        let state = ProbeState::Tripped(trip.trouble.clone());
+        Self { state, tripped: Some(Arc::clone(trip)), ..self }
     }
 
     /// The same probe with another specification.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::account::Account;
 use super::audited;
+use super::budget::Trip;
 use super::controller::{Controller, ControllerParts, LiveProbe};
 use super::create::{refuse, settled_state};
 use super::execute::Executor;
@@ -21,7 +22,7 @@ use super::observed::{Observed, ObservedEvent};
 use super::source::{compile_options, event_source};
 use super::step::{self, Aim, Seen};
 use super::{ControlError, Observer, Probe, ProbeState, Trouble, own};
-use crate::store::{Phase, Record, Settled, StoredProbe, Undo};
+use crate::store::{Phase, Record, Settled, StoredProbe, StoredTrip, Undo};
 use kprobed_host::kernel::RecentFacts;
 use kprobed_host::tracefs::{KprobeList, OwnEvent, Presence, Tracefs};
 use kprobed_lang::definition::{Definition, ProbeKind};
@@ -37,6 +38,15 @@ pub(super) struct Unfinished {
     is_unheld: bool,
 }
 
+/// A probe that is to be there.
+struct Wanted {
+    row: StoredProbe,
+    /// Its event, if the kernel still has it.
+    left: Option<OwnEvent>,
+    /// Why it is disarmed, if it has cost more than its budget.
+    tripped: Option<Arc<Trip>>,
+}
+
 /// Compares all rows of the database with the kernel. Returns what the kernel has of them, and what must still
 /// be removed: see [`Controller::finish_removals`].
 pub(super) async fn reconcile(
@@ -44,8 +54,11 @@ pub(super) async fn reconcile(
     observer: &Observer,
     sources: &SourceTable,
     leases: &mut Leases,
+    trips: HashMap<ProbeUid, StoredTrip>,
 ) -> Result<(HashMap<ProbeUid, LiveProbe>, Vec<Unfinished>), ControlError> {
     let (mut live, mut unfinished) = (HashMap::new(), Vec::new());
+    let mut trips = trips;
+    let mut trip_of = |record: &Record| Trip::stored(trips.remove(&record.uid)?, &record.name).map(Arc::new);
     let tracefs = &parts.mounted.tracefs;
     let list = tracefs.kprobe_list()?;
     let mut wanted = Vec::new();
@@ -72,7 +85,8 @@ pub(super) async fn reconcile(
             (phase, _) => phase,
         };
         if (phase, at_start) == (Phase::Settled, AtStart::Wanted) {
-            wanted.push((row, left));
+            let tripped = trip_of(record);
+            wanted.push(Wanted { row, left, tripped });
             continue;
         }
         if left.is_some()
@@ -81,7 +95,9 @@ pub(super) async fn reconcile(
             live.insert(record.uid, entry);
         }
         let guarded = meanings.remove(&record.uid).unwrap_or_default();
-        let probe = Probe { own: left, guarded, ..as_probe(&parts.checker, row.record, ProbeState::Pending) };
+        let tripped = trip_of(&row.record);
+        let probe = as_probe(&parts.checker, row.record, ProbeState::Pending);
+        let probe = Probe { own: left, guarded, tripped, ..probe };
         if let (Phase::Settled, Some(trouble)) = (phase, expired(&probe)) {
             // Its event is removed with those of all others that have expired.
             parts.registry.put(Probe { state: ProbeState::Expired(trouble), ..probe });
@@ -105,15 +121,16 @@ pub(super) async fn reconcile(
 async fn hold_back(
     parts: &ControllerParts,
     sources: &SourceTable,
-    rows: Vec<(StoredProbe, Option<OwnEvent>)>,
+    rows: Vec<Wanted>,
     mut known: HashMap<ProbeUid, Guarded>,
-) -> (Vec<(StoredProbe, Option<OwnEvent>)>, HashMap<ProbeUid, Guarded>) {
+) -> (Vec<Wanted>, HashMap<ProbeUid, Guarded>) {
     let (mut clear, mut unsaved) = (Vec::with_capacity(rows.len()), Vec::new());
     let mut facts = parts.checker.recent_facts();
-    for (row, left) in rows {
+    for Wanted { row, left, tripped } in rows {
         let uid = row.record.uid;
         let guarded = known.remove(&uid).unwrap_or_default();
-        let probe = Probe { guarded, ..as_probe(&parts.checker, row.record.clone(), ProbeState::Pending) };
+        let probe = as_probe(&parts.checker, row.record.clone(), ProbeState::Pending);
+        let probe = Probe { guarded, tripped: tripped.clone(), ..probe };
         match look(&parts.checker, &probe, &mut facts) {
             Looked::Held(held) => {
                 // Its event can still exist: its module was loaded anew, as another build.
@@ -125,7 +142,7 @@ async fn hold_back(
                     unsaved.extend(guarded.to_json().map(|text| (uid, text)));
                 }
                 known.insert(uid, guarded);
-                clear.push((row, left));
+                clear.push(Wanted { row, left, tripped });
             }
         }
     }
@@ -205,11 +222,11 @@ async fn bring_back(
     observer: &Observer,
     sources: &SourceTable,
     list: &KprobeList,
-    wanted: Vec<(StoredProbe, Option<OwnEvent>)>,
+    wanted: Vec<Wanted>,
 ) -> Vec<(Probe, Option<LiveProbe>)> {
     let tracefs = &parts.mounted.tracefs;
-    let left = wanted.iter().filter(|(_, left)| left.is_some());
-    let left = left.map(|(row, left)| {
+    let left = wanted.iter().filter(|wanted| wanted.left.is_some());
+    let left = left.map(|Wanted { row, left, .. }| {
         let record = row.record.clone();
         let state = if record.spec.enabled { ProbeState::Armed } else { ProbeState::Disabled };
         Arc::new(Probe { own: left.clone(), ..as_probe(&parts.checker, record, state) })
@@ -217,13 +234,17 @@ async fn bring_back(
     let observed = observer.observe(&left.collect::<Vec<_>>());
     let mut facts = parts.checker.recent_facts();
     let (mut brought, mut jobs, mut rows) = (Vec::new(), Vec::new(), Vec::new());
-    for (row, left) in wanted {
-        match job(&parts.checker, tracefs, &mut facts, &observed, list, &row.record, left) {
+    for Wanted { row, left, tripped } in wanted {
+        match job(&parts.checker, tracefs, &mut facts, &observed, list, (&row.record, tripped.clone()), left)
+        {
             Ok(job) => {
                 jobs.push(job);
                 rows.push(row);
             }
-            Err(error) => brought.push((failed(&parts.checker, row.record, &error), None)),
+            Err(error) => {
+                let probe = failed(&parts.checker, row.record, &error);
+                brought.push((Probe { tripped, ..probe }, None));
+            }
         }
     }
     let known =
@@ -245,7 +266,9 @@ async fn bring_back(
                 let missing = || own::missing(Presence::Absent, &row.record.name);
                 let error = outcome.err().unwrap_or_else(missing);
                 take_out(parts, sources, &job.probe);
-                brought.push((failed(&parts.checker, row.record, &error), None));
+                let tripped = job.probe.tripped.take();
+                let probe = failed(&parts.checker, row.record, &error);
+                brought.push((Probe { tripped, ..probe }, None));
             }
         }
     }
@@ -259,7 +282,7 @@ fn job(
     facts: &mut RecentFacts<'_>,
     observed: &Observed,
     list: &KprobeList,
-    record: &Record,
+    (record, tripped): (&Record, Option<Arc<Trip>>),
     left: Option<OwnEvent>,
 ) -> Result<Job, ControlError> {
     let spec = &record.spec;
@@ -271,19 +294,23 @@ fn job(
     if left.is_none() && list.lines_of(&record.name).next().is_some() {
         return Err(ControlError::ExistsForeign { name: record.name.clone() });
     }
-    let enabled = if spec.enabled && !observed.switches.kprobes {
+    let is_to_record = spec.enabled && tripped.is_none();
+    let enabled = if is_to_record && !observed.switches.kprobes {
         // If it were switched on now, it would not fire even after kprobes are switched on again.
         // It is off instead, and its state says why.
         tracing::warn!(probe = %record.name, "left a probe switched off: kprobes are switched off on this host");
         None
     } else {
-        Some(spec.enabled)
+        Some(is_to_record)
     };
     let aim = Aim { enabled, filter: &spec.filter };
-    let state = settled_state(spec.enabled, &report);
+    let state = match &tripped {
+        Some(trip) => ProbeState::Tripped(trip.trouble.clone()),
+        None => settled_state(spec.enabled, &report),
+    };
     let probe =
         Probe::unresolved(record.clone(), definition.kind, state).resolved(&definition, &report, target);
-    let mut probe = Probe { own: left, ..probe };
+    let mut probe = Probe { own: left, tripped, ..probe };
     let Some(own) = &probe.own else {
         // The definition is rendered anew: another kernel may know other arguments.
         let line = checker.kernel_line(&definition, record.name.event().to_owned()).text;
@@ -372,7 +399,8 @@ pub(crate) mod tests {
             let Looked::Clear(guarded) = look(checker, &probe, &mut facts) else {
                 panic!("`{}` is held back", probe.name)
             };
-            let job = job(checker, &tracefs, &mut facts, &observed, &list, &probe.record, None).unwrap();
+            let job =
+                job(checker, &tracefs, &mut facts, &observed, &list, (&probe.record, None), None).unwrap();
             Probe { guarded, ..job.probe }
         });
         recalled.collect()

@@ -45,7 +45,18 @@ impl Registry {
 
     /// Probes that the kernel has and that are to record, by name.
     pub(super) fn recording(&self) -> Vec<Arc<Probe>> {
+        self.probes().in_instance().filter(|probe| probe.is_to_record()).cloned().collect()
+    }
+
+    /// Probes that the kernel has and that clients have enabled, by name: also those that were
+    /// disarmed for their cost.
+    pub(super) fn enabled(&self) -> Vec<Arc<Probe>> {
         self.probes().in_instance().filter(|probe| probe.spec.enabled).cloned().collect()
+    }
+
+    /// Whether a probe that is to record has a filter.
+    pub(super) fn has_filtered(&self) -> bool {
+        self.probes().in_instance().any(|probe| probe.is_to_record() && !probe.spec.filter.is_empty())
     }
 
     /// Probes whose meaning depends on a module that may be loaded as another build, by name.

@@ -94,7 +94,7 @@ impl Controller {
         };
         grounds.claim(&probe, true)?;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = Some(allowed.change(&probe.record));
+        let entry = Some(allowed.change("delete", &probe.record));
         Ok(Judged::Delete(Doomed { probe, profile, request: request.request, entry }))
     }
 
@@ -286,12 +286,13 @@ impl Controller {
         let Some(event) = &probe.own else { return };
         let (tracefs, instance) = (self.tracefs(), &self.parts.instance);
         let filtered = own::set_filter(tracefs, instance, event, &probe.spec.filter);
-        let restored = filtered.and_then(|_found| own::switch(tracefs, instance, event, probe.spec.enabled));
+        let restored =
+            filtered.and_then(|_found| own::switch(tracefs, instance, event, probe.is_to_record()));
         if let Err(error) = restored {
             tracing::warn!(probe = %probe.name, %error, "a probe that could not be removed does not record");
         }
         if let Some(live) = self.live.get_mut(&probe.uid) {
-            live.ever_enabled |= probe.spec.enabled;
+            live.ever_enabled |= probe.is_to_record();
         }
     }
 }

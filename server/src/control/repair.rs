@@ -341,7 +341,7 @@ impl Controller {
         grounds: &mut Grounds<'_>,
     ) -> Result<Option<Work>, ControlError> {
         let wanted = Probe::clone(probe);
-        let request = UpdateRequest::to_switch(probe.name.to_string(), probe.spec.enabled);
+        let request = UpdateRequest::to_switch(probe.name.to_string(), probe.is_to_record());
         let job = match grounds.observed.events.get(&probe.uid) {
             Some(ObservedEvent::Lost(Presence::Absent)) => self.define_anew(wanted, grounds)?,
             Some(ObservedEvent::There { .. }) if in_kernel(&probe.state) => {
@@ -350,12 +350,12 @@ impl Controller {
             _ => return Ok(None),
         };
         let Switches { recording, wrong_clock, .. } = &grounds.observed.switches;
-        let records = !probe.spec.enabled || (*recording && wrong_clock.is_none());
+        let records = !probe.is_to_record() || (*recording && wrong_clock.is_none());
         if job.next().is_none() && records {
             return Ok(None);
         }
-        let drifted = probe.spec.enabled && job.basis.is_none();
-        let before = Before { probe: Arc::clone(probe), drifted, is_to_record: probe.spec.enabled };
+        let drifted = probe.is_to_record() && job.basis.is_none();
+        let before = Before { probe: Arc::clone(probe), drifted, is_to_record: probe.is_to_record() };
         Ok(Some(Work { intent: None, request: None, entry: None, before: Some(before), job }))
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::time::{ClockId, clock_gettime};
 
 use super::controller::{Controller, ControllerParts};
-use crate::store::{Counted, Counters, HitRetention, Store, StoreError, Tick, TickOf};
+use crate::store::{Counted, Counters, HitRetention, Store, StoreError, Tick, TickOf, day_of};
 use kprobed_host::tracefs::Tracefs;
 use kprobed_lang::model::{HitProfile, Hits, ProbeUid};
 
@@ -114,17 +114,20 @@ impl Controller {
             Err(error) => return tracing::warn!(%error, "cannot read hit counts"),
         };
         self.store_tick(&profiles, TickOf::All, at_once).await;
+        self.store_spending(&profiles, at_once).await;
         self.roll_up().await;
     }
 
     /// Stores the last hit counts of probes that are removed.
     pub(super) async fn store_samples(&mut self, samples: &[HitProfile]) {
         self.store_tick(samples, TickOf::Leaving, false).await;
+        self.count_leaving(samples);
     }
 
     /// The hits that the kernel has counted of an event until now do not belong to the probe that
     /// it has become.
     pub(super) async fn leave_out(&mut self, uid: ProbeUid, until_now: Hits) {
+        self.spending.begin(uid, until_now.hits.saturating_add(until_now.nmissed));
         match self.sampler.counters(&self.parts).await {
             Ok(counters) => counters.begin_at(uid, until_now),
             Err(error) => self.note_outcome(Err(error)),
@@ -183,6 +186,10 @@ impl Controller {
         let mut outcome = outcome.map(drop);
         if outcome.is_ok() && self.sampler.forgot.is_none_or(|forgot| forgot.elapsed() >= FORGET) {
             outcome = self.parts.store.forget_old(now, &keep).await;
+            if outcome.is_ok() {
+                let oldest = now.checked_sub(keep.hours).unwrap_or(SystemTime::UNIX_EPOCH);
+                outcome = self.parts.store.forget_spent(day_of(oldest)).await;
+            }
             self.sampler.forgot = Some(begun);
         }
         if let Err(error) = outcome {

@@ -4,8 +4,8 @@
 //! Plain functions, which never write: [`super::execute`] carries steps out, and [`super::plan`]
 //! prints them.
 
+use super::Probe;
 use super::observed::Switch;
-use crate::store::ProbeSpec;
 
 /// One write to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +71,8 @@ pub(super) struct Aim<'a> {
 
 impl<'a> Aim<'a> {
     /// What a probe wants.
-    pub(super) fn of(spec: &'a ProbeSpec) -> Self {
-        Self { enabled: Some(spec.enabled), filter: &spec.filter }
+    pub(super) fn of(probe: &'a Probe) -> Self {
+        Self { enabled: Some(probe.is_to_record()), filter: &probe.spec.filter }
     }
 }
 

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::apply::{Before, Grounds, Work, settling, undone};
+use super::apply::{Before, Grounds, Work, ends_trip, settling, undone};
 use super::audited;
 use super::command::{Changed, Removed};
 use super::controller::Controller;
@@ -52,6 +52,12 @@ struct Made {
     begun: bool,
 }
 
+impl Made {
+    fn ends_trip(&self) -> bool {
+        ends_trip(self.intent.as_ref(), self.before.as_ref(), &self.job)
+    }
+}
+
 impl Member {
     fn new(group: usize, change: Together) -> Self {
         let made = |Work { intent, request, entry, before, job }| Made {
@@ -77,6 +83,7 @@ impl Member {
             request: doomed.request.clone(),
             reversal: Some(Box::new(doomed.probe.record.clone())),
             entry: doomed.entry.clone(),
+            ends_trip: false,
         });
         let work = self.work.as_ref().and_then(|made| {
             let intent = made.intent.clone()?;
@@ -85,7 +92,8 @@ impl Member {
                 (Intent::Create { .. }, _) | (_, None) => (None, None),
                 (_, Some(before)) => (made.request.clone(), Some(Box::new(before.probe.record.clone()))),
             };
-            Some(Intended { intent, request, reversal, entry: made.entry.clone() })
+            let ends_trip = made.ends_trip();
+            Some(Intended { intent, request, reversal, entry: made.entry.clone(), ends_trip })
         });
         doomed.into_iter().chain(work).collect()
     }
@@ -133,7 +141,10 @@ impl Controller {
         if members.is_empty() {
             return Vec::new();
         }
+        let works = members.iter().filter_map(|member| member.work.as_ref());
+        let ending: Vec<_> = works.filter(|made| made.ends_trip()).map(|made| made.job.probe.uid).collect();
         if let Err(error) = self.begin_together(&mut members).await {
+            self.end_trips(&ending);
             return members.iter().map(|_| Err(ControlError::Store(Arc::clone(&error)))).collect();
         }
         self.take_out_together(&mut members, |member| member.work.is_some());
@@ -143,6 +154,7 @@ impl Controller {
         let failed = failed(&members);
         self.roll_back(&mut members, &failed).await;
         let outcomes = self.end_together(members, &failed).await;
+        self.end_trips(&ending);
         self.note_sharing();
         self.as_they_are(outcomes)
     }

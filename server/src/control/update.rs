@@ -36,7 +36,10 @@ impl Controller {
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
         }
         check_etag(&probe, request.etag.as_deref())?;
-        require_undeclared(&probe, request.take_over)?;
+        // To arm it again after a trip changes nothing that a file declares.
+        if !request.only_ends_trip(&probe) {
+            require_undeclared(&probe, request.take_over)?;
+        }
         let metadata = self.with_hold(request.metadata.clone())?;
         let now = SystemTime::now();
         let spec = &probe.spec;
@@ -60,16 +63,19 @@ impl Controller {
             return self.judge_replacement(caller, &probe, wanted, &definition, request, grounds);
         }
         // A client that changes it wants it to be repaired again.
-        let wanted = Probe { left_alone: None, ..probe.wanting(wanted) };
+        // Whoever switches it has seen that it was disarmed for its cost.
+        let tripped = probe.tripped.clone().filter(|_| request.enabled.is_none());
+        let wanted = Probe { left_alone: None, tripped, ..probe.wanting(wanted) };
         let state = grounds.observed.state(&probe);
         let as_asked = matches!(state, ProbeState::Armed | ProbeState::ShadowedByLivepatch(_));
-        let drifted = probe.spec.enabled && !as_asked;
+        let drifted = probe.is_to_record() && !as_asked;
         let mut job = self.judge_change(&probe, wanted, &request, grounds)?;
         // With other labels, or resolved anew, it may be out of reach for the caller.
         let rule = self.require(caller, &job.probe)?;
         let record = &mut job.probe.record;
         (record.revision, record.update_time) = (probe.revision + 1, now);
-        let entry = Some(Allowed { caller, rule, request: request.request.as_ref() }.change(record));
+        let entry =
+            Some(Allowed { caller, rule, request: request.request.as_ref() }.change("update", record));
         let (before, wanted) = (Box::new(probe.record.clone()), Box::new(record.clone()));
         let intent = Some(Intent::Update { before, wanted, meaning: None });
         // An event that is defined anew has a new account.
@@ -123,7 +129,8 @@ impl Controller {
                 let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
                 let aim = Aim { enabled: request.enabled, filter: &wanted.spec.filter };
                 let steps = step::change(&seen, aim);
-                let state = match (*module_is_absent, wanted.spec.enabled) {
+                let state = match (*module_is_absent, wanted.is_to_record()) {
+                    _ if let Some(trip) = &wanted.tripped => ProbeState::Tripped(trip.trouble.clone()),
                     (true, _) => ProbeState::PendingModule,
                     (false, true) => ProbeState::Armed,
                     (false, false) => ProbeState::Disabled,
@@ -163,14 +170,17 @@ impl Controller {
         refuse(definition.as_str(), &outcome, None)?;
         let target = outcome.target();
         let CheckOutcome { definition, report, .. } = outcome;
-        if probe.spec.enabled {
+        if probe.is_to_record() {
             grounds.observed.switches.require_firing(report.arming)?;
         }
-        let state = settled_state(probe.spec.enabled, &report);
+        let state = match &probe.tripped {
+            Some(trip) => ProbeState::Tripped(trip.trouble.clone()),
+            None => settled_state(probe.spec.enabled, &report),
+        };
         let mut probe = Probe { state, guarded, ..probe }.resolved(&definition, &report, target);
         let event = probe.name.event().to_owned();
         probe.record.kernel_definition = self.parts.checker.kernel_line(&definition, event).text;
-        let steps = step::define(&probe.kernel_definition, Aim::of(&probe.spec));
+        let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
         Ok(Job::define(probe, Basis { definition, report }, steps))
     }
 }
@@ -181,6 +191,16 @@ impl UpdateRequest {
         // A definition equal to the present one is not a change.
         let of_row = !self.labels.is_empty() || !self.metadata.is_empty() || self.definition.is_some();
         self.enabled.is_none() && self.filter.is_none() && of_row
+    }
+
+    /// Whether it only arms a probe again that was disarmed for its cost.
+    fn only_ends_trip(&self, probe: &Probe) -> bool {
+        let is_to_arm = probe.tripped.is_some() && probe.spec.enabled && self.enabled == Some(true);
+        is_to_arm
+            && self.filter.is_none()
+            && self.definition.is_none()
+            && self.labels.is_empty()
+            && self.metadata.is_empty()
     }
 
     /// A request to switch a probe, and nothing else.

@@ -23,6 +23,7 @@ pub(crate) const fn state(state: &ProbeState) -> v1::ProbeState {
         ProbeState::HeldBack(_) => v1::ProbeState::HeldBack,
         ProbeState::ShadowedByLivepatch(_) => v1::ProbeState::ShadowedByLivepatch,
         ProbeState::Expired(_) => v1::ProbeState::Expired,
+        ProbeState::Tripped(_) => v1::ProbeState::Tripped,
     }
 }
 
@@ -64,6 +65,7 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         lease: metadata.lease.as_ref().map(lease),
         on_kernel_change: policy(metadata.on_kernel_change).into(),
         state_time: probe.state_time.map(timestamp),
+        hit_cost: None,
         meaning_change: probe.guarded.change.as_deref().map(meaning_change),
     }
 }

@@ -162,6 +162,7 @@ fn message(stored: StoredEntry, record: Record) -> v1::AuditEntry {
         action: action(entry.action).into(),
         principal: entry.principal,
         method: entry.method,
+        change: entry.change,
         rule: entry.rule,
         request_id: entry.request,
         probe: entry.probe,

@@ -174,6 +174,7 @@ mod tests {
             buffer_bytes: 9,
             settled: true,
             problems: vec![problem],
+            trips: 0,
         }
     }
 

@@ -12,6 +12,7 @@ mod changes;
 mod checks;
 mod code;
 mod convert;
+mod costs;
 pub(crate) mod declare;
 mod events;
 mod exports;

@@ -11,14 +11,15 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::access;
 use super::checks::{self, CheckStream};
+use super::costs::{self, checked_cost, hit_cost};
 use super::events::Responses;
 use super::spec::{self, Given, GivenError, Unwritable};
 use super::verdict::{Detail, answer, unreadable};
 use super::{changes, convert, labels, status, watch};
 use crate::auth::Caller;
 use crate::control::{
-    Applied, Change, Changed, ControlError, ControlHandle, Declarations, Probe, ProbeStates, Registry,
-    RemoveRequest, Unit,
+    Applied, Change, Changed, ControlError, ControlHandle, Costs, Declarations, Probe, ProbeStates, Registry,
+    RemoveRequest, TrialRequest, Unit,
 };
 use crate::messages;
 use crate::store::{Fingerprint, KEPT_STATES, RequestKey, SamplePosition, SampleQuery, Store};
@@ -41,6 +42,8 @@ pub struct ProbeServer {
     pub store: Store,
     /// The state of the files that declare probes.
     pub declarations: Arc<Declarations>,
+    /// What a hit takes.
+    pub costs: Arc<Costs>,
 }
 
 /// Probes on a page, unless the client says otherwise, and at most.
@@ -91,7 +94,8 @@ impl ProbeServer {
     }
 
     fn message(&self, probe: &Probe) -> v1::Probe {
-        probe_message(&self.checker, probe)
+        let cost = hit_cost(&self.costs.table(), probe.kind, probe.arming, &probe.kernel_definition);
+        v1::Probe { hit_cost: Some(cost), ..probe_message(&self.checker, probe) }
     }
 
     fn declaration_problems(&self) -> Vec<v1::DeclarationProblem> {
@@ -143,6 +147,7 @@ impl ProbeServer {
             answer(&self.checker, &given.definition, &mut self.checker.recent_facts(), Detail::Listing)
                 .map_err(|error| status::located(&error.into(), &given))?;
         given.locate(given.text(), &mut response.diagnostics);
+        response.hit_cost = checked_cost(&self.costs.table(), &response);
         Ok(v1::CheckProbeResponse { definition: given.text().to_owned(), ..response })
     }
 }
@@ -304,6 +309,20 @@ impl ProbeService for ProbeServer {
         requests: Request<Streaming<v1::CheckProbesRequest>>,
     ) -> Result<Response<Self::CheckProbesStream>, Status> {
         Ok(Response::new(checks::stream(Arc::clone(&self.checker), requests.into_inner())))
+    }
+
+    async fn try_probe(
+        &self,
+        request: Request<v1::TryProbeRequest>,
+    ) -> Result<Response<v1::TryProbeResponse>, Status> {
+        let caller = access::caller(&request)?;
+        let v1::TryProbeRequest { definition, spec, duration_ms } = request.into_inner();
+        let duration = costs::trial_time(duration_ms)?;
+        let given = self.given(definition, spec.as_ref())?;
+        let definition = Arc::clone(&given.definition);
+        let tried = self.control.try_probe(&caller, TrialRequest { definition, duration }).await;
+        let trial = tried.map_err(|error| status::located(&error, &given))?;
+        Ok(Response::new(costs::tried(&trial, self.costs.table().is_calibrated)))
     }
 
     async fn watch_probes(

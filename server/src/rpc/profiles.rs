@@ -10,11 +10,12 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::profile_service_server::ProfileService;
 use tonic::{Request, Response, Status};
 
+use super::costs::Costs;
 use super::probes::non_empty;
 use super::{convert, labels, status};
-use crate::control::{ControlError, ControlHandle, Registry};
+use crate::control::{self, ControlError, ControlHandle, Registry};
 use crate::messages;
-use crate::store::{RatePage, RatePoint, RateQuery, RateSeries, Store};
+use crate::store::{RatePage, RatePoint, RateQuery, RateSeries, Store, day_of};
 use kprobed_lang::model::{Glob, LabelSelector, ProbeUid};
 
 /// Longest interval, in seconds: a year.
@@ -29,6 +30,8 @@ pub struct ProfileServer {
     pub registry: Arc<Registry>,
     /// Stores the past counters.
     pub store: Store,
+    /// What a hit takes.
+    pub costs: Arc<control::Costs>,
 }
 
 #[tonic::async_trait]
@@ -44,6 +47,18 @@ impl ProfileService for ProfileServer {
         }
         let page = self.store.rates(&query).await.map_err(ControlError::from)?;
         Ok(Response::new(response(page)))
+    }
+
+    async fn list_costs(
+        &self,
+        request: Request<v1::ListCostsRequest>,
+    ) -> Result<Response<v1::ListCostsResponse>, Status> {
+        self.control.sample().await?;
+        let days = request.into_inner().days.max(1);
+        let since_day = day_of(SystemTime::now()).saturating_sub(u64::from(days) - 1);
+        let (probes, daemon) = self.store.spent(since_day).await.map_err(ControlError::from)?;
+        let costs = Costs { table: self.costs.table(), probes: self.registry.all() };
+        Ok(Response::new(costs.response(since_day, probes, &daemon)))
     }
 }
 
@@ -141,7 +156,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (control, _queue) = Controller::channel();
         let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
-        let server = ProfileServer { control, registry: Arc::default(), store };
+        let server = ProfileServer { control, registry: Arc::default(), store, costs: Arc::default() };
         let now = convert::time(time(1000)).unwrap();
         let query = |request| server.query(request, now);
         let field = |request| match query(request).map(drop).map_err(Error::from) {

@@ -10,6 +10,7 @@ use sqlx::{Row as _, SqliteConnection};
 use super::undo::{Undo, rewrite, write_meaning};
 use super::{
     ProbeSpec, Record, RequestKey, Store, StoreError, audit, labels, metadata, requests, reversal, to_ns,
+    trips,
 };
 use kprobed_lang::model::ProbeUid;
 
@@ -70,6 +71,9 @@ pub struct Intended {
     pub reversal: Option<Box<Record>>,
     /// What the audit log says of it. Absent if another intent of the same change has the entry.
     pub entry: Option<Entry>,
+    /// Whether a client has switched a probe that was disarmed for its cost: that ends its trip. If the
+    /// change fails after that, the daemon stores the trip again.
+    pub ends_trip: bool,
 }
 
 /// The outcome of a change in the kernel.
@@ -131,7 +135,7 @@ impl Store {
         let write = async |transaction: &mut SqliteConnection| {
             let mut uids = Vec::with_capacity(intents.len());
             let unfinished = unfinished(transaction).await?;
-            for Intended { intent, request, reversal, entry: _ } in intents {
+            for Intended { intent, request, reversal, ends_trip, entry: _ } in intents {
                 let request = request.as_ref();
                 if let (Some(before), Intent::Update { .. } | Intent::Remove(_)) = (reversal, intent) {
                     reversal::keep(transaction, before).await?;
@@ -148,6 +152,9 @@ impl Store {
                     }
                     Intent::Update { before, wanted, meaning } => {
                         rewrite(transaction, Some(before), wanted).await?;
+                        if *ends_trip {
+                            trips::clear(transaction, wanted.uid).await?;
+                        }
                         let now = meaning.as_ref().and_then(|accepted| accepted.now.as_deref());
                         write_meaning(transaction, wanted.uid, now).await?;
                         requests::remember(transaction, request, wanted.uid).await?;

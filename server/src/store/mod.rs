@@ -8,6 +8,7 @@ mod audit;
 mod backup;
 mod changes;
 mod connection;
+mod costs;
 mod error;
 mod exporters;
 mod files;
@@ -21,13 +22,16 @@ mod probes;
 mod requests;
 mod reversal;
 mod set_aside;
+mod spent;
 mod states;
+mod trips;
 mod undo;
 
 pub use attachments::StoredAttachment;
 pub use audit::{AuditPage, OWN_NAME, StoredEntry};
 pub use changes::{Accepted, Intended, Intent, Settled};
 pub use connection::{Failure, Health};
+pub use costs::StoredCalibration;
 pub use error::{DatabaseError, Fault, StoreError};
 pub use hits::{
     Counted, Counters, HitRetention, MAX_POINTS, RatePage, RatePoint, RateQuery, RateSeries, SamplePage,
@@ -37,7 +41,10 @@ pub use leases::{CountedLease, LeaseClock};
 pub use probes::{Phase, ProbeSpec, Record, StoredProbe};
 pub use requests::{Fingerprint, RequestKey};
 pub use set_aside::{SetAside, set_aside_in};
+pub(crate) use spent::day_of;
+pub use spent::{SpentByDaemon, SpentByProbe};
 pub use states::KEPT_STATES;
+pub use trips::StoredTrip;
 pub use undo::Undo;
 
 use std::path::{Path, PathBuf};

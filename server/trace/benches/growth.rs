@@ -172,6 +172,7 @@ fn read_once(cpus: u32, events: u16) -> f64 {
         hub: Arc::clone(&hub),
         facts: Arc::new(FactsCache::new(paths)),
         demand: Arc::<BufferDemand>::default(),
+        activity: Arc::default(),
     })
     .unwrap();
     let writer = std::thread::spawn(move || write(&pipes, events));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use kprobed_client::api::Verdict;
+use kprobed_client::api::{TryProbeRequest, Verdict};
 
 use super::connection::connect;
 use super::input::{self, definition, specs};
@@ -13,7 +13,9 @@ use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Exits with 0 if `kprobectl add` would make the probe now, and with 1 if not. Nothing is \
-written to the kernel to find out.
+written to the kernel to find out, unless with --trial: then the probe is armed for 100 ms, or until it \
+has cost as much as a probe may cost in a second, and its hits are counted (with -o json in a second \
+object).
 
 A file has one definition per line, in any of the languages that `kprobectl add` takes. `#` \
 starts a comment, and a backslash at the end of a line continues it. Each verdict is printed \
@@ -46,6 +48,7 @@ Examples:
   kprobectl check 'p:open do_sys_openat2+4 dfd=$arg1:s32'
   kprobectl check 'ip_rcv(x64 skb | int skb[32])'
   kprobectl check -o json p:fork kernel_clone
+  kprobectl check --trial 'p:read vfs_read'
   kprobectl check -f probes.txt
   generate-probes | kprobectl check -f - -o json | jq -r 'select(.errno != 0).definition'
   kprobectl check --spec probe.yaml
@@ -67,6 +70,9 @@ pub(crate) struct Arguments {
     /// With several hosts: also exit with 1 if all hosts accept a definition but would record different things
     #[arg(long)]
     pub(super) strict: bool,
+    /// If it is accepted: arm the probe for 100 ms, count its hits, and show what it would cost
+    #[arg(long, conflicts_with_all = ["file", "spec", "strict"])]
+    trial: bool,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
@@ -80,6 +86,10 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let client = connect(global).await?;
     let answer = client.check_probe(&definition).await?;
     output.check(&definition, &answer)?;
+    if arguments.trial && answer.verdict() == Verdict::Accepted {
+        let request = TryProbeRequest { definition, ..TryProbeRequest::default() };
+        output.trial(&client.try_probe(request).await?)?;
+    }
     Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })
 }
 

@@ -21,6 +21,7 @@ STATE is the state of the probe in the kernel:
   held-back              it might record something else than on the kernel that it was made for
   shadowed-by-livepatch  a livepatch has redirected the function, so that its code does not run
   expired                its lease has ended, and the daemon has removed it from the kernel
+  tripped                its hits took more processor time than its budget; `kprobectl enable` arms it again
 Reasons and hints are printed below the table.
 
 LEASE is the time until the daemon removes the probe (`held`: when the command that defined it ends). \

@@ -14,6 +14,7 @@ pub(crate) mod auth;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod cost;
 pub(crate) mod debug;
 pub(crate) mod delete;
 pub(crate) mod describe;

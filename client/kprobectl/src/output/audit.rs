@@ -39,6 +39,16 @@ struct VerifiedView {
     problem: Option<String>,
 }
 
+/// The method, and what it changed if that is not in its name.
+fn call(entry: &AuditEntry) -> String {
+    match (entry.method.as_str(), entry.change.as_str()) {
+        ("", "") => "-".to_owned(),
+        (method, "") => one_line(method),
+        (method, change) if method.to_lowercase().starts_with(change) => one_line(method),
+        (method, change) => format!("{}:{}", one_line(method), one_line(change)),
+    }
+}
+
 impl Output {
     /// Prints an entry on a line.
     pub(crate) fn audit_entry(&mut self, entry: &AuditEntry) -> io::Result<()> {
@@ -61,7 +71,7 @@ impl Output {
             entry.sequence,
             self.style.paint(tone, &format!("{action:<7}")),
             one_line(&entry.principal),
-            or_dash(&entry.method),
+            call(entry),
             or_dash(&entry.probe),
         );
         if entry.times > 1 {

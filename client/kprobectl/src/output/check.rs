@@ -11,6 +11,7 @@ use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::Output;
+use super::cost;
 use super::data::{arming, dialect, hex};
 use super::diagnostic;
 use super::style::{Style, Tone};
@@ -41,6 +42,9 @@ struct CheckView<'a> {
     dialect: Option<&'static str>,
     arming: Option<&'static str>,
     kernel_definition: Option<&'a str>,
+    /// Processor time of a hit. Left out where it is not known, and for a definition of a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hit_cost: Option<Json>,
     nearest_before: Option<u32>,
     nearest_after: Option<u32>,
     diagnostics: Vec<Json>,
@@ -126,6 +130,7 @@ impl<'a> CheckView<'a> {
             dialect: dialect(answer.dialect()),
             arming: arming(answer.arming()),
             kernel_definition: known(&answer.kernel_definition),
+            hit_cost: answer.hit_cost.as_ref().map(Json::full),
             nearest_before: answer.nearest_before,
             nearest_after: answer.nearest_after,
             diagnostics: answer.diagnostics.iter().map(Json::full).collect(),
@@ -185,6 +190,10 @@ impl Output {
 
 fn render(definition: &str, answer: &CheckProbeResponse, style: Style) -> String {
     let mut text = head(answer, style);
+    if let Some(cost) = &answer.hit_cost {
+        let armed = arming(answer.arming()).map_or_else(String::new, |way| format!(", armed by {way}"));
+        writeln!(text, "a hit takes {}{armed}", cost::hit(cost)).ok();
+    }
     text.push_str(&diagnostic::render(definition, &answer.diagnostics, style));
     if !answer.listing.is_empty() {
         text.push('\n');

@@ -13,6 +13,7 @@ mod check;
 mod code;
 mod config;
 mod contrast;
+mod cost;
 mod csv;
 mod data;
 mod describe;

@@ -12,6 +12,7 @@ use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::Output;
+use super::cost;
 use super::diagnostic;
 use super::lease::{left, sentence};
 use super::meaning;
@@ -126,6 +127,7 @@ pub(super) const fn state_name(state: ProbeState) -> (&'static str, Tone) {
         ProbeState::HeldBack => ("held-back", Tone::Bad),
         ProbeState::ShadowedByLivepatch => ("shadowed-by-livepatch", Tone::Bad),
         ProbeState::Expired => ("expired", Tone::Doubtful),
+        ProbeState::Tripped => ("tripped", Tone::Bad),
         ProbeState::Drifted => ("drifted", Tone::Bad),
         ProbeState::Unspecified => ("unknown", Tone::Plain),
     }
@@ -145,6 +147,9 @@ impl Output {
         self.line(&probe.name)?;
         self.probe_warnings(probe);
         self.note_state(probe);
+        if let Some(cost) = &probe.hit_cost {
+            self.note(&format!("a hit takes {}", cost::hit(cost)));
+        }
         Ok(())
     }
 

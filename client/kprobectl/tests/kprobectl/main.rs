@@ -8,6 +8,8 @@ mod code;
 #[cfg(test)]
 mod command;
 #[cfg(test)]
+mod costs;
+#[cfg(test)]
 mod counting;
 #[cfg(test)]
 mod documents;
@@ -27,6 +29,7 @@ mod library;
 mod merging;
 #[cfg(test)]
 mod observe;
+#[cfg(test)]
 mod operating;
 mod probes;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod cycle;
 mod define;
 mod faults;
+mod storm;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, Seek as _, SeekFrom, Write as _};
@@ -122,6 +123,15 @@ enum Call {
         /// How often.
         count: u64,
     },
+    /// getppid(2) for some time; prints for each 2 ms the calls a second, and those a second of its
+    /// own processor time
+    Storm {
+        /// How long, in milliseconds.
+        millis: u64,
+        /// At most so many calls a second; 0: as often as possible.
+        #[arg(long, default_value_t = 0)]
+        per_second: u64,
+    },
     /// One pwrite(2) from memory of known content; prints nothing
     Write {
         /// What to open for writing.
@@ -208,6 +218,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
                 child.wait()?;
             }
         }
+        Call::Storm { millis, per_second } => storm::run(*millis, *per_second, &mut stdout)?,
         Call::Write { path, offset, words } => {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             // One call, whatever part of it the file takes.

@@ -53,7 +53,10 @@ fn every_change_and_refusal_is_logged(fixture: &Fixture) -> Result<()> {
     guest.add("p:calls __x64_sys_getppid")?;
     let made = entries(&guest)?.pop().context("an entry")?;
     ensure!(made.action() == AuditAction::Changed && made.principal == "loopback", "{made:?}");
-    ensure!(made.method == "CreateProbe" && made.probe == "kprobes/calls", "{made:?}");
+    ensure!(
+        made.method == "CreateProbe" && made.change == "create" && made.probe == "kprobes/calls",
+        "{made:?}"
+    );
     let in_kernel = guest.tracefs("kprobe_events")?;
     ensure!(in_kernel.contains(made.definition.trim_start_matches("p:")), "{in_kernel} {made:?}");
     ensure!(made.rule.starts_with("role `guest`, line "), "{made:?}");
@@ -74,7 +77,7 @@ fn every_change_and_refusal_is_logged(fixture: &Fixture) -> Result<()> {
     drop(stream);
 
     guest.shell("kprobectl delete kprobes/calls")?;
-    let gone = find(&guest, "the deletion", |entry| entry.method == "DeleteProbe")?;
+    let gone = find(&guest, "the deletion", |entry| entry.change == "delete")?;
     ensure!(gone.action() == AuditAction::Changed && gone.principal.starts_with("user:root"), "{gone:?}");
 
     let verified = guest.shell("kprobectl audit verify")?;
@@ -101,9 +104,7 @@ fn a_killed_daemon_leaves_a_whole_log(fixture: &Fixture) -> Result<()> {
         let entries = entries(&guest)?;
         for name in &known {
             let made = entries.iter().any(|entry| {
-                entry.probe == *name
-                    && entry.action() == AuditAction::Changed
-                    && entry.method == "CreateProbe"
+                entry.probe == *name && entry.action() == AuditAction::Changed && entry.change == "create"
             });
             ensure!(made, "`{name}` is in no entry");
         }

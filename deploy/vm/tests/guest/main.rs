@@ -13,6 +13,7 @@ mod arming;
 mod attached;
 mod audit;
 mod boot;
+mod budget;
 mod busy_deletion;
 mod certificates;
 mod changes;
@@ -38,6 +39,7 @@ mod exporters;
 mod filters;
 mod fixture;
 mod fleet;
+mod forecast;
 mod foreign;
 mod full_disk;
 mod growth;
@@ -117,6 +119,8 @@ const TESTS: &[(&str, &[Test])] = &[
     ("otlp", otlp::TESTS),
     ("nats", nats::TESTS),
     ("recipes", recipes::TESTS),
+    ("budget", budget::TESTS),
+    ("forecast", forecast::TESTS),
     ("changes", changes::TESTS),
     ("declarations", declarations::TESTS),
     ("together", together::TESTS),

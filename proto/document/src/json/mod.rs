@@ -54,9 +54,11 @@ api_messages! {
     GetCallerResponse
     GetHostResponse
     GetLedgerResponse
+    HitCost
     HitProfile
     HitSeries
     Lease
+    ListCostsResponse
     MeaningChange
     Probe
     ProbeFilter
@@ -66,6 +68,7 @@ api_messages! {
     ReconciledProbe
     SpoolLedger
     SubscriberLedger
+    TryProbeResponse
     WatchProbesResponse
 }
 

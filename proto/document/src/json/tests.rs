@@ -201,9 +201,11 @@ fn every_message_that_has_a_form_is_one_of_the_api() {
         descriptor::<v1::Function>(),
         descriptor::<v1::GetHostResponse>(),
         descriptor::<v1::GetLedgerResponse>(),
+        descriptor::<v1::HitCost>(),
         descriptor::<v1::HitProfile>(),
         descriptor::<v1::HitSeries>(),
         descriptor::<v1::Lease>(),
+        descriptor::<v1::ListCostsResponse>(),
         descriptor::<v1::MeaningChange>(),
         descriptor::<v1::Probe>(),
         descriptor::<v1::ProbeFilter>(),
@@ -213,6 +215,7 @@ fn every_message_that_has_a_form_is_one_of_the_api() {
         descriptor::<v1::ReconciledProbe>(),
         descriptor::<v1::SpoolLedger>(),
         descriptor::<v1::SubscriberLedger>(),
+        descriptor::<v1::TryProbeResponse>(),
         descriptor::<v1::WatchProbesResponse>(),
     ] {
         assert_eq!(message.package_name(), "kprobed.v1");

@@ -48,6 +48,16 @@ impl Aggregations {
         self.by_name.values().filter_map(|live| live.expires).min()
     }
 
+    /// Whether there are none.
+    pub(in crate::control) fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// The probes that are counted.
+    pub(in crate::control) fn counted(&self) -> impl Iterator<Item = ProbeName> {
+        self.by_name.values().flat_map(|live| live.plan.tables.iter().map(|table| table.event.clone()))
+    }
+
     /// The first aggregation that uses a probe.
     fn user_of(&self, probe: &ProbeName) -> Option<&str> {
         let uses = |live: &&LiveAggregation| live.plan.tables.iter().any(|table| table.event == *probe);
@@ -104,6 +114,8 @@ impl Controller {
         let live = LiveAggregation { aggregation: Arc::clone(&aggregation), plan, expires };
         tracing::info!(aggregation = name, "counting");
         self.aggregations.by_name.insert(name, live);
+        // It fires from now on, also if it is not recorded.
+        self.budget.note_armed();
         Ok(aggregation)
     }
 

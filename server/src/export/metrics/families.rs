@@ -319,6 +319,12 @@ impl Metrics {
     fn of_daemon(&self) -> Vec<Family<'_>> {
         let process = &self.process;
         vec![
+            alone(
+                "kprobed.budget.trips",
+                "Times that a probe was disarmed since it cost more than its budget, or than that of its group or the host",
+                Kind::Counter,
+                Some(self.ledger.trips),
+            ),
             gauge(
                 "kprobed.store.up",
                 "1: changes can be stored; 0: the last one could not be",

@@ -51,6 +51,7 @@ pub(in crate::export) fn figures(probes: i64) -> Metrics {
             buffer_bytes: 4096,
             settled: true,
             problems: Vec::new(),
+            trips: 2,
         },
         enabled: (0..probes).map(|_| true).collect(),
         history: None,

@@ -29,6 +29,7 @@ fn a_scrape_shows_the_ledger() {
         r#"kprobed_exporter_acknowledged_timestamp_seconds{exporter="jsonl"} 5.0"#,
         "kprobed_tls_not_after_timestamp_seconds 86400.0",
         "kprobed_store_up 1",
+        "kprobed_budget_trips_total 2",
     ] {
         assert!(samples.iter().any(|sample| sample == expected), "{expected}\n{}", samples.join("\n"));
     }
@@ -60,5 +61,5 @@ fn the_number_of_series_is_a_formula() {
     assert_eq!(one - none, of_a_probe);
     assert_eq!(many - none, 1000 * of_a_probe);
     // Buffers, subscribers, one exporter, the daemon: the same on every host.
-    assert_eq!(none, 24);
+    assert_eq!(none, 25);
 }

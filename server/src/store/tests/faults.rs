@@ -230,7 +230,13 @@ async fn together(
     request: Option<RequestKey>,
 ) -> Result<Vec<ProbeUid>, StoreError> {
     let reversal = Some(Box::new(settings(known.settled, true, "", "team=storage", 1)));
-    let remove = Intended { intent: Intent::Remove(known.settled), request, reversal, entry: Some(entry()) };
+    let remove = Intended {
+        intent: Intent::Remove(known.settled),
+        request,
+        reversal,
+        entry: Some(entry()),
+        ends_trip: false,
+    };
     let create = creation(new_probe_at("settled", 9));
     store.begin(&[remove, (create, None).into()]).await
 }

@@ -1,9 +1,11 @@
 //! Tests of the store on a real disk; the modules below use simulated ones.
 
+mod costs;
 mod disk;
 mod faults;
 mod files;
 mod leases;
+mod trips;
 mod vfs;
 
 use kprobed_audit::{Action, Chain, Entry};
@@ -46,7 +48,7 @@ fn new_probe_at(event: &str, ns: i64) -> Record {
 /// An intent with an entry of the audit log.
 impl From<(Intent, Option<RequestKey>)> for Intended {
     fn from((intent, request): (Intent, Option<RequestKey>)) -> Self {
-        Self { intent, request, reversal: None, entry: Some(entry()) }
+        Self { intent, request, reversal: None, entry: Some(entry()), ends_trip: false }
     }
 }
 
@@ -420,12 +422,13 @@ async fn begin_together(store: &Store) -> Vec<ProbeUid> {
     let update = updating(before(uids[0]), settings(uids[0], false, "x == 1", "tier=2", 2));
     let request = Some(key("u", "update changed"));
     let together = [
-        Intended { intent: update, request, reversal: reversal(uids[0]), entry: None },
+        Intended { intent: update, request, reversal: reversal(uids[0]), entry: None, ends_trip: false },
         Intended {
             intent: Intent::Remove(uids[1]),
             request: None,
             reversal: reversal(uids[1]),
             entry: Some(entry()),
+            ends_trip: false,
         },
         (creation(new_probe("replaced")), None).into(),
     ];

@@ -12,6 +12,7 @@
 //! Readers can switch from one trace instance to another without losing or doubling an event: see
 //! `handover`.
 
+mod activity;
 mod collector;
 mod commands;
 mod counters;
@@ -41,6 +42,7 @@ mod subscriber;
 mod tests;
 mod view;
 
+pub use activity::Activity;
 pub use counters::{BufferCounts, ProbeCounts, Span};
 pub use demand::BufferDemand;
 pub use draft::{ColumnBatch, Draft, Group};

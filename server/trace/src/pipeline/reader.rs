@@ -24,7 +24,7 @@ use super::cpu::Cpu;
 use super::decoding::Target;
 use super::readers::ReaderContext;
 use super::ring::{Depth, Found};
-use super::{BufferDemand, handover};
+use super::{Activity, BufferDemand, handover};
 use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::tracefs::{Tracefs, TracefsError};
 
@@ -55,6 +55,7 @@ pub(super) struct Reader {
     parts: ReaderParts,
     tracefs: Tracefs,
     demand: Arc<BufferDemand>,
+    activity: Arc<Activity>,
     target: Target,
     /// Memory that pages are read into.
     buffer: Vec<u8>,
@@ -75,6 +76,7 @@ impl Reader {
             parts,
             tracefs: context.tracefs.clone(),
             demand: Arc::clone(&context.demand),
+            activity: Arc::clone(&context.activity),
             target,
             buffer: Vec::new(),
             buffer_bytes: 0,
@@ -98,6 +100,7 @@ impl Reader {
         }
         loop {
             let found = self.turn(Depth::Pages);
+            self.activity.read(found.data_bytes);
             // During a hand-over the counters of two instances are not comparable: the reader
             // checks them once it reads from one instance again.
             if found.pages > 0 && found.is_published && self.looked_at.elapsed() >= LOOK_INTERVAL {

@@ -17,7 +17,7 @@ use super::cpu::Cpu;
 use super::handover::{Cutover, HandoverWindow, Step};
 use super::reader::{Mark, Reader, ReaderParts};
 use super::ring::Ring;
-use super::{BufferCounts, BufferDemand, Hub, SourceTable};
+use super::{Activity, BufferCounts, BufferDemand, Hub, SourceTable};
 use kprobed_host::kernel::FactsCache;
 use kprobed_host::ring::PageLayout;
 use kprobed_host::tracefs::{Instance, Tracefs, TracefsError};
@@ -59,6 +59,8 @@ pub struct ReaderContext {
     pub facts: Arc<FactsCache>,
     /// The demand for larger buffers, which readers report to.
     pub demand: Arc<BufferDemand>,
+    /// The alarm that rings after many events.
+    pub activity: Arc<Activity>,
 }
 
 #[derive(Debug)]

@@ -81,6 +81,7 @@ impl AuditService for Services {
                     action: action.into(),
                     principal: entry.principal,
                     method: entry.method,
+                    change: entry.change,
                     rule: entry.rule,
                     request_id: entry.request,
                     probe: entry.probe,

@@ -86,6 +86,16 @@ impl ProbeService for Services {
         }))
     }
 
+    async fn try_probe(&self, _request: Request<TryProbeRequest>) -> Answer<TryProbeResponse> {
+        Ok(Response::new(TryProbeResponse {
+            hit_cost: Some(HitCost { ns: 500.0, error_ns: 25.0, calibrated: true }),
+            runs: 2000,
+            runs_per_second: 20_000.0,
+            ns_per_second: 10e6,
+            ..Default::default()
+        }))
+    }
+
     async fn accept_probe(&self, request: Request<AcceptProbeRequest>) -> Answer<AcceptProbeResponse> {
         let request = request.into_inner();
         let probe = answers::existing(&request.name)?;

@@ -35,6 +35,7 @@ async fn client(directory: &tempfile::TempDir) -> Client {
         checker: Arc::new(Checker::new(v6_12(), Arc::new(FactsCache::new(paths)))),
         store: Store::open(directory.path(), SystemTime::now()).await.unwrap().store,
         declarations: Arc::default(),
+        costs: Arc::default(),
     };
     let socket = directory.path().join("socket");
     let listener = tokio::net::UnixListener::bind(&socket).unwrap();

@@ -1,0 +1,97 @@
+//! Costs: what a hit takes, and what probes and the daemon have taken.
+
+use std::io;
+
+use jiff::Timestamp;
+use kprobed_client::api::{DayCost, HitCost, ListCostsResponse, ProbeCost, TryProbeResponse};
+use kprobed_document::json::Json;
+
+use super::Output;
+use super::table::{Cell, Table};
+
+/// What one hit takes: `500±20 ns`, with `?` if it was not measured on this host.
+pub(super) fn hit(cost: &HitCost) -> String {
+    let mark = if cost.calibrated { "" } else { "?" };
+    format!("{:.0}±{:.0} ns{mark}", cost.ns, cost.error_ns)
+}
+
+/// What was taken in the days that are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Taken {
+    runs: u64,
+    cpu_s: f64,
+}
+
+impl Taken {
+    fn of(days: &[DayCost]) -> Self {
+        Self {
+            runs: days.iter().map(|day| day.runs).sum(),
+            // The sum of no numbers would be -0.
+            cpu_s: days.iter().fold(0.0, |sum, day| sum + day.cpu_seconds),
+        }
+    }
+}
+
+/// Seconds from the beginning of the first day until now.
+fn shown_s(costs: &ListCostsResponse, now: Timestamp) -> f64 {
+    let start = costs.start_time.as_ref().map_or(0, |start| start.seconds);
+    (now.as_second() - start).max(1) as f64
+}
+
+fn share(cpu_s: f64, of_s: f64) -> Cell {
+    Cell::text(format!("{:.3} %", 100.0 * cpu_s / of_s)).right()
+}
+
+fn seconds(cpu_s: f64) -> Cell {
+    Cell::text(format!("{cpu_s:.3} s")).right()
+}
+
+/// What a trial has found, in a sentence.
+fn trial(found: &TryProbeResponse) -> String {
+    let early = if found.ended_early { ", and the trial was ended early" } else { "" };
+    format!(
+        "{:.0} hits a second: {:.3} ms of processor time a second, {:.2} % of one CPU{early}",
+        found.runs_per_second,
+        found.ns_per_second / 1e6,
+        found.ns_per_second / 1e7
+    )
+}
+
+impl Output {
+    /// Prints how often a probe was hit in a trial, and what that costs.
+    pub(crate) fn trial(&mut self, found: &TryProbeResponse) -> io::Result<()> {
+        if self.structured_stream(&Json::full(found))? {
+            return Ok(());
+        }
+        self.line(&trial(found))
+    }
+
+    /// Prints what probes and the daemon have taken until `now`.
+    pub(crate) fn costs(&mut self, costs: &ListCostsResponse, now: Timestamp) -> io::Result<()> {
+        if self.structured(&Json::full(costs))? {
+            return Ok(());
+        }
+        let of_s = shown_s(costs, now);
+        let mut table = Table::new(&["PROBE", "HIT", "HITS", "CPU", "SHARE"]);
+        for ProbeCost { probe, hit_cost, days, .. } in &costs.probes {
+            let Taken { runs, cpu_s } = Taken::of(days);
+            let hit = hit_cost.as_ref().map_or_else(|| "-".to_owned(), hit);
+            table.row(vec![
+                Cell::text(probe),
+                Cell::text(hit).right(),
+                Cell::number(runs),
+                seconds(cpu_s),
+                share(cpu_s, of_s),
+            ]);
+        }
+        let Taken { cpu_s, .. } = Taken::of(&costs.daemon);
+        table.row(vec![
+            Cell::text("(kprobed itself)"),
+            Cell::text("-").right(),
+            Cell::text("-").right(),
+            seconds(cpu_s),
+            share(cpu_s, of_s),
+        ]);
+        self.table(&table)
+    }
+}

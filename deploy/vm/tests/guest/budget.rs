@@ -1,0 +1,270 @@
+//! Budgets: probes that cost too much are disarmed in time, and stay so until a client arms them.
+//!
+//! A hit in an emulated guest takes many times what it takes on a processor, and the daemon shares
+//! the only CPU with the storm: what is asserted here holds there, and what is measured is printed.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::{Probe, ProbeState, WatchProbesRequest};
+use kprobed_vm::{daemon, progress};
+
+use crate::Test;
+use crate::daemon::{DaemonGuest, Event};
+use crate::effort;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_storm_is_disarmed_in_time", a_storm_is_disarmed_in_time),
+    ("the_dearest_probes_of_a_host_go_first", the_dearest_probes_of_a_host_go_first),
+    ("only_a_person_arms_it_again", only_a_person_arms_it_again),
+    ("a_pause_ends_by_itself", a_pause_ends_by_itself),
+    (
+        "a_declared_probe_is_armed_again_and_stays_declared",
+        a_declared_probe_is_armed_again_and_stays_declared,
+    ),
+];
+
+/// From the hit that is over the budget to the last one.
+const DISARMED_WITHIN: Duration = Duration::from_millis(200);
+
+/// What a probe may take in the tests, in nanoseconds a second: a guest that shares its processors
+/// makes 100,000 hits a second and more.
+const PROBE_NS_PER_S: u64 = 10_000_000;
+
+/// A configuration with budgets, in nanoseconds a second, and further settings of the section.
+pub(crate) fn config(probe_ns_per_s: u64, host_ns_per_s: u64, more: &str) -> String {
+    let off = "probe_ns_per_s = 0\nhost_ns_per_s = 0\ncalibrate = false\n";
+    let on = format!("probe_ns_per_s = {probe_ns_per_s}\nhost_ns_per_s = {host_ns_per_s}\n{more}\n");
+    daemon::DEFAULT_CONFIG.replace(off, &on)
+}
+
+fn probe_config(more: &str) -> String {
+    config(PROBE_NS_PER_S, 0, more)
+}
+
+fn get(guest: &DaemonGuest, name: &str) -> Result<Probe> {
+    Ok(guest.wait_for(guest.client.get_probe(name))??)
+}
+
+/// How fast a loop of calls was.
+pub(crate) struct Speed {
+    /// Calls a second of the fastest quarter of the slices, so that other work of the machine does
+    /// not count.
+    per_s: f64,
+    /// Calls a second of the loop's own processor time in the fastest slice: nothing else had the
+    /// processor then, also not on the host.
+    pub(crate) best_per_cpu_s: f64,
+}
+
+/// Calls for so long, and at most so often; 0 for as often as possible.
+pub(crate) fn storm(guest: &DaemonGuest, millis: u64, per_second: u64) -> Result<Speed> {
+    let (millis, per_second) = (millis.to_string(), per_second.to_string());
+    let lines = guest.workload(&["storm", &millis, "--per-second", &per_second])?;
+    let (mut per_s, mut per_cpu_s) = (Vec::new(), Vec::new());
+    for line in &lines {
+        let (first, second) = line.split_once(' ').context("not two numbers")?;
+        per_s.push(first.parse::<f64>()?);
+        per_cpu_s.push(second.parse::<f64>()?);
+    }
+    per_s.sort_by(f64::total_cmp);
+    let per_s = per_s.get(per_s.len() * 3 / 4).copied().context("no slice")?;
+    Ok(Speed { per_s, best_per_cpu_s: per_cpu_s.into_iter().fold(0.0, f64::max) })
+}
+
+/// The number before a text in the message of a tripped probe.
+fn figure(message: &str, before: &str) -> Result<f64> {
+    let found = message.split_once(before).and_then(|(head, _)| head.rsplit(' ').next()?.parse().ok());
+    found.with_context(|| format!("no figure before `{before}`: {message}"))
+}
+
+/// From the hit that emptied the budget to the last hit.
+fn overrun(events: &[&Event], hit_ns: f64) -> Result<Duration> {
+    let (first, last) = (events.first().context("no event")?, events.last().context("no event")?);
+    let since_first = |event: &Event| Duration::from_nanos(event.wall_ns.saturating_sub(first.wall_ns));
+    let is_over = |(number, event): &(usize, &&Event)| {
+        let filled = PROBE_NS_PER_S as f64 * (1.0 + since_first(event).as_secs_f64());
+        (*number as f64 + 1.0) * hit_ns > filled
+    };
+    let (_, breach) = events.iter().enumerate().find(is_over).context("it was never over its budget")?;
+    Ok(since_first(last).saturating_sub(since_first(breach)))
+}
+
+fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("budget", &probe_config(""))?;
+    guest.add("p:slow __x64_sys_getsid")?;
+    let bare = storm(&guest, 400, 0)?.per_s;
+    let (mut overruns, mut speeds) = (Vec::new(), Vec::new());
+    for round in 0..effort::pick(6, 20) {
+        guest.add("p:storm __x64_sys_getppid")?;
+        if round % 2 == 1 {
+            // The daemon has seen that nothing happens, and looks no more.
+            guest.workload(&["numbers", "1000000", "600", "--pause-us", "5000"])?;
+            ensure!(get(&guest, "storm")?.state() == ProbeState::Armed);
+        }
+        let recording = guest.record(|| storm(&guest, 1200, 0).map(drop))?;
+        let probe = get(&guest, "storm")?;
+        ensure!(probe.state() == ProbeState::Tripped && probe.enabled, "{probe:?}\n{}", guest.log());
+        ensure!(probe.state_reason == "OVER_PROBE_BUDGET", "{probe:?}");
+        ensure!(probe.state_message.contains("a probe may take 10.0 ms"), "{probe:?}");
+        let hit_ns = figure(&probe.state_message, " ns,")?;
+        let events: Vec<_> = recording.of("kprobes/storm", "workload").collect();
+        overruns.push(overrun(&events, hit_ns)?);
+        let tripped = storm(&guest, 200, 0)?.per_s;
+        guest.delete("storm")?;
+        speeds.push(tripped / storm(&guest, 200, 0)?.per_s);
+    }
+    overruns.sort();
+    speeds.sort_by(f64::total_cmp);
+    progress::note(format_args!(
+        "{}: disarmed after the breach within {overruns:.0?}; {bare:.0} calls a second without a probe, \
+         and afterwards {:.0} to {:.0} % of that",
+        fixture.series(),
+        speeds.first().copied().unwrap_or_default() * 100.0,
+        speeds.last().copied().unwrap_or_default() * 100.0,
+    ));
+    // One round can meet other work of the machine, for which it stops the guest.
+    let in_time = overruns.iter().filter(|overrun| **overrun <= DISARMED_WITHIN).count();
+    ensure!(in_time + 1 >= overruns.len(), "{overruns:?}\n{}", guest.log());
+    ensure!(speeds.get(speeds.len() / 2).is_some_and(|speed| *speed >= 0.9), "{speeds:?}");
+    ensure!(get(&guest, "slow")?.state() == ProbeState::Armed, "a slow probe stays");
+    Ok(())
+}
+
+/// Probes of one place, each with more to fetch than the one before.
+const COSTS: usize = 5;
+
+fn the_dearest_probes_of_a_host_go_first(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("budget-host", &config(0, 10_000_000, "calibrate = false"))?;
+    let names: Vec<_> = (0..COSTS).map(|number| format!("kprobes/cost{number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let arguments: Vec<_> = (0..4 * number).map(|field| format!("a{field}=+8(%sp):u64")).collect();
+        guest.add(&format!("p:{name} __x64_sys_getppid {}", arguments.join(" ")))?;
+    }
+    let states = || -> Result<Vec<ProbeState>> {
+        names.iter().map(|name| get(&guest, name).map(|probe| probe.state())).collect()
+    };
+    storm(&guest, 4000, 4000)?;
+    let after = states()?;
+    let first = after.iter().position(|state| *state == ProbeState::Tripped).context("none is tripped")?;
+    progress::note(format_args!("{}: {} of {COSTS} probes are disarmed", fixture.series(), COSTS - first));
+    ensure!(first > 0, "{after:?}: none is left\n{}", guest.log());
+    ensure!(after.iter().take(first).all(|state| *state == ProbeState::Armed), "{after:?}");
+    ensure!(after.iter().skip(first).all(|state| *state == ProbeState::Tripped), "{after:?}");
+    let dearest = get(&guest, "kprobes/cost4")?;
+    ensure!(dearest.state_reason == "OVER_HOST_BUDGET", "{dearest:?}");
+    // The others are within it.
+    storm(&guest, 3000, 4000)?;
+    ensure!(states()? == after, "{after:?}: {:?}", states()?);
+    Ok(())
+}
+
+fn only_a_person_arms_it_again(fixture: &Fixture) -> Result<()> {
+    let config = probe_config("");
+    let mut guest = fixture.own_daemon("budget-person", &config)?;
+    let document = "probe: kprobes/storm\ndefinition: p:kprobes/storm __x64_sys_getppid\n";
+    guest.machine.put("/tmp/storm.yaml", 0o644, document.as_bytes())?;
+    let apply = |guest: &DaemonGuest| guest.shell("kprobectl apply -f /tmp/storm.yaml");
+    ensure!(apply(&guest)?.contains("created"));
+    let mut watch = guest.wait_for(guest.client.watch_probes(WatchProbesRequest::default()))??;
+    storm(&guest, 1200, 0)?;
+    // The watch shows it.
+    loop {
+        let message = guest.wait_for(watch.next())??;
+        if message.probe.is_some_and(|probe| probe.state() == ProbeState::Tripped) {
+            break;
+        }
+    }
+    drop(watch);
+    let tripped = |guest: &DaemonGuest, when: &str| -> Result<()> {
+        let probe = get(guest, "storm")?;
+        ensure!(probe.state() == ProbeState::Tripped && probe.enabled, "{when}: {probe:?}");
+        ensure!(guest.in_instance("events/kprobes/storm/enable")?.trim() == "0", "{when}");
+        Ok(())
+    };
+    tripped(&guest, "after the storm")?;
+    guest.wait_for(guest.client.reconcile_probes(true))??;
+    tripped(&guest, "after a repair")?;
+    ensure!(apply(&guest)?.contains("unchanged"));
+    tripped(&guest, "after it was applied again")?;
+    guest.wait_for(guest.client.set_filter("storm", "common_pid > 1"))??;
+    tripped(&guest, "after its filter was changed")?;
+    guest.wait_for(guest.client.set_filter("storm", ""))??;
+    // Another program switches it on: that is repaired, and not taken for a person.
+    guest.shell(&format!("echo 1 > {}/events/kprobes/storm/enable", guest.instance()?))?;
+    ensure!(get(&guest, "storm")?.state() == ProbeState::Drifted);
+    guest.wait_for(guest.client.reconcile_probes(true))??;
+    tripped(&guest, "after a neighbour")?;
+    // Deleting another probe moves everything to a second instance.
+    guest.add("p:goes __x64_sys_getsid")?;
+    guest.delete("goes")?;
+    tripped(&guest, "after a hand-over")?;
+    guest.kill()?;
+    guest.restart(&config)?;
+    tripped(&guest, "after a kill")?;
+    guest.stop()?;
+    guest.restart(&config)?;
+    tripped(&guest, "after a restart")?;
+    let told = guest.shell("kprobectl get storm; kprobectl list")?;
+    ensure!(told.contains("tripped") && told.contains("kprobectl enable kprobes/storm"), "{told}");
+    let armed = guest.wait_for(guest.client.set_enabled("storm", true))??;
+    ensure!(armed.state() == ProbeState::Armed && armed.state_reason.is_empty(), "{armed:?}");
+    guest.kill()?;
+    guest.restart(&config)?;
+    ensure!(get(&guest, "storm")?.state() == ProbeState::Armed, "that is kept too");
+    storm(&guest, 1200, 0)?;
+    tripped(&guest, "after a second storm")?;
+    let off = guest.wait_for(guest.client.set_enabled("storm", false))??;
+    ensure!(off.state() == ProbeState::Disabled && !off.enabled, "{off:?}");
+    Ok(())
+}
+
+fn a_pause_ends_by_itself(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("budget-pause", &probe_config("rearm_after_s = 1"))?;
+    guest.add("p:storm __x64_sys_getppid")?;
+    let mut watch = guest.wait_for(guest.client.watch_probes(WatchProbesRequest::default()))??;
+    let mut until = |state: ProbeState| -> Result<SystemTime> {
+        loop {
+            let message = guest.wait_for(watch.next())??;
+            if let Some(probe) = message.probe.filter(|probe| probe.state() == state) {
+                let time = probe.state_time.context("no time")?;
+                return Ok(time.try_into()?);
+            }
+        }
+    };
+    let mut pauses = Vec::new();
+    until(ProbeState::Armed)?;
+    for _ in 0..2 {
+        storm(&guest, 1200, 0)?;
+        let tripped = until(ProbeState::Tripped)?;
+        pauses.push(until(ProbeState::Armed)?.duration_since(tripped)?);
+    }
+    progress::note(format_args!("{}: armed again after {pauses:.1?}", fixture.series()));
+    // It was disarmed some milliseconds before that is noted.
+    let least = [Duration::from_millis(800), Duration::from_millis(1800)];
+    ensure!(pauses.iter().zip(least).all(|(pause, least)| *pause >= least), "{pauses:?}");
+    Ok(())
+}
+
+fn a_declared_probe_is_armed_again_and_stays_declared(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("budget-declared", &probe_config(""))?;
+    let document = "probe: kprobes/storm\ndefinition: p:kprobes/storm __x64_sys_getppid\n";
+    let mut watch = guest.wait_for(guest.client.watch_probes(WatchProbesRequest::default()))??;
+    let mut until = |state: ProbeState| -> Result<Probe> {
+        loop {
+            let message = guest.wait_for(watch.next())??;
+            if let Some(probe) = message.probe.filter(|probe| probe.state() == state) {
+                return Ok(probe);
+            }
+        }
+    };
+    guest.shell("mkdir -p /etc/kprobed/probes.d")?;
+    guest.machine.put("/etc/kprobed/probes.d/storm.yaml", 0o644, document.as_bytes())?;
+    until(ProbeState::Armed)?;
+    storm(&guest, 1200, 0)?;
+    let tripped = until(ProbeState::Tripped)?;
+    ensure!(tripped.declared_by == "storm.yaml", "{tripped:?}");
+    let armed = guest.wait_for(guest.client.set_enabled("storm", true))??;
+    ensure!(armed.state() == ProbeState::Armed && armed.declared_by == "storm.yaml", "{armed:?}");
+    Ok(())
+}

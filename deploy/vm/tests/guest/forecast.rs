@@ -1,0 +1,156 @@
+//! Forecasts: what the daemon says that a hit takes, compared with what a loop of hits loses by it;
+//! trials; and what is kept of all that.
+//!
+//! An emulated processor is not steady, and the host shares it with other work: the bounds are wide,
+//! and the figures are printed.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::progress;
+use serde_json::Value;
+
+use crate::Test;
+use crate::budget::{config, storm};
+use crate::daemon::DaemonGuest;
+use crate::fixture::Fixture;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_forecast_is_what_is_measured", a_forecast_is_what_is_measured),
+    ("what_was_taken_is_kept", what_was_taken_is_kept),
+];
+
+/// The forecast is at least this part of what is measured, and at most the other.
+const BOUND: (f64, f64) = (0.5, 2.0);
+
+/// How long a calibration may take in an emulated guest, in milliseconds. On a processor it is 300.
+const CALIBRATED_WITHIN_MS: u64 = 1000;
+
+fn json(guest: &DaemonGuest, command: &str) -> Result<Vec<Value>> {
+    let text = guest.shell(&format!("kprobectl {command} -o json"))?;
+    Ok(serde_json::Deserializer::from_str(&text).into_iter().collect::<Result<_, _>>()?)
+}
+
+fn number(value: &Value) -> Result<f64> {
+    // 64 bits are text in the JSON of protobuf.
+    let text = value.as_str().and_then(|text| text.parse().ok());
+    value.as_f64().or(text).with_context(|| format!("{value} is no number"))
+}
+
+/// The forecast for a definition, and its error, in nanoseconds.
+fn forecast(guest: &DaemonGuest, definition: &str) -> Result<(f64, f64)> {
+    let answers = json(guest, &format!("check '{definition}'"))?;
+    let cost = &answers.first().context("no answer")?["hit_cost"];
+    ensure!(cost["calibrated"] == true, "{answers:?}\n{}", guest.log());
+    Ok((number(&cost["ns"])?, number(&cost["error_ns"])?))
+}
+
+/// An instance that nothing reads, so that the reader does not share the loop's processor.
+const INSTANCE: &str = "/sys/kernel/tracing/instances/measured";
+
+/// What a hit takes from the loop: its speed without a probe and with it, which other tools arm with
+/// the line that the daemon would write.
+fn measured(guest: &DaemonGuest, definition: &str) -> Result<f64> {
+    let answers = json(guest, &format!("check '{definition}'"))?;
+    let line = answers.first().and_then(|answer| answer["kernel_definition"].as_str()).context("no line")?;
+    let (name, _) = line.split_once(' ').context("no place")?;
+    let (_, event) = name.split_once(':').context("no name")?;
+    let events = "/sys/kernel/tracing/kprobe_events";
+    let (mut without, mut with) = (0.0_f64, 0.0_f64);
+    for _ in 0..8 {
+        without = without.max(storm(guest, 150, 0)?.best_per_cpu_s);
+        guest.shell(&format!(
+            "mkdir {INSTANCE}; echo '{line}' >> {events}; echo 1 > {INSTANCE}/events/{event}/enable"
+        ))?;
+        with = with.max(storm(guest, 150, 0)?.best_per_cpu_s);
+        guest.shell(&format!("rmdir {INSTANCE}; echo '-:{event}' >> {events}"))?;
+    }
+    Ok(1e9 / with - 1e9 / without)
+}
+
+fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.own_daemon("forecast", &config(0, 0, ""))?;
+    let told = guest.shell("grep 'measured what hits cost' /run/log/kprobed.log")?;
+    progress::note(format_args!("{}: {}", fixture.series(), told.trim()));
+    let took = told.split_once("took_ms=").and_then(|(_, rest)| rest.split([' ', '\n']).next());
+    let took: u64 = took.context("it is not said how long it took")?.parse()?;
+    ensure!(took <= CALIBRATED_WITHIN_MS, "{told}");
+    let left = guest.shell("cat /sys/kernel/tracing/kprobe_events; ls /sys/kernel/tracing/instances")?;
+    ensure!(!left.contains("temporary"), "{left}");
+    let arguments = "a=%di:u64 b=%si:u64 c=%dx:u64 d=%cx:u64";
+    let definitions = [
+        "p:plain __x64_sys_getppid".to_owned(),
+        format!("p:fetching __x64_sys_getppid {arguments}"),
+        "r:returning __x64_sys_getppid value=$retval:u64".to_owned(),
+    ];
+    for definition in &definitions {
+        let (ns, error_ns) = forecast(&guest, definition)?;
+        let found = measured(&guest, definition)?;
+        let ratio = ns / found;
+        progress::note(format_args!(
+            "{}: {definition}: forecast {ns:.0} ns, error {error_ns:.0} ns, measured {found:.0} ns: {:.0} % of it",
+            fixture.series(),
+            100.0 * ratio
+        ));
+        ensure!(ratio >= BOUND.0 && ratio <= BOUND.1, "{definition}: {ns} ns, and measured {found} ns");
+    }
+    // It is not measured again on the same kernel.
+    let before = forecast(&guest, "p:plain __x64_sys_getppid")?;
+    guest.kill()?;
+    guest.restart(&config(0, 0, ""))?;
+    ensure!(forecast(&guest, "p:plain __x64_sys_getppid")? == before);
+
+    // Trials see a steady rate, and leave nothing.
+    let steady = Command::new("workload").args(["storm", "60000", "--per-second", "5000"]);
+    guest.machine.spawn("steady", &steady)?;
+    let mut rates = Vec::new();
+    // The first ones may come before the loop.
+    while rates.len() < 5 {
+        let tried = json(&guest, "check --trial 'p:tried __x64_sys_getppid'")?;
+        let [checked, trial] = tried.as_slice() else { bail!("{tried:?}") };
+        ensure!(checked["verdict"] == "accepted", "{tried:?}");
+        rates.extend(Some(number(&trial["runs_per_second"])?).filter(|rate| *rate > 0.0));
+    }
+    guest.machine.signal("steady", Signal::SIGKILL)?;
+    rates.sort_by(f64::total_cmp);
+    progress::note(format_args!("{}: trials of 5000 hits a second find {rates:.0?}", fixture.series()));
+    ensure!((2500.0..10_000.0).contains(&rates[2]), "{rates:?}");
+    let left = guest.shell("cat /sys/kernel/tracing/kprobe_events; ls /sys/kernel/tracing/instances")?;
+    ensure!(!left.contains("temporary") && guest.probes()?.is_empty(), "{left}");
+    Ok(())
+}
+
+fn what_was_taken_is_kept(fixture: &Fixture) -> Result<()> {
+    let config = config(0, 0, "");
+    let mut guest = fixture.own_daemon("taken", &config)?;
+    let taken = |guest: &DaemonGuest| -> Result<(f64, f64, f64)> {
+        let costs = json(guest, "cost --days 2")?.pop().context("no answer")?;
+        let sum = |days: &Value, key: &str| -> Result<f64> {
+            days.as_array().into_iter().flatten().map(|day| number(&day[key])).sum()
+        };
+        let probes = costs["probes"].as_array().context("no probes")?;
+        let probe =
+            probes.iter().find(|probe| probe["probe"] == "kprobes/taken").context("it is not there")?;
+        Ok((
+            sum(&probe["days"], "runs")?,
+            sum(&probe["days"], "cpu_seconds")?,
+            sum(&costs["daemon"], "cpu_seconds")?,
+        ))
+    };
+    guest.add("p:taken __x64_sys_getsid")?;
+    guest.workload(&["numbers", "1000000", "5000"])?;
+    let (runs, cpu_s, daemon_s) = taken(&guest)?;
+    let (hit_ns, _) = forecast(&guest, "p:other __x64_sys_getsid")?;
+    ensure!((runs - 5000.0).abs() < 0.5, "{runs}");
+    ensure!((cpu_s / (5000.0 * hit_ns / 1e9) - 1.0).abs() < 0.01, "{cpu_s} s, at {hit_ns} ns a hit");
+    ensure!(daemon_s > 0.0);
+    guest.kill()?;
+    guest.restart(&config)?;
+    guest.workload(&["numbers", "1000000", "1000"])?;
+    guest.delete("taken")?;
+    let (runs, _, later_s) = taken(&guest)?;
+    // Deleted probes are shown too, and nothing is counted twice.
+    ensure!((runs - 6000.0).abs() < 0.5 && later_s > daemon_s, "{runs}, {daemon_s} s and {later_s} s");
+    let table = guest.shell("kprobectl cost")?;
+    ensure!(table.contains("kprobes/taken") && table.contains("(kprobed itself)"), "{table}");
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! Tests of stored trips.
+
+use std::collections::HashMap;
+
+use super::*;
+
+fn trip(uid: ProbeUid, times: u32, is_open: bool) -> StoredTrip {
+    StoredTrip {
+        uid,
+        times,
+        time: from_ns(5_000_000_123),
+        rearm: (times > 1).then(|| from_ns(9_000_000_000)),
+        is_open,
+        code: "OVER_PROBE_BUDGET".to_owned(),
+        message: "disarmed".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn a_trip_lasts_until_its_probe_is_switched_or_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let uid = create(&store, new_probe("a")).await.unwrap();
+    let other = create(&store, new_probe("b")).await.unwrap();
+    settle(&store, uid, "p:kprobes/a vfs_read", None).await.unwrap();
+    store
+        .set_trips(&[trip(uid, 1, true), trip(other, 1, true), trip(ProbeUid(99), 1, true)], &[])
+        .await
+        .unwrap();
+    let trips = async || store.trips().await.unwrap();
+    assert_eq!(trips().await, HashMap::from([(uid, trip(uid, 1, true)), (other, trip(other, 1, true))]));
+    store.set_trips(&[trip(uid, 2, false)], &[]).await.unwrap();
+    assert_eq!(trips().await[&uid], trip(uid, 2, false));
+    // Other changes of the probe leave it as it is.
+    let change = |ends_trip, revision| Intended {
+        ends_trip,
+        ..(
+            updating(settings(uid, true, "", "", revision), settings(uid, true, "", "a=b", revision + 1)),
+            None,
+        )
+            .into()
+    };
+    store.begin(&[change(false, 1)]).await.unwrap();
+    assert!(trips().await.contains_key(&uid));
+    store.begin(&[change(true, 2)]).await.unwrap();
+    assert_eq!(trips().await.into_keys().collect::<Vec<_>>(), [other]);
+    store.undo(Undo::Probe(other)).await;
+    assert_eq!(trips().await, HashMap::new());
+}
