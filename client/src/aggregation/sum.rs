@@ -22,6 +22,7 @@ pub fn add_snapshots(snapshots: &[AggregationSnapshot]) -> AggregationSnapshot {
         whole.kernel_rows = whole.kernel_rows.saturating_add(snapshot.kernel_rows);
         whole.starts = whole.starts.saturating_add(snapshot.starts);
         whole.match_dropped = whole.match_dropped.saturating_add(snapshot.match_dropped);
+        whole.own = whole.own.into_iter().chain(snapshot.own).reduce(u64::saturating_add);
         whole.delta |= snapshot.delta;
         whole.time = whole.time.into_iter().chain(snapshot.time).max_by_key(moment);
         whole.since = whole.since.into_iter().chain(snapshot.since).min_by_key(moment);
@@ -95,7 +96,7 @@ mod tests {
                 }
                 let hits = rows.values().map(|row| row.0).sum();
                 let rows = rows.into_iter().map(|(bucket, (count, sum))| row(bucket, count, sum)).collect();
-                snapshots.push(AggregationSnapshot { rows, hits, dropped: 1, starts: 2, ..Default::default() });
+                snapshots.push(AggregationSnapshot { rows, hits, dropped: 1, starts: 2, own: Some(3), ..Default::default() });
             }
             let whole = add_snapshots(&snapshots);
             let mut rows: Vec<_> =
@@ -105,6 +106,7 @@ mod tests {
             prop_assert_eq!(&whole.rows, &rows);
             prop_assert_eq!(whole.hits, expected.values().map(|row| row.0).sum::<u64>());
             prop_assert_eq!((whole.dropped, whole.starts), (hosts.len() as u64, 2 * hosts.len() as u64));
+            prop_assert_eq!(whole.own, (!hosts.is_empty()).then_some(3 * hosts.len() as u64));
             snapshots.reverse();
             prop_assert_eq!(add_snapshots(&snapshots), whole);
         }

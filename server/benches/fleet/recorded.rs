@@ -59,6 +59,7 @@ pub(crate) fn answers(registry: &Registry, host: &HostIdentity) -> anyhow::Resul
         kernel_rows: usize::try_from(ROWS)?,
         starts: 0,
         match_dropped: 0,
+        own: None,
     };
     Ok(Recorded {
         probe: Arc::clone(first),

@@ -32,7 +32,7 @@ pub(super) enum Judged {
     /// To make a probe, or to change one.
     Work(Box<Work>),
     /// To delete one.
-    Delete(Doomed),
+    Delete(Box<Doomed>),
     /// To put another one in its place.
     Replace(Box<Replacement>),
 }

@@ -35,9 +35,9 @@ impl Batch {
             (Judged::Done(_), _) => {}
             (Judged::Replace(one), _) => together(Together::Replace(one)),
             (Judged::Work(one), Unit::All) => together(Together::Work(one)),
-            (Judged::Delete(one), Unit::All) => together(Together::Delete(Box::new(one))),
+            (Judged::Delete(one), Unit::All) => together(Together::Delete(one)),
             (Judged::Work(one), Unit::Each) => self.work.push((index, *one)),
-            (Judged::Delete(one), Unit::Each) => self.doomed.push((index, one)),
+            (Judged::Delete(one), Unit::Each) => self.doomed.push((index, *one)),
         }
     }
 

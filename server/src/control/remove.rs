@@ -95,7 +95,7 @@ impl Controller {
         grounds.claim(&probe, true)?;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
         let entry = Some(allowed.change("delete", &probe.record));
-        Ok(Judged::Delete(Doomed { probe, profile, request: request.request, entry }))
+        Ok(Judged::Delete(Box::new(Doomed { probe, profile, request: request.request, entry })))
     }
 
     /// Deletes probes of which the database knows that they are to go.

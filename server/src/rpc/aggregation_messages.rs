@@ -21,9 +21,9 @@ pub(super) fn spec(message: Option<v1::AggregationSpec>) -> Result<AggregationSp
     match message.and_then(|message| message.aggregation) {
         None => Err(("spec", "`spec` must be a histogram or a latency")),
         Some(SpecMessage::Histogram(message)) => {
-            let v1::HistogramSpec { probe, keys, sums, filter, size } = message;
+            let v1::HistogramSpec { probe, keys, sums, filter, size, include_self } = message;
             let keys = keys.into_iter().map(key).collect::<Result<_, _>>()?;
-            Ok(AggregationSpec::Histogram(HistogramSpec { probe, keys, sums, filter, size }))
+            Ok(AggregationSpec::Histogram(HistogramSpec { probe, keys, sums, filter, size, include_self }))
         }
         Some(SpecMessage::Latency(message)) => {
             let keys = message.keys().map(context).collect::<Option<_>>();
@@ -36,6 +36,7 @@ pub(super) fn spec(message: Option<v1::AggregationSpec>) -> Result<AggregationSp
                 end_filter: message.end_filter,
                 bucket_ns: message.bucket_ns,
                 size: message.size,
+                include_self: message.include_self,
             }))
         }
     }
@@ -107,6 +108,7 @@ fn spec_message(spec: &AggregationSpec) -> v1::AggregationSpec {
             sums: spec.sums.clone(),
             filter: spec.filter.clone(),
             size: spec.size,
+            include_self: spec.include_self,
         }),
         AggregationSpec::Latency(spec) => SpecMessage::Latency(v1::LatencySpec {
             start_probe: spec.start_probe.clone(),
@@ -117,6 +119,7 @@ fn spec_message(spec: &AggregationSpec) -> v1::AggregationSpec {
             bucket_ns: spec.bucket_ns,
             keys: spec.keys.iter().map(|key| context_message(*key).into()).collect(),
             size: spec.size,
+            include_self: spec.include_self,
         }),
     };
     v1::AggregationSpec { aggregation: Some(message) }
@@ -153,6 +156,7 @@ pub(super) fn snapshot(snapshot: Snapshot) -> v1::AggregationSnapshot {
         kernel_rows: length(snapshot.kernel_rows),
         starts: snapshot.starts,
         match_dropped: snapshot.match_dropped,
+        own: snapshot.own,
     }
 }
 

@@ -162,7 +162,12 @@ impl Store {
 
 /// Options for a look at the database: connecting reads nothing of it.
 fn options(path: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new().filename(path).foreign_keys(true).busy_timeout(Duration::from_secs(5))
+    SqliteConnectOptions::new()
+        .filename(path)
+        .foreign_keys(true)
+        .busy_timeout(Duration::from_secs(5))
+        // Aggregations find the daemon's own threads by their names.
+        .thread_name(|_number| "kprobed-sqlite".to_owned())
 }
 
 /// One connection, on which every commit reaches the disk: an acknowledged definition survives a

@@ -26,6 +26,10 @@ Without a key, one row counts all events.
 The last reading has all counts, even with --deltas. `dropped` is the number of events for which the \
 kernel's table had no free row.
 
+The hits of kprobed's own threads, which each reading causes, are in no row: their number is printed beside \
+the counts (`own` in JSON), and --include-self counts them. They are known by the name of the task: one of \
+another program that begins with `kprobed` is left out too.
+
 `(4, 8]` contains 8 and not 4; `[4, 8)` contains 4 and not 8. K, M and G are powers of 1024. A \
 percentile is given as its bucket.
 

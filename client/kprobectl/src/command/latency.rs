@@ -63,6 +63,9 @@ pub(crate) struct Arguments {
     /// Rows in the kernel's table of results, 128 to 16384 [default: 2048]
     #[arg(long, value_name = "ROWS", default_value_t = 0, hide_default_value = true)]
     size: u32,
+    /// Measure in kprobed's own threads as well [default: leave them out, and print how many ends]
+    #[arg(long)]
+    include_self: bool,
     #[command(flatten)]
     life: Lifetime,
     #[command(flatten)]
@@ -90,6 +93,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         bucket_ns: arguments.bucket.unwrap_or_default(),
         keys: keys.into_iter().map(Into::into).collect(),
         size: arguments.size,
+        include_self: arguments.include_self,
     };
     let spec = AggregationSpec { aggregation: Some(Aggregation::Latency(spec)) };
     count(global, (spec, is_by_host), arguments.life, view, output).await

@@ -22,6 +22,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("counts_are_exact", counts_are_exact),
     ("latencies_of_known_sleeps", latencies_of_known_sleeps),
     ("stacks_begin_at_the_probe", stacks_begin_at_the_probe),
+    ("own_threads_are_left_out_and_counted", own_threads_are_left_out_and_counted),
     ("a_counted_probe_stays", a_counted_probe_stays),
     ("a_killed_daemon_leaves_nothing", a_killed_daemon_leaves_nothing),
     ("commands_show_what_was_counted", commands_show_what_was_counted),
@@ -38,7 +39,13 @@ fn context(key: ContextKey) -> AggregationKey {
 
 fn histogram(probe: &str, keys: Vec<AggregationKey>, sums: &[&str], filter: &str) -> AggregationSpec {
     let sums = sums.iter().map(|&sum| sum.to_owned()).collect();
-    let spec = HistogramSpec { probe: probe.to_owned(), keys, sums, filter: filter.to_owned(), size: 0 };
+    let spec = HistogramSpec {
+        probe: probe.to_owned(),
+        keys,
+        sums,
+        filter: filter.to_owned(),
+        ..Default::default()
+    };
     AggregationSpec { aggregation: Some(Kind::Histogram(spec)) }
 }
 
@@ -176,6 +183,90 @@ fn stacks_begin_at_the_probe(fixture: &Fixture) -> Result<()> {
     ensure!(functions.first() == Some(&"ksys_lseek"), "{functions:?}");
     ensure!(functions.contains(&"do_syscall_64") && row.count == 1, "{functions:?}");
     Ok(())
+}
+
+/// An aggregation of `vfs_read` by task, with or without the daemon's own threads.
+fn reads(include_self: bool) -> AggregationSpec {
+    let spec = HistogramSpec {
+        probe: "reads".to_owned(),
+        keys: vec![context(ContextKey::Comm)],
+        include_self,
+        ..Default::default()
+    };
+    AggregationSpec { aggregation: Some(Kind::Histogram(spec)) }
+}
+
+/// Counts of the tasks whose name begins with that.
+fn of_tasks(snapshot: &AggregationSnapshot, prefix: &str) -> u64 {
+    let is_of = |row: &&AggregationRow| match only(row) {
+        Some(Value::Text(comm)) => comm.starts_with(prefix.as_bytes()),
+        _ => false,
+    };
+    snapshot.rows.iter().filter(is_of).map(|row| row.count).sum()
+}
+
+/// The daemon reads its ledger, which hits the probe in its threads, while another process reads so
+/// and so often. Both aggregations count the same hits of the other process; those of the daemon
+/// are rows of the one, and the term `own` of the other.
+fn own_threads_are_left_out_and_counted(fixture: &Fixture) -> Result<()> {
+    if !counts(fixture)? {
+        return Ok(());
+    }
+    let guest = fixture.daemon()?;
+    guest.add("p:reads vfs_read")?;
+    guest.wait_for(guest.client.set_enabled("reads", false))??;
+    let create = |name: &str, include_self| -> Result<()> {
+        guest.wait_for(guest.client.create_aggregation(name, reads(include_self), None))??;
+        Ok(())
+    };
+    create("without", false)?;
+    create("with", true)?;
+    let read = |name: &str| -> Result<AggregationSnapshot> {
+        Ok(guest.wait_for(guest.client.read_aggregation(name))??)
+    };
+    // Each look is itself a hit of the daemon, so that the difference of both counts, which is the same
+    // at all times, is known to lie between two numbers.
+    let difference = || -> Result<(u64, u64, u64)> {
+        let own = |snapshot: &AggregationSnapshot| snapshot.own.context("no term `own`");
+        let (before, with, after) = (read("without")?, read("with")?, read("without")?);
+        ensure!(with.own.is_none() && of_tasks(&after, "kprobed") == 0, "{with:?} {after:?}");
+        let rows = of_tasks(&with, "kprobed");
+        Ok((own(&before)?.saturating_sub(rows), own(&after)?.saturating_sub(rows), rows))
+    };
+    let (least, most, rows_before) = difference()?;
+    // Checks of a stream run on threads that are started for them.
+    guest.shell(
+        "for i in $(seq 20); do echo 'p:x vfs_read' | kprobectl check -f - > /dev/null || exit 1; done",
+    )?;
+    for _ in 0..40 {
+        guest.ledger_of("kprobes/reads")?;
+    }
+    guest.shell("dd if=/dev/zero of=/dev/null bs=1 count=1234 2> /dev/null")?;
+    let (least_now, most_now, rows_now) = difference()?;
+    ensure!(rows_now - rows_before > 20 * (most - least).max(1), "{rows_before} {rows_now} {least} {most}");
+    ensure!(
+        least.max(least_now) <= most.min(most_now),
+        "`own` is not what its threads did: {least} to {most}, then {least_now} to {most_now}"
+    );
+    let (without, with) = (read("without")?, read("with")?);
+    ensure!(of_tasks(&without, "dd") == of_tasks(&with, "dd"), "{without:?} {with:?}");
+    ensure!((1234..1300).contains(&of_tasks(&without, "dd")), "{without:?}");
+    // No thread has another name, by which it would be missed.
+    let names = guest.shell("cat /proc/$(pidof kprobed)/task/*/comm")?;
+    ensure!(names.lines().count() > 5 && names.lines().all(|name| name.starts_with("kprobed")), "{names}");
+    for name in ["without", "with"] {
+        guest.wait_for(guest.client.delete_aggregation(name))??;
+    }
+
+    let work = "kprobectl ledger; dd if=/dev/zero of=/dev/null bs=1 count=100 2> /dev/null";
+    let shown = counted_by(&guest, "hist reads --by comm", work)?;
+    ensure!(
+        !shown.contains("kprobed-") && shown.contains("by kprobed's own threads are left out"),
+        "{shown}"
+    );
+    let shown = counted_by(&guest, "hist reads --by comm --include-self", work)?;
+    ensure!(shown.contains("kprobed-control") && !shown.contains("are left out"), "{shown}");
+    guest.delete("reads").map(drop)
 }
 
 fn a_counted_probe_stays(fixture: &Fixture) -> Result<()> {

@@ -32,6 +32,7 @@ impl Snapshot {
             kernel_rows: self.kernel_rows,
             starts: self.starts.saturating_sub(before.starts),
             match_dropped: self.match_dropped.saturating_sub(before.match_dropped),
+            own: self.own.map(|own| own.saturating_sub(before.own.unwrap_or_default())),
         }
     }
 }
@@ -71,6 +72,7 @@ mod tests {
             kernel_rows: 2,
             starts: 0,
             match_dropped: 0,
+            own: Some(4),
         };
         let now = Snapshot {
             time: SystemTime::UNIX_EPOCH + Duration::from_secs(1),
@@ -78,11 +80,12 @@ mod tests {
             hits: 12,
             dropped: 3,
             kernel_rows: 3,
+            own: Some(9),
             ..before.clone()
         };
         let delta = now.since(&before);
         assert_eq!(delta.rows, [row(1, 2, -10), row(3, 4, 4)]);
         assert_eq!((delta.hits, delta.dropped, delta.kernel_rows, delta.delta), (6, 3, 3, true));
-        assert_eq!(delta.since, before.time);
+        assert_eq!((delta.since, delta.own), (before.time, Some(5)));
     }
 }

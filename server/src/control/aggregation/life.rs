@@ -262,7 +262,8 @@ impl Controller {
             wanted.map(|(table, _)| term(table)).sum()
         };
         let is_result = |role| matches!(role, Role::Result { .. });
-        let is_match = |role| !matches!(role, Role::Result { .. });
+        let is_match = |role| matches!(role, Role::Starts | Role::Ends);
+        let leaves_out = live.plan.tables.iter().any(|table| table.role == Role::Own);
         Ok(Snapshot {
             name: name.to_owned(),
             time,
@@ -275,6 +276,7 @@ impl Controller {
                 .unwrap_or(usize::MAX),
             starts: sum(|role| role == Role::Starts, |table| table.hits),
             match_dropped: sum(is_match, |table| table.dropped),
+            own: leaves_out.then(|| sum(|role| role == Role::Own, |table| table.hits)),
         })
     }
 

@@ -11,6 +11,7 @@ mod delta;
 mod error;
 mod leftovers;
 mod life;
+mod own_threads;
 mod plan;
 mod result;
 mod spec;

@@ -4,6 +4,7 @@
 //! Plain functions over names and fields: never reads or writes the kernel.
 
 use super::error::AggregationError;
+use super::own_threads::OwnThreads;
 use super::spec::{Column, ContextKey, HistogramSpec, Key, LatencySpec, Scale};
 use super::{LATENCY_FIELD, SYNTHETIC_PREFIX};
 use kprobed_host::tracefs::hist::{
@@ -52,6 +53,8 @@ pub(super) enum Role {
     Starts,
     /// Ends of latencies.
     Ends,
+    /// What the daemon's own threads did, and is in no row.
+    Own,
 }
 
 /// What the numbers of a key mean.
@@ -157,7 +160,7 @@ fn form_of(field: &FieldSchema, scale: Scale, path: &str) -> Result<(KeyForm, Me
 }
 
 /// Both filters together.
-fn both(filter: &str, more: &str) -> String {
+pub(super) fn both(filter: &str, more: &str) -> String {
     if filter.is_empty() { more.to_owned() } else { format!("({filter}) && {more}") }
 }
 
@@ -254,13 +257,15 @@ impl TriggerPlan {
             };
             Table { event: probe.clone(), trigger, role: Role::Result { beyond } }
         };
-        let tables = match split {
-            None => vec![table("", spec.filter.clone(), None)],
-            Some((index, [within, beyond])) => vec![
-                table("", both(&spec.filter, &within), None),
-                table("b", both(&spec.filter, &beyond), Some(index)),
-            ],
+        let own = (!spec.include_self).then(|| OwnThreads::of(root, probe, schema)).transpose()?;
+        let filter = own.as_ref().map_or_else(|| spec.filter.clone(), |own| own.left_out_of(&spec.filter));
+        let mut tables = match split {
+            None => vec![table("", filter, None)],
+            Some((index, [within, beyond])) => {
+                vec![table("", both(&filter, &within), None), table("b", both(&filter, &beyond), Some(index))]
+            }
         };
+        tables.extend(own.map(|own| own.table(&spec.filter, number)));
         Ok(Self { tables, printed, meanings, signed_sums, synthetic: None, keys: columns, sums })
     }
 
@@ -317,8 +322,16 @@ impl TriggerPlan {
         };
         let action = HistAction { after: start.0.clone(), synthetic: synthetic.clone() };
         let since = HistVariable::Since { name: format!("{variable}e"), start: variable.clone() };
-        let begin = matching(HistVariable::Time(variable.clone()), &spec.start_filter, None);
-        let finish = matching(since, &spec.end_filter, Some(action));
+        let of = |(probe, schema)| OwnThreads::of(root, probe, schema);
+        let own = if spec.include_self { None } else { Some((of(start)?, of(end)?)) };
+        let (start_filter, end_filter) = match &own {
+            None => (spec.start_filter.clone(), spec.end_filter.clone()),
+            Some((of_start, of_end)) => {
+                (of_start.left_out_of(&spec.start_filter), of_end.left_out_of(&spec.end_filter))
+            }
+        };
+        let begin = matching(HistVariable::Time(variable.clone()), &start_filter, None);
+        let finish = matching(since, &end_filter, Some(action));
         let printed = (0..keys.len()).collect();
         let result = HistTrigger {
             keys,
@@ -329,12 +342,14 @@ impl TriggerPlan {
             action: None,
             filter: String::new(),
         };
+        let mut tables = vec![
+            Table { event: start.0.clone(), trigger: begin, role: Role::Starts },
+            Table { event, trigger: result, role: Role::Result { beyond: None } },
+            Table { event: end.0.clone(), trigger: finish, role: Role::Ends },
+        ];
+        tables.extend(own.map(|(_, of_end)| of_end.table(&spec.end_filter, number)));
         Ok(Self {
-            tables: vec![
-                Table { event: start.0.clone(), trigger: begin, role: Role::Starts },
-                Table { event, trigger: result, role: Role::Result { beyond: None } },
-                Table { event: end.0.clone(), trigger: finish, role: Role::Ends },
-            ],
+            tables,
             printed,
             meanings,
             signed_sums: vec![false],

@@ -32,6 +32,8 @@ pub struct Snapshot {
     pub starts: u64,
     /// Starts and ends for which the kernel's table had no row left.
     pub match_dropped: u64,
+    /// Events of the daemon's own threads, which are in no row. Absent if they are counted like others.
+    pub own: Option<u64>,
 }
 
 /// One row.

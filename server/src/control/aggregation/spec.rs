@@ -46,6 +46,8 @@ pub struct HistogramSpec {
     pub filter: String,
     /// Rows that the kernel's table has room for; 0 for the default.
     pub size: u32,
+    /// Whether events of the daemon's own threads are counted too.
+    pub include_self: bool,
 }
 
 /// The time from an event of one probe to the next event of a second probe with the same match key.
@@ -67,6 +69,8 @@ pub struct LatencySpec {
     pub keys: Vec<ContextKey>,
     /// Rows of the table of results; 0 for the default.
     pub size: u32,
+    /// Whether events of the daemon's own threads are measured too.
+    pub include_self: bool,
 }
 
 /// A key: events with the same value of it share a row.

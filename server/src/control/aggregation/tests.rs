@@ -43,6 +43,7 @@ fn histogram(keys: Vec<Key>, sums: &[&str], filter: &str) -> HistogramSpec {
         sums: sums.iter().map(|&sum| sum.to_owned()).collect(),
         filter: filter.to_owned(),
         size: 0,
+        include_self: true,
     }
 }
 
@@ -157,6 +158,7 @@ fn latencies_become_three_triggers() {
         bucket_ns: 0,
         keys: vec![ContextKey::Comm],
         size: 128,
+        include_self: true,
     };
     let (start, end, fields) = (name(), ProbeName::new("g", "done").unwrap(), schema());
     let made =
@@ -187,4 +189,80 @@ fn latencies_become_three_triggers() {
         assert!(made(&wrong).is_err(), "{wrong:?}");
     }
     assert!(TriggerPlan::latency(&spec, 7, [(&start, &fields), (&start, &fields)], "boot").is_err());
+}
+
+#[test]
+fn own_threads_are_left_out_and_counted_apart() {
+    let spec =
+        HistogramSpec { include_self: false, ..histogram(vec![key("dfd", Scale::Log2)], &[], "n == 1") };
+    let made = TriggerPlan::histogram(&spec, 7, &name(), &schema()).unwrap();
+    assert_eq!(
+        triggers(&made),
+        [
+            "hist:keys=dfd.log2:kprobed_7=0:size=2048 if ((n == 1) && !(COMM ~ \"kprobed*\")) && dfd >= 0",
+            "hist:keys=common_type:kprobed_7b=0:size=2048 if ((n == 1) && !(COMM ~ \"kprobed*\")) && dfd < 0",
+            "hist:keys=common_type:kprobed_7o=0:size=128 if (n == 1) && COMM ~ \"kprobed*\"",
+        ]
+    );
+    assert_eq!(made.tables[2].role, Role::Own);
+    // What they did is in no row.
+    let table = |keys: Vec<HistValue>, hits| HistTable {
+        rows: vec![HistRow { keys, hits, sums: Vec::new() }],
+        hits,
+        dropped: 0,
+    };
+    let type_id = || vec![HistValue::Number(1)];
+    let tables = [table(vec![HistValue::Log2(2)], 5), table(type_id(), 3), table(type_id(), 90)];
+    let counted: u64 = rows(&made, &tables).iter().map(|row| row.count).sum();
+    assert_eq!(counted, 8);
+}
+
+#[test]
+fn latencies_leave_out_own_threads_at_both_ends() {
+    let (start, end, fields) = (name(), ProbeName::new("g", "done").unwrap(), schema());
+    let spec = LatencySpec {
+        start_probe: "g/open".to_owned(),
+        end_probe: "g/done".to_owned(),
+        match_field: String::new(),
+        start_filter: String::new(),
+        end_filter: "n == 1".to_owned(),
+        bucket_ns: 0,
+        keys: Vec::new(),
+        size: 128,
+        include_self: false,
+    };
+    let plan = TriggerPlan::latency(&spec, 7, [(&start, &fields), (&end, &fields)], "boot").unwrap();
+    let filters: Vec<_> =
+        plan.tables.iter().map(|table| (table.role, table.trigger.filter.as_str())).collect();
+    assert_eq!(
+        filters,
+        [
+            (Role::Starts, "!(COMM ~ \"kprobed*\")"),
+            (Role::Result { beyond: None }, ""),
+            (Role::Ends, "(n == 1) && !(COMM ~ \"kprobed*\")"),
+            (Role::Own, "(n == 1) && COMM ~ \"kprobed*\""),
+        ]
+    );
+    assert_eq!(plan.tables[3].event, end);
+}
+
+#[test]
+fn a_field_that_hides_the_name_of_the_thread_is_not_taken_for_it() {
+    let with = |names: &[&str]| {
+        let mut schema = schema();
+        let field = schema.fields[3].clone();
+        schema
+            .fields
+            .extend(names.iter().map(|&name| FieldSchema { name: name.to_owned(), ..field.clone() }));
+        let spec = HistogramSpec { include_self: false, ..histogram(Vec::new(), &[], "") };
+        TriggerPlan::histogram(&spec, 7, &name(), &schema)
+    };
+    assert_eq!(with(&["COMM"]).unwrap().tables[0].trigger.filter, "!(comm ~ \"kprobed*\")");
+    match with(&["COMM", "comm"]) {
+        Err(AggregationError::Field { field, message }) => {
+            assert_eq!(field, "spec.histogram.include_self");
+            assert!(message.contains("set `include_self`"), "{message}");
+        }
+        other => panic!("{other:?}"),
+    }
 }

@@ -24,6 +24,9 @@ pub(crate) struct Histogram {
     /// Rows in the kernel's table, 128 to 16384 [default: 2048]
     #[arg(long, value_name = "ROWS", default_value_t = 0, hide_default_value = true)]
     size: u32,
+    /// Count the hits of kprobed's own threads as well [default: leave them out, and print how many]
+    #[arg(long)]
+    include_self: bool,
     #[command(flatten)]
     life: Lifetime,
     #[command(flatten)]
@@ -39,10 +42,10 @@ impl Histogram {
         keys: Vec<CountKey<AggregationKey>>,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
-        let Self { probe, sums, filter, size, life, shown } = self;
+        let Self { probe, sums, filter, size, include_self, life, shown } = self;
         let view = shown.view(&sums, LatencyUnit::Auto)?;
         let (keys, is_by_host) = CountKey::split(keys);
-        let spec = HistogramSpec { probe, keys, sums, filter, size };
+        let spec = HistogramSpec { probe, keys, sums, filter, size, include_self };
         let spec = AggregationSpec { aggregation: Some(Aggregation::Histogram(spec)) };
         count(global, (spec, is_by_host), life, view, output).await
     }

@@ -45,6 +45,12 @@ pub(super) fn account(
         let (count, rows) = (chosen.left_out.count, rows(chosen.left_out.rows));
         remark(Tone::Plain, format!("{count} of them are in {rows} that `--top` hides"));
     }
+    if let Some(own @ 1..) = snapshot.own {
+        remark(
+            Tone::Plain,
+            format!("{own} more by kprobed's own threads are left out; `--include-self` counts them"),
+        );
+    }
     if dropped > 0 {
         let why = "the kernel's table was full; use a larger `--size` or coarser keys";
         remark(Tone::Bad, format!("{dropped} dropped, and in no row: {why}"));

@@ -26,6 +26,8 @@ pub(super) struct SnapshotView<'a> {
     starts: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     match_dropped: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own: Option<u64>,
     not_shown: LeftOut,
     rows: Vec<RowView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,6 +80,7 @@ impl<'a> SnapshotView<'a> {
             kernel_rows: snapshot.kernel_rows,
             starts: latency(snapshot.starts),
             match_dropped: latency(snapshot.match_dropped),
+            own: snapshot.own,
             not_shown: chosen.left_out,
             rows: chosen
                 .groups

@@ -85,6 +85,7 @@ fn what_is_in_no_row_is_told() {
     35 hits, 5 dropped, 3 rows (4 in the kernel)
       3 of them happened while the rows were read, and are in no row yet
       4 of them are in 1 row that `--top` hides
+      700 more by kprobed's own threads are left out; `--include-self` counts them
       5 dropped, and in no row: the kernel's table was full; use a larger `--size` or coarser keys
     ");
 }

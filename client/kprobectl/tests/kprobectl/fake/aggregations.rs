@@ -204,6 +204,7 @@ fn snapshot(aggregation: &Aggregation, times: u64, delta: bool) -> AggregationSn
         dropped: 5 * busy,
         starts: if is_latency { counted + 4 * busy } else { 0 },
         match_dropped: if is_latency { 2 * busy } else { 0 },
+        own: (busy > 0).then_some(700),
         rows,
     }
 }

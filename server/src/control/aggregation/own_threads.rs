@@ -1,0 +1,62 @@
+//! The daemon's own threads in aggregations: how the kernel leaves them out, and counts what it left out.
+//!
+//! Owns the filter that finds these threads. A hist trigger runs for threads that the instance excludes too
+//! (kernel/trace/trace.h: `__event_trigger_test_discard` calls triggers before it looks at `set_event_notrace_pid`),
+//! so that only its own filter can leave them out. Never changes a filter of a client.
+
+use super::error::AggregationError;
+use super::plan::{Role, Table, both};
+use kprobed_host::tracefs::hist::{HistKey, HistTrigger, HistVariable, KeyForm, TABLE_ROWS};
+use kprobed_lang::model::ProbeName;
+use kprobed_trace::decode::Schema;
+
+/// The names of all threads of the daemon begin with this. A list of thread ids would miss a thread that is started
+/// later; a name is inherited by a thread from the one that starts it, before it runs.
+const NAME_PREFIX: &str = "kprobed";
+
+/// The daemon's own threads, as the filter of a probe's events finds them.
+#[derive(Debug)]
+pub(super) struct OwnThreads {
+    probe: ProbeName,
+    condition: String,
+}
+
+impl OwnThreads {
+    /// How the events of a probe show the name of their thread. A field of the probe hides the kernel's field of the
+    /// same name.
+    ///
+    /// # Errors
+    /// When fields of the probe hide both names that the kernel has for it.
+    pub(super) fn of(spec: &str, probe: &ProbeName, schema: &Schema) -> Result<Self, AggregationError> {
+        let is_hidden = |name: &str| schema.fields.iter().any(|field| field.name == name);
+        let Some(name) = ["COMM", "comm"].into_iter().find(|name| !is_hidden(name)) else {
+            return Err(AggregationError::Field {
+                field: format!("{spec}.include_self"),
+                message: format!(
+                    "the fields `COMM` and `comm` of `{probe}` hide the name of the thread, so that kprobed's own \
+                     threads cannot be left out: set `include_self`, or rename one of the fields"
+                ),
+            });
+        };
+        Ok(Self { probe: probe.clone(), condition: format!("{name} ~ \"{NAME_PREFIX}*\"") })
+    }
+
+    /// That filter, for other threads only.
+    pub(super) fn left_out_of(&self, filter: &str) -> String {
+        both(filter, &format!("!({})", self.condition))
+    }
+
+    /// The table of the events that pass the filter and are left out. It has one row: it cannot be full.
+    pub(super) fn table(&self, filter: &str, number: u64) -> Table {
+        let trigger = HistTrigger {
+            keys: vec![HistKey { field: "common_type".to_owned(), form: KeyForm::Number }],
+            sums: Vec::new(),
+            variable: HistVariable::Mark(format!("kprobed_{number}o")),
+            rows: *TABLE_ROWS.start(),
+            clock: None,
+            action: None,
+            filter: both(filter, &self.condition),
+        };
+        Table { event: self.probe.clone(), trigger, role: Role::Own }
+    }
+}
