@@ -23,8 +23,9 @@
 //! Owns what needs a daemon: the single writer (`control`), its database (`store`), the API (`rpc`)
 //! behind its front end (`front`), exporters and configuration. Imports point one way: `app`, `offline`
 //! → `front`, `declared` → `rpc` → `export` → `messages` → `doctor` → `control` → `health`,
-//! `auditor` → `store` → `auth`. Parsing, judging and decoding are crates below, of plain functions without I/O; one
-//! thread owns all writes to the kernel.
+//! `auditor` → `store` → `auth`. Below all of them, `sandbox` takes from the process what it does not need.
+//! Parsing, judging and decoding are crates below, of plain functions without I/O; one thread owns all
+//! writes to the kernel.
 
 pub mod app;
 pub mod auditor;
@@ -39,6 +40,7 @@ pub mod health;
 mod messages;
 pub mod offline;
 pub mod rpc;
+pub mod sandbox;
 pub mod shutdown;
 pub mod store;
 pub mod telemetry;

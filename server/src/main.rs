@@ -13,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed::app::{App, StartError};
 use kprobed::config::{CheckedConfig, Config, HostSize};
 use kprobed::{front, offline, shutdown, telemetry};
+use kprobed_host::tracefs::Mounted;
 use sd_notify::NotifyState;
 
 /// Owns the kprobes of this host: defines, checks, arms and removes them, and streams their events.
@@ -168,6 +169,8 @@ fn warn(checked: &CheckedConfig) {
 }
 
 fn serve(checked: CheckedConfig, reread: &Reread) -> Result<bool, StartError> {
+    // Before the first thread: each has the privileges of the one that starts it.
+    let mounted = App::prepare(&checked.config)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let control = cpus.clamp(2, CONTROL_THREADS);
     // The runtime panics if it cannot start a thread.
@@ -178,14 +181,14 @@ fn serve(checked: CheckedConfig, reread: &Reread) -> Result<bool, StartError> {
         .thread_name("kprobed-rpc")
         .build()
         .map_err(StartError::Thread)?;
-    let done = runtime.block_on(run(checked, reread));
+    let done = runtime.block_on(run(checked, reread, mounted));
     // Threads that still block now are abandoned.
     runtime.shutdown_background();
     done
 }
 
-async fn run(mut checked: CheckedConfig, reread: &Reread) -> Result<bool, StartError> {
-    let app = App::start(&checked.config, checked.roles.clone()).await?;
+async fn run(mut checked: CheckedConfig, reread: &Reread, mounted: Mounted) -> Result<bool, StartError> {
+    let app = App::start(&checked.config, checked.roles.clone(), mounted).await?;
     let mut reloads = shutdown::reloads().map_err(StartError::Signals)?;
     notify(NotifyState::Ready);
     // One for all turns: a signal that comes during a reload is not lost.

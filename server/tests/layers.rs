@@ -33,7 +33,7 @@ const CRATES: &[Crate] = &[
     Crate {
         sources: "src",
         layers: &[
-            &["auth"],
+            &["auth", "sandbox"],
             &["store"],
             &["health", "auditor"],
             &["control"],

@@ -95,7 +95,8 @@ impl Host {
         let hub = Arc::new(Hub::new(Binder::new(name.clone(), None)));
         let routes = routes(identity, boot_id.parse()?, kernel, shared, Arc::clone(&hub))?;
         let gate = shared.gate(listen)?;
-        front::open(listen, routes, &Tasks::default(), shared.threads, gate).await?;
+        let sockets = front::bind(listen).await?;
+        front::serve(sockets, listen, routes, &Tasks::default(), shared.threads, gate);
         Ok(Self { name, hub })
     }
 }

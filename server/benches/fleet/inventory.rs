@@ -109,7 +109,11 @@ impl Fleet {
                 2 => {
                     let (routes, tasks) = (Routes::default(), Tasks::default());
                     let gate = shared.gate(&listen)?;
-                    servers.block_on(front::open(&listen, routes, &tasks, servers.handle(), gate))?;
+                    servers.block_on(async {
+                        let sockets = front::bind(&listen).await?;
+                        front::serve(sockets, &listen, routes, &tasks, servers.handle(), gate);
+                        Ok::<_, front::ListenError>(())
+                    })?;
                     strange.push(name);
                 }
                 _ => {

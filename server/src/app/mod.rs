@@ -53,11 +53,14 @@ use crate::rpc::{
     Access, AccessServer, AggregationServer, AuditServer, CodeServer, EventRoutes, EventServer, ExportServer,
     HostInfo, HostServer, LeaseServer, ProbeServer, ProfileServer, ReconcileServer, SourceServer, TypeServer,
 };
+use crate::sandbox;
 use crate::shutdown::Tasks;
 use crate::store::Store;
 use kprobed_host::kernel::btf::KernelTypes;
 use kprobed_host::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_of_this_process};
-use kprobed_host::tracefs::{Claim, ClaimError, CurrentInstance, Instance, InstanceOptions, Mounts, Tracefs};
+use kprobed_host::tracefs::{
+    Claim, ClaimError, CurrentInstance, Instance, InstanceOptions, Mounted, Mounts, Tracefs,
+};
 use kprobed_lang::definition::Features;
 use kprobed_rights::Roles;
 use kprobed_trace::feed::Log;
@@ -138,14 +141,26 @@ impl Engine {
 }
 
 impl App {
+    /// What takes privileges, for the thread that starts all others: mounting tracefs and debugfs where no
+    /// program has. After that, this thread and those that it starts have the privileges that the sandbox
+    /// leaves.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn prepare(config: &Config) -> Result<Mounted, StartError> {
+        let mounted = Mounts::default().find_or_mount()?;
+        sandbox::drop_privileges(config.sandbox.mode)?;
+        Ok(mounted)
+    }
+
     /// Starts everything. When this returns, clients can connect, and every acknowledged probe is
     /// back. When it fails, the kernel is left as it is when the daemon stops.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub async fn start(config: &Config, roles: Roles) -> Result<Self, StartError> {
+    pub async fn start(config: &Config, roles: Roles, mounted: Mounted) -> Result<Self, StartError> {
         let mut engine = Engine::default();
-        match Self::build(config, roles, &mut engine).await {
+        match Self::build(config, roles, mounted, &mut engine).await {
             Ok(front) => Ok(Self { engine, front }),
             Err(error) => {
                 engine.stop().await;
@@ -154,7 +169,12 @@ impl App {
         }
     }
 
-    async fn build(config: &Config, roles: Roles, engine: &mut Engine) -> Result<Front, StartError> {
+    async fn build(
+        config: &Config,
+        roles: Roles,
+        mounted: Mounted,
+        engine: &mut Engine,
+    ) -> Result<Front, StartError> {
         let (start, started) = (SystemTime::now(), Instant::now());
         let directory = &config.state.directory;
         // First: a database that another daemon works with is not touched.
@@ -163,10 +183,8 @@ impl App {
             .await
             .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?
             .store;
-        let mounts = Mounts::default();
         let procfs = config.tracing.procfs.clone();
         let host = HostIdentity::read(&procfs)?;
-        let mounted = mounts.find_or_mount()?;
         let tracefs = mounted.tracefs.clone();
         let sysfs = PathBuf::from("/sys");
         let own_types = KernelTypes::new(&sysfs).available();
@@ -191,7 +209,7 @@ impl App {
         let paths = KernelPaths {
             procfs: procfs.clone(),
             sysfs: sysfs.clone(),
-            debugfs: mounts.debugfs.clone(),
+            debugfs: Mounts::default().debugfs,
             tracefs: tracefs.root().to_owned(),
         };
         let facts = Arc::new(FactsCache::new(paths));
@@ -387,7 +405,10 @@ impl App {
         tasks.spawn("declarations", keeper.run(tasks.stopping().clone()));
         let procfs = config.tracing.procfs.clone();
         let gate = Gate { rights: Arc::clone(&rights), procfs, tls: tls.clone() };
-        front::open(&config.listen, services, &tasks, streams.handle(), gate).await?;
+        let sockets = front::bind(&config.listen).await?;
+        // All sockets are open, and no request was served.
+        sandbox::filter_calls(config.sandbox.mode)?;
+        front::serve(sockets, &config.listen, services, &tasks, streams.handle(), gate);
         let socket = config.listen.unix.clone();
         Ok(Front { tasks, health, socket, rights, tls, _streams: streams, _lock: lock })
     }

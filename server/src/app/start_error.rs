@@ -14,6 +14,7 @@ use super::Holder;
 use crate::config::{HostSize, TlsError};
 use crate::control;
 use crate::front::ListenError;
+use crate::sandbox::SandboxError;
 use crate::store::{Fault, StoreError};
 use kprobed_host::kernel::ReadError;
 use kprobed_host::tracefs::{MountError, TracefsError};
@@ -112,6 +113,9 @@ pub enum StartError {
     /// The size of the host.
     #[error("cannot read the number of CPUs and the size of the memory: {0}")]
     Memory(nix::Error),
+    /// The sandbox, which `sandbox.mode` requires.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
     /// Signals.
     #[error("cannot listen for signals: {0}")]
     Signals(io::Error),
@@ -185,6 +189,9 @@ impl StartError {
             Self::Listen(error) => Some(error.hint()),
             Self::History(error) => Some(of_history(error)),
             Self::Thread(error) => Some(of_thread(error)),
+            Self::Sandbox(_) => Some(
+                "boot a kernel with CONFIG_SECCOMP_FILTER, or set `sandbox.mode` to `on`: then what cannot be applied is a warning".to_owned(),
+            ),
             Self::Reflection(_) | Self::BootId(_) | Self::Memory(_) | Self::Signals(_) => None,
         }
     }

@@ -31,6 +31,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::control::{BudgetSettings, OnExit};
+use crate::sandbox::Mode;
 use crate::store::HitRetention;
 use kprobed_rights::Roles;
 use kprobed_trace::spool::SpoolOptions;
@@ -108,6 +109,8 @@ pub struct Config {
     pub spool: Spool,
     /// Exporters: where events and metrics go, apart from clients.
     pub export: Export,
+    /// What the daemon gives up once it has started.
+    pub sandbox: Sandbox,
     /// The daemon's own log.
     pub log: Log,
     /// Who may do what.
@@ -414,6 +417,14 @@ impl Spool {
     }
 }
 
+/// What the daemon gives up once it has started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sandbox {
+    /// Whether it does, and what becomes of a part that the kernel does not take.
+    pub mode: Mode,
+}
+
 /// The daemon's own log.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -464,6 +475,7 @@ impl Config {
             ("declarations", self.declarations == other.declarations),
             ("spool", self.spool == other.spool),
             ("export", self.export == other.export),
+            ("sandbox", self.sandbox == other.sandbox),
             ("log", self.log == other.log),
         ];
         sections.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()

@@ -395,10 +395,7 @@ impl Controller {
         let Self { parts, readers, attached, .. } = self;
         match parts.on_exit {
             OnExit::Keep => readers.stop(),
-            OnExit::Restore => {
-                take_everything_out(&parts, readers, &attached);
-                parts.mounted.unmount_ours();
-            }
+            OnExit::Restore => take_everything_out(&parts, readers, &attached),
         }
         parts.registry.log().close();
         parts.hub.close();

@@ -28,6 +28,7 @@ pub use threads::try_threads;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Handle;
 use tonic::service::Routes;
 
@@ -50,20 +51,32 @@ pub struct Gate {
     pub tls: Option<Arc<LiveTls>>,
 }
 
-/// Listens, and serves every connection, until the tasks are stopped. Streams run on `streams`. Each
-/// call is allowed by the roles first.
+/// The sockets of the daemon. They listen, and connections wait until they are served.
+#[derive(Debug)]
+pub struct Sockets {
+    unix: UnixListener,
+    tcp: Option<TcpListener>,
+}
+
+/// Listens.
 ///
 /// # Errors
 /// See [`ListenError`].
-pub async fn open(
+pub async fn bind(listen: &Listen) -> Result<Sockets, ListenError> {
+    let unix = listen::unix(&listen.unix, &listen.group).await?;
+    Ok(Sockets { unix, tcp: listen::tcp(listen).await? })
+}
+
+/// Serves every connection, until the tasks are stopped. Streams run on `streams`. Each call is allowed
+/// by the roles first.
+pub fn serve(
+    Sockets { unix, tcp }: Sockets,
     listen: &Listen,
     services: Routes,
     tasks: &Tasks,
     streams: &Handle,
     gate: Gate,
-) -> Result<(), ListenError> {
-    let unix = listen::unix(&listen.unix, &listen.group).await?;
-    let tcp = listen::tcp(listen).await?;
+) {
     let Gate { rights, procfs, tls } = gate;
     let limits = Limits::new(listen, descriptors::limit());
     let trimmer = Arc::<Trimmer>::default();
@@ -89,5 +102,4 @@ pub async fn open(
         tracing::info!(address = ?address, tls = tls.is_some(), "listening");
         tasks.spawn("tcp", async move { acceptor.run_tcp(tcp, tls).await });
     }
-    Ok(())
 }

@@ -1,14 +1,16 @@
 //! Health checks of the host that do not depend on probes: findings, and what to do about them.
 //!
 //! Owns the form of a finding ([`HostCheck`]), and the checks of the database and the disks, of the
-//! file with the labels of the host, and of the certificate. Never changes anything.
+//! file with the labels of the host, of the certificate, and of the daemon's sandbox. Never changes anything.
 
 mod certificate;
 mod labels_file;
+mod sandbox;
 mod storage;
 
 pub use certificate::certificate_check;
 pub use labels_file::{LabelsFile, read as read_labels};
+pub use sandbox::sandbox_check;
 pub use storage::Storage;
 
 /// How a check ended.

@@ -75,6 +75,7 @@ mod refusals;
 mod report;
 mod roles;
 mod rollout;
+mod sandbox;
 mod seeds;
 mod start_errors;
 mod survival;
@@ -134,6 +135,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("reconcile", reconcile::TESTS),
     ("reconcile_triggers", triggers::TESTS),
     ("roles", roles::TESTS),
+    ("sandbox", sandbox::TESTS),
     ("costs", costs::TESTS),
     ("neighbour_war", neighbour_war::TESTS),
     ("foreign", foreign::TESTS),

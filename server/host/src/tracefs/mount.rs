@@ -1,11 +1,11 @@
 //! Mount points of tracefs and debugfs: finding them, and mounting what is not mounted.
 //!
-//! Never unmounts what another program uses by then.
+//! Never unmounts: that takes a privilege which the daemon gives up, and other programs use what is mounted.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use nix::mount::{MsFlags, mount, umount};
+use nix::mount::{MsFlags, mount};
 use thiserror::Error;
 
 use super::Tracefs;
@@ -43,12 +43,11 @@ impl Default for Mounts {
     }
 }
 
-/// The file systems, and which of them this process has mounted.
+/// The file systems, mounted.
 #[derive(Debug)]
 pub struct Mounted {
     /// Both mount points.
     pub tracefs: Tracefs,
-    ours: Vec<PathBuf>,
 }
 
 impl Mounts {
@@ -59,31 +58,16 @@ impl Mounts {
     /// [`MountError`] for tracefs.
     pub fn find_or_mount(&self) -> Result<Mounted, MountError> {
         let table = std::fs::read_to_string(&self.table).unwrap_or_default();
-        let mut ours = Vec::new();
-        let mut provide = |filesystem, wanted: &Path| match mounted_at(&table, filesystem, wanted) {
+        let provide = |filesystem, wanted: &Path| match mounted_at(&table, filesystem, wanted) {
             Some(path) => Ok(path),
-            None => mount_at(filesystem, wanted).map(|()| {
-                ours.push(wanted.to_owned());
-                wanted.to_owned()
-            }),
+            None => mount_at(filesystem, wanted).map(|()| wanted.to_owned()),
         };
         let debugfs = provide("debugfs", &self.debugfs).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot use debugfs: registered probes and the blacklist are unknown");
             self.debugfs.clone()
         });
         let tracefs = provide("tracefs", &self.tracefs)?;
-        Ok(Mounted { tracefs: Tracefs::new(tracefs, debugfs), ours })
-    }
-}
-
-impl Mounted {
-    /// Unmounts what this process mounted. A file system that another program uses by now stays.
-    pub fn unmount_ours(&self) {
-        for path in self.ours.iter().rev() {
-            if let Err(errno) = umount(path) {
-                tracing::info!(path = %path.display(), %errno, "left file system mounted");
-            }
-        }
+        Ok(Mounted { tracefs: Tracefs::new(tracefs, debugfs) })
     }
 }
 

@@ -1,0 +1,80 @@
+//! What the daemon gives up once it has started: capabilities, and system calls.
+//!
+//! Owns the two steps and their order: capabilities are those of a thread, and are dropped before the
+//! first thread starts; system calls are filtered on all threads at once, when the sockets are open and
+//! before the first request is served. Never remembers what is in force: `health` reads it from the kernel.
+
+mod calls;
+mod capabilities;
+
+use std::io;
+
+use rustix::thread::set_no_new_privs;
+use serde::Deserialize;
+use thiserror::Error;
+
+pub use self::capabilities::KEPT;
+
+/// What becomes of a part that the kernel does not take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// The daemon keeps what it was started with.
+    Off,
+    /// A part that cannot be applied is a warning.
+    #[default]
+    On,
+    /// The daemon does not start without a part.
+    Required,
+}
+
+/// Why a part of the sandbox cannot be applied.
+#[derive(Debug, Error)]
+pub enum SandboxError {
+    /// Programs that this process would execute could gain privileges.
+    #[error("cannot set no_new_privs: {0}")]
+    NoNewPrivileges(io::Error),
+    /// Capabilities.
+    #[error("cannot drop capabilities: {0}")]
+    Capabilities(io::Error),
+    /// The filter of system calls.
+    #[error("cannot filter system calls: {0}")]
+    Calls(#[from] seccompiler::Error),
+}
+
+/// The first step, for the threads that start after it: no new privileges, and no capability but [`KEPT`].
+///
+/// # Errors
+/// [`SandboxError`], if the mode requires what cannot be done.
+pub fn drop_privileges(mode: Mode) -> Result<(), SandboxError> {
+    if mode == Mode::Off {
+        return Ok(());
+    }
+    judge(mode, set_no_new_privs(true).map_err(|errno| SandboxError::NoNewPrivileges(errno.into())))?;
+    judge(mode, capabilities::drop_all_but_kept().map_err(SandboxError::Capabilities))
+}
+
+/// The second step, for all threads, those that run and those that will: only the system calls that a
+/// daemon makes that has started.
+///
+/// # Errors
+/// [`SandboxError`], if the mode requires what cannot be done.
+pub fn filter_calls(mode: Mode) -> Result<(), SandboxError> {
+    if mode == Mode::Off {
+        return Ok(());
+    }
+    judge(mode, calls::apply().map_err(SandboxError::Calls))
+}
+
+fn judge(mode: Mode, applied: Result<(), SandboxError>) -> Result<(), SandboxError> {
+    match applied {
+        Err(error) if mode != Mode::Required => {
+            tracing::warn!(%error, "a part of the sandbox is not in force");
+            Ok(())
+        }
+        applied => applied,
+    }
+}
+
+#[cfg(test)]
+mod tests;
