@@ -52,7 +52,8 @@ fn aggregations() {
               "dfd"
             ],
             "filter": "",
-            "size": 0
+            "size": 0,
+            "include_self": false
           }
         },
         "create_time": "2026-01-31T12:00:00Z",
@@ -92,7 +93,8 @@ fn aggregations() {
             "keys": [
               "CONTEXT_KEY_COMM"
             ],
-            "size": 0
+            "size": 0,
+            "include_self": false
           }
         },
         "create_time": "2026-01-31T12:00:00Z",
