@@ -101,6 +101,7 @@ fn brief(answer: CheckProbeResponse) -> CheckProbeResponse {
         spec: None,
         definition: String::new(),
         meaning: None,
+        hit_cost: None,
         ..answer
     }
 }

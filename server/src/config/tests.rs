@@ -49,8 +49,8 @@ fn budgets_have_bounds() {
     assert_eq!(
         wrong("[budget]\nprobe_ns_per_s = 5\nhost_ns_per_s = 0\nrearm_after_s = 90000\n"),
         [
-            "budget.probe_ns_per_s 2:18 `budget.probe_ns_per_s` cannot be `5`: it must be from 1000000 to 1000000000000000",
-            "budget.rearm_after_s 4:17 `budget.rearm_after_s` cannot be `90000`: it must be from 0 to 86400",
+            "budget.probe_ns_per_s 2:1 `budget.probe_ns_per_s` cannot be `5`: it must be from 1000000 to 1000000000000000",
+            "budget.rearm_after_s 4:1 `budget.rearm_after_s` cannot be `90000`: it must be from 0 to 86400",
         ]
     );
     let (_, hint) = only("[budget]\ngroup_ns_per_s = 999999\n");
