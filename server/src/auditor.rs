@@ -73,8 +73,8 @@ impl Auditor {
                 // As long as the disk fails no change is made either: these few are all that waits.
                 tracing::warn!(%error, entries = entries.len(), "cannot write the audit log");
                 if entries.len() > AT_ONCE {
-                    let kept = entries.split_off(AT_ONCE);
-                    entries.extend(joined::omitted(kept.len() as u64));
+                    let left_out = entries.split_off(AT_ONCE);
+                    entries.extend(joined::omitted(left_out.iter().map(|entry| entry.times).sum()));
                 }
                 return;
             }

@@ -21,7 +21,8 @@ pub enum Action {
     Refused,
     /// A client began to receive what probes record.
     Read,
-    /// The daemon ended a probe itself: its lease is over, or the client that held it has gone.
+    /// The daemon ended or disarmed a probe itself: its lease is over, the client that held it has gone,
+    /// or it cost more than its budget.
     Ended,
     /// The oldest entries were deleted, to keep the log within its limit.
     Rotated,
@@ -119,12 +120,38 @@ impl Entry {
         }
     }
 
+    /// The same with each text cut after 4096 bytes: clients write some of them.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        let Self {
+            action: _,
+            principal,
+            method,
+            change,
+            rule,
+            request,
+            probe,
+            definition,
+            enabled: _,
+            filter,
+            reason,
+            times: _,
+        } = &mut self;
+        for text in [principal, method, change, rule, request, probe, definition, filter, reason] {
+            text.truncate(text.floor_char_boundary(MOST_OF_A_TEXT));
+        }
+        self
+    }
+
     /// That the same change was not made.
     #[must_use]
     pub fn failed(&self, reason: impl Into<String>) -> Self {
         Self { action: Action::Failed, reason: reason.into(), ..self.clone() }
     }
 }
+
+/// Most bytes of a text of an entry. What the kernel takes as a definition or a filter is shorter.
+const MOST_OF_A_TEXT: usize = 4096;
 
 /// An entry with its place in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,6 +205,27 @@ mod tests {
             text,
             r#"{"sequence":7,"time_unix_nano":5,"action":"changed","principal":"user:alice","method":"CreateProbe","definition":"p:kprobes/x do_sys_openat2\n","enabled":true}"#
         );
+    }
+
+    #[test]
+    fn no_text_of_a_client_makes_a_large_entry() {
+        let long = "\u{e9}".repeat(1_000_000);
+        let entry = Entry {
+            method: long.clone(),
+            change: long.clone(),
+            rule: long.clone(),
+            request: long.clone(),
+            probe: long.clone(),
+            definition: long.clone(),
+            filter: long.clone(),
+            reason: long.clone(),
+            ..Entry::new(Action::Refused, long)
+        };
+        let bounded = entry.bounded();
+        assert_eq!(bounded.reason.len(), MOST_OF_A_TEXT);
+        let text = Record { sequence: 1, time_unix_nano: 1, entry: bounded.clone() }.to_text().unwrap();
+        assert!(text.len() < 10 * MOST_OF_A_TEXT, "{}", text.len());
+        assert_eq!(bounded.clone().bounded(), bounded);
     }
 
     #[test]

@@ -54,6 +54,9 @@ impl Joined {
             reason: "further requests, too many to list".to_owned(),
             ..Entry::new(entry.action, principal)
         };
+        if !self.known.contains_key(&rest) {
+            *self.of_one.entry(rest.principal.clone()).or_default() += 1;
+        }
         let new = Repeated { until: now + WINDOW, more: 0 };
         self.known.entry(rest).or_insert(new).more += 1;
         None

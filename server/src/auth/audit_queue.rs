@@ -35,9 +35,9 @@ impl AuditQueue {
         (Self { entries: sender, omitted: Arc::clone(&omitted) }, AuditInbox { entries, omitted })
     }
 
-    /// Adds an entry.
+    /// Adds an entry. Its texts are cut before it waits: clients write some of them.
     pub fn note(&self, entry: Entry) {
-        if self.entries.try_send(entry).is_err() {
+        if self.entries.try_send(entry.bounded()).is_err() {
             self.omitted.fetch_add(1, Ordering::Relaxed);
         }
     }

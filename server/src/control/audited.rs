@@ -11,10 +11,6 @@ use super::command::{Asked, Change};
 use crate::auth::Caller;
 use crate::store::{OWN_NAME, ProbeSpec, Record, RequestKey, Undo};
 
-/// Longest text of a refused definition that the log keeps, in bytes. One that is accepted is shorter:
-/// the kernel takes no longer line.
-const MOST_OF_A_TEXT: usize = 4096;
-
 /// Who may make a change, by which rule, and the request that asks for it.
 pub(super) struct Allowed<'a> {
     pub(super) caller: &'a Caller,
@@ -72,12 +68,11 @@ pub(super) fn refused(asked: &Asked, error: &ControlError) -> Option<Entry> {
         }
         Change::Remove(request) => ("delete", &request.request, request.name.as_str(), ""),
     };
-    let cut = definition.floor_char_boundary(MOST_OF_A_TEXT);
     Some(Entry {
         change: change.to_owned(),
         request: request.as_ref().map(|request| request.id.clone()).unwrap_or_default(),
         probe: probe.to_owned(),
-        definition: definition.get(..cut).unwrap_or_default().to_owned(),
+        definition: definition.to_owned(),
         reason: error.to_string(),
         ..by(Action::Refused, &asked.caller)
     })
@@ -91,6 +86,16 @@ pub(super) fn failed(entry: Option<&Entry>, error: &str) -> Option<Undo> {
 /// That the daemon ended a probe itself.
 pub(super) fn ended(record: &Record, reason: &str) -> Undo {
     own(Action::Ended, record, reason)
+}
+
+/// That the daemon armed a probe again after the pause that the settings ask for.
+pub(super) fn rearmed(record: &Record) -> Entry {
+    Entry {
+        change: "enable".to_owned(),
+        enabled: Some(true),
+        action: Action::Changed,
+        ..entry_of_end(record, "armed again after a pause (`budget.rearm_after_s`)")
+    }
 }
 
 /// That a change was not made because the daemon ended before.

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::{HostCheck, ok, warning};
+use crate::sandbox::KEPT;
 
 /// What the kernel says of the threads of a process (proc(5), `/proc/[pid]/task/[tid]/status`).
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -57,7 +58,8 @@ fn judge(threads: &Threads) -> HostCheck {
         "system calls are filtered on {filtered} of {count} threads, no_new_privs is set on {no_new_privileges}, \
          capabilities {capabilities:#x}"
     );
-    if filtered == count && no_new_privileges == count {
+    let is_kept = capabilities & !KEPT.bits() == 0;
+    if filtered == count && no_new_privileges == count && is_kept {
         return ok("sandbox", finding);
     }
     warning("sandbox", finding, "set `sandbox.mode` to `on`, and look for `sandbox` in the daemon's log")
@@ -82,6 +84,9 @@ mod tests {
             check.finding,
             "system calls are filtered on 2 of 2 threads, no_new_privs is set on 2, capabilities 0x400020001"
         );
+        let mut more = Threads::default();
+        more.add(&RESTRICTED.replace("20001", "20003"));
+        assert_eq!(judge(&more).status, CheckStatus::Warning, "a capability that was to be dropped");
         threads.add("Name:\tkprobed\nCapEff:\t0000000000000020\nNoNewPrivs:\t0\nSeccomp:\t0\n");
         let check = judge(&threads);
         assert_eq!(check.status, CheckStatus::Warning);

@@ -92,7 +92,7 @@ impl Store {
                 Ok((anchor(&mut *connection).await?, head(connection).await?))
             })
             .await?;
-        if head.sequence - anchor.sequence <= most {
+        if head.sequence.saturating_sub(anchor.sequence) <= most {
             return Ok(0);
         }
         // The entry that says so is one more.
@@ -132,7 +132,7 @@ pub(super) async fn append(transaction: &mut SqliteConnection, entries: &[Entry]
     let time_unix_nano = u64::try_from(to_ns(SystemTime::now())).unwrap_or_default();
     let mut head = head(&mut *transaction).await?;
     for entry in entries {
-        let record = Record { sequence: head.sequence + 1, time_unix_nano, entry: entry.clone() };
+        let record = Record { sequence: head.sequence + 1, time_unix_nano, entry: entry.clone().bounded() };
         let text = record
             .to_text()
             .map_err(|error| StoreError::Corrupt { what: "audit entry", value: error.to_string() })?;

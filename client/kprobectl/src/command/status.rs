@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use kprobed_client::Client;
-use kprobed_client::api::{CheckStatus, ExporterState, ListHitRatesRequest, ProbeState};
+use kprobed_client::api::ListHitRatesRequest;
 
 use super::connection::connect;
 use super::{Exit, Failure};
@@ -35,18 +35,8 @@ pub(crate) async fn run(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let status = read(&connect(global).await?).await?;
-    let closes = output.status(&status)?;
-    let is_bad = |state| {
-        matches!(
-            state,
-            ProbeState::Failed | ProbeState::Drifted | ProbeState::HeldBack | ProbeState::ShadowedByLivepatch
-        )
-    };
-    let needs_attention = !closes
-        || status.host.checks.iter().any(|check| check.status() == CheckStatus::Failed)
-        || status.probes.iter().any(|probe| is_bad(probe.state()))
-        || status.exporters.iter().any(|exporter| exporter.state() == ExporterState::Failing);
-    Ok(if needs_attention { Exit::Refused } else { Exit::Success })
+    let is_well = output.status(&status)?;
+    Ok(if is_well { Exit::Success } else { Exit::Refused })
 }
 
 async fn read(client: &Client) -> Result<Status, Failure> {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::Output;
 use super::data::one_line;
 use super::ledger::closes;
-use super::probe::{state, state_name};
+use super::probe::state;
 use super::style::Tone;
 use super::table::properties;
 
@@ -58,6 +58,8 @@ struct StatusView {
     exporters: BTreeMap<String, &'static str>,
     audit_entries: Option<String>,
     to_do: Vec<ToDo>,
+    /// Nothing has failed: see [`is_well`].
+    ok: bool,
 }
 
 #[derive(Serialize)]
@@ -113,6 +115,7 @@ impl StatusView {
                 .collect(),
             audit_entries: host.audit_head.as_ref().map(|head| head.sequence.to_string()),
             to_do: to_do(status),
+            ok: is_well(status),
         }
     }
 }
@@ -162,6 +165,15 @@ const fn exporter_name(state: ExporterState) -> &'static str {
     }
 }
 
+/// Whether no check has failed, every probe does what was asked, no exporter fails, and the ledger
+/// closes. What is only a warning does not count.
+fn is_well(status: &Status) -> bool {
+    closes(&status.ledger)
+        && status.host.checks.iter().all(|check| check.status() != CheckStatus::Failed)
+        && status.probes.iter().all(|probe| state(probe).1 != Tone::Bad)
+        && status.exporters.iter().all(|exporter| exporter.state() != ExporterState::Failing)
+}
+
 fn to_do(status: &Status) -> Vec<ToDo> {
     let mut found = Vec::new();
     for check in &status.host.checks {
@@ -174,7 +186,7 @@ fn to_do(status: &Status) -> Vec<ToDo> {
         }
     }
     for probe in &status.probes {
-        if !probe.state_message.is_empty() && state_name(probe.state()).1 != Tone::Good {
+        if !probe.state_message.is_empty() && state(probe).1 != Tone::Good {
             found.push(ToDo {
                 what: probe.name.clone(),
                 why: probe.state_message.clone(),
@@ -200,12 +212,11 @@ fn listed(counted: &BTreeMap<&'static str, usize>) -> String {
 }
 
 impl Output {
-    /// Prints the page, and says whether the ledger closes.
+    /// Prints the page, and says whether nothing has failed.
     pub(crate) fn status(&mut self, status: &Status) -> io::Result<bool> {
         let view = StatusView::new(status);
-        let closes = view.ledger_closes;
         if self.structured(&view)? {
-            return Ok(closes);
+            return Ok(view.ok);
         }
         let daemon = match (view.uptime_seconds, view.cpu_share) {
             (Some(uptime), Some(share)) => {
@@ -237,7 +248,7 @@ impl Output {
                         "{} read, {} lost; the ledger {}",
                         view.events_read,
                         view.events_lost,
-                        if closes { "closes" } else { "DOES NOT CLOSE" }
+                        if view.ledger_closes { "closes" } else { "DOES NOT CLOSE" }
                     ),
                 ),
                 ("subscribers", view.subscribers.to_string()),
@@ -254,10 +265,46 @@ impl Output {
                 self.line(&format!("  {head} {}", one_line(fix)))?;
             }
         }
-        Ok(closes)
+        Ok(view.ok)
     }
 }
 
 fn format_busy(probe: &str, rate: f64) -> String {
     format!("{} {rate:.1}", one_line(probe))
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_client::api::ProbeState;
+
+    use super::*;
+
+    fn with(state: ProbeState) -> Status {
+        let probe = Probe { state: state.into(), state_message: "a reason".to_owned(), ..Probe::default() };
+        Status {
+            host: GetHostResponse::default(),
+            probes: vec![probe],
+            attached: Vec::new(),
+            rates: HitRates::default(),
+            ledger: GetLedgerResponse::default(),
+            exporters: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_probe_that_does_not_do_what_was_asked_needs_attention() {
+        for state in [
+            ProbeState::Failed,
+            ProbeState::Drifted,
+            ProbeState::HeldBack,
+            ProbeState::ShadowedByLivepatch,
+            ProbeState::Tripped,
+        ] {
+            let view = StatusView::new(&with(state));
+            assert!(!view.ok && view.to_do.len() == 1, "{state:?}");
+        }
+        for state in [ProbeState::Armed, ProbeState::Disabled, ProbeState::PendingModule] {
+            assert!(StatusView::new(&with(state)).ok, "{state:?}");
+        }
+    }
 }

@@ -13,6 +13,7 @@ use crate::Test;
 use crate::daemon::{DaemonGuest, Event};
 use crate::effort;
 use crate::fixture::Fixture;
+use crate::triggers::wait_until;
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_storm_is_disarmed_in_time", a_storm_is_disarmed_in_time),
@@ -243,6 +244,14 @@ fn a_pause_ends_by_itself(fixture: &Fixture) -> Result<()> {
     // It was disarmed some milliseconds before that is noted.
     let least = [Duration::from_millis(800), Duration::from_millis(1800)];
     ensure!(pauses.iter().zip(least).all(|(pause, least)| *pause >= least), "{pauses:?}");
+    // The audit log has what the daemon did by itself, in that order.
+    let own = "kprobectl audit --principal kprobed --probe kprobes/storm";
+    wait_until(&guest, "the last entry", || Ok(guest.shell(own)?.lines().count() == 4))?;
+    let entries = guest.shell(own)?;
+    let actions: Vec<_> = entries.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    ensure!(actions == ["ended", "changed", "ended", "changed"], "{entries}");
+    ensure!(entries.contains("`budget.probe_ns_per_s`") && entries.contains("armed again"), "{entries}");
+    guest.shell("kprobectl audit verify")?;
     Ok(())
 }
 

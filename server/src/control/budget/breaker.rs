@@ -239,8 +239,11 @@ impl Controller {
         });
         let stored: Vec<_> = stored.collect();
         let entries = std::mem::take(&mut self.budget.unaudited);
-        let outcome =
-            if stored.is_empty() { Ok(()) } else { self.parts.store.set_trips(&stored, &entries).await };
+        let outcome = if stored.is_empty() && entries.is_empty() {
+            Ok(())
+        } else {
+            self.parts.store.set_trips(&stored, &entries).await
+        };
         let fails = outcome.is_err();
         if fails {
             self.budget.unaudited = entries;
@@ -298,6 +301,7 @@ impl Controller {
             if let Some(trip) = &probe.tripped {
                 self.budget.past.insert(probe.uid, (trip.times, trip.time));
             }
+            self.budget.unaudited.push(audited::rearmed(&probe.record));
             tracing::info!(probe = %probe.name, "armed a probe again after a pause");
         }
         self.triggers.forget_own();

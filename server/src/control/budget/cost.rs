@@ -138,7 +138,7 @@ impl CostTable {
         is_calibrated: false,
     };
 
-    /// The conservative figures on a host that takes so many times as long for everything.
+    /// The conservative figures, each multiplied by the factor.
     pub(super) fn scaled(factor: f64) -> Self {
         let Self { ftrace, optimised, breakpoint, return_, argument, read, guard, is_calibrated } =
             Self::CONSERVATIVE;

@@ -5,8 +5,9 @@
 
 mod redact;
 
-use std::fs::OpenOptions;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let host = client.host_basics().await?.hostname;
     let file = file.unwrap_or_else(|| name_of(&host, Timestamp::now()));
     let (parts, failed) = gather(&client).await;
-    write(&file, &parts).map_err(|error| {
+    save(&file, &parts).map_err(|error| {
         Failure::usage(format!("cannot write `{}`: {error}", file.display()), hint(&error))
     })?;
     if failed > 0 {
@@ -155,8 +156,13 @@ async fn audit(client: &Client) -> Result<Vec<AuditEntry>, Error> {
     Ok(entries)
 }
 
-fn write(file: &Path, parts: &[(&'static str, String)]) -> io::Result<()> {
-    let opened = OpenOptions::new().write(true).create_new(true).open(file)?;
+/// Makes the file, for this user alone. One that cannot be written to its end is removed.
+fn save(file: &Path, parts: &[(&'static str, String)]) -> io::Result<()> {
+    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    write(opened, parts).inspect_err(|_| drop(fs::remove_file(file)))
+}
+
+fn write(opened: File, parts: &[(&'static str, String)]) -> io::Result<()> {
     let mut archive = tar::Builder::new(io::BufWriter::new(opened));
     let time = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
     for (name, text) in parts {
@@ -173,6 +179,8 @@ fn write(file: &Path, parts: &[(&'static str, String)]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -188,10 +196,11 @@ mod tests {
     fn a_file_that_exists_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("a.tar");
-        write(&file, &[("x.json", "{}".to_owned())]).unwrap();
-        let before = std::fs::read(&file).unwrap();
-        let error = write(&file, &[("y.json", "[]".to_owned())]).unwrap_err();
-        assert_eq!((error.kind(), std::fs::read(&file).unwrap()), (io::ErrorKind::AlreadyExists, before));
+        save(&file, &[("x.json", "{}".to_owned())]).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let before = fs::read(&file).unwrap();
+        let error = save(&file, &[("y.json", "[]".to_owned())]).unwrap_err();
+        assert_eq!((error.kind(), fs::read(&file).unwrap()), (io::ErrorKind::AlreadyExists, before));
         assert!(hint(&error).is_some());
     }
 }
