@@ -53,13 +53,13 @@ pub struct TaskNames {
     tracefs: Tracefs,
     procfs: PathBuf,
     names: HashMap<i32, TaskName>,
-    saved_read: Option<Instant>,
+    saved: SavedNames,
 }
 
 impl TaskNames {
     /// Knows no names yet.
     pub fn new(tracefs: Tracefs, procfs: PathBuf) -> Self {
-        Self { tracefs, procfs, names: HashMap::new(), saved_read: None }
+        Self { tracefs, procfs, names: HashMap::new(), saved: SavedNames::default() }
     }
 
     /// The name and process of a task, if they are known.
@@ -79,7 +79,13 @@ impl TaskNames {
                 let process = process.unwrap_or_else(|| (process_of(&directory), Instant::now()));
                 self.learn(tid, comm.strip_suffix(b"\n").unwrap_or(&comm), process);
             }
-            Err(_) => self.read_saved(),
+            Err(_) => {
+                if let Some(comm) = self.saved.of_exited(tid, &self.tracefs) {
+                    let known = self.names.get(&tid);
+                    let process = known.map(|known| (known.task.tgid, known.process_at));
+                    self.learn(tid, &comm, process.unwrap_or_else(|| (0, Instant::now())));
+                }
+            }
         }
         self.names.get(&tid).map(|known| known.task.clone())
     }
@@ -94,18 +100,25 @@ impl TaskNames {
         let task = Task { tid, comm: comm.into(), tgid };
         self.names.insert(tid, TaskName { task, at, since, process_at });
     }
+}
 
-    /// Reads the names of tasks that have exited, unless they were read within [`FRESH`].
-    fn read_saved(&mut self) {
-        if self.saved_read.is_some_and(|at| at.elapsed() < FRESH) {
-            return;
+/// The kernel's `saved_cmdlines`. Of a task that still runs it may have an older name, from before
+/// its last `exec`: it is asked for exited tasks only.
+#[derive(Debug, Default)]
+struct SavedNames {
+    names: HashMap<i32, Box<[u8]>>,
+    read: Option<Instant>,
+}
+
+impl SavedNames {
+    /// The last name of a task that has exited. The file is read once within [`FRESH`].
+    fn of_exited(&mut self, tid: i32, tracefs: &Tracefs) -> Option<Box<[u8]>> {
+        if self.read.is_none_or(|at| at.elapsed() >= FRESH) {
+            let text = Instance::saved_cmdlines(tracefs).unwrap_or_default();
+            self.names = saved(&text).map(|(tid, name)| (tid, name.as_bytes().into())).collect();
+            self.read = Some(Instant::now());
         }
-        let text = Instance::saved_cmdlines(&self.tracefs).unwrap_or_default();
-        for (tid, name) in saved(&text) {
-            let process = self.names.get(&tid).map(|known| (known.task.tgid, known.process_at));
-            self.learn(tid, name.as_bytes(), process.unwrap_or_else(|| (0, Instant::now())));
-        }
-        self.saved_read = Some(Instant::now());
+        self.names.get(&tid).cloned()
     }
 }
 
@@ -284,6 +297,21 @@ mod tests {
         let (first, _) = learnt(b"sh");
         assert_eq!(learnt(b"sh").0, first);
         assert!(learnt(b"cat").1);
+    }
+
+    #[test]
+    fn a_saved_name_is_that_of_an_exited_task() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        std::fs::write(root.join("saved_cmdlines"), "7 sh\n8 sh\n").unwrap();
+        std::fs::create_dir(root.join("8")).unwrap();
+        std::fs::write(root.join("8/comm"), "after exec\n").unwrap();
+        let mut names = TaskNames::new(Tracefs::new(root, root), root.to_owned());
+        let mut comm = |tid| names.task(tid).map(|task| String::from_utf8_lossy(&task.comm).into_owned());
+        // That 7 is looked up there must not give 8 the name that it had before its `exec`.
+        assert_eq!(comm(7).as_deref(), Some("sh"));
+        assert_eq!(comm(8).as_deref(), Some("after exec"));
+        assert_eq!(comm(9), None);
     }
 
     #[test]
