@@ -1,5 +1,6 @@
 //! The readers survive what other programs do to the daemon's instance and to the machine.
 
+use std::collections::BTreeSet;
 use std::iter;
 
 use anyhow::{Result, ensure};
@@ -162,6 +163,12 @@ fn cpus_come_and_go(fixture: &Fixture) -> Result<()> {
     let guest = DaemonGuest::over(lab.boot(&options)?, daemon::DEFAULT_CONFIG)?;
     ensure!(guest.shell("cat /sys/devices/system/cpu/online")?.trim() == "0");
     guest.add(PROBE)?;
+    // A reader looks for a CPU without a buffer twice a second, and sleeps in between.
+    let sleeps = "s() { awk '/ctxt_switches/ { n += $2 } END { print n }' \
+            $(dirname $(grep -l kprobed-read-0 /proc/$(pidof kprobed)/task/*/comm))/status; }; \
+        b=$(s); sleep 2; echo $(($(s) - b))";
+    let sleeps: u32 = guest.shell(sleeps)?.trim().parse()?;
+    ensure!(sleeps < 20, "{sleeps} sleeps in 2 s");
     for round in 0..3 {
         let recording = guest.record(|| {
             guest
@@ -174,11 +181,14 @@ fn cpus_come_and_go(fixture: &Fixture) -> Result<()> {
         let found = calls(&recording);
         ensure!(
             found == 500 && recording.losses.is_empty(),
-            "round {round}: {found}, {:?}\n{}",
+            "round {round}: {found}, {:?}\n{:?}\n{:?}",
             recording.losses,
-            guest.log()
+            recording.events.iter().map(|event| &event.comm).collect::<BTreeSet<_>>(),
+            guest.ledger()?
         );
     }
+    let failed = guest.shell("grep -c 'cannot read events' /run/log/kprobed.log || true")?;
+    ensure!(failed.trim() == "0", "{failed} reads failed:\n{}", guest.log());
     let buffers = guest.ledger()?.buffers;
     let read: Vec<_> = buffers.iter().map(|buffer| (buffer.cpu, buffer.read)).collect();
     ensure!(read.iter().any(|(cpu, read)| *cpu == 1 && *read >= 1200), "{read:?}");

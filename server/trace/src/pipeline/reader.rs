@@ -1,7 +1,8 @@
 //! Reader thread: its turns, rests, and sleep.
 //!
 //! Owns the ring buffers of some CPUs. Without events it sleeps in `poll`, without a time-out
-//! unless a subscriber asked for a heartbeat; any event wakes it. After a turn that found events it
+//! unless a subscriber asked for a heartbeat or one of its CPUs has never been online; any event
+//! wakes it. After a turn that found events it
 //! rests (`pace`). While a subscriber wants the order of time, each reader also publishes how far
 //! it has read: a reader with events wakes those that have not read since, and once all of them are
 //! past the last event they sleep again. Never resizes a buffer: it asks for larger ones
@@ -35,6 +36,10 @@ pub const WATERMARK_SLACK: Duration = Duration::from_millis(2);
 /// The longest time, while there are events, until the daemon notices that another program has
 /// emptied or resized the buffers, or that they are too small.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest time until the first events of a CPU are read that comes online for the first time.
+/// Nothing wakes the reader for it.
+const CPU_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How far one reader has read: everything before this time, in nanoseconds of the trace clock.
 #[derive(Debug, Default)]
@@ -225,11 +230,17 @@ impl Reader {
     }
 
     fn sleep_until_event(&self) -> Result<(), Errno> {
-        let rings = self.parts.cpus.iter().flat_map(|cpu| cpu.source.rings());
-        let mut fds: Vec<_> = rings.map(|ring| PollFd::new(ring.file().as_fd(), PollFlags::POLLIN)).collect();
         let Some(wake) = self.parts.wakes.get(self.parts.index) else { return Ok(()) };
+        let mut timeout = self.target.hub.heartbeat();
+        let mut fds = Vec::new();
+        for ring in self.parts.cpus.iter().flat_map(|cpu| cpu.source.rings()) {
+            match ring.polled() {
+                Some(file) => fds.push(PollFd::new(file.as_fd(), PollFlags::POLLIN)),
+                None => timeout = Some(timeout.map_or(CPU_INTERVAL, |time| time.min(CPU_INTERVAL))),
+            }
+        }
         fds.push(PollFd::new(wake.as_fd(), PollFlags::POLLIN));
-        wait(&mut fds, self.target.hub.heartbeat(), wake)
+        wait(&mut fds, timeout, wake)
     }
 
     /// Waits for a command only.

@@ -4,10 +4,15 @@
 //! Owns the loop that reads pages. Never looks beyond the header of a page.
 //!
 //! Kernel facts: `read` of `per_cpu/cpuN/trace_pipe_raw` gives one sub-buffer
-//! (kernel/trace/trace.c:tracing_buffers_read), and can return 0 without an end in sight.
+//! (kernel/trace/trace.c:tracing_buffers_read), and can return 0 without an end in sight. A CPU
+//! that has not been online since the instance was made has the file, but no buffer: until then
+//! `read` gives `ENODEV` (kernel/trace/ring_buffer.c:ring_buffer_alloc_read_page) and `poll` returns
+//! at once with an error (ring_buffer_poll_wait).
 
 use std::fs::File;
 use std::io::{self, Read as _};
+
+use nix::errno::Errno;
 
 use super::commands::Inbox;
 use super::counters::BufferCounters;
@@ -84,6 +89,8 @@ pub(super) struct Ring {
     instance: Instance,
     layout: PageLayout,
     file: File,
+    /// The last read found no buffer: the CPU has not been online yet.
+    is_absent: bool,
     /// Overruns reported since the buffer's own counters were at zero. Absent as long as the
     /// counters include overruns that an earlier run of the daemon reported, an unknown number of
     /// them.
@@ -115,6 +122,7 @@ impl Ring {
             instance,
             layout,
             file,
+            is_absent: false,
             told_overruns: (before.overrun == 0).then_some(0),
             ask_for_overruns: false,
             known: *before,
@@ -136,9 +144,9 @@ impl Ring {
         &self.layout
     }
 
-    /// Its file, to be polled.
-    pub(super) const fn file(&self) -> &File {
-        &self.file
+    /// Its file, to be polled; `None` as long as the CPU has no buffer, which no poll waits for.
+    pub(super) fn polled(&self) -> Option<&File> {
+        (!self.is_absent).then_some(&self.file)
     }
 
     /// Whether a page lacked its number of lost events, so that the reader uses the buffer's
@@ -203,12 +211,15 @@ impl Ring {
         // The kernel may return 0 although there are events, if a page is swapped at that moment.
         let mut empty_answers = 0;
         loop {
-            match self.file.read(buffer) {
+            let answer = self.file.read(buffer);
+            self.is_absent = has_no_buffer(&answer);
+            match answer {
                 Ok(0) if empty_answers < 3 => empty_answers += 1,
                 Ok(0) => return None,
                 Ok(length) => return buffer.get(..length),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(_) if self.is_absent => return None,
                 Err(error) => {
                     tracing::error!(cpu = self.cpu, %error, "cannot read events");
                     return None;
@@ -279,4 +290,9 @@ impl Ring {
             }
         }
     }
+}
+
+/// Whether a read says that its CPU has no buffer yet.
+fn has_no_buffer(answer: &io::Result<usize>) -> bool {
+    matches!(answer, Err(error) if error.raw_os_error() == Some(Errno::ENODEV as i32))
 }
