@@ -3,10 +3,11 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 19] = [
+const FILES: [&str; 20] = [
     "kprobed/v1/access_service.proto",
     "kprobed/v1/aggregation.proto",
     "kprobed/v1/aggregation_service.proto",
+    "kprobed/v1/approval_service.proto",
     "kprobed/v1/audit_service.proto",
     "kprobed/v1/code_service.proto",
     "kprobed/v1/diagnostic.proto",

@@ -32,6 +32,7 @@ struct Readme;
 
 mod access;
 mod aggregation;
+mod approvals;
 mod attached;
 mod audit;
 mod builder;

@@ -19,7 +19,9 @@ const CRATES: &[Crate] = &[
     Crate {
         sources: "rights/src",
         layers: &[
-            &["principal", "reads", "limits", "method", "object", "pattern"],
+            &["principal", "reads", "limits", "method", "pattern"],
+            &["approval"],
+            &["object"],
             &["role"],
             &["decision", "file"],
             &["tests"],

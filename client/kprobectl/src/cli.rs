@@ -116,7 +116,7 @@ pub(crate) enum Command {
     Debug(debug::Arguments),
     /// Show who changed, was refused, or received what
     Audit(audit::Arguments),
-    /// Show who you are to the daemon, and what roles allow
+    /// Show who you are to the daemon and what roles allow, and approve definitions
     Auth(auth::Arguments),
     /// Change the probes of a fleet wave by wave, and undo it if a gate fails
     Rollout(rollout::Arguments),

@@ -1,11 +1,12 @@
 //! Rights: principals, what roles allow, and the decision about a request.
 //!
-//! Owns principals, the language of role files, the table of methods, what a definition reads, and
-//! the decision. Plain functions over values: never does I/O, and knows no sockets, no messages and
-//! no database.
+//! Owns principals, the language of role files, the table of methods, what a definition reads, for whom
+//! it is approved, and the decision. Plain functions over values: never does I/O, and knows no sockets,
+//! no messages and no database.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+mod approval;
 mod decision;
 mod file;
 mod method;
@@ -17,6 +18,7 @@ mod role;
 #[cfg(test)]
 mod tests;
 
+pub use approval::{Approvals, BadDigest, DefinitionDigest};
 pub use decision::{Decision, Missing, Question, RuleName};
 pub use file::{RoleFileError, RoleProblem};
 pub use method::{METHODS, Method, Scope, Verb};

@@ -17,13 +17,16 @@ pub enum Verb {
     Observe,
     /// Makes, changes and removes probes, and attaches events of the host.
     Change,
+    /// Approves definitions, so that others may use them.
+    Approve,
     /// Changes how the daemon works for all clients, and asks about the rights of others.
     Administer,
 }
 
 impl Verb {
     /// All verbs.
-    pub const ALL: [Self; 5] = [Self::Read, Self::Check, Self::Observe, Self::Change, Self::Administer];
+    pub const ALL: [Self; 6] =
+        [Self::Read, Self::Check, Self::Observe, Self::Change, Self::Approve, Self::Administer];
 
     /// The name in role files.
     pub const fn name(self) -> &'static str {
@@ -32,6 +35,7 @@ impl Verb {
             Self::Check => "check",
             Self::Observe => "observe",
             Self::Change => "change",
+            Self::Approve => "approve",
             Self::Administer => "administer",
         }
     }
@@ -103,6 +107,9 @@ pub const METHODS: &[Method] = &[
     each("/kprobed.v1.AggregationService/DeleteAggregation", Verb::Observe),
     each("/kprobed.v1.AggregationService/ReadAggregation", Verb::Observe),
     each("/kprobed.v1.AggregationService/StreamAggregation", Verb::Observe),
+    by_name("/kprobed.v1.ApprovalService/ApproveDefinitions", Verb::Approve),
+    by_name("/kprobed.v1.ApprovalService/RevokeApprovals", Verb::Approve),
+    by_name("/kprobed.v1.ApprovalService/ListApprovals", Verb::Read),
     by_name("/kprobed.v1.AuditService/ReadAudit", Verb::Administer),
     by_name("/kprobed.v1.CodeService/DisassembleFunction", Verb::Check),
     by_name("/kprobed.v1.CodeService/ListFunctions", Verb::Check),

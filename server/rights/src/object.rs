@@ -2,7 +2,7 @@
 
 use kprobed_lang::model::{Labels, ProbeName};
 
-use super::Reads;
+use super::{DefinitionDigest, Reads};
 
 /// A probe, resolved on the running kernel, or an event of the host.
 #[derive(Clone, Debug)]
@@ -19,4 +19,7 @@ pub struct Object<'a> {
     pub module: Option<&'a str>,
     /// What it reads.
     pub reads: Reads,
+    /// Its definition. Absent for an event of the host, and while it is not resolved: then it has no
+    /// approval.
+    pub digest: Option<DefinitionDigest>,
 }

@@ -5,7 +5,7 @@
 use kprobed_lang::model::{Glob, LabelSelector};
 
 use super::method::{Method, Verb};
-use super::{Object, Principal, PrincipalPattern, Reads};
+use super::{DefinitionDigest, Object, Principal, PrincipalPattern, Reads};
 
 /// All roles of a host. A principal without a role may do nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub struct Rule {
     pub(super) groups: Vec<Glob>,
     pub(super) labels: Option<LabelSelector>,
     pub(super) reads: Option<Reads>,
+    /// Whether it is about approved definitions alone, or about all others.
+    pub(super) approved: Option<bool>,
 }
 
 /// Methods that a rule names.
@@ -60,6 +62,8 @@ pub enum Condition {
     Labels,
     /// `reads`, and the classes that the rule does not allow.
     Reads(Reads),
+    /// `approved`, and the definition; absent for what has none.
+    Approved(Option<DefinitionDigest>),
 }
 
 impl Methods {
@@ -85,6 +89,7 @@ impl Roles {
             groups: Vec::new(),
             labels: None,
             reads: Some(Reads::ALL),
+            approved: None,
         };
         let principals =
             ["uid:0".to_owned(), format!("group:{group}")].into_iter().filter_map(pattern).collect();
@@ -132,6 +137,7 @@ impl Rule {
             && self.groups.is_empty()
             && self.labels.is_none()
             && self.reads.is_none()
+            && self.approved.is_none()
     }
 
     /// Whether it allows every object.
@@ -141,8 +147,9 @@ impl Rule {
     }
 
     /// As a rule that allows: the first condition that an object does not meet. An object without a
-    /// function or module meets no condition on them.
-    pub(super) fn unmet(&self, object: &Object<'_>) -> Option<Condition> {
+    /// function or module meets no condition on them. `approved` says whether the definition is approved
+    /// for the principal.
+    pub(super) fn unmet(&self, object: &Object<'_>, approved: impl FnOnce() -> bool) -> Option<Condition> {
         if !any(&self.groups, [object.name.group()]) {
             return Some(Condition::Groups);
         }
@@ -157,17 +164,21 @@ impl Rule {
             return Some(Condition::Functions);
         }
         let beyond = object.reads.without(self.reads.unwrap_or(Reads::ALL));
-        (!beyond.is_empty()).then_some(Condition::Reads(beyond))
+        if !beyond.is_empty() {
+            return Some(Condition::Reads(beyond));
+        }
+        (self.approved == Some(true) && !approved()).then_some(Condition::Approved(object.digest))
     }
 
     /// As a rule that forbids: whether it is about an object. One class of data, or one of the names
-    /// of a function, is enough.
-    pub(super) fn forbids(&self, object: &Object<'_>) -> bool {
+    /// of a function, is enough. `approved` says whether the definition is approved for the principal.
+    pub(super) fn forbids(&self, object: &Object<'_>, approved: impl FnOnce() -> bool) -> bool {
         any(&self.groups, [object.name.group()])
             && self.labels.as_ref().is_none_or(|selector| selector.matches(object.labels))
             && any(&self.modules, object.module)
             && any(&self.functions, object.functions)
             && self.reads.is_none_or(|reads| object.reads.meets(reads))
+            && self.approved.is_none_or(|about| about == approved())
     }
 }
 

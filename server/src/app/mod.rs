@@ -23,6 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 use kprobed_proto::FILE_DESCRIPTOR_SET;
 use kprobed_proto::v1::access_service_server::AccessServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
+use kprobed_proto::v1::approval_service_server::ApprovalServiceServer;
 use kprobed_proto::v1::audit_service_server::AuditServiceServer;
 use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::export_service_server::ExportServiceServer;
@@ -50,8 +51,9 @@ use crate::export::{self, ExportParts};
 use crate::front::{self, Gate};
 use crate::health::{LabelsFile, Storage};
 use crate::rpc::{
-    Access, AccessServer, AggregationServer, AuditServer, CodeServer, EventRoutes, EventServer, ExportServer,
-    HostInfo, HostServer, LeaseServer, ProbeServer, ProfileServer, ReconcileServer, SourceServer, TypeServer,
+    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, CodeServer, EventRoutes,
+    EventServer, ExportServer, HostInfo, HostServer, LeaseServer, ProbeServer, ProfileServer,
+    ReconcileServer, SourceServer, TypeServer,
 };
 use crate::sandbox;
 use crate::shutdown::Tasks;
@@ -237,6 +239,11 @@ impl App {
         let holds = Arc::<Holds>::default();
         let (audit, inbox) = AuditQueue::new();
         let rights = Arc::new(Rights::new(roles, audit));
+        let approvals = store
+            .approvals()
+            .await
+            .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?;
+        rights.approve(approvals.into_iter().map(|one| (one.digest, one.principal)).collect());
         let auditor = Auditor { store: store.clone(), inbox, most: config.audit.max_entries };
         engine.auditing.spawn("audit", auditor.run(engine.auditing.stopping().clone()));
         let costs = Arc::<Costs>::default();
@@ -369,12 +376,19 @@ impl App {
             log,
             access: access.clone(),
         };
+        let approvals = ApprovalServer {
+            access: access.clone(),
+            checker: Arc::clone(&checker),
+            store: audit.store.clone(),
+            changing: Arc::default(),
+        };
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(AggregationServiceServer::new(AggregationServer {
                 control: control.clone(),
                 access: access.clone(),
             }))
             .add_service(AccessServiceServer::new(AccessServer { access, checker: Arc::clone(&checker) }))
+            .add_service(ApprovalServiceServer::new(approvals))
             .add_service(AuditServiceServer::new(audit))
             .add_service(CodeServiceServer::new(code))
             .add_service(LeaseServiceServer::new(LeaseServer {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kprobed_audit::{Action, Entry};
 use kprobed_lang::model::ProbeName;
-use kprobed_rights::{Decision, Object, Question, Roles, RuleName};
+use kprobed_rights::{Approvals, Decision, Object, Question, Roles, RuleName};
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -18,6 +18,7 @@ use super::{AuditQueue, Caller};
 #[derive(Debug)]
 pub struct Rights {
     roles: watch::Sender<Arc<Roles>>,
+    approvals: watch::Sender<Arc<Approvals>>,
     audit: AuditQueue,
 }
 
@@ -42,7 +43,7 @@ fn on(object: Option<&ProbeName>) -> impl fmt::Display {
 impl Rights {
     /// Rights by these roles. What they refuse goes into `audit`.
     pub fn new(roles: Roles, audit: AuditQueue) -> Self {
-        Self { roles: watch::Sender::new(Arc::new(roles)), audit }
+        Self { roles: watch::Sender::new(Arc::new(roles)), approvals: watch::Sender::default(), audit }
     }
 
     /// What requests that change nothing add to the audit log.
@@ -58,6 +59,16 @@ impl Rights {
     /// Puts other roles in force, for all requests that are judged from now on.
     pub fn replace(&self, roles: Roles) {
         self.roles.send_replace(Arc::new(roles));
+    }
+
+    /// The approved definitions.
+    pub fn approvals(&self) -> Arc<Approvals> {
+        Arc::clone(&self.approvals.borrow())
+    }
+
+    /// Puts other approvals in force, for all requests that are judged from now on.
+    pub fn approve(&self, approvals: Approvals) {
+        self.approvals.send_replace(Arc::new(approvals));
     }
 
     /// Follows changes of the roles.
@@ -88,7 +99,8 @@ impl Rights {
     /// [`Denied`] with the reason.
     pub fn decide(&self, caller: &Caller, object: Option<&Object<'_>>) -> Result<Option<RuleName>, Denied> {
         let Some(method) = caller.method else { return Ok(None) };
-        let decision = self.roles().decide(Question { principal: &caller.principal, method, object });
+        let (principal, approvals) = (&*caller.principal, &*self.approvals());
+        let decision = self.roles().decide(Question { principal, method, object, approvals });
         if let Decision::Allowed(rule) = decision {
             return Ok(rule);
         }

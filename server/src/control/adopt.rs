@@ -14,6 +14,7 @@ use super::adoptable::{Adoptable, has_guards, judge};
 use super::audited::Allowed;
 use super::controller::{Controller, LiveProbe};
 use super::create::settled_state;
+use super::footprint::Footprint;
 use super::harm::refuse_harm;
 use super::job::Job;
 use super::observed::{ObservedEvent, Switch};
@@ -179,7 +180,7 @@ impl Controller {
         let gone = || own::missing(Presence::Absent, name);
         let id = self.tracefs().event_id(name)?.ok_or_else(gone)?;
         let own = OwnEvent { name: name.clone(), listing, id };
-        let known = (outcome.meaning(), outcome.target());
+        let known = (outcome.meaning(), Footprint::of(&outcome));
         let CheckOutcome { definition, text, report, .. } = outcome;
         let spec = ProbeSpec { definition: text, labels: labels.clone(), metadata, ..ProbeSpec::default() };
         let record = Record::new(name.clone(), spec, own.listing.clone(), SystemTime::now());

@@ -10,6 +10,7 @@ use super::apply::{Grounds, Judged, Work};
 use super::audited::Allowed;
 use super::command::{Changed, CreateRequest};
 use super::controller::Controller;
+use super::footprint::Footprint;
 use super::job::{Basis, Job};
 use super::observed::Switches;
 use super::step::{self, Aim};
@@ -72,9 +73,9 @@ fn new_probe(
 
 /// The steps that make a probe whose definition was checked, and the intent that is stored first.
 pub(super) fn creation(record: Record, outcome: CheckOutcome) -> (Job, Intent) {
-    let (meaning, target) = (outcome.meaning(), outcome.target());
+    let (meaning, footprint) = (outcome.meaning(), Footprint::of(&outcome));
     let CheckOutcome { definition, report, .. } = outcome;
-    let probe = Probe::checked(record, &definition, &report, (meaning, target));
+    let probe = Probe::checked(record, &definition, &report, (meaning, footprint));
     let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
     let intent = Intent::Create { record: Box::new(probe.record.clone()), meaning: probe.guarded.to_json() };
     (Job::define(probe, Basis { definition, report }, steps), intent)

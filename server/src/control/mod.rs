@@ -21,6 +21,7 @@ mod create;
 mod declarations;
 mod error;
 mod execute;
+mod footprint;
 mod foreign;
 mod grow;
 mod guard;
@@ -76,6 +77,7 @@ pub use controller::{CommandQueue, Controller, ControllerParts, ControllerStartE
 pub(crate) use create::tests::made as test_made;
 pub use declarations::{DeclarationProblem, DeclarationState, Declarations};
 pub use error::ControlError;
+pub use footprint::Footprint;
 pub use foreign::{Foreign, ForeignEvent};
 pub use guard::Guarded;
 pub use lease::{Hold, HoldError, Holds};

@@ -9,13 +9,13 @@ use std::time::SystemTime;
 use super::ControlError;
 use super::budget::Trip;
 use super::create::settled_state;
+use super::footprint::Footprint;
 use super::guard::Guarded;
 use crate::store::{ProbeSpec, Record};
 use kprobed_host::tracefs::OwnEvent;
 use kprobed_lang::definition::{Diagnostic, ProbeDefinition, ProbeKind};
-use kprobed_rights::{Object, Reads};
+use kprobed_rights::Object;
 use kprobed_trace::decode::Schema;
-use kprobed_verdict::checker::Target;
 use kprobed_verdict::meaning::Meaning;
 use kprobed_verdict::validate::{Arming, Report};
 
@@ -157,10 +157,8 @@ pub struct Probe {
     pub warnings: Vec<Diagnostic>,
     /// `FUNCTION+0xOFFSET`, once it is resolved.
     pub location: String,
-    /// The function that it lies in. Without names while it is not resolved.
-    pub target: Target,
-    /// What it reads; everything while it is not resolved, so that no rule about that lets it pass.
-    pub reads: Reads,
+    /// What rules are compared with, apart from its name and labels.
+    pub footprint: Footprint,
     /// How the kernel arms it. Absent while it is not resolved.
     pub arming: Option<Arming>,
     /// What its definition meant on the build that it was made for, and how that has changed.
@@ -189,8 +187,7 @@ impl Probe {
             schema: None,
             warnings: Vec::new(),
             location: String::new(),
-            target: Target::default(),
-            reads: Reads::ALL,
+            footprint: Footprint::default(),
             arming: None,
             guarded: Guarded::default(),
         }
@@ -201,18 +198,22 @@ impl Probe {
         record: Record,
         definition: &ProbeDefinition,
         report: &Report,
-        (meaning, target): (Meaning, Target),
+        (meaning, footprint): (Meaning, Footprint),
     ) -> Self {
         let state = settled_state(record.spec.enabled, report);
         Self { guarded: Guarded::new(meaning), ..Self::unresolved(record, definition.kind, state) }
-            .resolved(definition, report, target)
+            .resolved(definition, report, footprint)
     }
 
     /// With the findings of a check of its definition.
-    pub(super) fn resolved(self, definition: &ProbeDefinition, report: &Report, target: Target) -> Self {
+    pub(super) fn resolved(
+        self,
+        definition: &ProbeDefinition,
+        report: &Report,
+        footprint: Footprint,
+    ) -> Self {
         Self {
-            target,
-            reads: Reads::of(definition),
+            footprint,
             warnings: definition.warnings.clone(),
             location: report.location.clone(),
             arming: report.arming,
@@ -241,13 +242,7 @@ impl Probe {
 
     /// What rules are compared with.
     pub(crate) fn object(&self) -> Object<'_> {
-        Object {
-            name: &self.name,
-            labels: &self.spec.labels,
-            functions: &self.target.functions,
-            module: self.target.module.as_deref(),
-            reads: self.reads,
-        }
+        self.footprint.object(&self.name, &self.spec.labels)
     }
 
     /// The module that its place is in.

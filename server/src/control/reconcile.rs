@@ -15,6 +15,7 @@ use super::budget::Trip;
 use super::controller::{Controller, ControllerParts, LiveProbe};
 use super::create::{refuse, settled_state};
 use super::execute::Executor;
+use super::footprint::Footprint;
 use super::guard::{Guarded, Looked, look};
 use super::job::{Basis, Job};
 use super::lease::{AtStart, HOLD_ENDED, Leases, expired};
@@ -289,7 +290,7 @@ fn job(
     let outcome = checker.check_text(&spec.definition, facts)?;
     // Its name is its own, or is checked below.
     refuse(spec.definition.as_str(), &outcome, None)?;
-    let target = outcome.target();
+    let footprint = Footprint::of(&outcome);
     let CheckOutcome { definition, report, .. } = outcome;
     if left.is_none() && list.lines_of(&record.name).next().is_some() {
         return Err(ControlError::ExistsForeign { name: record.name.clone() });
@@ -309,7 +310,7 @@ fn job(
         None => settled_state(spec.enabled, &report),
     };
     let probe =
-        Probe::unresolved(record.clone(), definition.kind, state).resolved(&definition, &report, target);
+        Probe::unresolved(record.clone(), definition.kind, state).resolved(&definition, &report, footprint);
     let mut probe = Probe { own: left, tripped, ..probe };
     let Some(own) = &probe.own else {
         // The definition is rendered anew: another kernel may know other arguments.

@@ -11,6 +11,7 @@ use super::command::{Changed, UpdateRequest};
 use super::controller::Controller;
 use super::create::{refuse, settled_state};
 use super::declarations::require_undeclared;
+use super::footprint::Footprint;
 use super::guard::{Looked, look};
 use super::job::{Basis, Job};
 use super::observed::{ObservedEvent, lost};
@@ -168,7 +169,7 @@ impl Controller {
         let definition = Arc::clone(&probe.spec.definition);
         let outcome = self.parts.checker.check_text(&definition, &mut grounds.facts)?;
         refuse(definition.as_str(), &outcome, None)?;
-        let target = outcome.target();
+        let footprint = Footprint::of(&outcome);
         let CheckOutcome { definition, report, .. } = outcome;
         if probe.is_to_record() {
             grounds.observed.switches.require_firing(report.arming)?;
@@ -177,7 +178,7 @@ impl Controller {
             Some(trip) => ProbeState::Tripped(trip.trouble.clone()),
             None => settled_state(probe.spec.enabled, &report),
         };
-        let mut probe = Probe { state, guarded, ..probe }.resolved(&definition, &report, target);
+        let mut probe = Probe { state, guarded, ..probe }.resolved(&definition, &report, footprint);
         let event = probe.name.event().to_owned();
         probe.record.kernel_definition = self.parts.checker.kernel_line(&definition, event).text;
         let steps = step::define(&probe.kernel_definition, Aim::of(&probe));

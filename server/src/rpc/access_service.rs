@@ -8,16 +8,16 @@ use std::sync::Arc;
 use kprobed_proto::v1;
 use kprobed_proto::v1::access_service_server::AccessService;
 use kprobed_proto::v1::check_access_request::Object as Asked;
-use kprobed_rights::{Decision, METHODS, Method, Object, Principal, Question, Read, Reads, Roles};
+use kprobed_rights::{Approvals, Decision, METHODS, Method, Object, Principal, Question, Read, Reads, Roles};
 use tonic::{Request, Response, Status};
 
 use super::access::{Access, caller};
 use super::spec::Given;
 use super::{labels, status};
 use crate::auth::Caller;
-use crate::control::ControlError;
+use crate::control::{ControlError, Footprint};
 use kprobed_lang::model::{Labels, ProbeName};
-use kprobed_verdict::checker::{Checker, Target, group_of};
+use kprobed_verdict::checker::{Checker, group_of};
 
 /// The service.
 #[derive(Debug)]
@@ -32,19 +32,12 @@ pub struct AccessServer {
 struct About {
     name: ProbeName,
     labels: Labels,
-    target: Target,
-    reads: Reads,
+    footprint: Footprint,
 }
 
 impl About {
     fn object(&self) -> Object<'_> {
-        Object {
-            name: &self.name,
-            labels: &self.labels,
-            functions: &self.target.functions,
-            module: self.target.module.as_deref(),
-            reads: self.reads,
-        }
+        self.footprint.object(&self.name, &self.labels)
     }
 }
 
@@ -60,7 +53,7 @@ impl AccessServer {
         let event = event.map_or("unnamed", |event| event.text.as_str());
         let name = ProbeName::new(group_of(&outcome.definition), event)
             .map_err(|error| status::invalid("definition", &error.to_string()))?;
-        Ok(About { name, labels, target: outcome.target(), reads: Reads::of(&outcome.definition) })
+        Ok(About { name, labels, footprint: Footprint::of(&outcome) })
     }
 
     /// A probe that exists, or else an event of the host.
@@ -69,15 +62,14 @@ impl AccessServer {
             return Ok(About {
                 name: probe.name.clone(),
                 labels: probe.spec.labels.clone(),
-                target: probe.target.clone(),
-                reads: probe.reads,
+                footprint: probe.footprint.clone(),
             });
         }
         let name = name
             .parse()
             .map_err(|error: kprobed_lang::model::NameError| status::invalid("name", &error.to_string()))?;
-        let (labels, target) = (Labels::default(), Target::default());
-        Ok(About { name, labels, target, reads: Reads::NONE.with(Read::HostEvents) })
+        let footprint = Footprint { reads: Reads::NONE.with(Read::HostEvents), ..Footprint::default() };
+        Ok(About { name, labels: Labels::default(), footprint })
     }
 
     fn about(&self, request: &v1::CheckAccessRequest) -> Result<Option<About>, Status> {
@@ -119,15 +111,17 @@ impl AccessServer {
         let has_role = roles.of(principal).next().is_some();
         let about = if has_role { self.about(request)? } else { None };
         let object = about.as_ref().map(About::object);
-        let decision = roles.decide(Question { principal, method, object: object.as_ref() });
+        let approvals = &*self.access.rights.approvals();
+        let decision = roles.decide(Question { principal, method, object: object.as_ref(), approvals });
         Ok(response(&decision, about))
     }
 }
 
 fn response(decision: &Decision, about: Option<About>) -> v1::CheckAccessResponse {
     let rule = decision.rule();
-    let reads = about.as_ref().map_or(Reads::NONE, |about| about.reads);
-    let target = about.map(|about| about.target).unwrap_or_default();
+    let reads = about.as_ref().map_or(Reads::NONE, |about| about.footprint.reads);
+    let digest = about.as_ref().and_then(|about| about.footprint.digest);
+    let target = about.map(|about| about.footprint.target).unwrap_or_default();
     v1::CheckAccessResponse {
         allowed: decision.is_allowed(),
         reason: decision.to_string(),
@@ -136,6 +130,7 @@ fn response(decision: &Decision, about: Option<About>) -> v1::CheckAccessRespons
         reads: reads.iter().map(|read| read.name().to_owned()).collect(),
         functions: target.functions,
         module: target.module.unwrap_or_default(),
+        digest: digest.map(|digest| digest.to_string()).unwrap_or_default(),
     }
 }
 
@@ -155,8 +150,10 @@ impl AccessService for AccessServer {
     ) -> Result<Response<v1::GetCallerResponse>, Status> {
         let Caller { principal, .. } = caller(&request)?;
         let roles = self.access.rights.roles();
+        let none = Approvals::default();
         let is_allowed = |method: &&Method| {
-            roles.decide(Question { principal: &principal, method, object: None }).is_allowed()
+            let question = Question { principal: &principal, method, object: None, approvals: &none };
+            roles.decide(question).is_allowed()
         };
         Ok(Response::new(v1::GetCallerResponse {
             principal: principal.to_string(),

@@ -1,8 +1,9 @@
-//! `kprobectl auth`: who you are to the daemon, and what roles allow.
+//! `kprobectl auth`: who you are to the daemon, what roles allow, and which definitions are approved.
 //!
 //! Owns the questions and their exit codes. It never decides: the daemon does, by the same function as
 //! for a real call.
 
+mod approving;
 mod cases;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use kprobed_client::api::CheckAccessRequest;
 use kprobed_client::api::check_access_request::Object;
 use kprobed_document::Definition;
 
+use self::approving::{Approve, Revoke};
 use self::cases::Case;
 use super::connection::connect;
 use super::label_arguments::{labels, pair};
@@ -29,7 +31,8 @@ Examples:
   kprobectl auth can-i CreateProbe 'p:storage/open do_sys_openat2 +0($arg2):string'
   kprobectl auth can-i -f probes.yaml --as user:alice --as group:storage
   kprobectl auth can-i StreamEvents --name storage/open --as spiffe://prod/ns/ops/sa/tracer
-  kprobectl auth test -f cases.yaml --roles kprobed.toml";
+  kprobectl auth test -f cases.yaml --roles kprobed.toml
+  kprobectl auth approve 'p do_sys_openat2 +0($arg2):string' --note 'ticket 4711'";
 
 const CAN_I_HELP: &str = "\
 Exits with 0 if everything that was asked is allowed, else with 1. Every client may ask about itself; \
@@ -68,6 +71,12 @@ enum Question {
     CanI(CanI),
     /// Compare the answers of roles with a table of cases
     Test(Test),
+    /// Approve definitions, so that roles limited to approved ones may use them
+    Approve(Approve),
+    /// Show the approved definitions
+    Approvals,
+    /// End approvals
+    Revoke(Revoke),
 }
 
 #[derive(Debug, Args)]
@@ -113,6 +122,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         }
         Question::CanI(arguments) => can_i(global, arguments, output).await,
         Question::Test(arguments) => test(global, arguments, output).await,
+        Question::Approve(arguments) => approving::approve(global, arguments, output).await,
+        Question::Approvals => approving::list(global, output).await,
+        Question::Revoke(arguments) => approving::revoke(global, arguments, output).await,
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod access;
 mod aggregation;
+mod approvals;
 mod attached;
 mod audit;
 mod check;

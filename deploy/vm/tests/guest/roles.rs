@@ -16,6 +16,7 @@ use crate::triggers::wait_until;
 pub(crate) const TESTS: &[Test] = &[
     ("a_role_allows_what_its_rules_say", a_role_allows_what_its_rules_say),
     ("an_alias_is_the_same_function", an_alias_is_the_same_function),
+    ("a_role_may_be_limited_to_approved_definitions", a_role_may_be_limited_to_approved_definitions),
     ("a_reload_puts_other_roles_in_force", a_reload_puts_other_roles_in_force),
     ("a_stream_has_what_its_subscriber_may_observe", a_stream_has_what_its_subscriber_may_observe),
 ];
@@ -70,6 +71,61 @@ fn a_role_allows_what_its_rules_say(fixture: &Fixture) -> Result<()> {
         answer.starts_with("yes: role `guest`, line ") && answer.contains("it reads registers"),
         "{answer}"
     );
+    Ok(())
+}
+
+fn a_role_may_be_limited_to_approved_definitions(fixture: &Fixture) -> Result<()> {
+    let limited = "[[role]]\nname = \"guest\"\nprincipals = [\"loopback\"]\n[[role.allow]]\n\
+        methods = [\"read\", \"check\", \"approve\"]\n[[role.allow]]\nmethods = [\"change\", \"observe\"]\n\
+        reads = [\"all\"]\napproved = true\n";
+    let config = config(limited);
+    let mut guest = fixture.own_daemon("approved", &config)?;
+    let own = "kprobectl --server tcp://127.0.0.1:7000";
+    let definition = "p __x64_sys_getppid ppid=%di";
+    let refused = reason(&guest, &format!("p:calls {}", &definition[2..]))?;
+    ensure!(
+        refused.contains("does not allow a definition without the approval of another principal"),
+        "{refused}"
+    );
+    // It may approve, and not for itself.
+    guest.shell(&format!("{own} auth approve '{definition}'"))?;
+    ensure!(
+        reason(&guest, definition)?.contains("without the approval of another"),
+        "its own approval counts"
+    );
+    let shown = guest.shell(&format!("kprobectl auth approve '{definition}' --note 'ticket 4711'"))?;
+    ensure!(
+        shown.contains("sha256:") && shown.contains("registers") && shown.contains("ticket 4711"),
+        "{shown}"
+    );
+    // Under any name and with any spelling, and no other definition.
+    guest.add("p:own/first __x64_sys_getppid ppid=%di")?;
+    guest.add("p:own/second   __x64_sys_getppid+0   ppid=%di")?;
+    ensure!(reason(&guest, "p:own/third __x64_sys_getppid ppid=%si")?.contains("without the approval"));
+    ensure!(reason(&guest, "r:own/third __x64_sys_getppid")?.contains("without the approval"));
+    let recording = guest.record(|| guest.workload(&["getppid", "5"]).map(drop))?;
+    ensure!(recording.of("own/first", "workload").count() == 5);
+    // What root made of another definition is out of its reach.
+    guest.shell("kprobectl add 'p:own/roots __x64_sys_getppid'")?;
+    ensure!(guest.delete("own/roots").is_err(), "it was deleted");
+    // Durable, and in force again.
+    guest.kill()?;
+    guest.restart(&config)?;
+    guest.add("p:own/again __x64_sys_getppid ppid=%di")?;
+    let listed = guest.shell("kprobectl auth approvals -o json")?;
+    let listed: serde_json::Value = serde_json::from_str(&listed)?;
+    let by: Vec<_> = listed.as_array().into_iter().flatten().map(|one| one["principal"].as_str()).collect();
+    ensure!(by.len() == 2 && by.contains(&Some("loopback")), "{listed}");
+    let digest = listed[0]["digest"].as_str().context("no digest")?;
+    let answer = guest.shell(&format!("kprobectl auth revoke {digest}"))?;
+    ensure!(answer.contains("these probes go on: ") && answer.contains("own/again"), "{answer}");
+    ensure!(reason(&guest, "p:own/fourth __x64_sys_getppid ppid=%di")?.contains("without the approval"));
+    ensure!(guest.shell(&format!("kprobectl auth revoke {digest} || echo exit $?"))?.contains("exit 1"));
+    let log = guest.shell("kprobectl audit -o json")?;
+    for change in ["approve", "revoke"] {
+        ensure!(log.matches(&format!("\"change\": \"{change}\"")).count() == 2, "{change}: {log}");
+    }
+    guest.shell("kprobectl audit verify")?;
     Ok(())
 }
 

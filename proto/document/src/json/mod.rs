@@ -39,6 +39,7 @@ macro_rules! api_messages {
 
 api_messages! {
     Aggregation
+    Approval
     AttachedEvent
     AuditEntry
     CheckAccessResponse
@@ -66,6 +67,7 @@ api_messages! {
     ProbeSpec
     ProbeStateRecord
     ReconciledProbe
+    RevokeApprovalsResponse
     SpoolLedger
     SubscriberLedger
     TryProbeResponse

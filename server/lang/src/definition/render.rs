@@ -28,6 +28,11 @@ impl ProbeDefinition {
         })
     }
 
+    /// The line without group and event, whatever names the definition has.
+    pub fn render_unnamed(&self) -> String {
+        self.line("")
+    }
+
     fn line(&self, names: &str) -> String {
         let mut line = String::with_capacity(TYPICAL_LINE_BYTES);
         line.push(match self.kind {

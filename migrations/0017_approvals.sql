@@ -1,0 +1,13 @@
+-- Definitions that a principal has signed off: rules with `approved = true` allow these alone.
+CREATE TABLE approval (
+    -- SHA-256 of the definition as a canonical line without names.
+    digest     BLOB    NOT NULL CHECK (length(digest) = 32),
+    principal  TEXT    NOT NULL,
+    -- That line.
+    definition TEXT    NOT NULL,
+    -- The classes of data that it reads, separated by commas.
+    reads      TEXT    NOT NULL,
+    note       TEXT    NOT NULL,
+    time_ns    INTEGER NOT NULL,
+    PRIMARY KEY (digest, principal)
+) STRICT, WITHOUT ROWID;
