@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use kprobed::auth::{AuditQueue, Rights, as_daemon};
 use kprobed::control::{Controller, Observer, ProbeStates, Registry};
 use kprobed::rpc::ProbeServer;
 use kprobed::store::Store;
@@ -23,6 +24,7 @@ use kprobed_host::kernel::FactsCache;
 use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
 use kprobed_lang::definition::Features;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use kprobed_rights::Roles;
 use kprobed_verdict::checker::Checker;
 use tokio::runtime::{Builder, Runtime};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -74,9 +76,11 @@ async fn serve(socket: PathBuf, checker: Checker, state: PathBuf, store: Store) 
         store,
         declarations: Arc::default(),
         costs: Arc::default(),
+        rights: Arc::new(Rights::new(Roles::default(), AuditQueue::new().0)),
     };
     let listener = UnixListenerStream::new(tokio::net::UnixListener::bind(socket).unwrap());
-    let server = tonic::transport::Server::builder().add_service(ProbeServiceServer::new(probes));
+    let server =
+        tonic::transport::Server::builder().layer(as_daemon()).add_service(ProbeServiceServer::new(probes));
     server.serve_with_incoming(listener).await.unwrap();
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use kprobed::auth::{AuditQueue, Caller, Rights};
+use kprobed::auth::{AuditQueue, Rights, as_daemon};
 use kprobed::config::Config;
 use kprobed::control::{Controller, Registry};
 use kprobed::export::{self, ExportParts, Exporters};
@@ -44,7 +44,6 @@ use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::service::interceptor::InterceptorLayer;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
@@ -173,13 +172,8 @@ impl Daemon {
         });
         self.threads.spawn(async move {
             let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
-            // As the front end does for a call.
-            let as_daemon = InterceptorLayer::new(|mut request: Request<()>| {
-                request.extensions_mut().insert(Caller::daemon());
-                Ok(request)
-            });
             Server::builder()
-                .layer(as_daemon)
+                .layer(as_daemon())
                 .add_service(service)
                 .serve_with_incoming(incoming)
                 .await

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
+use kprobed::auth::{AuditQueue, Rights, as_daemon};
 use kprobed::control::{Controller, Observer, ProbeStates, Registry};
 use kprobed::rpc::ProbeServer;
 use kprobed::store::Store;
@@ -21,6 +22,7 @@ use kprobed_host::kernel::FactsCache;
 use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
 use kprobed_lang::definition::Features;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use kprobed_rights::Roles;
 use kprobed_verdict::checker::Checker;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
@@ -54,9 +56,12 @@ impl Daemon {
             store: Store::open(directory.path(), SystemTime::now()).await.unwrap().store,
             declarations: Arc::default(),
             costs: Arc::default(),
+            rights: Arc::new(Rights::new(Roles::default(), AuditQueue::new().0)),
         };
         let listener = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
-        let server = tonic::transport::Server::builder().add_service(ProbeServiceServer::new(probes));
+        let server = tonic::transport::Server::builder()
+            .layer(as_daemon())
+            .add_service(ProbeServiceServer::new(probes));
         tokio::spawn(server.serve_with_incoming(listener));
         Self { socket, _world: world, _directory: directory }
     }

@@ -142,6 +142,7 @@ fn routes(
         store: shared.store.clone(),
         declarations: Arc::default(),
         costs: Arc::default(),
+        rights: Arc::clone(&shared.rights),
     };
     let hosts = HostServer {
         info,

@@ -27,11 +27,14 @@ pub enum Read {
     StackTraces,
     /// Events of the host that are not probes, with all of their fields.
     HostEvents,
+    /// Addresses in what clients receive: no definition reads them, and without this class of a rule
+    /// they are hidden.
+    Addresses,
 }
 
 impl Read {
     /// All classes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Registers,
         Self::Stack,
         Self::KernelMemory,
@@ -40,6 +43,7 @@ impl Read {
         Self::RawAddresses,
         Self::StackTraces,
         Self::HostEvents,
+        Self::Addresses,
     ];
 
     /// The name in role files.
@@ -53,6 +57,7 @@ impl Read {
             Self::RawAddresses => "raw-addresses",
             Self::StackTraces => "stack-traces",
             Self::HostEvents => "host-events",
+            Self::Addresses => "addresses",
         }
     }
 
@@ -61,7 +66,7 @@ impl Read {
         Self::ALL.into_iter().find(|read| read.name() == name)
     }
 
-    const fn bit(self) -> u8 {
+    const fn bit(self) -> u16 {
         match self {
             Self::Registers => 1,
             Self::Stack => 1 << 1,
@@ -71,19 +76,20 @@ impl Read {
             Self::RawAddresses => 1 << 5,
             Self::StackTraces => 1 << 6,
             Self::HostEvents => 1 << 7,
+            Self::Addresses => 1 << 8,
         }
     }
 }
 
 /// A set of classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reads(u8);
+pub struct Reads(u16);
 
 impl Reads {
     /// Nothing: that a function was called, by which task, and when.
     pub const NONE: Self = Self(0);
     /// Everything.
-    pub const ALL: Self = Self(u8::MAX);
+    pub const ALL: Self = Self(u16::MAX);
 
     /// What a definition reads. `definition` has the names of parameters and members as the
     /// resolver left them, or as they are written: the classes are the same.

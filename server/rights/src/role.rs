@@ -5,6 +5,7 @@
 use kprobed_lang::model::{Glob, LabelSelector};
 
 use super::method::{Method, Verb};
+use super::reads::Read;
 use super::{DefinitionDigest, Object, Principal, PrincipalPattern, Reads};
 
 /// All roles of a host. A principal without a role may do nothing.
@@ -121,6 +122,21 @@ impl Roles {
                 && self
                     .of(principal)
                     .any(|role| role.allow.iter().any(|rule| rule.names(method) && rule.has_no_condition())))
+    }
+}
+
+impl Roles {
+    /// Whether answers to a principal may contain kernel addresses: a rule about the method has
+    /// `addresses` in `reads`, and none that forbids has it. It is about the host and not about a probe:
+    /// one address says where the whole kernel is.
+    pub fn show_addresses(&self, principal: &Principal, method: &Method) -> bool {
+        let has = |rules: &[Rule]| {
+            let of_addresses = |rule: &Rule| rule.reads.is_some_and(|reads| reads.has(Read::Addresses));
+            rules.iter().any(|rule| rule.names(method) && of_addresses(rule))
+        };
+        matches!(principal, Principal::Daemon)
+            || (self.of(principal).any(|role| has(&role.allow))
+                && !self.of(principal).any(|role| has(&role.deny)))
     }
 }
 

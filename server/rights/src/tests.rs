@@ -211,6 +211,25 @@ fn a_role_can_be_limited_to_approved_definitions() {
 }
 
 #[test]
+fn addresses_are_shown_to_those_who_were_given_them() {
+    let shown = |principal: &Principal, method: &str, reads: &str, deny: &str| {
+        let roles = Roles::parse(&format!(
+            "[[role]]\nname = \"a\"\nprincipals = [\"user:alice\"]\n[[role.allow]]\nmethods = [\"observe\", \"check\"]\n\
+             groups = [\"storage\"]\nreads = [{reads}]\n{deny}"
+        ));
+        roles.unwrap().show_addresses(principal, Method::named(method).unwrap())
+    };
+    let deny = "[[role.deny]]\nmethods = [\"check\"]\nreads = [\"addresses\"]\n";
+    assert!(!shown(&alice(), "StreamEvents", "\"registers\"", ""));
+    assert!(shown(&alice(), "StreamEvents", "\"registers\", \"addresses\"", ""));
+    assert!(shown(&alice(), "StreamEvents", "\"all\"", deny));
+    assert!(!shown(&alice(), "CheckProbe", "\"all\"", deny));
+    assert!(!shown(&alice(), "GetHost", "\"all\"", ""));
+    assert!(!shown(&user(1002, "carol", "carol"), "StreamEvents", "\"all\"", ""));
+    assert!(shown(&Principal::Daemon, "StreamEvents", "\"registers\"", ""));
+}
+
+#[test]
 fn a_definition_reads_what_its_form_can_reach() {
     let cases = [
         ("p vfs_read", ""),
@@ -284,7 +303,7 @@ proptest! {
 
     /// A rule that forbids more never allows more.
     #[test]
-    fn forbidding_never_allows(function in "[a-c]{1,3}", forbidden in "[a-c*]{1,3}", bits in 0u8..=255) {
+    fn forbidding_never_allows(function in "[a-c]{1,3}", forbidden in "[a-c*]{1,3}", bits in 0u16..=511) {
         let reads: Reads = Read::ALL.into_iter().enumerate().filter(|(at, _)| bits & (1 << at) != 0).map(|(_, read)| read).collect();
         let with = |deny: &str| Roles::parse(&format!(
             "[[role]]\nname = \"a\"\nprincipals = [\"user:alice\"]\n[[role.allow]]\nmethods = [\"all\"]\nfunctions = [\"a*\"]\nreads = [\"registers\", \"stack\"]\n{deny}"

@@ -303,7 +303,11 @@ impl App {
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1()?;
-        let code = CodeServer { checker: Arc::clone(&checker), registry: Arc::clone(&registry) };
+        let code = CodeServer {
+            checker: Arc::clone(&checker),
+            registry: Arc::clone(&registry),
+            rights: Arc::clone(&rights),
+        };
         let events_registry = Arc::clone(&registry);
         let storage = Storage {
             store: store.clone(),
@@ -328,6 +332,7 @@ impl App {
             store,
             declarations: Arc::clone(&declarations),
             costs: Arc::clone(&costs),
+            rights: Arc::clone(&rights),
         };
         let audit = AuditServer { store: probes.store.clone() };
         let profiles = ProfileServer {

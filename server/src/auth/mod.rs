@@ -9,7 +9,6 @@ mod identity;
 mod live_tls;
 mod peer_groups;
 mod rights;
-#[cfg(test)]
 mod test_layer;
 mod who;
 
@@ -19,6 +18,5 @@ pub use identity::{Identity, Peer, of_certificate};
 pub use live_tls::{LiveTls, TlsSettings};
 pub(crate) use peer_groups::peer_groups;
 pub use rights::{Denied, Rights};
-#[cfg(test)]
-pub(crate) use test_layer::as_daemon;
+pub use test_layer::as_daemon;
 pub use who::Who;

@@ -61,6 +61,11 @@ impl Rights {
         self.roles.send_replace(Arc::new(roles));
     }
 
+    /// Whether the answer to a caller may contain kernel addresses.
+    pub fn show_addresses(&self, caller: &Caller) -> bool {
+        caller.method.is_none_or(|method| self.roles().show_addresses(&caller.principal, method))
+    }
+
     /// The approved definitions.
     pub fn approvals(&self) -> Arc<Approvals> {
         Arc::clone(&self.approvals.borrow())

@@ -6,7 +6,7 @@ use tonic::{Request, Status};
 use super::Caller;
 
 /// Gives every call the daemon as its caller.
-pub(crate) fn as_daemon() -> InterceptorLayer<impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone> {
+pub fn as_daemon() -> InterceptorLayer<impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone> {
     InterceptorLayer::new(|mut request: Request<()>| {
         request.extensions_mut().insert(Caller::daemon());
         Ok(request)

@@ -92,8 +92,9 @@ impl Access {
         if self.rights.roles().is_unconditional(&caller.principal, method) {
             return None;
         }
+        let shows_addresses = self.rights.show_addresses(caller);
         let (access, caller) = (self.clone(), caller.clone());
-        Some(Permits::new(move |name, uid| access.may_receive(&caller, name, uid)))
+        Some(Permits::new(shows_addresses, move |name, uid| access.may_receive(&caller, name, uid)))
     }
 }
 

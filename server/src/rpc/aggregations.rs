@@ -22,7 +22,7 @@ use kprobed_rights::Read;
 
 use super::access::{self, Access};
 use super::aggregation_messages as messages;
-use super::status;
+use super::{hidden, status};
 use crate::auth::Caller;
 use crate::control::{
     Aggregation, AggregationError, AggregationSpec, ControlError, ControlHandle, CreateAggregation, Snapshot,
@@ -75,6 +75,10 @@ impl AggregationServer {
     fn allows(&self, caller: &Caller, spec: &AggregationSpec) -> bool {
         let allowed = |name: &ProbeName| self.access.allows(caller, name, also(spec));
         self.counted(spec).is_ok_and(|names| names.iter().all(allowed))
+    }
+
+    fn sight(&self, caller: &Caller) -> Sight {
+        Sight { addresses: self.access.rights.show_addresses(caller) }
     }
 
     /// Has the audit log say that the caller begins to receive the counts.
@@ -132,6 +136,21 @@ impl Drop for Bound {
     }
 }
 
+/// What a caller may see of counts.
+struct Sight {
+    addresses: bool,
+}
+
+impl Sight {
+    fn of(&self, snapshot: Snapshot) -> v1::AggregationSnapshot {
+        let mut message = messages::snapshot(snapshot);
+        if !self.addresses {
+            hidden::rows(&mut message.rows);
+        }
+        message
+    }
+}
+
 /// A stream under way.
 struct Snapshots {
     control: ControlHandle,
@@ -140,6 +159,7 @@ struct Snapshots {
     deltas: bool,
     /// The snapshot that the next delta is computed against.
     before: Option<Snapshot>,
+    sight: Sight,
     _bound: Option<Bound>,
 }
 
@@ -148,8 +168,8 @@ impl Snapshots {
         self.interval.tick().await;
         let snapshot = self.control.read_aggregation(self.name.clone()).await?;
         let message = match &self.before {
-            Some(before) if self.deltas => messages::snapshot(snapshot.since(before)),
-            _ => messages::snapshot(snapshot.clone()),
+            Some(before) if self.deltas => self.sight.of(snapshot.since(before)),
+            _ => self.sight.of(snapshot.clone()),
         };
         self.before = Some(snapshot);
         Ok(message)
@@ -199,7 +219,8 @@ impl AggregationService for AggregationServer {
         let caller = access::caller(&request)?;
         let name = self.find(&caller, &request.into_inner().name).await?.name.clone();
         let last = self.control.delete_aggregation(name).await?;
-        Ok(Response::new(v1::DeleteAggregationResponse { snapshot: last.map(messages::snapshot) }))
+        let sight = self.sight(&caller);
+        Ok(Response::new(v1::DeleteAggregationResponse { snapshot: last.map(|last| sight.of(last)) }))
     }
 
     async fn read_aggregation(
@@ -210,7 +231,8 @@ impl AggregationService for AggregationServer {
         let found = self.find(&caller, &request.into_inner().name).await?;
         self.note_read(&caller, &found.spec);
         let snapshot = self.control.read_aggregation(found.name.clone()).await?;
-        Ok(Response::new(v1::ReadAggregationResponse { snapshot: Some(messages::snapshot(snapshot)) }))
+        let snapshot = Some(self.sight(&caller).of(snapshot));
+        Ok(Response::new(v1::ReadAggregationResponse { snapshot }))
     }
 
     async fn stream_aggregation(
@@ -218,6 +240,7 @@ impl AggregationService for AggregationServer {
         request: Request<v1::StreamAggregationRequest>,
     ) -> Result<Response<Self::StreamAggregationStream>, Status> {
         let caller = access::caller(&request)?;
+        let sight = self.sight(&caller);
         let request = request.into_inner();
         let interval = duration("interval", request.interval)?.unwrap_or(DEFAULT_INTERVAL);
         if interval < MIN_INTERVAL {
@@ -258,6 +281,7 @@ impl AggregationService for AggregationServer {
             interval,
             deltas: request.deltas,
             before: None,
+            sight,
             _bound: bound,
         };
         let started = v1::StreamAggregationResponse {

@@ -34,6 +34,7 @@ const MESSAGE_BYTES: usize = 256 << 10;
 struct Checks {
     checker: Arc<Checker>,
     requests: Streaming<v1::CheckProbesRequest>,
+    shows_addresses: bool,
     /// As requested in the first message.
     detail: Option<Detail>,
     /// Absent if the text has ended and all of it was judged.
@@ -42,8 +43,19 @@ struct Checks {
 }
 
 /// Answers a stream of checks.
-pub(super) fn stream(checker: Arc<Checker>, requests: Streaming<v1::CheckProbesRequest>) -> CheckStream {
-    let checks = Checks { checker, requests, detail: None, cutter: Some(Cutter::default()), ended: false };
+pub(super) fn stream(
+    checker: Arc<Checker>,
+    requests: Streaming<v1::CheckProbesRequest>,
+    shows_addresses: bool,
+) -> CheckStream {
+    let checks = Checks {
+        checker,
+        requests,
+        shows_addresses,
+        detail: None,
+        cutter: Some(Cutter::default()),
+        ended: false,
+    };
     Box::pin(stream::try_unfold(checks, Checks::next).try_filter(|response| {
         let any = !response.checked.is_empty();
         async move { any }
@@ -55,7 +67,7 @@ impl Checks {
     async fn next(mut self) -> Result<Option<(v1::CheckProbesResponse, Self)>, Status> {
         let Some(cutter) = self.cutter.take() else { return Ok(None) };
         let (checker, ended) = (Arc::clone(&self.checker), self.ended);
-        let detail = self.detail.unwrap_or(Detail::Brief);
+        let detail = (self.detail.unwrap_or(Detail::Brief), self.shows_addresses);
         // Reads kernel memory, and the symbol table when modules have changed.
         let judged = tokio::task::spawn_blocking(move || judge(&checker, cutter, ended, detail));
         let (checked, cutter) = judged.await.map_err(|error| status::internal(&error.to_string()))??;
@@ -86,7 +98,7 @@ fn judge(
     checker: &Checker,
     mut cutter: Cutter,
     ended: bool,
-    detail: Detail,
+    detail: (Detail, bool),
 ) -> Result<(Vec<v1::CheckedDefinition>, Option<Cutter>), ControlError> {
     let mut facts = checker.recent_facts();
     let mut checked = Vec::new();

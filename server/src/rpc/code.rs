@@ -8,7 +8,9 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::code_service_server::CodeService;
 use tonic::{Request, Response, Status};
 
-use super::{convert, status};
+use super::access::caller;
+use super::{convert, hidden, status};
+use crate::auth::Rights;
 use crate::control::{ControlError, Probe, Registry};
 use crate::messages;
 use kprobed_host::kernel::{KernelFacts, nearest_name};
@@ -25,6 +27,8 @@ pub struct CodeServer {
     pub checker: Arc<Checker>,
     /// Knows which probes are ours.
     pub registry: Arc<Registry>,
+    /// Who may see addresses.
+    pub rights: Arc<Rights>,
 }
 
 /// Functions on a page, unless the client says otherwise, and at most.
@@ -41,6 +45,7 @@ impl CodeServer {
     fn disassemble(
         &self,
         request: &v1::DisassembleFunctionRequest,
+        shows_addresses: bool,
     ) -> Result<v1::DisassembleFunctionResponse, Status> {
         let place = request.function.as_str();
         if place.is_empty() || place.contains(|c: char| c.is_ascii_whitespace() || c == '#') {
@@ -52,14 +57,21 @@ impl CodeServer {
         let letter = if request.kind() == v1::ProbeKind::Return { 'r' } else { 'p' };
         let definition =
             self.checker.parse_probe(&format!("{letter} {place}")).map_err(ControlError::from)?;
+        if matches!(definition.place, Place::Address { .. }) && !shows_addresses {
+            return Err(status::no_addresses());
+        }
         let facts = self.facts()?;
         match functions::meant(&definition.place, &facts) {
             Meant::One { function, start, offset } => {
                 let (instructions, omitted_bytes) = validate::disassembly(&definition, start, &facts);
                 let ours = OurProbes::of(&self.registry, &function);
                 let instruction = |one: JudgedInstruction| ours.instruction(one);
+                let mut instructions: Vec<_> = instructions.into_iter().map(instruction).collect();
+                if !shows_addresses {
+                    hidden::code(&mut instructions);
+                }
                 Ok(v1::DisassembleFunctionResponse {
-                    instructions: instructions.into_iter().map(instruction).collect(),
+                    instructions,
                     function: Some(message(function)),
                     offset: u32::try_from(offset).unwrap_or(u32::MAX),
                     omitted_bytes,
@@ -122,8 +134,10 @@ impl CodeService for CodeServer {
         &self,
         request: Request<v1::DisassembleFunctionRequest>,
     ) -> Result<Response<v1::DisassembleFunctionResponse>, Status> {
+        let shows_addresses = self.rights.show_addresses(&caller(&request)?);
         // Reads kernel memory, and the symbol table when modules have changed.
-        tokio::task::block_in_place(|| self.disassemble(request.get_ref())).map(Response::new)
+        tokio::task::block_in_place(|| self.disassemble(request.get_ref(), shows_addresses))
+            .map(Response::new)
     }
 
     async fn list_functions(

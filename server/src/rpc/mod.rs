@@ -19,6 +19,7 @@ mod events;
 mod exports;
 mod filters;
 mod frames;
+mod hidden;
 mod host;
 mod labels;
 mod leases;

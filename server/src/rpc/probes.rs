@@ -16,7 +16,7 @@ use super::events::Responses;
 use super::spec::{self, Given, GivenError, Unwritable};
 use super::verdict::{Detail, answer, unreadable};
 use super::{changes, convert, labels, status, watch};
-use crate::auth::Caller;
+use crate::auth::{Caller, Rights};
 use crate::control::{
     Applied, Change, Changed, ControlError, ControlHandle, Costs, Declarations, Probe, ProbeStates, Registry,
     RemoveRequest, TrialRequest, Unit,
@@ -44,6 +44,8 @@ pub struct ProbeServer {
     pub declarations: Arc<Declarations>,
     /// What a hit takes.
     pub costs: Arc<Costs>,
+    /// Who may see addresses.
+    pub rights: Arc<Rights>,
 }
 
 /// Probes on a page, unless the client says otherwise, and at most.
@@ -133,7 +135,11 @@ impl ProbeServer {
         v1::ProbeOutcome { outcome: Some(outcome) }
     }
 
-    fn check(&self, request: v1::CheckProbeRequest) -> Result<v1::CheckProbeResponse, Status> {
+    fn check(
+        &self,
+        request: v1::CheckProbeRequest,
+        shows_addresses: bool,
+    ) -> Result<v1::CheckProbeResponse, Status> {
         let given = match Given::of(request.definition, request.spec.as_ref(), &self.checker) {
             Ok(given) => given,
             Err(GivenError::Fields(Unwritable { field, problem, text })) => {
@@ -143,9 +149,9 @@ impl ProbeServer {
             }
             Err(error) => return Err(status::not_given(error)),
         };
-        let mut response =
-            answer(&self.checker, &given.definition, &mut self.checker.recent_facts(), Detail::Listing)
-                .map_err(|error| status::located(&error.into(), &given))?;
+        let (definition, detail) = (&given.definition, (Detail::Listing, shows_addresses));
+        let mut response = answer(&self.checker, definition, &mut self.checker.recent_facts(), detail)
+            .map_err(|error| status::located(&error.into(), &given))?;
         given.locate(given.text(), &mut response.diagnostics);
         response.hit_cost = checked_cost(&self.costs.table(), &response);
         Ok(v1::CheckProbeResponse { definition: given.text().to_owned(), ..response })
@@ -299,16 +305,19 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::CheckProbeRequest>,
     ) -> Result<Response<v1::CheckProbeResponse>, Status> {
+        let shows_addresses = self.rights.show_addresses(&access::caller(&request)?);
         let request = request.into_inner();
         // Reads kernel memory, and the symbol table when modules have changed.
-        tokio::task::block_in_place(|| self.check(request)).map(Response::new)
+        tokio::task::block_in_place(|| self.check(request, shows_addresses)).map(Response::new)
     }
 
     async fn check_probes(
         &self,
         requests: Request<Streaming<v1::CheckProbesRequest>>,
     ) -> Result<Response<Self::CheckProbesStream>, Status> {
-        Ok(Response::new(checks::stream(Arc::clone(&self.checker), requests.into_inner())))
+        let shows_addresses = self.rights.show_addresses(&access::caller(&requests)?);
+        let (checker, requests) = (Arc::clone(&self.checker), requests.into_inner());
+        Ok(Response::new(checks::stream(checker, requests, shows_addresses)))
     }
 
     async fn try_probe(

@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 use tonic_types::pb;
 
 pub(crate) use echo::fit_headers;
-pub(crate) use front::{denied, no_method, no_room, too_late};
+pub(crate) use front::{denied, no_addresses, no_method, no_room, too_late};
 
 use super::spec::{Given, GivenError, Unwritable};
 use crate::control::{ControlError, HoldError, KPROBES_ON};

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use kprobed_proto::v1;
 use nix::errno::Errno;
 
-use super::{convert, meaning, spec, status};
+use super::{convert, hidden, meaning, spec, status};
 use crate::control::livepatch_warning;
 use crate::messages;
 use kprobed_host::kernel::RecentFacts;
-use kprobed_lang::definition::{Definition, DeleteDefinition, Diagnostic, RefusedBy};
+use kprobed_lang::definition::{Definition, DeleteDefinition, Diagnostic, Place, ProbeDefinition, RefusedBy};
 use kprobed_verdict::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText, Preview};
 use kprobed_verdict::validate::{Nearest, ShownInstruction};
 
@@ -25,7 +25,7 @@ pub(crate) enum Detail {
     Listing,
 }
 
-/// Judges one text.
+/// Judges one text, for a client that may see addresses or may not.
 ///
 /// # Errors
 /// If the facts of the kernel cannot be read. A text that is not a definition has a verdict too.
@@ -33,10 +33,20 @@ pub(crate) fn answer(
     checker: &Checker,
     text: &Arc<DefinitionText>,
     facts: &mut RecentFacts<'_>,
-    detail: Detail,
+    (detail, shows_addresses): (Detail, bool),
 ) -> Result<v1::CheckProbeResponse, CheckError> {
     match checker.check_text(text, facts) {
-        Ok(outcome) => Ok(judged(checker, &outcome, detail)),
+        // The verdict would say where the kernel is.
+        Ok(outcome) if !shows_addresses && matches!(outcome.definition.place, Place::Address { .. }) => {
+            Ok(address_not_allowed(&outcome.definition))
+        }
+        Ok(outcome) => {
+            let mut answer = judged(checker, &outcome, detail);
+            if !shows_addresses {
+                hidden::listing(&mut answer.listing);
+            }
+            Ok(answer)
+        }
         Err(error) => unjudged(checker, text, error),
     }
 }
@@ -111,6 +121,22 @@ pub(crate) fn judged(checker: &Checker, outcome: &CheckOutcome, detail: Detail) 
     response.nearest_before = nearest.before;
     response.nearest_after = nearest.after;
     response
+}
+
+/// The answer about a place that is an address, for a client that may not see addresses.
+fn address_not_allowed(definition: &ProbeDefinition) -> v1::CheckProbeResponse {
+    let span = definition.place.span();
+    let found = v1::Diagnostic {
+        severity: v1::Severity::Error.into(),
+        code: "ADDRESS_NOT_ALLOWED".to_owned(),
+        message: "a place that is an address needs a role that may see addresses".to_owned(),
+        hint: "name the function, or ask for a rule with `addresses` in `reads`".to_owned(),
+        span_start: messages::length(span.start),
+        span_end: messages::length(span.end),
+        ..Default::default()
+    };
+    let refused = refused(Errno::EPERM as i32, "ADDRESS_NOT_ALLOWED", RefusedBy::Kprobed);
+    v1::CheckProbeResponse { diagnostics: vec![found], ..refused }
 }
 
 /// The verdict on a text that is refused for these reasons.

@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_role_allows_what_its_rules_say", a_role_allows_what_its_rules_say),
     ("an_alias_is_the_same_function", an_alias_is_the_same_function),
     ("a_role_may_be_limited_to_approved_definitions", a_role_may_be_limited_to_approved_definitions),
+    ("addresses_are_hidden_from_those_who_were_not_given_them", addresses_are_hidden),
     ("a_reload_puts_other_roles_in_force", a_reload_puts_other_roles_in_force),
     ("a_stream_has_what_its_subscriber_may_observe", a_stream_has_what_its_subscriber_may_observe),
 ];
@@ -123,9 +124,68 @@ fn a_role_may_be_limited_to_approved_definitions(fixture: &Fixture) -> Result<()
     ensure!(guest.shell(&format!("kprobectl auth revoke {digest} || echo exit $?"))?.contains("exit 1"));
     let log = guest.shell("kprobectl audit -o json")?;
     for change in ["approve", "revoke"] {
-        ensure!(log.matches(&format!("\"change\": \"{change}\"")).count() == 2, "{change}: {log}");
+        ensure!(log.matches(&format!("\"change\":\"{change}\"")).count() == 2, "{change}: {log}");
     }
     guest.shell("kprobectl audit verify")?;
+    Ok(())
+}
+
+/// Where the kernel is in memory, by what a client receives: with the class `addresses`, and without it.
+fn addresses_are_hidden(fixture: &Fixture) -> Result<()> {
+    let config = |reads: &str| {
+        config(&format!(
+            "[[role]]\nname = \"guest\"\nprincipals = [\"loopback\"]\n[[role.allow]]\nreads = [{reads}]\n\
+             methods = [\"read\", \"check\", \"change\", \"observe\"]\n"
+        ))
+    };
+    let hidden = "\"registers\", \"stack\", \"raw-addresses\", \"stack-traces\"";
+    let mut guest = fixture.own_daemon("addresses", &config(hidden))?;
+    let own = "kprobectl --server tcp://127.0.0.1:7000";
+    let place = guest.shell("grep ' T vfs_read$' /proc/kallsyms | cut -d' ' -f1")?;
+    let place = place.trim();
+    ensure!(place.starts_with("ffffffff"), "{place}");
+    let seen = |guest: &DaemonGuest| -> Result<Vec<String>> {
+        let under_load = |command: &str| {
+            guest.shell(&format!(
+                "{own} {command} -o json > /tmp/seen & while kill -0 $! 2>/dev/null; do workload getppid 10; done; \
+                 wait $! && cat /tmp/seen"
+            ))
+        };
+        Ok(vec![
+            under_load("observe kprobes/seen -n 3")?,
+            under_load("hist kprobes/seen --by pointer --duration 1s")?,
+            under_load("stacks kprobes/seen --duration 1s")?,
+            guest.shell(&format!("{own} disasm vfs_read -o json"))?,
+            guest.shell(&format!("{own} check 'p vfs_read' -o json"))?,
+        ])
+    };
+    guest.add("p:seen __x64_sys_getppid pointer=%di stack=$stack top=$stack0")?;
+    // Addresses of the kernel, in hexadecimal and in decimal, and code that contains some.
+    let is_address = |text: &str| {
+        let number = text
+            .strip_prefix("0x")
+            .map_or_else(|| text.parse::<u64>().ok(), |digits| u64::from_str_radix(digits, 16).ok());
+        number.is_some_and(|number| (0xff00_0000_0000_0000..0xffff_ffff_ff60_0000).contains(&number))
+    };
+    let addresses = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        words.filter(|word| is_address(word)).map(str::to_owned).collect()
+    };
+    for text in seen(&guest)? {
+        ensure!(!text.is_empty() && addresses(&text).is_empty(), "{:?} in {text}", addresses(&text));
+        ensure!(text.contains("seen") || text.contains("getppid") || text.contains("vfs_read"), "{text}");
+    }
+    let asked = guest.shell(&format!("{own} check 'p 0x{place}' 2>&1 || true"))?;
+    ensure!(asked.contains("needs a role that may see addresses") && !asked.contains("vfs_read"), "{asked}");
+    let asked = guest.shell(&format!("{own} disasm 0x{place} 2>&1 || true"))?;
+    ensure!(asked.contains("needs a role that may see addresses") && !asked.contains("vfs_read+"), "{asked}");
+    // The same with the class: the test sees addresses where there are some.
+    guest.kill()?;
+    guest.restart(&config(&format!("{hidden}, \"addresses\"")))?;
+    let shown = seen(&guest)?;
+    ensure!(!addresses(&shown[0]).is_empty() && !addresses(&shown[1]).is_empty(), "{shown:?}");
+    let asked = guest.shell(&format!("{own} check 'p 0x{place}'"))?;
+    ensure!(asked.contains("vfs_read"), "{asked}");
     Ok(())
 }
 

@@ -19,6 +19,13 @@ pub(crate) fn denied(denied: &Denied) -> Status {
     refusal(denied).status(&denied.to_string())
 }
 
+/// A question about an address, by a caller that may not see them.
+pub(crate) fn no_addresses() -> Status {
+    Parts::new(Code::PermissionDenied, "NOT_ALLOWED")
+        .with("fix", "name the function, or ask for a rule with `addresses` in `reads`")
+        .status("a place that is an address needs a role that may see addresses")
+}
+
 /// What programs can tell from a refusal: who asked for what, and the rule that decided.
 pub(super) fn refusal(denied: &Denied) -> Parts {
     let parts = Parts::new(Code::PermissionDenied, "NOT_ALLOWED")

@@ -238,6 +238,20 @@ impl Columns {
         }
     }
 
+    /// Replaces every number that can be an address by what `replace` gives for it: the addresses of the
+    /// probe, values that are unsigned and have 64 bits, and texts of symbols that are an address.
+    pub(crate) fn replace_addresses(&mut self, replace: impl Fn(u64) -> u64 + Copy) {
+        self.ips.replace_u64(replace);
+        self.return_ips.replace_u64(replace);
+        for (column, field) in self.fields.iter_mut().zip(&self.schema.fields) {
+            match field.kind {
+                FieldKind::Unsigned { bytes: 8 } | FieldKind::Symbol => column.values.replace_u64(replace),
+                FieldKind::SymbolName => column.replace_unnamed(replace),
+                _ => {}
+            }
+        }
+    }
+
     /// Thread id of one row, if it is known.
     pub fn tid(&self, row: usize) -> Option<i32> {
         self.tids.get(row).map(i32::from_le_bytes)
@@ -295,6 +309,23 @@ impl Column {
         };
         let values = Packed::new(row_bytes);
         Self { kind, values_per_row, values, offsets, bytes: Vec::new(), faults: Vec::new() }
+    }
+
+    /// Replaces texts that are an address, as [`Columns::name_addresses`] leaves those without a symbol.
+    fn replace_unnamed(&mut self, replace: impl Fn(u64) -> u64) {
+        let mut replaced = Self::new(self.kind, self.values_per_row);
+        for index in 0..self.len() {
+            let text = self.text(index).unwrap_or_default();
+            let digits = std::str::from_utf8(text).ok().and_then(|text| text.strip_prefix("0x"));
+            let address = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+            let pushed = match address {
+                Some(address) => replaced.push_text(format!("{:#x}", replace(address)).as_bytes()),
+                None => replaced.push_text(text),
+            };
+            // No more bytes than before, which 32 bits could count.
+            pushed.unwrap_or_default();
+        }
+        (self.offsets, self.bytes) = (replaced.offsets, replaced.bytes);
     }
 
     /// These rows, for columns without addresses that have no names yet.

@@ -118,6 +118,14 @@ impl Packed {
         }
     }
 
+    /// Replaces every number of 64 bits by what `replace` gives for it. Rows with the same values stay
+    /// held once.
+    pub(super) fn replace_u64(&mut self, replace: impl Fn(u64) -> u64) {
+        for bytes in self.bytes.as_chunks_mut::<8>().0 {
+            *bytes = replace(u64::from_le_bytes(*bytes)).to_le_bytes();
+        }
+    }
+
     /// Removes all rows and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.truncate(0);

@@ -35,10 +35,29 @@ impl<'a> Encodings<'a> {
         sequence: u64,
         view: &View,
     ) -> Content {
+        if view.hides_addresses() {
+            return self.hidden(draft, selected, sequence, view);
+        }
         match view.form {
             Form::Message => Content::Message(self.message(draft, selected, sequence, &view.projection)),
             Form::Columns => Content::Columns(self.columns(draft, selected)),
         }
+    }
+
+    /// The same without kernel addresses. Nothing of it is shared: few subscribers are of this kind.
+    fn hidden(&self, draft: &Draft<'_>, selected: &Selected, sequence: u64, view: &View) -> Content {
+        let batch = columns_of(draft, selected).without_addresses();
+        if view.form == Form::Columns {
+            return Content::Columns(Arc::new(batch));
+        }
+        let groups = selected.groups.iter().enumerate();
+        let groups = groups.map(|(group, picked)| Picked {
+            group,
+            rows: None,
+            projected: Arc::clone(&picked.projected),
+        });
+        let whole = Selected { groups: groups.collect(), ..Selected::default() };
+        Content::Message(encode(&batch.draft(), &whole, (sequence, draft.events()), self.pool))
     }
 
     fn message(
@@ -49,7 +68,7 @@ impl<'a> Encodings<'a> {
         projection: &Projection,
     ) -> Bytes {
         if !selected.is_whole() {
-            return encode(draft, selected, sequence, self.pool);
+            return encode(draft, selected, (sequence, draft.events()), self.pool);
         }
         let same = |(groups, other, _): &&(Vec<usize>, Projection, Bytes)| {
             other == projection && are(groups, selected)
@@ -57,7 +76,7 @@ impl<'a> Encodings<'a> {
         if let Some((_, _, bytes)) = self.messages.iter().find(same) {
             return bytes.clone();
         }
-        let bytes = encode(draft, selected, sequence, self.pool);
+        let bytes = encode(draft, selected, (sequence, draft.events()), self.pool);
         self.messages.push((indices(selected), projection.clone(), bytes.clone()));
         bytes
     }
@@ -83,7 +102,13 @@ fn are(groups: &[usize], selected: &Selected) -> bool {
     groups.iter().eq(selected.groups.iter().map(|picked| &picked.group))
 }
 
-fn encode(draft: &Draft<'_>, selected: &Selected, sequence: u64, pool: &MessagePool) -> Bytes {
+/// `sequence` is the place of the log entry, which has so many events.
+fn encode(
+    draft: &Draft<'_>,
+    selected: &Selected,
+    (sequence, log_events): (u64, u64),
+    pool: &MessagePool,
+) -> Bytes {
     let groups: Vec<_> = selected
         .groups
         .iter()
@@ -102,7 +127,7 @@ fn encode(draft: &Draft<'_>, selected: &Selected, sequence: u64, pool: &MessageP
     let envelope = Envelope {
         cpu: draft.cpu,
         sequence,
-        log_events: u32::try_from(draft.events()).unwrap_or(u32::MAX),
+        log_events: u32::try_from(log_events).unwrap_or(u32::MAX),
         clock: draft.clock,
         tasks: if named { tasks.as_deref().unwrap_or(draft.tasks) } else { &[] },
         symbols: draft.symbols,

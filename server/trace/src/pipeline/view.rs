@@ -44,14 +44,21 @@ pub struct View {
 /// Which probes and events of the host a subscriber may receive. It is asked each time that sources are
 /// selected, and never for an event.
 #[derive(Clone)]
-pub struct Permits(Arc<Permission>);
+pub struct Permits {
+    permission: Arc<Permission>,
+    shows_addresses: bool,
+}
 
 type Permission = dyn Fn(&ProbeName, ProbeUid) -> bool + Send + Sync;
 
 impl Permits {
-    /// Permission for each probe, and for each event of the host, by a function.
-    pub fn new(permits: impl Fn(&ProbeName, ProbeUid) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(permits))
+    /// Permission for each probe, and for each event of the host, by a function; and whether kernel
+    /// addresses are shown in events.
+    pub fn new(
+        shows_addresses: bool,
+        permission: impl Fn(&ProbeName, ProbeUid) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self { permission: Arc::new(permission), shows_addresses }
     }
 }
 
@@ -77,7 +84,12 @@ impl View {
     /// Whether the subscriber may receive the events of this probe at all. The name of a probe that was
     /// deleted can be that of another one now.
     pub fn permits(&self, name: &ProbeName, uid: ProbeUid) -> bool {
-        self.permits.as_ref().is_none_or(|permits| (permits.0)(name, uid))
+        self.permits.as_ref().is_none_or(|permits| (permits.permission)(name, uid))
+    }
+
+    /// Whether kernel addresses in its events are replaced.
+    pub(super) fn hides_addresses(&self) -> bool {
+        self.permits.as_ref().is_some_and(|permits| !permits.shows_addresses)
     }
 
     /// Whether the globs and the label selector match a probe with this name and these labels.

@@ -8,13 +8,14 @@ use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use tokio_stream::wrappers::UnixListenerStream;
 
 use super::*;
-use crate::auth::as_daemon;
+use crate::auth::{AuditQueue, Rights, as_daemon};
 use crate::control::{Controller, Observer, ProbeStates, Registry};
 use crate::rpc::ProbeServer;
 use crate::shutdown::Tasks;
 use crate::store::Store;
 use kprobed_host::kernel::{FactsCache, KernelPaths};
 use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_rights::Roles;
 use kprobed_verdict::checker::Checker;
 
 /// A client of a service that knows the kernel's language, and nothing else of the kernel.
@@ -36,6 +37,7 @@ async fn client(directory: &tempfile::TempDir) -> Client {
         store: Store::open(directory.path(), SystemTime::now()).await.unwrap().store,
         declarations: Arc::default(),
         costs: Arc::default(),
+        rights: Arc::new(Rights::new(Roles::default(), AuditQueue::new().0)),
     };
     let socket = directory.path().join("socket");
     let listener = tokio::net::UnixListener::bind(&socket).unwrap();

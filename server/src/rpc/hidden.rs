@@ -1,0 +1,113 @@
+//! Answers without kernel addresses, for clients that may not see them.
+//!
+//! Owns which parts of code and of aggregations are left out or replaced. Events are replaced where they
+//! are selected. Never decides who may see addresses: [`kprobed_rights`] does.
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::key_value::Value;
+use kprobed_trace::pipeline::{hidden, hidden_in};
+
+/// Instructions: their bytes contain addresses, and go.
+pub(super) fn code(instructions: &mut [v1::CodeInstruction]) {
+    for one in instructions {
+        one.code.clear();
+        one.text = hidden_in(&one.text);
+    }
+}
+
+/// The same in the answer to a check.
+pub(super) fn listing(instructions: &mut [v1::Instruction]) {
+    for one in instructions {
+        one.code.clear();
+        one.text = hidden_in(&one.text);
+    }
+}
+
+/// Rows of an aggregation: values that can be addresses, and names that are addresses.
+pub(super) fn rows(rows: &mut [v1::AggregationRow]) {
+    for row in rows {
+        for value in row.keys.iter_mut().filter_map(|key| key.value.as_mut()) {
+            key(value);
+        }
+        for value in row.sums.iter_mut().filter_map(|sum| sum.value.as_mut()) {
+            if let v1::sum_value::Value::Unsigned(sum) = value {
+                *sum = hidden(*sum);
+            }
+        }
+    }
+}
+
+fn key(value: &mut Value) {
+    match value {
+        Value::Unsigned(number) => *number = hidden(*number),
+        Value::UnsignedBucket(bucket) if hidden(bucket.first) != bucket.first => {
+            bucket.first = hidden(bucket.first);
+            bucket.last = bucket.first;
+        }
+        Value::Symbol(name) => *name = bare(name),
+        Value::Stack(stack) => {
+            for frame in &mut stack.frames {
+                *frame = bare(frame);
+            }
+        }
+        Value::Signed(_)
+        | Value::Text(_)
+        | Value::UnsignedBucket(_)
+        | Value::SignedBucket(_)
+        | Value::Thread(_) => {}
+    }
+}
+
+/// What stands for a name that is an address. The kernel writes it with `0x` or without.
+fn bare(name: &str) -> String {
+    match u64::from_str_radix(name, 16) {
+        Ok(address) if name.len() == 16 => format!("{:#x}", hidden(address)),
+        _ => hidden_in(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_are_addresses_are_hidden() {
+        let address = 0xffff_ffff_8123_4567;
+        let key = |value| v1::KeyValue { value: Some(value) };
+        let frames = vec!["vfs_read+0x10/0x80".to_owned(), format!("{address:#x}"), format!("{address:x}")];
+        let mut row = [v1::AggregationRow {
+            keys: vec![
+                key(Value::Unsigned(address)),
+                key(Value::Unsigned(4096)),
+                key(Value::Symbol("vfs_read".to_owned())),
+                key(Value::Stack(v1::StackKey { frames })),
+                key(Value::UnsignedBucket(v1::UnsignedBucket { first: address, last: address + 15 })),
+            ],
+            count: 1,
+            sums: vec![v1::SumValue { value: Some(v1::sum_value::Value::Unsigned(address)) }],
+        }];
+        rows(&mut row);
+        let shown = hidden(address);
+        let text = format!("{shown:#x}");
+        let frames = vec!["vfs_read+0x10/0x80".to_owned(), text.clone(), text];
+        assert_eq!(
+            row[0].keys,
+            [
+                key(Value::Unsigned(shown)),
+                key(Value::Unsigned(4096)),
+                key(Value::Symbol("vfs_read".to_owned())),
+                key(Value::Stack(v1::StackKey { frames })),
+                key(Value::UnsignedBucket(v1::UnsignedBucket { first: shown, last: shown })),
+            ]
+        );
+        assert_eq!(row[0].sums, [v1::SumValue { value: Some(v1::sum_value::Value::Unsigned(shown)) }]);
+    }
+
+    #[test]
+    fn code_has_no_bytes() {
+        let (code, text) = (vec![0x90], "mov $0xffffffff8240d5c0,%rdi".to_owned());
+        let mut shown = [v1::CodeInstruction { code, text, ..Default::default() }];
+        super::code(&mut shown);
+        assert!(shown[0].code.is_empty() && !shown[0].text.contains("ffffffff8"), "{shown:?}");
+    }
+}
