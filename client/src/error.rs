@@ -128,6 +128,8 @@ pub struct RpcError {
     pub fields: Vec<FieldViolation>,
     /// The offending spans of a definition or filter, and what to write instead.
     pub diagnostics: Option<Diagnostics>,
+    /// The id of the call in the daemon's log. Empty: the daemon gave none.
+    pub operation: String,
 }
 
 /// A field of a request that cannot be accepted.
@@ -165,7 +167,8 @@ impl Error {
             }
             // What the daemon itself says.
             Self::Rpc(error) => {
-                error.metadata.iter().filter(|(key, _)| key == "fix").map(|(_, fix)| fix.clone()).collect()
+                let fixes = error.metadata.iter().filter(|(key, _)| key == "fix").map(|(_, fix)| fix.clone());
+                fixes.chain(error.place_in_log()).collect()
             }
         }
     }
@@ -248,6 +251,17 @@ impl From<FailedRequest> for Error {
 }
 
 impl RpcError {
+    /// Where the daemon's log says more, if the fault is its own.
+    fn place_in_log(&self) -> Option<String> {
+        let is_fault = matches!(self.code, Code::Internal | Code::Unknown | Code::DataLoss);
+        (is_fault && !self.operation.is_empty()).then(|| {
+            format!(
+                "the daemon's log says more about the call: `journalctl -u kprobed | grep {}`",
+                self.operation
+            )
+        })
+    }
+
     /// Reads a status and its details. Details that cannot be read are left out: the code and the
     /// message still count.
     fn from_status(status: &Status) -> Self {
@@ -258,6 +272,7 @@ impl RpcError {
             metadata: Vec::new(),
             fields: Vec::new(),
             diagnostics: None,
+            operation: text_of(status.metadata(), "x-request-id").unwrap_or_default(),
         };
         let details = pb::Status::decode(status.details()).map(|status| status.details).unwrap_or_default();
         for any in details {
@@ -284,16 +299,17 @@ impl RpcError {
     }
 }
 
+fn text_of(metadata: &MetadataMap, key: &str) -> Option<String> {
+    metadata.get(key).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
 /// The message, or the code and the sender if it has none: proxies and crashed servers send bare
 /// codes.
 fn message_of(status: &Status) -> String {
     if !status.message().is_empty() {
         return status.message().to_owned();
     }
-    let http = |metadata: &MetadataMap| {
-        metadata.get("server").and_then(|value| value.to_str().ok()).map(str::to_owned)
-    };
-    match http(status.metadata()) {
+    match text_of(status.metadata(), "server") {
         Some(server) => format!("{} (answered by `{server}`)", status.code()),
         None => status.code().to_string(),
     }

@@ -39,6 +39,7 @@ mod builder;
 mod changes;
 mod checks;
 mod client;
+mod configuration;
 mod connect;
 mod definition;
 mod error;

@@ -11,7 +11,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed::app::{App, StartError};
-use kprobed::config::{CheckedConfig, Config, HostSize};
+use kprobed::auth::Caller;
+use kprobed::config::{CheckedConfig, Config, HostSize, SettingChange, after_reload, changes};
+use kprobed::reload::{ReloadError, ReloadRequest};
 use kprobed::{front, offline, shutdown, telemetry};
 use kprobed_host::tracefs::Mounted;
 use sd_notify::NotifyState;
@@ -188,7 +190,7 @@ fn serve(checked: CheckedConfig, reread: &Reread) -> Result<bool, StartError> {
 }
 
 async fn run(mut checked: CheckedConfig, reread: &Reread, mounted: Mounted) -> Result<bool, StartError> {
-    let app = App::start(&checked.config, checked.roles.clone(), mounted).await?;
+    let mut app = App::start(&checked.config, checked.roles.clone(), mounted).await?;
     let mut reloads = shutdown::reloads().map_err(StartError::Signals)?;
     notify(NotifyState::Ready);
     // One for all turns: a signal that comes during a reload is not lost.
@@ -197,9 +199,19 @@ async fn run(mut checked: CheckedConfig, reread: &Reread, mounted: Mounted) -> R
         tokio::select! {
             signal = &mut requested => break signal.map_err(StartError::Signals)?,
             Some(()) = reloads.recv() => {
-                tell_reloading();
-                checked = reload(&app, checked, reread);
-                notify(NotifyState::Ready);
+                checked = reload(&app, checked, reread, &Caller::daemon()).0;
+            }
+            Some(request) = app.reload_requests.recv() => {
+                let ReloadRequest { validate_only, caller, reply } = request;
+                let answer = if validate_only {
+                    compare(&checked, reread)
+                } else {
+                    let (now, answer) = reload(&app, checked, reread, &caller);
+                    checked = now;
+                    answer
+                };
+                // The client may have gone.
+                drop(reply.send(answer));
             }
         }
     };
@@ -214,32 +226,52 @@ async fn run(mut checked: CheckedConfig, reread: &Reread, mounted: Mounted) -> R
     Ok(done)
 }
 
+/// What differs from the configuration in force.
+fn compare(before: &CheckedConfig, reread: &Reread) -> Result<Vec<SettingChange>, ReloadError> {
+    let now = Config::read(reread.path.as_deref(), reread.host)?;
+    Ok(changes(&before.file, &now.file))
+}
+
 /// Reads the configuration again, and puts in force what can be. With a mistake in it, everything
 /// stays as it is.
-fn reload(app: &App, before: CheckedConfig, reread: &Reread) -> CheckedConfig {
-    let now = match Config::read(reread.path.as_deref(), reread.host) {
-        Ok(now) => now,
+fn reload(
+    app: &App,
+    before: CheckedConfig,
+    reread: &Reread,
+    caller: &Caller,
+) -> (CheckedConfig, Result<Vec<SettingChange>, ReloadError>) {
+    tell_reloading();
+    let put_in_force = || {
+        let now = Config::read(reread.path.as_deref(), reread.host)?;
+        warn(&now);
+        let changes = app.reload(&before, &now, caller)?;
+        Ok((now, changes))
+    };
+    let outcome = match put_in_force() {
+        Ok((now, changes)) => {
+            log_changes(&changes);
+            // What needs a restart is compared with what the daemon runs with.
+            let file = after_reload(&before.file, &now.file);
+            (CheckedConfig { config: before.config, file, ..now }, Ok(changes))
+        }
         Err(error) => {
             tracing::error!(%error, "the configuration is not reloaded: the one before stays in force");
-            return before;
+            (before, Err(error))
         }
     };
-    warn(&now);
-    match app.reload(&before, &now) {
-        Ok(unchanged) if unchanged.is_empty() => tracing::info!("the configuration is reloaded"),
-        Ok(sections) => {
-            tracing::warn!(
-                ?sections,
-                "the configuration is reloaded; changes in these sections need a restart of the daemon"
-            );
-        }
-        Err(error) => {
-            tracing::error!(%error, "the configuration is not reloaded: the one before stays in force");
-            return before;
-        }
+    notify(NotifyState::Ready);
+    outcome
+}
+
+fn log_changes(changes: &[SettingChange]) {
+    for SettingChange { setting, before, after, needs_restart } in changes {
+        tracing::info!(setting, before, after, needs_restart, "a setting has changed");
     }
-    // What needs a restart is compared with what the daemon runs with.
-    CheckedConfig { config: before.config, ..now }
+    if changes.iter().any(|change| change.needs_restart) {
+        tracing::warn!("the configuration is reloaded; some changes need a restart of the daemon");
+    } else {
+        tracing::info!("the configuration is reloaded");
+    }
 }
 
 /// Tells systemd that a reload begins (sd_notify(3), `RELOADING=1`, with the time since 253).

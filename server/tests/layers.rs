@@ -40,7 +40,7 @@ const CRATES: &[Crate] = &[
             &["health", "auditor"],
             &["control"],
             &["doctor"],
-            &["config", "shutdown", "telemetry"],
+            &["config", "shutdown", "telemetry", "reload"],
             &["messages"],
             &["export"],
             &["rpc"],

@@ -13,8 +13,8 @@ use crate::command::many_hosts::{self, HostCommand};
 use crate::command::{
     Exit, Failure, accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config,
     cost, debug, delete, describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist,
-    label, latency, ledger, list, observe, profile, reconcile, renew, rollout, stacks, status, symbols,
-    trace, version,
+    label, latency, ledger, list, observe, profile, reconcile, reload, renew, rollout, stacks, status,
+    symbols, trace, version,
 };
 use crate::global::{Fleet, Format, Global};
 use crate::output::Output;
@@ -122,6 +122,7 @@ async fn dispatch(command: Command, global: &Global, output: &mut Output) -> Res
         Command::Disable(arguments) => enable::disable(global, arguments, output).await,
         Command::Filter(arguments) => filter::run(global, arguments, output).await,
         Command::Label(arguments) => label::run(global, arguments, output).await,
+        Command::Reload(arguments) => reload::run(global, arguments, output).await,
         Command::Renew(arguments) => renew::run(global, arguments, output).await,
         Command::Delete(arguments) => delete::run(global, arguments, output).await,
         Command::Adopt(arguments) => adopt::run(global, arguments, output).await,

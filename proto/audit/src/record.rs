@@ -63,7 +63,8 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub method: String,
     /// Which change of the probe or event, for methods that make several: `create`, `update`, `delete`,
-    /// `accept`, `adopt`, `attach` or `detach`. Empty if the entry is not about a change.
+    /// `accept`, `adopt`, `attach`, `detach`, `approve`, `revoke` or `reload`. Empty if
+    /// the entry is not about a change.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub change: String,
     /// The rule that decided, such as ``role `ops`, line 12``. Empty if no rule was needed.
@@ -72,6 +73,9 @@ pub struct Entry {
     /// The id of the request, if the client gave one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request: String,
+    /// The id of the call in the daemon's log. Empty for refusals and reads, which are counted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub operation: String,
     /// The probe or event, as `GROUP/EVENT`; several are separated by commas.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub probe: String,
@@ -111,6 +115,7 @@ impl Entry {
             change: String::new(),
             rule: String::new(),
             request: String::new(),
+            operation: String::new(),
             probe: String::new(),
             definition: String::new(),
             enabled: None,
@@ -130,6 +135,7 @@ impl Entry {
             change,
             rule,
             request,
+            operation,
             probe,
             definition,
             enabled: _,
@@ -137,7 +143,7 @@ impl Entry {
             reason,
             times: _,
         } = &mut self;
-        for text in [principal, method, change, rule, request, probe, definition, filter, reason] {
+        for text in [principal, method, change, rule, request, operation, probe, definition, filter, reason] {
             text.truncate(text.floor_char_boundary(MOST_OF_A_TEXT));
         }
         self

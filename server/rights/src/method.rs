@@ -113,6 +113,7 @@ pub const METHODS: &[Method] = &[
     by_name("/kprobed.v1.AuditService/ReadAudit", Verb::Administer),
     by_name("/kprobed.v1.CodeService/DisassembleFunction", Verb::Check),
     by_name("/kprobed.v1.CodeService/ListFunctions", Verb::Check),
+    by_name("/kprobed.v1.ConfigurationService/ReloadConfiguration", Verb::Administer),
     each("/kprobed.v1.EventService/StreamEvents", Verb::Observe),
     each("/kprobed.v1.EventService/StreamEventRows", Verb::Observe),
     by_name("/kprobed.v1.EventService/CheckFilter", Verb::Check),

@@ -26,6 +26,7 @@ use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::approval_service_server::ApprovalServiceServer;
 use kprobed_proto::v1::audit_service_server::AuditServiceServer;
 use kprobed_proto::v1::code_service_server::CodeServiceServer;
+use kprobed_proto::v1::configuration_service_server::ConfigurationServiceServer;
 use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
@@ -38,8 +39,8 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
 use crate::auditor::Auditor;
-use crate::auth::{AuditQueue, LiveTls, Rights};
-use crate::config::{CheckedConfig, Config, HostSize, TlsError, tls_settings};
+use crate::auth::{AuditQueue, Caller, LiveTls, Rights};
+use crate::config::{CheckedConfig, Config, HostSize, SettingChange, TlsError, changes, tls_settings};
 use crate::control::{
     ControlHandle, Controller, ControllerParts, Costs, Declarations, Foreign, Holds, Names, Observer,
     ProbeStates, Registry,
@@ -50,14 +51,16 @@ use crate::export::metrics::Sources;
 use crate::export::{self, ExportParts};
 use crate::front::{self, Gate};
 use crate::health::{LabelsFile, Storage};
+use crate::reload::{ReloadQueue, Reloads};
 use crate::rpc::{
-    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, CodeServer, EventRoutes,
-    EventServer, ExportServer, HostInfo, HostServer, LeaseServer, ProbeServer, ProfileServer,
+    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, CodeServer, ConfigurationServer,
+    EventRoutes, EventServer, ExportServer, HostInfo, HostServer, LeaseServer, ProbeServer, ProfileServer,
     ReconcileServer, SourceServer, TypeServer,
 };
 use crate::sandbox;
 use crate::shutdown::Tasks;
 use crate::store::Store;
+use kprobed_audit::{Action, Entry};
 use kprobed_host::kernel::btf::KernelTypes;
 use kprobed_host::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_of_this_process};
 use kprobed_host::tracefs::{
@@ -93,6 +96,8 @@ const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 pub struct App {
     engine: Engine,
     front: Front,
+    /// Requests to read the configuration again, for whoever knows where it is.
+    pub reload_requests: ReloadQueue,
 }
 
 /// The parts that serve clients.
@@ -163,7 +168,7 @@ impl App {
     pub async fn start(config: &Config, roles: Roles, mounted: Mounted) -> Result<Self, StartError> {
         let mut engine = Engine::default();
         match Self::build(config, roles, mounted, &mut engine).await {
-            Ok(front) => Ok(Self { engine, front }),
+            Ok((front, reload_requests)) => Ok(Self { engine, front, reload_requests }),
             Err(error) => {
                 engine.stop().await;
                 Err(error)
@@ -176,7 +181,7 @@ impl App {
         roles: Roles,
         mounted: Mounted,
         engine: &mut Engine,
-    ) -> Result<Front, StartError> {
+    ) -> Result<(Front, ReloadQueue), StartError> {
         let (start, started) = (SystemTime::now(), Instant::now());
         let directory = &config.state.directory;
         // First: a database that another daemon works with is not touched.
@@ -387,6 +392,7 @@ impl App {
             store: audit.store.clone(),
             changing: Arc::default(),
         };
+        let (reloads, reload_requests) = Reloads::new();
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(AggregationServiceServer::new(AggregationServer {
                 control: control.clone(),
@@ -396,6 +402,7 @@ impl App {
             .add_service(ApprovalServiceServer::new(approvals))
             .add_service(AuditServiceServer::new(audit))
             .add_service(CodeServiceServer::new(code))
+            .add_service(ConfigurationServiceServer::new(ConfigurationServer { reloads }))
             .add_service(LeaseServiceServer::new(LeaseServer {
                 holds,
                 vanished_after: front::VANISHED_AFTER,
@@ -429,15 +436,21 @@ impl App {
         sandbox::filter_calls(config.sandbox.mode)?;
         front::serve(sockets, &config.listen, services, &tasks, streams.handle(), gate);
         let socket = config.listen.unix.clone();
-        Ok(Front { tasks, health, socket, rights, tls, _streams: streams, _lock: lock })
+        let front = Front { tasks, health, socket, rights, tls, _streams: streams, _lock: lock };
+        Ok((front, reload_requests))
     }
 
-    /// Puts roles and certificates in force that have changed. The names of what else has changed,
-    /// which needs a restart, are returned.
+    /// Puts roles and certificates in force that have changed, and says so in the audit log. Returns all
+    /// that differs; some of it needs a restart. `caller` asked for it; the daemon itself after a signal.
     ///
     /// # Errors
     /// [`TlsError`] if the certificates cannot be used: then nothing has changed.
-    pub fn reload(&self, before: &CheckedConfig, now: &CheckedConfig) -> Result<Vec<&'static str>, TlsError> {
+    pub fn reload(
+        &self,
+        before: &CheckedConfig,
+        now: &CheckedConfig,
+        caller: &Caller,
+    ) -> Result<Vec<SettingChange>, TlsError> {
         if let (Some(live), Some(files)) = (&self.front.tls, &now.config.listen.tls) {
             // The files can have changed behind the same names.
             live.replace(tls_settings(files)?);
@@ -450,7 +463,16 @@ impl App {
             let roles: Vec<_> = now.roles.all().iter().map(|role| role.name.as_str()).collect();
             tracing::info!(?roles, "other roles are in force");
         }
-        Ok(now.config.differs_from(&before.config))
+        let changes = changes(&before.file, &now.file);
+        let settings: Vec<_> = changes.iter().map(|change| change.setting.as_str()).collect();
+        self.front.rights.audit().note(Entry {
+            method: caller.method.map(|method| method.name().to_owned()).unwrap_or_default(),
+            change: "reload".to_owned(),
+            operation: caller.operation.to_string(),
+            reason: format!("changed settings: {}", settings.join(", ")),
+            ..Entry::new(Action::Changed, caller.principal.to_string())
+        });
+        Ok(changes)
     }
 
     /// Takes everything down: no new work, then the kernel as configured, then streams end and

@@ -4,6 +4,7 @@
 //! and what to write instead, before the daemon changes anything. `--check-config` and a start
 //! report the same problems.
 
+mod difference;
 pub mod export;
 mod file;
 mod host_size;
@@ -16,6 +17,7 @@ mod rules;
 mod tests;
 mod tls;
 
+pub use difference::{SettingChange, after_reload, changes};
 pub use export::Export;
 pub use host_size::HostSize;
 pub(crate) use paths::SOCKET_SUFFIX;
@@ -81,6 +83,8 @@ pub struct CheckedConfig {
     pub roles: Roles,
     /// Settings that will probably not do what was meant.
     pub warnings: Vec<Problem>,
+    /// What the file says. Settings with their default are not in it.
+    pub file: toml::Table,
 }
 
 /// All settings. The defaults are those of a host; `deploy/kprobed.example.toml` explains each.
@@ -458,29 +462,6 @@ impl Config {
         Ok(judged)
     }
 
-    /// The sections that differ, apart from roles and the certificates for clients, which can be
-    /// replaced while the daemon runs.
-    pub(crate) fn differs_from(&self, other: &Self) -> Vec<&'static str> {
-        let listen = |config: &Self| Listen { tls: None, ..config.listen.clone() };
-        let has_tls = |config: &Self| config.listen.tls.is_some();
-        let sections = [
-            ("host", self.host == other.host),
-            ("listen", listen(self) == listen(other) && has_tls(self) == has_tls(other)),
-            ("state", self.state == other.state),
-            ("tracing", self.tracing == other.tracing),
-            ("reconcile", self.reconcile == other.reconcile),
-            ("leases", self.leases == other.leases),
-            ("audit", self.audit == other.audit),
-            ("budget", self.budget == other.budget),
-            ("declarations", self.declarations == other.declarations),
-            ("spool", self.spool == other.spool),
-            ("export", self.export == other.export),
-            ("sandbox", self.sandbox == other.sandbox),
-            ("log", self.log == other.log),
-        ];
-        sections.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
-    }
-
     /// As [`Config::read`], for the text of a file.
     fn of_text(text: &str, host: HostSize) -> Result<CheckedConfig, Vec<Problem>> {
         let (config, mut problems) = file::read(text);
@@ -505,7 +486,8 @@ impl Config {
         problems.sort_by_key(|problem| problem.place);
         match config {
             Some(config) if problems.iter().all(|problem| problem.severity == Severity::Warning) => {
-                Ok(CheckedConfig { config, roles, warnings: problems })
+                let file = text.parse().unwrap_or_default();
+                Ok(CheckedConfig { config, roles, warnings: problems, file })
             }
             _ => Err(problems),
         }

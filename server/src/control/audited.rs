@@ -42,6 +42,7 @@ impl Allowed<'_> {
         Entry {
             rule: self.rule.as_ref().map(ToString::to_string).unwrap_or_default(),
             request: self.request.map(|request| request.id.clone()).unwrap_or_default(),
+            operation: self.caller.operation.to_string(),
             ..by(Action::Changed, self.caller)
         }
     }

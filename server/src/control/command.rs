@@ -265,6 +265,26 @@ impl Command {
         }
     }
 
+    /// Who asks. Of changes that are carried out together: who asks for the first.
+    pub(super) fn caller(&self) -> Option<&Caller> {
+        match self {
+            Self::Apply(changes, ..) => changes.first().map(|asked| &asked.caller),
+            Self::Attach(caller, ..)
+            | Self::Detach(caller, ..)
+            | Self::Accept(caller, ..)
+            | Self::Adopt(caller, ..)
+            | Self::Try(caller, ..) => Some(caller),
+            Self::Aggregation(_)
+            | Self::HitProfiles(_)
+            | Self::Sample(_)
+            | Self::Ledger(_)
+            | Self::Attached(_)
+            | Self::Observe(..)
+            | Self::Reconcile { .. }
+            | Self::Stop(_) => None,
+        }
+    }
+
     /// What it asks for, for the log.
     pub(super) const fn kind(&self) -> &'static str {
         match self {

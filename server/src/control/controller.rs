@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
+use tracing::{Instrument as _, Span};
 
 use super::account::Account;
 use super::aggregation::{Aggregations, remove_leftovers};
@@ -26,7 +27,7 @@ use super::step::Step;
 use super::triggers::Triggers;
 use super::{ControlError, Observer, Registry, own};
 use super::{Probe, ProbeState, RecordingProblem};
-use crate::auth::Rights;
+use crate::auth::{Caller, Rights};
 use crate::store::{HitRetention, Store};
 use kprobed_host::kernel::{FactsCache, HostIdentity};
 use kprobed_host::tracefs::{
@@ -234,7 +235,9 @@ impl Controller {
                 if writes {
                     self.triggers.set_apart();
                 }
-                if let ControlFlow::Break(done) = self.carry_out(command, &mut queue, &mut waiting).await {
+                let span = command.caller().map_or_else(Span::none, Caller::span);
+                let carried_out = self.carry_out(command, &mut queue, &mut waiting).instrument(span).await;
+                if let ControlFlow::Break(done) = carried_out {
                     self.shut_down().await;
                     if done.is_some_and(|done| done.send(()).is_err()) {
                         tracing::debug!("the caller has gone before the control thread ended");

@@ -16,7 +16,7 @@ use tower::Service as _;
 use super::admission::Admitted;
 use super::body::CallBody;
 use super::lane::Lane;
-use crate::auth::{Caller, Rights, Who};
+use crate::auth::{Caller, OPERATION_HEADER, Operation, Rights, Who};
 use crate::rpc::{ConnectionId, status};
 
 /// Streaming calls: they last as long as the client wants.
@@ -54,13 +54,13 @@ pub(super) struct Calls {
 impl Calls {
     /// Who asks, if its roles allow the method for anything at all. Health is for programs that watch
     /// the daemon, and says nothing but whether it serves.
-    async fn authorise(&self, path: &str) -> Result<Option<Caller>, Status> {
+    async fn authorise(&self, path: &str, operation: Operation) -> Result<Option<Caller>, Status> {
         if path.starts_with(HEALTH) {
             return Ok(None);
         }
         let method = Method::at(path).ok_or_else(|| status::no_method(path))?;
         let principal = self.who.principal().await.map_err(|error| status::internal(&error.to_string()))?;
-        let caller = Caller::new(Arc::clone(principal), method);
+        let caller = Caller::new(Arc::clone(principal), method, operation);
         match self.rights.require(&caller, None) {
             Ok(_rule) => Ok(Some(caller)),
             Err(denied) => Err(status::denied(&denied)),
@@ -71,8 +71,9 @@ impl Calls {
     async fn answer(
         mut self,
         mut request: Request<Incoming>,
+        operation: Operation,
     ) -> Result<Response<tonic::body::Body>, Infallible> {
-        match self.authorise(request.uri().path()).await {
+        match self.authorise(request.uri().path(), operation).await {
             Ok(Some(caller)) => drop(request.extensions_mut().insert(caller)),
             Ok(None) => {}
             Err(refused) => return Ok(refused.into_http()),
@@ -100,7 +101,8 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let call = self.admitted.call();
         let deadline = deadline(request.headers());
-        let answer = self.clone().answer(request);
+        let operation = Operation::of(request.headers());
+        let answer = self.clone().answer(request, operation.clone());
         Box::pin(async move {
             let response = match deadline {
                 // What was begun for the caller ends with the call.
@@ -112,6 +114,9 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
             };
             let mut response = response?;
             status::fit_headers(response.headers_mut());
+            if let Some(value) = operation.header() {
+                response.headers_mut().insert(OPERATION_HEADER, value);
+            }
             Ok(response.map(|body| CallBody::new(body, Some(call))))
         })
     }

@@ -55,6 +55,7 @@ impl Signer {
         Entry {
             method: self.caller.method.map(|method| method.name().to_owned()).unwrap_or_default(),
             change: change.to_owned(),
+            operation: self.caller.operation.to_string(),
             rule: self.rule.as_ref().map(ToString::to_string).unwrap_or_default(),
             definition: approval.definition.clone(),
             reason,

@@ -165,6 +165,7 @@ fn message(stored: StoredEntry, record: Record) -> v1::AuditEntry {
         change: entry.change,
         rule: entry.rule,
         request_id: entry.request,
+        operation: entry.operation,
         probe: entry.probe,
         definition: entry.definition,
         enabled: entry.enabled,

@@ -27,6 +27,7 @@ pub(crate) use front::{denied, no_addresses, no_method, no_room, too_late};
 use super::spec::{Given, GivenError, Unwritable};
 use crate::control::{ControlError, HoldError, KPROBES_ON};
 use crate::messages;
+use crate::reload::ReloadError;
 use crate::store::APPROVAL_BYTES_MAX;
 use kprobed_host::tracefs::{KernelMessage, TracefsError};
 use kprobed_lang::definition::{self, RefusedBy};
@@ -152,6 +153,13 @@ pub(super) fn too_many_approvals(bytes: usize) -> Status {
          are no longer needed (`kprobectl auth revoke`)"
     );
     Parts::new(Code::ResourceExhausted, "TOO_MANY_APPROVALS").status(&message)
+}
+
+/// A configuration file that cannot be used.
+pub(super) fn not_reloaded(error: &ReloadError) -> Status {
+    Parts::new(Code::FailedPrecondition, "BAD_CONFIGURATION")
+        .with("fix", "mend the file; `kprobed --check-config --config FILE` says the same")
+        .status(&format!("the configuration before stays in force: {error}"))
 }
 
 /// A stream of the past, from a daemon that keeps no history.

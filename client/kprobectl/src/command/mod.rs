@@ -34,6 +34,7 @@ pub(crate) mod list;
 pub(crate) mod observe;
 pub(crate) mod profile;
 pub(crate) mod reconcile;
+pub(crate) mod reload;
 pub(crate) mod renew;
 pub(crate) mod rollout;
 pub(crate) mod stacks;

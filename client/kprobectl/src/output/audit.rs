@@ -88,6 +88,7 @@ impl Output {
             for (name, text) in [
                 ("rule", &entry.rule),
                 ("request", &entry.request_id),
+                ("operation", &entry.operation),
                 ("definition", &entry.definition),
                 ("filter", &entry.filter),
             ] {

@@ -182,6 +182,7 @@ mod tests {
                 text: "p foo+3".to_owned(),
                 diagnostics: vec![finding("not an instruction boundary", 2, 7)],
             }),
+            operation: String::new(),
         };
         insta::assert_snapshot!(refusal(&error, Style::new(false)), @"
         error: not an instruction boundary [BAD_INSN_BNDRY]

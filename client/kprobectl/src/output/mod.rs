@@ -36,6 +36,7 @@ mod profile;
 mod rates;
 mod reconciled;
 mod rollout;
+mod settings;
 mod status;
 mod style;
 mod table;

@@ -57,6 +57,7 @@ fn help_lists_every_command_and_option() {
       debug         Collect what a maintainer needs to understand a daemon
       audit         Show who changed, was refused, or received what
       auth          Show who you are to the daemon and what roles allow, and approve definitions
+      reload        Have the daemon read its configuration again
       rollout       Change the probes of a fleet wave by wave, and undo it if a gate fails
       config        Show and change contexts: hosts, groups, and how to reach them
       completions   Print a shell completion script

@@ -24,7 +24,7 @@ const ROLES: &str = "[[role]]\nname = \"root\"\nprincipals = [\"uid:0\"]\n[[role
 
 fn config() -> String {
     let (_, settings) = kprobed_vm::daemon::DEFAULT_CONFIG.split_once("[listen]").unwrap_or_default();
-    format!("{ROLES}[listen]{settings}")
+    format!("{ROLES}[log]\nlevel = \"debug\"\n[listen]{settings}")
 }
 
 fn entries(guest: &DaemonGuest) -> Result<Vec<AuditEntry>> {
@@ -60,6 +60,12 @@ fn every_change_and_refusal_is_logged(fixture: &Fixture) -> Result<()> {
     let in_kernel = guest.tracefs("kprobe_events")?;
     ensure!(in_kernel.contains(made.definition.trim_start_matches("p:")), "{in_kernel} {made:?}");
     ensure!(made.rule.starts_with("role `guest`, line "), "{made:?}");
+
+    // The same call in the log, down to what is written to the kernel.
+    ensure!(!made.operation.is_empty(), "{made:?}");
+    let lines = guest.shell(&format!("grep 'operation={}' /run/log/kprobed.log", made.operation))?;
+    let written = lines.lines().any(|line| line.contains("writes") && line.contains("kprobe_events"));
+    ensure!(written && lines.contains("created") && lines.contains("method=\"CreateProbe\""), "{lines}");
 
     // A refusal of the roles, one of the verdict, and one of the kernel.
     guest.refusal("p:other vfs_read")?;

@@ -68,6 +68,7 @@ api_messages! {
     ProbeStateRecord
     ReconciledProbe
     RevokeApprovalsResponse
+    SettingChange
     SpoolLedger
     SubscriberLedger
     TryProbeResponse

@@ -53,6 +53,7 @@ pub(super) fn append(path: &Path, line: &str) -> Result<(), TracefsError> {
 
 fn write_with(options: &OpenOptions, path: &Path, value: &str) -> Result<(), TracefsError> {
     let mut file = options.open(path).map_err(|source| failed("open for writing", path, source))?;
+    tracing::debug!(path = %path.display(), value, "writes");
     // One call, so that the answer belongs to the whole value.
     let written = file.write(value.as_bytes()).map_err(|source| failed("write", path, source))?;
     if written == value.len() {

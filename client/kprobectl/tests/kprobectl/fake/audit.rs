@@ -84,6 +84,7 @@ impl AuditService for Services {
                     change: entry.change,
                     rule: entry.rule,
                     request_id: entry.request,
+                    operation: entry.operation,
                     probe: entry.probe,
                     definition: entry.definition,
                     enabled: entry.enabled,
