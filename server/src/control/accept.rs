@@ -57,8 +57,22 @@ impl Controller {
         if request.ported {
             return self.port(caller, &probe, request).await;
         }
+        let judged = self.judge_acceptance(caller, &probe, request);
+        let work = self.noted(caller, "accept", &probe.name.to_string(), judged)?;
+        let outcome = self.intend_and_do(vec![work], Vec::new()).await.pop();
+        outcome.unwrap_or(Err(ControlError::Stopping))?.probe()
+    }
+
+    /// What is stored and done to accept a probe as it is. Writes nothing.
+    fn judge_acceptance(
+        &self,
+        caller: &Caller,
+        probe: &Arc<Probe>,
+        request: AcceptRequest,
+    ) -> Result<Work, ControlError> {
+        let is_held = matches!(probe.state, ProbeState::HeldBack(_));
         let checker = Arc::clone(&self.parts.checker);
-        let observed = self.observer.observe(std::slice::from_ref(&probe));
+        let observed = self.observer.observe(std::slice::from_ref(probe));
         let mut grounds = Grounds::new(checker.recent_facts(), observed);
         let definition = &probe.spec.definition;
         let outcome = checker.check_text(definition, &mut grounds.facts)?;
@@ -70,7 +84,7 @@ impl Controller {
         }
         let guarded = Guarded::new(outcome.meaning());
         let meaning = Accepted { before: probe.guarded.to_json(), now: guarded.to_json() };
-        let mut wanted = Probe { guarded, left_alone: None, ..Probe::clone(&probe) };
+        let mut wanted = Probe { guarded, left_alone: None, ..Probe::clone(probe) };
         wanted.record.revision += 1;
         wanted.record.update_time = SystemTime::now();
         // It was accepted on this kernel: nothing holds it back any more.
@@ -82,10 +96,8 @@ impl Controller {
         let (before, wanted) = (Box::new(probe.record.clone()), Box::new(job.probe.record.clone()));
         let intent = Intent::Update { before, wanted, meaning: Some(meaning) };
         let is_to_record = probe.is_to_record();
-        let before = Before { probe: Arc::clone(&probe), drifted: false, is_to_record };
-        let work = Work { intent: Some(intent), request: request.request, entry, before: Some(before), job };
-        let outcome = self.intend_and_do(vec![work], Vec::new()).await.pop();
-        outcome.unwrap_or(Err(ControlError::Stopping))?.probe()
+        let before = Before { probe: Arc::clone(probe), drifted: false, is_to_record };
+        Ok(Work { intent: Some(intent), request: request.request, entry, before: Some(before), job })
     }
 
     /// Replaces the definition by the line that records on this kernel what the definition was made

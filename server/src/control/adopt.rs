@@ -97,7 +97,12 @@ impl Controller {
                 plan: Vec::new(),
             });
         }
-        let adoption = self.judge_adoption(&request)?;
+        let judged = self.judge_adoption(&request);
+        let adoption = if request.validate_only {
+            judged?
+        } else {
+            self.noted(caller, "adopt", &name.to_string(), judged)?
+        };
         let rule = self.require(caller, &adoption.probe)?;
         let entry = Allowed { caller, rule, request: request.request.as_ref() }
             .change("adopt", &adoption.probe.record);

@@ -48,6 +48,7 @@ impl Controller {
         let event = if recorded.is_some() {
             self.try_again(&name, filter, &entry).await?
         } else {
+            self.noted(caller, "attach", &name.to_string(), recordable(&self.parts, &name))?;
             self.attach_anew(name, filter, &entry).await?
         };
         Ok(Sourced { event: Some(event), plan: Vec::new() })
@@ -92,13 +93,13 @@ impl Controller {
         tried
     }
 
+    /// Attaches an event that is [`recordable`].
     async fn attach_anew(
         &mut self,
         name: ProbeName,
         filter: String,
         entry: &Entry,
     ) -> Result<AttachedEvent, ControlError> {
-        recordable(&self.parts, &name)?;
         let create_time = SystemTime::now();
         let uid = self.parts.store.begin_attach(&name, &filter, create_time, Some(entry)).await?;
         let undo = |error: &ControlError| {

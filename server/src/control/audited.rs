@@ -8,6 +8,7 @@ use kprobed_rights::RuleName;
 
 use super::ControlError;
 use super::command::{Asked, Change};
+use super::controller::Controller;
 use crate::auth::Caller;
 use crate::store::{OWN_NAME, ProbeSpec, Record, RequestKey, Undo};
 
@@ -77,6 +78,29 @@ pub(super) fn refused(asked: &Asked, error: &ControlError) -> Option<Entry> {
         reason: error.to_string(),
         ..by(Action::Refused, &asked.caller)
     })
+}
+
+impl Controller {
+    /// The outcome of judging a request, which the audit log has if it is a refusal. What the roles refuse
+    /// is in the log already.
+    pub(super) fn noted<T>(
+        &self,
+        caller: &Caller,
+        change: &str,
+        probe: &str,
+        judged: Result<T, ControlError>,
+    ) -> Result<T, ControlError> {
+        judged.inspect_err(|error| {
+            if !matches!(error, ControlError::Denied(_)) {
+                self.parts.rights.audit().note(Entry {
+                    change: change.to_owned(),
+                    probe: probe.to_owned(),
+                    reason: error.to_string(),
+                    ..by(Action::Refused, caller)
+                });
+            }
+        })
+    }
 }
 
 /// That a change was not made after all, if it had an entry.
