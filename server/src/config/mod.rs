@@ -25,6 +25,7 @@ pub use problem::{Place, Problem, Severity};
 pub use roles::RoleSections;
 pub use tls::{LISTEN, PROMETHEUS, TlsError, client_config, server_config, tls_settings};
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -294,6 +295,8 @@ pub struct Budget {
     pub probe_ns_per_s: u64,
     /// Of the probes of one group together; 0 for no limit.
     pub group_ns_per_s: u64,
+    /// By the key of a label: of the probes with one value of it together.
+    pub label_ns_per_s: BTreeMap<String, u64>,
     /// Of all probes together; 0 for no limit.
     pub host_ns_per_s: u64,
     /// Seconds after which a probe that was disarmed is armed again, doubled each time; 0 for
@@ -308,6 +311,7 @@ impl Default for Budget {
         Self {
             probe_ns_per_s: 50_000_000,
             group_ns_per_s: 0,
+            label_ns_per_s: BTreeMap::new(),
             host_ns_per_s: 100_000_000,
             rearm_after_s: 0,
             calibrate: true,
@@ -322,6 +326,7 @@ impl Budget {
         BudgetSettings {
             probe_ns_per_s: limit(self.probe_ns_per_s),
             group_ns_per_s: limit(self.group_ns_per_s),
+            label_ns_per_s: self.label_ns_per_s.clone(),
             host_ns_per_s: limit(self.host_ns_per_s),
             rearm_after: limit(self.rearm_after_s).map(Duration::from_secs),
             calibrate: self.calibrate,

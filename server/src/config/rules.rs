@@ -162,12 +162,15 @@ fn budget(budget: &Budget) -> Vec<Problem> {
         ("budget.host_ns_per_s", budget.host_ns_per_s),
     ];
     let limits = limits.into_iter().filter(|(_, ns_per_s)| *ns_per_s > 0);
-    let limits =
-        limits.filter_map(|(setting, ns_per_s)| within(setting, ns_per_s, LEAST_NS_PER_S..=MOST_NS_PER_S));
+    let in_range = |setting: &str, ns_per_s| within(setting, ns_per_s, LEAST_NS_PER_S..=MOST_NS_PER_S);
+    let limits = limits.filter_map(|(setting, ns_per_s)| in_range(setting, ns_per_s));
+    let by_label = budget.label_ns_per_s.iter();
+    let by_label =
+        by_label.filter_map(|(key, ns_per_s)| in_range(&format!("budget.label_ns_per_s.{key}"), *ns_per_s));
     let no_limit =
         |problem: Problem| Problem { hint: format!("{}, or 0 for no limit", problem.hint), ..problem };
     let pause = within("budget.rearm_after_s", budget.rearm_after_s, 0..=86_400);
-    limits.map(no_limit).chain(pause).collect()
+    limits.map(no_limit).chain(by_label).chain(pause).collect()
 }
 
 fn at_least(setting: &str, value: u64, least: u64) -> Option<Problem> {

@@ -77,7 +77,10 @@ fn every_change_and_refusal_is_logged(fixture: &Fixture) -> Result<()> {
     for (change, command) in [("attach", "attach sched/no_such"), ("adopt", "adopt kprobes/no_such")] {
         guest.shell(&format!("kprobectl {command} && exit 1; true"))?;
         let refused = find(&guest, change, |entry| entry.change == change)?;
-        ensure!(refused.action() == AuditAction::Refused && refused.probe.ends_with("/no_such"), "{refused:?}");
+        ensure!(
+            refused.action() == AuditAction::Refused && refused.probe.ends_with("/no_such"),
+            "{refused:?}"
+        );
     }
     let not_taken = guest.wait_for(guest.client.set_filter("calls", "nosuch == 1"))?;
     ensure!(not_taken.is_err());

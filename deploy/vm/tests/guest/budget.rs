@@ -18,6 +18,7 @@ use crate::triggers::wait_until;
 pub(crate) const TESTS: &[Test] = &[
     ("a_storm_is_disarmed_in_time", a_storm_is_disarmed_in_time),
     ("the_dearest_probes_of_a_host_go_first", the_dearest_probes_of_a_host_go_first),
+    ("a_thousand_probes_together_are_over_the_budget", a_thousand_probes_together_are_over_the_budget),
     ("only_a_person_arms_it_again", only_a_person_arms_it_again),
     ("a_pause_ends_by_itself", a_pause_ends_by_itself),
     (
@@ -96,7 +97,7 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
     guest.add("p:slow __x64_sys_getsid")?;
     let bare = storm(&guest, 400, 0)?.per_s;
     let (mut overruns, mut speeds) = (Vec::new(), Vec::new());
-    for round in 0..effort::pick(6, 20) {
+    for round in 0..effort::pick(6, 50) {
         guest.add("p:storm __x64_sys_getppid")?;
         if round % 2 == 1 {
             // The daemon has seen that nothing happens, and looks no more.
@@ -157,6 +158,42 @@ fn the_dearest_probes_of_a_host_go_first(fixture: &Fixture) -> Result<()> {
     // The others are within it.
     storm(&guest, 3000, 4000)?;
     ensure!(states()? == after, "{after:?}: {:?}", states()?);
+    Ok(())
+}
+
+/// None of them is expensive, and all together are: as many go as have to.
+fn a_thousand_probes_together_are_over_the_budget(fixture: &Fixture) -> Result<()> {
+    const HOST_NS_PER_S: u64 = 20_000_000;
+    const LABEL_NS_PER_S: u64 = 5_000_000;
+    let count = effort::pick(200, 1000);
+    let by_label = format!("label_ns_per_s = {{ rollout = {LABEL_NS_PER_S} }}\ncalibrate = false");
+    let guest = fixture.own_daemon("budget-thousand", &config(0, HOST_NS_PER_S, &by_label))?;
+    let lines: Vec<_> = (0..count).map(|number| format!("p:many/m{number} __x64_sys_getppid")).collect();
+    guest.machine.put("/tmp/many", 0o600, lines.join("\n").as_bytes())?;
+    guest.shell("kprobectl add -f /tmp/many > /dev/null")?;
+    // A tenth of them are of one roll-out, which has a budget of its own.
+    guest.shell(&format!(
+        "kprobectl label {} rollout=7 > /dev/null",
+        (0..count / 10).map(|number| format!("many/m{number}")).collect::<Vec<_>>().join(" ")
+    ))?;
+    storm(&guest, 4000, 100_000 / count)?;
+    let tripped_by = |reason: &str| -> Result<usize> {
+        Ok(guest.probes()?.iter().filter(|probe| probe.state_reason == reason).count())
+    };
+    let (by_host, by_label) = (tripped_by("OVER_HOST_BUDGET")?, tripped_by("OVER_LABEL_BUDGET")?);
+    let armed = guest.probes()?.iter().filter(|probe| probe.state() == ProbeState::Armed).count();
+    progress::note(format_args!(
+        "{}: of {count} probes {by_host} were disarmed for the host and {by_label} for their roll-out",
+        fixture.series()
+    ));
+    ensure!(
+        armed > 0 && by_host > 0 && by_host + by_label + armed == usize::try_from(count)?,
+        "{}",
+        guest.log()
+    );
+    // The rest is within the budgets.
+    storm(&guest, 3000, 100_000 / count)?;
+    ensure!(tripped_by("OVER_HOST_BUDGET")? + tripped_by("OVER_LABEL_BUDGET")? == by_host + by_label);
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::cost::whole;
 use super::meter::{Breach, Meter, Reading};
 use super::pace::Pace;
-use super::payer::BudgetSettings;
+use super::payer::{BudgetSettings, Payer};
 use super::trip::Trip;
 use crate::control::apply::{Before, Grounds, Work};
 use crate::control::audited;
@@ -100,9 +100,8 @@ impl Budget {
         self.trips
     }
 
-    const fn is_limited(&self) -> bool {
-        let BudgetSettings { probe_ns_per_s, group_ns_per_s, host_ns_per_s, .. } = &self.limits;
-        probe_ns_per_s.is_some() || group_ns_per_s.is_some() || host_ns_per_s.is_some()
+    fn is_limited(&self) -> bool {
+        self.limits.all().next().is_some()
     }
 
     /// How often a probe was disarmed in succession until now.
@@ -113,9 +112,7 @@ impl Budget {
 
     /// Bytes of events after which the readers are to tell of them.
     fn told_after(&self, readings: &[Reading]) -> u64 {
-        let BudgetSettings { probe_ns_per_s, group_ns_per_s, host_ns_per_s, .. } = self.limits;
-        let limits = [probe_ns_per_s, group_ns_per_s, host_ns_per_s].into_iter().flatten();
-        let smallest = limits.min().unwrap_or(u64::MAX) as f64;
+        let smallest = self.limits.all().min().unwrap_or(u64::MAX) as f64;
         let dearest = readings.iter().map(|reading| reading.hit_ns).fold(1.0, f64::max);
         whole(smallest * TOLD_AFTER / dearest * LEAST_RECORD_BYTES)
     }
@@ -162,7 +159,7 @@ impl Controller {
             let is_armed = in_kernel(&probe.state) && (probe.is_to_record() || counted.contains(&probe.name));
             is_armed.then(|| Reading {
                 uid: probe.uid,
-                name: probe.name.clone(),
+                payers: Payer::of(probe.uid, &probe.name, &probe.spec.labels, &self.budget.limits),
                 runs: row.hits.hits.saturating_add(row.hits.nmissed),
                 hit_ns: costs.hit(probe.kind, probe.arming, &probe.kernel_definition).ns,
             })

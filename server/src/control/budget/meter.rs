@@ -11,13 +11,14 @@ use tokio::time::Instant;
 
 use super::bucket::Bucket;
 use super::payer::{BudgetSettings, Payer};
-use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_lang::model::ProbeUid;
 
 /// The count of a probe that can fire.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
     pub(super) uid: ProbeUid,
-    pub(super) name: ProbeName,
+    /// Whose budgets it is on.
+    pub(super) payers: Vec<Payer>,
     /// How often the kernel has run into it, skipped runs included.
     pub(super) runs: u64,
     /// What one costs, in nanoseconds.
@@ -86,8 +87,8 @@ impl Meter {
         let rates = self.rates(readings, elapsed);
         let mut taken: BTreeMap<Payer, f64> = BTreeMap::new();
         for (reading, rate) in readings.iter().zip(&rates) {
-            for payer in Payer::of(reading.uid, &reading.name) {
-                *taken.entry(payer).or_default() += rate.ns_per_s();
+            for payer in &reading.payers {
+                *taken.entry(payer.clone()).or_default() += rate.ns_per_s();
             }
         }
         // Those that have gone pay no more.
@@ -136,8 +137,8 @@ fn over(
     rates: &[Rate],
     tripped: &mut HashSet<ProbeUid>,
 ) -> Vec<Breach> {
-    let pays = |reading: &Reading| Payer::of(reading.uid, &reading.name).contains(payer);
-    let mut members: Vec<_> = readings.iter().zip(rates).filter(|(reading, _)| pays(reading)).collect();
+    let mut members: Vec<_> =
+        readings.iter().zip(rates).filter(|(reading, _)| reading.payers.contains(payer)).collect();
     members.sort_by(|(_, one), (_, other)| other.ns_per_s().total_cmp(&one.ns_per_s()));
     let taken_ns_per_s: f64 = members.iter().map(|(_, rate)| rate.ns_per_s()).sum();
     let is_done = members.iter().any(|(reading, _)| tripped.contains(&reading.uid));

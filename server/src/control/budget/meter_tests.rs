@@ -4,10 +4,12 @@ use proptest::prelude::*;
 
 use super::super::cost::whole;
 use super::*;
+use kprobed_lang::model::Labels;
 
 const LIMITS: BudgetSettings = BudgetSettings {
     probe_ns_per_s: Some(50_000_000),
     group_ns_per_s: None,
+    label_ns_per_s: BTreeMap::new(),
     host_ns_per_s: Some(100_000_000),
     rearm_after: None,
     calibrate: false,
@@ -17,6 +19,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Probes that are hit so often a second, each hit of so many nanoseconds.
 struct Scene {
+    limits: BudgetSettings,
     meter: Meter,
     now: Instant,
     probes: Vec<(i64, &'static str, f64, f64)>,
@@ -26,7 +29,8 @@ struct Scene {
 impl Scene {
     fn new(limits: BudgetSettings, probes: &[(i64, &'static str, f64, f64)]) -> Self {
         let mut scene = Self {
-            meter: Meter::new(limits),
+            meter: Meter::new(limits.clone()),
+            limits,
             now: Instant::now(),
             probes: probes.to_vec(),
             runs: HashMap::new(),
@@ -43,7 +47,7 @@ impl Scene {
             *runs += rate * elapsed.as_secs_f64();
             readings.push(Reading {
                 uid: ProbeUid(*uid),
-                name: name.parse().unwrap(),
+                payers: Payer::of(ProbeUid(*uid), &name.parse().unwrap(), &labels(*uid), &self.limits),
                 runs: whole(*runs),
                 hit_ns: *hit_ns,
             });
@@ -63,6 +67,11 @@ impl Scene {
         }
         None
     }
+}
+
+/// Probes with the same last digit are of one roll-out.
+fn labels(uid: i64) -> Labels {
+    Labels::new([("rollout".to_owned(), (uid % 10).to_string())]).unwrap()
 }
 
 fn uids(breaches: &[Breach]) -> Vec<i64> {
@@ -104,6 +113,20 @@ fn a_group_has_a_budget_of_its_own() {
     let mut scene = Scene::new(limits, &probes);
     let (breaches, _) = scene.until_over(Duration::from_mins(1)).unwrap();
     assert_eq!((uids(&breaches), breaches[0].payer.clone()), (vec![1], Payer::Group("a".to_owned())));
+    assert_eq!(scene.until_over(Duration::from_mins(10)), None);
+}
+
+#[test]
+fn each_value_of_a_label_has_a_budget() {
+    let label_ns_per_s = BTreeMap::from([("rollout".to_owned(), 40_000_000), ("team".to_owned(), 1_000_000)]);
+    let limits = BudgetSettings { label_ns_per_s, ..LIMITS };
+    let probes =
+        [(1, "a/one", 30_000.0, 1000.0), (11, "b/two", 15_000.0, 1000.0), (2, "a/x", 35_000.0, 1000.0)];
+    let mut scene = Scene::new(limits, &probes);
+    let (breaches, _) = scene.until_over(Duration::from_mins(1)).unwrap();
+    let payer = Payer::Label("rollout".to_owned(), "1".to_owned());
+    assert_eq!((uids(&breaches), breaches[0].payer.clone()), (vec![1], payer));
+    // Those without the label `team` have no budget by it.
     assert_eq!(scene.until_over(Duration::from_mins(10)), None);
 }
 

@@ -1,12 +1,12 @@
 //! Payers: who pays for a hit, and how much each may spend.
 //!
-//! Owns which budgets a probe belongs to. A further kind, such as an owner, is a further variant
-//! here: nothing else needs to know of it.
+//! Owns which budgets a probe belongs to.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
 
 /// Budgets, in nanoseconds of processor time a second, and how they are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,12 +15,23 @@ pub struct BudgetSettings {
     pub probe_ns_per_s: Option<u64>,
     /// Of all probes of a group together. Absent for none.
     pub group_ns_per_s: Option<u64>,
+    /// By the key of a label: of all probes together that have one value of it.
+    pub label_ns_per_s: BTreeMap<String, u64>,
     /// Of all probes of the host together. Absent for none.
     pub host_ns_per_s: Option<u64>,
     /// How long a probe stays disarmed, doubled each time. Absent: until a client enables it.
     pub rearm_after: Option<Duration>,
     /// Whether it is measured what a hit takes.
     pub calibrate: bool,
+}
+
+impl BudgetSettings {
+    /// All limits that there are, in nanoseconds a second.
+    pub(super) fn all(&self) -> impl Iterator<Item = u64> {
+        let Self { probe_ns_per_s, group_ns_per_s, host_ns_per_s, label_ns_per_s, .. } = self;
+        let each = [probe_ns_per_s, group_ns_per_s, host_ns_per_s].into_iter().flatten();
+        each.chain(label_ns_per_s.values()).copied()
+    }
 }
 
 /// What a budget is for.
@@ -30,21 +41,27 @@ pub(super) enum Payer {
     Probe(ProbeUid),
     /// The probes of a group.
     Group(String),
+    /// The probes that have this label: its key and its value.
+    Label(String, String),
     /// All probes.
     Host,
 }
 
 impl Payer {
-    /// All that pay for the hits of a probe, the smallest first.
-    pub(super) fn of(uid: ProbeUid, name: &ProbeName) -> [Self; 3] {
-        [Self::Probe(uid), Self::Group(name.group().to_owned()), Self::Host]
+    /// All that pay for the hits of a probe and have a budget, the smallest first.
+    pub(super) fn of(uid: ProbeUid, name: &ProbeName, labels: &Labels, limits: &BudgetSettings) -> Vec<Self> {
+        let all = [Self::Probe(uid), Self::Group(name.group().to_owned())].into_iter();
+        let by_label = limits.label_ns_per_s.keys();
+        let by_label = by_label.filter_map(|key| Some(Self::Label(key.clone(), labels.get(key)?.to_owned())));
+        all.chain(by_label).chain([Self::Host]).filter(|payer| payer.limit(limits).is_some()).collect()
     }
 
     /// What it may spend, in nanoseconds a second. Absent if that is not limited.
-    pub(super) const fn limit(&self, limits: &BudgetSettings) -> Option<u64> {
+    pub(super) fn limit(&self, limits: &BudgetSettings) -> Option<u64> {
         match self {
             Self::Probe(_) => limits.probe_ns_per_s,
             Self::Group(_) => limits.group_ns_per_s,
+            Self::Label(key, _) => limits.label_ns_per_s.get(key).copied(),
             Self::Host => limits.host_ns_per_s,
         }
     }
@@ -54,6 +71,7 @@ impl Payer {
         match self {
             Self::Probe(_) => "OVER_PROBE_BUDGET",
             Self::Group(_) => "OVER_GROUP_BUDGET",
+            Self::Label(..) => "OVER_LABEL_BUDGET",
             Self::Host => "OVER_HOST_BUDGET",
         }
     }
@@ -63,6 +81,7 @@ impl Payer {
         match self {
             Self::Probe(_) => "budget.probe_ns_per_s",
             Self::Group(_) => "budget.group_ns_per_s",
+            Self::Label(..) => "budget.label_ns_per_s",
             Self::Host => "budget.host_ns_per_s",
         }
     }
@@ -73,6 +92,7 @@ impl fmt::Display for Payer {
         match self {
             Self::Probe(_) => f.write_str("a probe"),
             Self::Group(group) => write!(f, "all probes of the group `{group}` together"),
+            Self::Label(key, value) => write!(f, "all probes with the label `{key}={value}` together"),
             Self::Host => f.write_str("all probes of the host together"),
         }
     }

@@ -10,7 +10,7 @@ use crate::store::StoredTrip;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// The reasons that are stored.
-const CODES: [&str; 3] = ["OVER_PROBE_BUDGET", "OVER_GROUP_BUDGET", "OVER_HOST_BUDGET"];
+const CODES: [&str; 4] = ["OVER_PROBE_BUDGET", "OVER_GROUP_BUDGET", "OVER_LABEL_BUDGET", "OVER_HOST_BUDGET"];
 
 /// The longest time after which a probe is armed again by itself.
 const LONGEST_PAUSE: Duration = Duration::from_hours(24);
@@ -151,7 +151,8 @@ mod tests {
     #[test]
     fn what_is_stored_is_read_again() {
         let name = "kprobes/a".parse().unwrap();
-        for payer in [Payer::Probe(ProbeUid(7)), Payer::Group("kprobes".to_owned()), Payer::Host] {
+        let label = Payer::Label("rollout".to_owned(), "7".to_owned());
+        for payer in [Payer::Probe(ProbeUid(7)), Payer::Group("kprobes".to_owned()), label, Payer::Host] {
             let trip = Trip::now(&breach(payer), &name, 2, (at(60), Some(Duration::from_mins(1))));
             assert_eq!(Trip::stored(trip.to_store(ProbeUid(7), true), &name), Some(trip.clone()));
             assert_eq!(Trip::stored(trip.to_store(ProbeUid(7), false), &name), None, "it was armed again");

@@ -34,7 +34,13 @@ pub fn hidden_in(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("0x") {
         let length = after.bytes().take_while(u8::is_ascii_hexdigit).count();
-        let (digits, behind) = after.split_at(length);
+        let (mut digits, mut behind) = after.split_at(length);
+        // A zero before an `x` begins the next number.
+        if behind.starts_with('x')
+            && let Some(shorter) = digits.strip_suffix('0')
+        {
+            (digits, behind) = after.split_at(shorter.len());
+        }
         let number = u64::from_str_radix(digits, 16).unwrap_or_default();
         let negative = number.wrapping_neg();
         if let Some(sign) = before.strip_suffix('-').filter(|_| hidden(negative) != negative) {
