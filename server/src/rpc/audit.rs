@@ -10,6 +10,7 @@ use futures_util::stream;
 use kprobed_audit::{Action, Head, Record};
 use kprobed_proto::v1;
 use kprobed_proto::v1::audit_service_server::AuditService;
+use prost::Message as _;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
@@ -25,6 +26,10 @@ use kprobed_lang::model::Glob;
 
 /// Entries that are read at a time.
 const PAGE: u32 = 256;
+
+/// Bytes of entries after which they are sent in another message: texts of clients make some long, and
+/// clients accept messages of 4 MiB.
+const MESSAGE_BYTES: usize = 256 << 10;
 
 /// The service.
 #[derive(Debug)]
@@ -100,17 +105,23 @@ impl Reading {
                 continue;
             };
             self.after = last.sequence;
-            let mut entries = Vec::new();
+            let (mut entries, mut bytes) = (Vec::new(), 0);
             for stored in page.entries {
                 let record = Record::parse(&stored.record).map_err(|error| {
                     status::internal(&format!("entry {} of the audit log: {error}", stored.sequence))
                 })?;
                 if self.filter.takes(&record) {
-                    entries.push(message(stored, record));
+                    let entry = message(stored, record);
+                    bytes += entry.encoded_len();
+                    entries.push(entry);
+                }
+                if bytes >= MESSAGE_BYTES {
+                    bytes = 0;
+                    self.ready.push_back(part(std::mem::take(&mut entries)));
                 }
             }
             if !entries.is_empty() {
-                self.ready.push_back(v1::ReadAuditResponse { after: None, entries });
+                self.ready.push_back(part(entries));
             }
         }
     }
@@ -134,6 +145,10 @@ impl AuditService for AuditServer {
             Ok(reading.next().await?.map(|message| (message, reading)))
         }))))
     }
+}
+
+const fn part(entries: Vec<v1::AuditEntry>) -> v1::ReadAuditResponse {
+    v1::ReadAuditResponse { after: None, entries }
 }
 
 /// The end of the chain, as a message.

@@ -105,3 +105,29 @@ async fn a_call_follows_until_the_daemon_stops() {
     assert!(stream.next().await.unwrap().is_err());
     assert!(stream.next().await.is_none());
 }
+
+#[tokio::test]
+async fn long_entries_come_in_messages_that_clients_accept() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = server(&directory).await;
+    for turn in 0..PAGE {
+        let long = || turn.to_string().repeat(4096);
+        let entry = Entry {
+            probe: long(),
+            definition: long(),
+            reason: long(),
+            ..Entry::new(Action::Refused, "uid:1")
+        };
+        server.store.add_audit(&[entry]).await.unwrap();
+    }
+    let mut stream =
+        server.read_audit(Request::new(v1::ReadAuditRequest::default())).await.unwrap().into_inner();
+    let (mut entries, mut longest) = (0, 0);
+    while let Some(message) = stream.next().await {
+        let message = message.unwrap();
+        entries += message.entries.len();
+        longest = longest.max(message.encoded_len());
+    }
+    assert_eq!(entries, PAGE as usize);
+    assert!(longest <= 2 * MESSAGE_BYTES, "{longest}");
+}
