@@ -24,6 +24,7 @@ const CRATES: &[Crate] = &[
             &["object"],
             &["role"],
             &["decision", "file"],
+            &["bound"],
             &["tests"],
         ],
     },

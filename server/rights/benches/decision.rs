@@ -1,4 +1,5 @@
-//! Benchmark of a decision: a small role file, and one with a hundred roles of ten rules each.
+//! Benchmark of a decision, and of the limit of a principal: a small role file, and one with a hundred
+//! roles of ten rules each.
 //!
 //! The goal is 10 us for each decision: a list of 1000 definitions must not notice its rights.
 
@@ -6,7 +7,9 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use kprobed_lang::model::{Labels, ProbeName};
-use kprobed_rights::{Approvals, DefinitionDigest, Method, Object, Principal, Question, Read, Reads, Roles};
+use kprobed_rights::{
+    Approvals, DefinitionDigest, Limit, Method, Object, Principal, Question, Read, Reads, Roles,
+};
 
 /// Roles that all belong to the same user, each with rules that do not allow what is asked; the last
 /// one does.
@@ -19,7 +22,7 @@ fn file(roles: usize, rules: usize) -> String {
     let role = |role: usize| {
         let rules: String = (0..rules).map(|number| rule(role, number)).collect();
         format!(
-            "[[role]]\nname = \"r{role}\"\nprincipals = [\"user:alice\"]\n{rules}[[role.deny]]\nfunctions = [\"*_key*\"]\n"
+            "[[role]]\nname = \"r{role}\"\nprincipals = [\"user:alice\"]\n{rules}[[role.deny]]\nfunctions = [\"*_key*\"]\n[role.limits]\nprobes = {role}\n"
         )
     };
     let roles: String = (0..roles).map(role).collect();
@@ -52,6 +55,10 @@ fn decision(c: &mut Criterion) {
         assert!(table.decide(question).is_allowed());
         group.bench_function(format!("{roles} roles of {rules} rules"), |b| {
             b.iter(|| table.decide(black_box(question)));
+        });
+        assert!(table.bound(&principal, Limit::Probes).is_some());
+        group.bench_function(format!("a limit in {roles} roles"), |b| {
+            b.iter(|| table.bound(black_box(&principal), Limit::Probes));
         });
     }
     group.finish();

@@ -3,6 +3,7 @@
 //! Owns the syntax of these sections, with a line for every rule and a place for every mistake. Never
 //! reads a file: the caller gives the text.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
@@ -10,6 +11,7 @@ use kprobed_lang::model::{Glob, LabelSelector};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::limits::{Amount, Limit, Limits, UNLIMITED};
 use super::method::{Method, Scope, Verb};
 use super::reads::{Read, Reads};
 use super::role::{Methods, Role, Roles, Rule};
@@ -55,6 +57,9 @@ struct RoleText {
     allow: Vec<Spanned<RuleText>>,
     #[serde(default)]
     deny: Vec<Spanned<RuleText>>,
+    /// Any names and values: each mistake gets its own place.
+    #[serde(default)]
+    limits: BTreeMap<Spanned<String>, Spanned<toml::Value>>,
 }
 
 #[derive(Deserialize)]
@@ -105,7 +110,7 @@ impl Reader<'_> {
     }
 
     fn role(&mut self, role: RoleText) -> Role {
-        let RoleText { name, principals, allow, deny } = role;
+        let RoleText { name, principals, allow, deny, limits } = role;
         if name.get_ref().is_empty() {
             self.note(&name.span(), "the name of a role is empty".to_owned(), "");
         }
@@ -128,7 +133,32 @@ impl Reader<'_> {
             principals: patterns,
             allow: allow.into_iter().map(|rule| self.rule(rule, true)).collect(),
             deny: deny.into_iter().map(|rule| self.rule(rule, false)).collect(),
+            limits: self.limits(&limits),
         }
+    }
+
+    fn limits(&mut self, texts: &BTreeMap<Spanned<String>, Spanned<toml::Value>>) -> Limits {
+        let mut limits = Limits::default();
+        for (name, value) in texts {
+            let Some(limit) = Limit::named(name.get_ref()) else {
+                let message = format!("there is no limit `{}`", name.get_ref());
+                let known = Limit::ALL.map(|limit| format!("`{limit}`")).join(", ");
+                self.note(&name.span(), message, &format!("use {known}"));
+                continue;
+            };
+            let amount = match value.get_ref() {
+                toml::Value::Integer(most) => u64::try_from(*most).ok().map(Amount::Most),
+                toml::Value::String(word) if word == UNLIMITED => Some(Amount::Unlimited),
+                _ => None,
+            };
+            let Some(amount) = amount else {
+                let message = format!("the limit `{limit}` is not a number");
+                self.note(&value.span(), message, "use a whole number from 0 on, or \"unlimited\"");
+                continue;
+            };
+            limits.state(limit, amount, place(self.text, name.span().start).0);
+        }
+        limits
     }
 
     fn rule(&mut self, rule: Spanned<RuleText>, allows: bool) -> Rule {

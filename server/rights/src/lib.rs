@@ -1,14 +1,16 @@
 //! Rights: principals, what roles allow, and the decision about a request.
 //!
 //! Owns principals, the language of role files, the table of methods, what a definition reads, for whom
-//! it is approved, and the decision. Plain functions over values: never does I/O, and knows no sockets,
-//! no messages and no database.
+//! it is approved, the decision, and the limits of a principal. Plain functions over values: never does
+//! I/O, and knows no sockets, no messages and no database.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod approval;
+mod bound;
 mod decision;
 mod file;
+mod limits;
 mod method;
 mod object;
 mod pattern;
@@ -19,8 +21,10 @@ mod role;
 mod tests;
 
 pub use approval::{Approvals, BadDigest, DefinitionDigest};
+pub use bound::Bound;
 pub use decision::{Decision, Missing, Question, RuleName};
 pub use file::{RoleFileError, RoleProblem};
+pub use limits::{Amount, Limit, Limits};
 pub use method::{METHODS, Method, Scope, Verb};
 pub use object::Object;
 pub use pattern::{PatternError, PrincipalPattern};

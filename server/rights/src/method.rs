@@ -80,6 +80,12 @@ impl Method {
         METHODS.iter().find(|method| method.path == path)
     }
 
+    /// Whether a call costs the daemon the judgement of a definition, or a look at code: it counts for
+    /// [`super::Limit::ChecksPerSecond`].
+    pub fn is_a_check(&self) -> bool {
+        self.verb == Verb::Check || self.name() == "CheckAccess"
+    }
+
     /// Its name, without package and service.
     pub fn name(&self) -> &'static str {
         self.path.rsplit('/').next().unwrap_or(self.path)

@@ -58,6 +58,16 @@ impl Principal {
         }
     }
 
+    /// The name under which the daemon counts what it holds, also on disk. Unlike the name of a user it
+    /// does not change while the account exists. Empty for the daemon itself, which is not limited.
+    pub fn account(&self) -> String {
+        match self {
+            Self::User { uid, .. } => format!("uid:{uid}"),
+            Self::Certificate { .. } | Self::Loopback => self.to_string(),
+            Self::Daemon => String::new(),
+        }
+    }
+
     /// The principal that has exactly these names, for questions about another principal. An id
     /// that is not among them is one that no user has.
     ///

@@ -6,7 +6,7 @@ use kprobed_lang::model::{Glob, LabelSelector};
 
 use super::method::{Method, Verb};
 use super::reads::Read;
-use super::{DefinitionDigest, Object, Principal, PrincipalPattern, Reads};
+use super::{DefinitionDigest, Limits, Object, Principal, PrincipalPattern, Reads};
 
 /// All roles of a host. A principal without a role may do nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Role {
     pub allow: Vec<Rule>,
     /// What it forbids, whatever any role allows.
     pub deny: Vec<Rule>,
+    /// How much each principal that has it may hold.
+    pub limits: Limits,
 }
 
 /// One rule.
@@ -100,6 +102,7 @@ impl Roles {
                 principals,
                 allow: vec![everything],
                 deny: Vec::new(),
+                limits: Limits::default(),
             }],
         }
     }
@@ -107,6 +110,20 @@ impl Roles {
     /// The roles of a principal.
     pub fn of<'a>(&'a self, principal: &'a Principal) -> impl Iterator<Item = &'a Role> {
         self.roles.iter().filter(|role| role.principals.iter().any(|pattern| pattern.matches(principal)))
+    }
+
+    /// Whether a principal has the same rights by other roles, whatever their limits are, and in
+    /// whichever lines they stand: limits count for what comes next, and rights for what was begun as
+    /// well.
+    pub fn grant_as(&self, other: &Self, principal: &Principal) -> bool {
+        let anywhere = |rules: &[Rule]| rules.iter().map(|rule| Rule { line: 0, ..rule.clone() }).collect();
+        let rights = |role: &Role| Role {
+            allow: anywhere(&role.allow),
+            deny: anywhere(&role.deny),
+            limits: Limits::default(),
+            ..role.clone()
+        };
+        self.of(principal).map(rights).eq(other.of(principal).map(rights))
     }
 
     /// All roles.

@@ -229,7 +229,10 @@ impl App {
             tracing::warn!("this kernel has no kprobe events: only its own events can be recorded");
             checker.without_kprobe_events()
         });
-        let hub = Arc::new(Hub::new(Binder::new(host.hostname.clone(), Some(Arc::clone(&facts)))));
+        let hub = Arc::new(Hub::with_queue_memory(
+            Binder::new(host.hostname.clone(), Some(Arc::clone(&facts))),
+            config.listen.queue_memory_mib << 20,
+        ));
         engine.hub = Some(Arc::clone(&hub));
         let boot_id = BootId::from_str(&host.boot_id).map_err(StartError::BootId)?;
         let history = match config.spool.options(&config.state) {

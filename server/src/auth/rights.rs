@@ -5,21 +5,23 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use kprobed_audit::{Action, Entry};
 use kprobed_lang::model::ProbeName;
-use kprobed_rights::{Approvals, Decision, Object, Question, Roles, RuleName};
+use kprobed_rights::{Approvals, Bound, Decision, Limit, Object, Principal, Question, Roles, RuleName};
 use thiserror::Error;
 use tokio::sync::watch;
 
-use super::{AuditQueue, Caller};
+use super::{Asked, AuditQueue, Caller, Holdings, LimitReached, Share};
 
-/// The roles of this host.
+/// The roles of this host, and what principals hold of the limits in them.
 #[derive(Debug)]
 pub struct Rights {
     roles: watch::Sender<Arc<Roles>>,
     approvals: watch::Sender<Arc<Approvals>>,
     audit: AuditQueue,
+    holdings: Arc<Holdings>,
 }
 
 /// A request that no rule allows, or that one forbids.
@@ -43,7 +45,12 @@ fn on(object: Option<&ProbeName>) -> impl fmt::Display {
 impl Rights {
     /// Rights by these roles. What they refuse goes into `audit`.
     pub fn new(roles: Roles, audit: AuditQueue) -> Self {
-        Self { roles: watch::Sender::new(Arc::new(roles)), approvals: watch::Sender::default(), audit }
+        Self {
+            roles: watch::Sender::new(Arc::new(roles)),
+            approvals: watch::Sender::default(),
+            audit,
+            holdings: Arc::default(),
+        }
     }
 
     /// What requests that change nothing add to the audit log.
@@ -95,6 +102,66 @@ impl Rights {
                 reason: denied.decision.to_string(),
                 ..Entry::new(Action::Refused, denied.principal.clone())
             });
+        })
+    }
+
+    /// The limit of a principal by the roles in force. Absent if there is none.
+    pub fn bound(&self, principal: &Principal, limit: Limit) -> Option<Bound> {
+        self.roles().bound(principal, limit)
+    }
+
+    /// What principals hold.
+    pub fn holdings(&self) -> &Holdings {
+        &self.holdings
+    }
+
+    /// Takes a part of a limit that is counted in memory: connections, streams, bytes of queues. A
+    /// refusal is audited.
+    ///
+    /// # Errors
+    /// [`LimitReached`] if the principal would hold more than its roles allow.
+    pub fn take(&self, caller: &Caller, limit: Limit, amount: u64) -> Result<Share, LimitReached> {
+        let principal = &caller.principal;
+        let bound = self.bound(principal, limit);
+        self.holdings
+            .take(principal.account(), limit, amount, bound)
+            .map_err(|(bound, held)| self.reached(caller, None, bound, Asked { held, more: amount }))
+    }
+
+    /// Counts a check of a caller. A refusal is audited.
+    ///
+    /// # Errors
+    /// [`LimitReached`] if it has had its checks of this second.
+    pub fn check(&self, caller: &Caller) -> Result<(), LimitReached> {
+        let principal = &caller.principal;
+        let Some(bound) = self.bound(principal, Limit::ChecksPerSecond) else { return Ok(()) };
+        let counted = self.holdings.check(principal.account(), bound.most, Instant::now());
+        counted.map_err(|held| self.reached(caller, None, bound, Asked { held, more: 1 }))
+    }
+
+    /// A refusal by a limit, with its entry in the audit log.
+    pub(crate) fn reached(
+        &self,
+        caller: &Caller,
+        probe: Option<&ProbeName>,
+        bound: Bound,
+        asked: Asked,
+    ) -> LimitReached {
+        let reached = LimitReached { principal: caller.principal.to_string(), bound, asked };
+        self.audit.note(Entry {
+            method: caller.method.map(|method| method.name().to_owned()).unwrap_or_default(),
+            rule: reached.bound.rule.to_string(),
+            probe: probe.map(ToString::to_string).unwrap_or_default(),
+            reason: reached.to_string(),
+            ..Entry::new(Action::Refused, reached.principal.clone())
+        });
+        reached
+    }
+
+    /// Counts checks that were made in a stream. Returns how long the stream has to wait.
+    pub fn pace(&self, principal: &Principal, count: u64) -> Duration {
+        self.bound(principal, Limit::ChecksPerSecond).map_or(Duration::ZERO, |bound| {
+            self.holdings.pace(principal.account(), count, bound.most, Instant::now())
         })
     }
 

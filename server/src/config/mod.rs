@@ -151,6 +151,23 @@ pub struct Listen {
     /// Seconds after which a connection without a call is closed. Clients connect again by
     /// themselves.
     pub idle_timeout_s: u64,
+    /// Seconds that a connection may take for the handshake of TLS, and then for its first bytes.
+    pub handshake_timeout_s: u32,
+    /// Seconds that a request may take to arrive.
+    pub request_timeout_s: u32,
+    /// Calls that one connection may have under way.
+    pub max_calls_per_connection: u32,
+    /// Streams that may be open at a time, of all clients together.
+    pub max_streams: u32,
+    /// KiB of the longest message of a request.
+    pub max_message_kib: u32,
+    /// KiB of the headers of a request.
+    pub max_header_kib: u32,
+    /// MiB of requests and of answers that clients have not read, of all clients together. One peer
+    /// may have half.
+    pub call_memory_mib: u64,
+    /// MiB of events that wait for clients, of all clients together.
+    pub queue_memory_mib: u64,
 }
 
 impl Default for Listen {
@@ -163,6 +180,14 @@ impl Default for Listen {
             max_connections: 1024,
             max_connections_per_peer: 512,
             idle_timeout_s: 86_400,
+            handshake_timeout_s: 10,
+            request_timeout_s: 30,
+            max_calls_per_connection: 128,
+            max_streams: 1024,
+            max_message_kib: 4096,
+            max_header_kib: 8,
+            call_memory_mib: 128,
+            queue_memory_mib: 512,
         }
     }
 }

@@ -131,6 +131,18 @@ fn numbers(config: &Config) -> Vec<Problem> {
     found.extend(within("listen.max_connections", listen.max_connections, 4..=1_000_000));
     found.extend(within("listen.max_connections_per_peer", listen.max_connections_per_peer, 1..=1_000_000));
     found.extend(within("listen.idle_timeout_s", listen.idle_timeout_s, 1..=YEAR_S));
+    found.extend(within("listen.handshake_timeout_s", listen.handshake_timeout_s.into(), 1..=3600));
+    found.extend(within("listen.request_timeout_s", listen.request_timeout_s.into(), 1..=3600));
+    found.extend(within(
+        "listen.max_calls_per_connection",
+        listen.max_calls_per_connection.into(),
+        4..=10_000,
+    ));
+    found.extend(within("listen.max_streams", listen.max_streams.into(), 1..=1_000_000));
+    found.extend(within("listen.max_message_kib", listen.max_message_kib.into(), 64..=4096));
+    found.extend(within("listen.max_header_kib", listen.max_header_kib.into(), 4..=1024));
+    found.extend(within("listen.call_memory_mib", listen.call_memory_mib, 16..=1 << 20));
+    found.extend(within("listen.queue_memory_mib", listen.queue_memory_mib, 1..=1 << 20));
     found.extend(within("state.sample_interval_s", state.sample_interval_s, 1..=YEAR_S));
     found.extend(within("reconcile.interval_ms", config.reconcile.interval_ms, 0..=YEAR_S * 1000));
     found.extend(within("leases.keep_listed_s", config.leases.keep_listed_s, 0..=YEAR_S));

@@ -6,6 +6,7 @@
 //! event, and does the rest. Never writes to another instance than the daemon's own: what other
 //! programs have switched on stays on.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -98,12 +99,16 @@ impl Controller {
             });
         }
         let judged = self.judge_adoption(&request);
-        let adoption = if request.validate_only {
+        let mut adoption = if request.validate_only {
             judged?
         } else {
             self.noted(caller, "adopt", &name.to_string(), judged)?
         };
         let rule = self.require(caller, &adoption.probe)?;
+        // An adopted event has no lease. What a file declares is not limited.
+        self.require_lease(caller, &name, None)?;
+        self.require_room(caller, &name, &mut HashMap::new())?;
+        adoption.probe.record.creator = caller.principal.account();
         let entry = Allowed { caller, rule, request: request.request.as_ref() }
             .change("adopt", &adoption.probe.record);
         self.judge_filter(&adoption).await?;

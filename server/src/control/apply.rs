@@ -78,13 +78,15 @@ pub(super) struct Grounds<'a> {
     pub(super) observed: Observed,
     /// Names that this batch gives to new probes.
     pub(super) claimed: HashSet<ProbeName>,
+    /// How many probes each account has, with those that this batch makes.
+    pub(super) made_by: HashMap<String, u64>,
     /// Probes that it changes, and whether it deletes them.
     changed: HashMap<ProbeUid, bool>,
 }
 
 impl<'a> Grounds<'a> {
     pub(super) fn new(facts: RecentFacts<'a>, observed: Observed) -> Self {
-        Self { facts, observed, claimed: HashSet::new(), changed: HashMap::new() }
+        Self { facts, observed, claimed: HashSet::new(), made_by: HashMap::new(), changed: HashMap::new() }
     }
 
     /// Refuses a second change of a probe. A probe that another change deletes counts as not found.

@@ -56,10 +56,10 @@ fn by(action: Action, caller: &Caller) -> Entry {
     }
 }
 
-/// A change that was refused before it was begun. Absent for one that the roles refuse, which is in
-/// the log already, and for one that was only checked.
+/// A change that was refused before it was begun. Absent for one that the roles or their limits refuse,
+/// which is in the log already, and for one that was only checked.
 pub(super) fn refused(asked: &Asked, error: &ControlError) -> Option<Entry> {
-    if asked.change.validate_only() || matches!(error, ControlError::Denied(_)) {
+    if asked.change.validate_only() || matches!(error, ControlError::Denied(_) | ControlError::Limit(_)) {
         return None;
     }
     let (change, request, probe, definition) = match &asked.change {
@@ -81,8 +81,8 @@ pub(super) fn refused(asked: &Asked, error: &ControlError) -> Option<Entry> {
 }
 
 impl Controller {
-    /// The outcome of judging a request, which the audit log has if it is a refusal. What the roles refuse
-    /// is in the log already.
+    /// The outcome of judging a request, which the audit log has if it is a refusal. What the roles or their
+    /// limits refuse is in the log already.
     pub(super) fn noted<T>(
         &self,
         caller: &Caller,
@@ -91,7 +91,7 @@ impl Controller {
         judged: Result<T, ControlError>,
     ) -> Result<T, ControlError> {
         judged.inspect_err(|error| {
-            if !matches!(error, ControlError::Denied(_)) {
+            if !matches!(error, ControlError::Denied(_) | ControlError::Limit(_)) {
                 self.parts.rights.audit().note(Entry {
                     change: change.to_owned(),
                     probe: probe.to_owned(),

@@ -22,7 +22,25 @@ use kprobed_verdict::checker::{Against, CheckOutcome, Checker, Taken};
 use kprobed_verdict::validate::{Arming, Report};
 
 impl Controller {
+    /// Whether a caller can have a probe made that stays.
     pub(super) async fn judge_creation(
+        &self,
+        caller: &Caller,
+        request: CreateRequest,
+        grounds: &mut Grounds<'_>,
+    ) -> Result<Judged, ControlError> {
+        let lease = request.metadata.lease.clone().flatten();
+        let judged = self.judge_new(caller, request, grounds).await?;
+        if let Judged::Work(work) = &judged {
+            let name = &work.job.probe.name;
+            self.require_lease(caller, name, lease.as_ref())?;
+            self.require_room(caller, name, &mut grounds.made_by)?;
+        }
+        Ok(judged)
+    }
+
+    /// The same without the limits of its roles, which are about what it holds.
+    pub(super) async fn judge_new(
         &self,
         caller: &Caller,
         request: CreateRequest,
@@ -37,7 +55,7 @@ impl Controller {
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
         }
         let request = CreateRequest { metadata: self.with_hold(request.metadata)?, ..request };
-        let mut work = new_probe(&self.parts.checker, request, grounds)?;
+        let mut work = new_probe(&self.parts.checker, caller, request, grounds)?;
         let rule = self.require(caller, &work.job.probe)?;
         let allowed = Allowed { caller, rule, request: work.request.as_ref() };
         work.entry = Some(allowed.change("create", &work.job.probe.record));
@@ -48,6 +66,7 @@ impl Controller {
 /// Judges a probe that is to be made. Writes nothing.
 fn new_probe(
     checker: &Checker,
+    caller: &Caller,
     request: CreateRequest,
     grounds: &mut Grounds<'_>,
 ) -> Result<Work, ControlError> {
@@ -67,7 +86,8 @@ fn new_probe(
     if !grounds.claimed.insert(name.clone()) {
         return Err(ControlError::Twice { name });
     }
-    let (job, intent) = creation(Record::new(name, spec, line.text, now), outcome);
+    let record = Record::new(name, spec, line.text, now).by(caller.principal.account());
+    let (job, intent) = creation(record, outcome);
     Ok(Work { intent: Some(intent), request, entry: None, before: None, job })
 }
 
@@ -145,6 +165,6 @@ pub(crate) mod tests {
     /// The probe that a request makes, before the kernel has it.
     pub(crate) fn made(checker: &Checker, request: CreateRequest) -> Probe {
         let mut grounds = Grounds::new(checker.recent_facts(), observed());
-        new_probe(checker, request, &mut grounds).unwrap().job.probe
+        new_probe(checker, &Caller::daemon(), request, &mut grounds).unwrap().job.probe
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::Obstacle;
-use crate::auth::Denied;
+use crate::auth::{Denied, LimitReached};
 use crate::store::StoreError;
 use kprobed_host::kernel::FactsError;
 use kprobed_host::tracefs::{ClaimError, DefineError, KernelMessage, TracefsError};
@@ -24,6 +24,9 @@ pub enum ControlError {
     /// No role of the caller allows the request.
     #[error(transparent)]
     Denied(#[from] Denied),
+    /// It goes beyond a limit of the caller's roles.
+    #[error(transparent)]
+    Limit(Box<LimitReached>),
     /// The text is not a definition.
     #[error("{}", diagnostics.first().map_or("the definition cannot be read", |first| first.message.as_str()))]
     Definition {

@@ -9,6 +9,7 @@ mod account;
 mod adopt;
 mod adoptable;
 mod aggregation;
+mod allowance;
 mod apply;
 mod attach;
 mod attached;

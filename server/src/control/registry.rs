@@ -33,6 +33,12 @@ impl Registry {
         self.probes().named().values().cloned().collect()
     }
 
+    /// How many probes an account has made that are still listed, without those that a file declares.
+    pub(crate) fn made_by(&self, account: &str) -> u64 {
+        let is_its = |probe: &Probe| probe.creator == account && probe.spec.metadata.declared_by.is_none();
+        self.probes().named().values().map(|probe| u64::from(is_its(probe))).sum()
+    }
+
     /// Probes with a lease, by name.
     pub(super) fn leased(&self) -> Vec<Arc<Probe>> {
         self.probes().leased().cloned().collect()

@@ -57,7 +57,9 @@ impl Controller {
         let event = probe.name.event().to_owned();
         let line = self.parts.checker.kernel_line(&outcome.definition, event).text;
         let spec = ProbeSpec { definition: Arc::clone(&outcome.text), ..wanted };
-        let (job, intent) = creation(Record::new(probe.name.clone(), spec, line, SystemTime::now()), outcome);
+        // It counts for who made the first one.
+        let record = Record::new(probe.name.clone(), spec, line, SystemTime::now()).by(probe.creator.clone());
+        let (job, intent) = creation(record, outcome);
         let rule = self.require(caller, &job.probe)?;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
         let entry = Some(allowed.change("update", &job.probe.record));

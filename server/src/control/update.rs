@@ -41,6 +41,9 @@ impl Controller {
         if !request.only_ends_trip(&probe) {
             require_undeclared(&probe, request.take_over)?;
         }
+        if let Some(lease) = &request.metadata.lease {
+            self.require_lease(caller, &probe.name, lease.as_ref())?;
+        }
         let metadata = self.with_hold(request.metadata.clone())?;
         let now = SystemTime::now();
         let spec = &probe.spec;

@@ -18,6 +18,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::admission::{Admission, Peer};
 use super::call::Services;
+use super::call_limits::CallLimits;
+use super::call_memory::CallMemory;
 use super::connection::{self, Serving};
 use super::lane::Lane;
 use super::malloc_trim::Trimmer;
@@ -26,9 +28,6 @@ use super::refusal::{self, Refusals};
 use super::socket::Following;
 use crate::auth::{self, Identity, LiveTls, Rights, Who};
 use crate::shutdown::Tasks;
-
-/// How long a client may take for the handshake of TLS.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// How long a client may take to notice that its certificate is refused.
 const LINGER: Duration = Duration::from_secs(2);
@@ -42,6 +41,8 @@ pub(super) struct Warnings {
     refused: RateLimitedLog,
     evicted: RateLimitedLog,
     failed: RateLimitedLog,
+    /// Floods of resets.
+    pub(super) flooded: RateLimitedLog,
 }
 
 /// Accepts connections.
@@ -49,12 +50,14 @@ pub(super) struct Warnings {
 pub(super) struct Acceptor {
     pub(super) admission: Arc<Admission>,
     pub(super) services: Services,
+    pub(super) call_limits: CallLimits,
+    pub(super) call_memory: Arc<CallMemory>,
     pub(super) streams: Handle,
     pub(super) tasks: Tasks,
     pub(super) idle_timeout: Duration,
     pub(super) trimmer: Arc<Trimmer>,
     pub(super) refusals: Refusals,
-    pub(super) warnings: Warnings,
+    pub(super) warnings: Arc<Warnings>,
     pub(super) rights: Arc<Rights>,
     /// Usually `/proc`.
     pub(super) procfs: PathBuf,
@@ -95,13 +98,21 @@ impl Handshake for TcpStream {
     }
 }
 
-impl Handshake for (TcpStream, TlsAcceptor) {
+/// A TCP socket on which TLS begins.
+struct Secured {
+    socket: TcpStream,
+    acceptor: TlsAcceptor,
+    /// How long the handshake may take.
+    within: Duration,
+}
+
+impl Handshake for Secured {
     type Io = tokio_rustls::server::TlsStream<Following<TcpStream>>;
 
     async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Who)> {
-        let (socket, acceptor) = self;
+        let Self { socket, acceptor, within } = self;
         let socket = Following::new(socket, lane);
-        match tokio::time::timeout(HANDSHAKE, acceptor.accept(socket).into_fallible()).await? {
+        match tokio::time::timeout(within, acceptor.accept(socket).into_fallible()).await? {
             Ok(stream) => {
                 let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
                 // The verifier takes no handshake without one.
@@ -145,7 +156,10 @@ impl Acceptor {
                 tracing::debug!(%error, "cannot set TCP_NODELAY");
             }
             match &tls {
-                Some(tls) => self.take((socket, tls.acceptor()), peer).await,
+                Some(tls) => {
+                    let (acceptor, within) = (tls.acceptor(), self.call_limits.handshake_time);
+                    self.take(Secured { socket, acceptor, within }, peer).await;
+                }
                 None => self.take(socket, peer).await,
             }
         }
@@ -205,6 +219,9 @@ impl Acceptor {
                     idle_timeout: self.idle_timeout,
                     trimmer: Arc::clone(&self.trimmer),
                     rights: Arc::clone(&self.rights),
+                    call_limits: self.call_limits.clone(),
+                    call_memory: Arc::clone(&self.call_memory),
+                    warnings: Arc::clone(&self.warnings),
                 };
                 self.tasks.spawn("connection", async move {
                     let closing = admitted.closing().clone();
@@ -223,9 +240,10 @@ impl Acceptor {
                 });
                 if let Some(place) = self.refusals.place() {
                     let lane = Lane::new(self.streams.clone());
+                    let limits = self.call_limits.clone();
                     self.tasks.spawn("refusal", async move {
                         match socket.finish(lane).await {
-                            Ok((io, _)) => refusal::tell(io, refusal, place).await,
+                            Ok((io, _)) => refusal::tell(io, refusal, &limits, place).await,
                             Err(error) => tracing::debug!(%error, "a handshake failed"),
                         }
                     });

@@ -20,7 +20,7 @@ use crate::config::{HostSize, Listen};
 const CUTTING: Duration = Duration::from_millis(100);
 
 /// The owner of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Peer {
     /// A user of this host.
     User(u32),
@@ -161,7 +161,7 @@ impl Admission {
         loop {
             // Made first: it also sees an end between here and the wait.
             let ended = self.ended.notified();
-            if self.existing() < self.most_existing() {
+            if self.existing() < most_existing(self.limits.total) {
                 return true;
             }
             if !self.cut_one() {
@@ -173,11 +173,6 @@ impl Admission {
         }
     }
 
-    /// Most connections that exist at a time, including those that are closing.
-    fn most_existing(&self) -> usize {
-        self.limits.total.saturating_add(self.limits.total / 4).saturating_add(8)
-    }
-
     /// Closes the socket of a closing connection at once. Also true if one is closed already and
     /// has not ended.
     fn cut_one(&self) -> bool {
@@ -186,6 +181,11 @@ impl Admission {
         let found = closing.find(|entry| entry.idle_since().is_some());
         found.inspect(|entry| entry.cut.cancel()).is_some()
     }
+}
+
+/// Most connections that exist at a time, including those that are closing.
+pub(super) const fn most_existing(total: usize) -> usize {
+    total.saturating_add(total / 4).saturating_add(8)
 }
 
 fn close_idlest(entries: impl Iterator<Item = Arc<OpenConnection>>) -> Option<Peer> {
@@ -207,6 +207,11 @@ impl Admitted {
     pub(super) fn call(&self) -> CallUnderWay {
         self.entry.calls.fetch_add(1, Ordering::SeqCst);
         CallUnderWay(Arc::clone(&self.entry))
+    }
+
+    /// Whose it is.
+    pub(super) fn peer(&self) -> Peer {
+        self.entry.peer
     }
 
     /// Since when it has no call. `None` while it has one.

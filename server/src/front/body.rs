@@ -1,26 +1,43 @@
-//! The body of a gRPC response, which counts its call as under way until it ends.
+//! The body of a gRPC response, which holds what its call takes until it ends.
 //!
 //! Also keeps the size of its trailers within what clients accept.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tonic::Status;
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use super::admission::CallUnderWay;
+use super::call_memory::Charge;
+use crate::auth::Share;
 use crate::rpc::status;
+
+/// What a call holds until its body ends.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Its place among the calls of its connection.
+    #[expect(dead_code, reason = "it counts until it is dropped")]
+    pub(super) call: Option<CallUnderWay>,
+    /// The place of a stream among those of its principal, and among all.
+    pub(super) stream: Option<(Share, OwnedSemaphorePermit)>,
+    /// What its request takes, if that is still in use.
+    pub(super) request: Option<Arc<Charge>>,
+}
 
 /// A body with its call.
 pub(super) struct CallBody {
     inner: tonic::body::Body,
-    _call: Option<CallUnderWay>,
+    _held: Held,
 }
 
 impl CallBody {
-    pub(super) const fn new(inner: tonic::body::Body, call: Option<CallUnderWay>) -> Self {
-        Self { inner, _call: call }
+    pub(super) const fn new(inner: tonic::body::Body, held: Held) -> Self {
+        Self { inner, _held: held }
     }
 }
 
@@ -36,7 +53,7 @@ impl Body for CallBody {
         Poll::Ready(frame.map(|frame| {
             frame.map(|mut frame| {
                 if let Some(trailers) = frame.trailers_mut() {
-                    status::fit_headers(trailers);
+                    status::finish(trailers);
                 }
                 frame
             })

@@ -1,4 +1,4 @@
-//! One gRPC call: counting it, its deadline, and the threads that serve it.
+//! One gRPC call: counting it, its limits, its deadline, and the threads that serve it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -6,17 +6,24 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use kprobed_rights::Method;
+use kprobed_rights::{Limit, Method};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use tonic::Status;
+use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::service::Routes;
 use tower::Service as _;
 
 use super::admission::Admitted;
-use super::body::CallBody;
+use super::body::{CallBody, Held};
+use super::call_limits::CallLimits;
+use super::call_memory::CallMemory;
 use super::lane::Lane;
-use crate::auth::{Caller, OPERATION_HEADER, Operation, Rights, Who};
+use super::request_body::RequestBody;
+use super::resets::Resets;
+use crate::auth::{Caller, LimitReached, OPERATION_HEADER, Operation, Pace, Rights, Share, Who};
 use crate::rpc::{ConnectionId, status};
 
 /// Streaming calls: they last as long as the client wants.
@@ -49,6 +56,11 @@ pub(super) struct Calls {
     pub(super) connection: ConnectionId,
     pub(super) who: Arc<Who>,
     pub(super) rights: Arc<Rights>,
+    pub(super) limits: CallLimits,
+    pub(super) memory: Arc<CallMemory>,
+    pub(super) resets: Arc<Resets>,
+    /// The place of the connection among those of its principal, since its first call.
+    pub(super) place: Arc<OnceCell<Share>>,
 }
 
 impl Calls {
@@ -61,22 +73,45 @@ impl Calls {
         let method = Method::at(path).ok_or_else(|| status::no_method(path))?;
         let principal = self.who.principal().await.map_err(|error| status::internal(&error.to_string()))?;
         let caller = Caller::new(Arc::clone(principal), method, operation);
-        match self.rights.require(&caller, None) {
-            Ok(_rule) => Ok(Some(caller)),
-            Err(denied) => Err(status::denied(&denied)),
-        }
+        self.rights.require(&caller, None).map_err(|denied| status::denied(&denied))?;
+        self.count(&caller, method).await.map_err(|reached| status::limit_reached(&reached))?;
+        Ok(Some(caller))
     }
 
-    /// The answer of the service, if the caller may have one.
+    /// Counts the connection, with its first call, and the check that a call is.
+    async fn count(&self, caller: &Caller, method: &Method) -> Result<(), LimitReached> {
+        let take = async || self.rights.take(caller, Limit::Connections, 1);
+        self.place.get_or_try_init(take).await?;
+        if method.is_a_check() { self.rights.check(caller) } else { Ok(()) }
+    }
+
+    /// The places of a stream.
+    fn stream(&self, caller: &Caller) -> Result<(Share, OwnedSemaphorePermit), Status> {
+        let share = self.rights.take(caller, Limit::Streams, 1);
+        let share = share.map_err(|reached| status::limit_reached(&reached))?;
+        Ok((share, self.limits.stream().map_err(|none| status::no_stream(&none.to_string()))?))
+    }
+
+    /// The answer of the service, if the caller may have one, and what it holds.
     async fn answer(
         mut self,
         mut request: Request<Incoming>,
         operation: Operation,
-    ) -> Result<Response<tonic::body::Body>, Infallible> {
-        match self.authorise(request.uri().path(), operation).await {
-            Ok(Some(caller)) => drop(request.extensions_mut().insert(caller)),
-            Ok(None) => {}
-            Err(refused) => return Ok(refused.into_http()),
+    ) -> Result<(Response<Body>, Held), Status> {
+        if let Some(bytes) = self.limits.too_long(request.headers()) {
+            return Err(status::headers_too_long(bytes, self.limits.header_bytes));
+        }
+        let caller = self.authorise(request.uri().path(), operation).await?;
+        let form = Form::of(request.uri().path());
+        let mut held = Held::default();
+        if let Some(caller) = caller {
+            if form != Form::Unary {
+                held.stream = Some(self.stream(&caller)?);
+            }
+            if form == Form::Requests {
+                request.extensions_mut().insert(Pace::new(&self.rights, &caller));
+            }
+            request.extensions_mut().insert(caller);
         }
         request.extensions_mut().insert(self.connection);
         if STREAMS.contains(&request.uri().path()) {
@@ -86,7 +121,67 @@ impl Calls {
         // for a reset of the stream only then (`H2Stream::poll2`), and ends a body that was cancelled
         // as if it were complete.
         tokio::task::yield_now().await;
-        self.services.0.call(request.map(tonic::body::Body::new)).await
+        let charge = Arc::new(self.memory.charge(self.admitted.peer()));
+        let within = (form != Form::Requests).then_some(self.limits.request_time);
+        let request = request.map(|body| {
+            Body::new(RequestBody::new(body, self.limits.message_bytes, Arc::clone(&charge), within))
+        });
+        let response = match self.services.0.call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        if form == Form::Unary {
+            // The request is gone with its answer.
+            drop(charge);
+            return Ok((self.whole(response).await?, held));
+        }
+        held.request = Some(charge);
+        Ok((response, held))
+    }
+
+    /// An answer in one piece, charged to the memory of calls for as long as the client does not read it.
+    async fn whole(&self, response: Response<Body>) -> Result<Response<Body>, Status> {
+        let (parts, body) = response.into_parts();
+        let whole = body.collect().await?;
+        let trailers = whole.trailers().cloned();
+        let bytes = whole.to_bytes();
+        let charge = Arc::new(self.memory.charge(self.admitted.peer()));
+        charge.set(bytes.len() as u64).map_err(|full| status::no_call_memory(&full.to_string()))?;
+        let body = Full::new(charge.around(bytes)).map_err(|never| match never {});
+        let body = body.with_trailers(std::future::ready(trailers.map(Ok)));
+        Ok(Response::from_parts(parts, Body::new(body)))
+    }
+}
+
+/// Calls that last as long as the client wants, and serve programs rather than the work of the daemon:
+/// they stay among the control calls.
+const WATCHES: [&str; 2] =
+    ["/grpc.health.v1.Health/Watch", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"];
+
+/// Calls whose requests are a stream.
+const REQUESTS: [&str; 2] =
+    ["/kprobed.v1.ProbeService/CheckProbes", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"];
+
+/// How many messages a call has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// One request and one answer.
+    Unary,
+    /// One request and any number of answers.
+    Answers,
+    /// Any number of both.
+    Requests,
+}
+
+impl Form {
+    fn of(path: &str) -> Self {
+        if REQUESTS.contains(&path) {
+            Self::Requests
+        } else if STREAMS.contains(&path) || WATCHES.contains(&path) {
+            Self::Answers
+        } else {
+            Self::Unary
+        }
     }
 }
 
@@ -99,25 +194,27 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let call = self.admitted.call();
+        let (call, unanswered) = (self.admitted.call(), self.resets.begin());
         let deadline = deadline(request.headers());
         let operation = Operation::of(request.headers());
         let answer = self.clone().answer(request, operation.clone());
         Box::pin(async move {
-            let response = match deadline {
+            let answered = match deadline {
                 // What was begun for the caller ends with the call.
                 Some(deadline) => match tokio::time::timeout(deadline, answer).await {
-                    Ok(response) => response,
-                    Err(_elapsed) => Ok(status::too_late(deadline).into_http()),
+                    Ok(answered) => answered,
+                    Err(_elapsed) => Err(status::too_late(deadline)),
                 },
                 None => answer.await,
             };
-            let mut response = response?;
-            status::fit_headers(response.headers_mut());
+            unanswered.answered();
+            let (mut response, held) =
+                answered.unwrap_or_else(|refused| (refused.into_http(), Held::default()));
+            status::finish(response.headers_mut());
             if let Some(value) = operation.header() {
                 response.headers_mut().insert(OPERATION_HEADER, value);
             }
-            Ok(response.map(|body| CallBody::new(body, Some(call))))
+            Ok(response.map(|body| CallBody::new(body, Held { call: Some(call), ..held })))
         })
     }
 }
@@ -170,11 +267,17 @@ mod tests {
     #[test]
     fn every_call_that_streams_is_a_stream() {
         let files = prost_types::FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
-        let mut streams = Vec::new();
+        let (mut streams, mut requests) = (Vec::new(), Vec::new());
         for file in &files.file {
             for service in &file.service {
-                for method in service.method.iter().filter(|method| method.server_streaming()) {
-                    streams.push(format!("/{}.{}/{}", file.package(), service.name(), method.name()));
+                for method in &service.method {
+                    let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
+                    if method.client_streaming() {
+                        requests.push(path.clone());
+                    }
+                    if method.server_streaming() {
+                        streams.push(path);
+                    }
                 }
             }
         }
@@ -182,5 +285,7 @@ mod tests {
         let mut known = STREAMS.to_vec();
         known.sort_unstable();
         assert_eq!(streams, known);
+        let requests: Vec<_> = requests.iter().map(String::as_str).collect();
+        assert_eq!(requests, [REQUESTS[0]]);
     }
 }

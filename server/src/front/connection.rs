@@ -6,58 +6,46 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use hyper::server::conn::http2;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use kprobed_rights::Roles;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::accept::Warnings;
 use super::admission::Admitted;
 use super::call::{Calls, Services};
+use super::call_limits::CallLimits;
+use super::call_memory::CallMemory;
+use super::greeting::{Greeted, Greeting};
 use super::lane::Lane;
 use super::malloc_trim::Trimmer;
+use super::resets::{self, Resets};
 use crate::auth::{Rights, Who};
 use crate::rpc::ConnectionId;
 use crate::shutdown::Tasks;
 
-/// Keep-alive finds peers that have vanished: a stream to such a peer would otherwise hold its
-/// queue without end.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// After so long a peer that does not answer is gone.
-pub const VANISHED_AFTER: Duration = KEEP_ALIVE_INTERVAL.saturating_add(KEEP_ALIVE_TIMEOUT);
-
 /// Connections so far.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
-
-/// What a client may send before it is read.
-const STREAM_WINDOW_BYTES: u32 = 8 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
 /// How long a peer that was asked to leave may take.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// HTTP/2 as gRPC speaks it.
-pub(super) fn http2<E: Clone>(executor: E) -> http2::Builder<E> {
-    let mut builder = http2::Builder::new(executor);
-    builder
-        .timer(TokioTimer::new())
-        .keep_alive_interval(KEEP_ALIVE_INTERVAL)
-        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
-    builder
-}
+/// HTTP/2 on a socket.
+type Http2<I> = http2::Connection<TokioIo<Greeting<I>>, Calls, Lane>;
 
 /// A connection that is served.
 struct Served<I> {
-    connection: Pin<Box<http2::Connection<TokioIo<I>, Calls, Lane>>>,
+    connection: Pin<Box<Http2<I>>>,
     admitted: Arc<Admitted>,
     lane: Lane,
     stopping: CancellationToken,
     idle_timeout: Duration,
+    /// Whether its first bytes have come, and until when they must. Absent once they have.
+    greeting: Option<(Greeted, Instant)>,
+    resets: Arc<Resets>,
+    warnings: Arc<Warnings>,
     /// It was asked to leave, and is cut then unless it has calls.
     leaves_by: Option<Instant>,
     /// The daemon stops: its shutdown closes what is left.
@@ -100,7 +88,7 @@ impl Standing {
                     let now = Arc::clone(&self.changes.borrow_and_update());
                     // Without a principal there was no call.
                     if let Some(principal) = self.who.found()
-                        && !self.roles.of(principal).eq(now.of(principal))
+                        && !self.roles.grant_as(&now, principal)
                     {
                         return "its principal has other roles now";
                     }
@@ -119,6 +107,9 @@ pub(super) struct Serving {
     pub(super) idle_timeout: Duration,
     pub(super) trimmer: Arc<Trimmer>,
     pub(super) rights: Arc<Rights>,
+    pub(super) call_limits: CallLimits,
+    pub(super) call_memory: Arc<CallMemory>,
+    pub(super) warnings: Arc<Warnings>,
 }
 
 /// Serves a connection to its end, on its lane.
@@ -126,19 +117,37 @@ pub(super) async fn serve<I>(io: I, who: Who, admitted: Admitted, serving: Servi
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Serving { services, lane, tasks, idle_timeout, trimmer, rights } = serving;
+    let Serving { services, lane, tasks, idle_timeout, trimmer, rights, call_limits, call_memory, warnings } =
+        serving;
     let admitted = Arc::new(admitted);
     let connection = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1);
     let standing = Standing::new(who, &rights);
     let who = Arc::clone(&standing.who);
-    let calls =
-        Calls { services, admitted: Arc::clone(&admitted), lane: lane.clone(), connection, who, rights };
+    let http2 = call_limits.http2(lane.clone());
+    let greet_by = Instant::now() + call_limits.handshake_time;
+    let resets = Arc::<Resets>::default();
+    let calls = Calls {
+        services,
+        admitted: Arc::clone(&admitted),
+        lane: lane.clone(),
+        connection,
+        who,
+        rights,
+        limits: call_limits,
+        memory: call_memory,
+        resets: Arc::clone(&resets),
+        place: Arc::default(),
+    };
+    let (io, greeted) = Greeting::new(io);
     let served = Served {
-        connection: Box::pin(http2(lane.clone()).serve_connection(TokioIo::new(io), calls)),
+        connection: Box::pin(http2.serve_connection(TokioIo::new(io), calls)),
         admitted,
         lane: lane.clone(),
         stopping: tasks.stopping().clone(),
         idle_timeout,
+        greeting: Some((greeted, greet_by)),
+        resets,
+        warnings,
         leaves_by: None,
         is_stopping: false,
         rights: standing,
@@ -163,6 +172,7 @@ where
             let look_at = self.leaves_by.unwrap_or_else(|| {
                 self.admitted.idle_since().unwrap_or_else(Instant::now) + self.idle_timeout
             });
+            let greet_by = self.greeting.as_ref().map_or_else(Instant::now, |(_, by)| *by);
             tokio::select! {
                 outcome = self.connection.as_mut() => {
                     if let Err(error) = outcome {
@@ -174,6 +184,20 @@ where
                     let principal = self.rights.who.found().map(ToString::to_string);
                     tracing::info!(principal, "closed a connection: {why}");
                     return None;
+                }
+                () = self.resets.flooded().cancelled() => {
+                    let peer = self.admitted.peer();
+                    self.warnings.flooded.log(|times| {
+                        let most = resets::MOST;
+                        tracing::warn!(%peer, most, times, "closed connections that took too many calls back");
+                    });
+                    return None;
+                }
+                () = sleep_until(greet_by), if self.greeting.is_some() => {
+                    if self.greeting.take().is_some_and(|(greeted, _)| !greeted.is_there()) {
+                        tracing::debug!("closed a connection that did not begin in time");
+                        return None;
+                    }
                 }
                 () = self.lane.changed(), if may_move => return Some(self),
                 () = self.stopping.cancelled(), if !self.is_stopping => {

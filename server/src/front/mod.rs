@@ -1,28 +1,35 @@
 //! The front end: sockets, connections and calls, before any service sees them.
 //!
-//! Owns the limits of connections, what happens to idle ones, the deadline of a call, and which
-//! threads serve it. Control calls and streams have threads of their own, so that a `list` does not
+//! Owns the limits of connections and calls, what happens to idle ones, the deadline of a call, and
+//! which threads serve it. Control calls and streams have threads of their own, so that a `list` does not
 //! wait for the events of three hundred streams. Never knows what a call means.
 
 mod accept;
 mod admission;
 mod body;
 mod call;
+mod call_limits;
+mod call_memory;
 mod connection;
 mod descriptors;
+mod greeting;
 mod lane;
 mod listen;
 mod malloc_trim;
+mod memory_bound;
 mod rate_limited_log;
 mod refusal;
+mod request_body;
+mod resets;
 mod socket;
 #[cfg(test)]
 mod tests;
 mod threads;
 
-pub use connection::VANISHED_AFTER;
+pub use call_limits::VANISHED_AFTER;
 pub use descriptors::raise_limit;
 pub use listen::{ListenError, ListenErrorKind};
+pub use memory_bound::memory_bound;
 pub use threads::try_threads;
 
 use std::path::PathBuf;
@@ -35,7 +42,10 @@ use tonic::service::Routes;
 use self::accept::Acceptor;
 use self::admission::{Admission, Limits};
 use self::call::Services;
+use self::call_limits::CallLimits;
+use self::call_memory::CallMemory;
 use self::malloc_trim::Trimmer;
+use self::memory_bound::MemoryBound;
 use crate::auth::{LiveTls, Rights};
 use crate::config::Listen;
 use crate::shutdown::Tasks;
@@ -79,16 +89,20 @@ pub fn serve(
 ) {
     let Gate { rights, procfs, tls } = gate;
     let limits = Limits::new(listen, descriptors::limit());
+    let bound_mib = MemoryBound::new(listen, limits).bytes() >> 20;
+    tracing::info!(bound_mib, "bounded the memory for clients");
     let trimmer = Arc::<Trimmer>::default();
     let acceptor = Arc::new(Acceptor {
         admission: Arc::new(Admission::new(limits)),
         services: Services::new(services),
+        call_limits: CallLimits::new(listen),
+        call_memory: Arc::new(CallMemory::new(listen.call_memory_mib << 20)),
         streams: streams.clone(),
         tasks: tasks.clone(),
         idle_timeout: listen.idle_timeout(),
         trimmer: Arc::clone(&trimmer),
         refusals: refusal::Refusals::default(),
-        warnings: accept::Warnings::default(),
+        warnings: Arc::default(),
         rights,
         procfs,
     });

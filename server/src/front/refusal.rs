@@ -17,8 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::codegen::http::{Request, Response};
 
 use super::admission::Refusal;
-use super::body::CallBody;
-use super::connection::http2;
+use super::body::{CallBody, Held};
+use super::call_limits::CallLimits;
 use crate::rpc::status;
 
 /// Clients that can be refused with a status at the same time.
@@ -45,15 +45,15 @@ impl Refusals {
 }
 
 /// Answers whatever the client asks first.
-pub(super) async fn tell<I>(io: I, refusal: Refusal, place: OwnedSemaphorePermit)
+pub(super) async fn tell<I>(io: I, refusal: Refusal, limits: &CallLimits, place: OwnedSemaphorePermit)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(move |_request: Request<Incoming>| {
         let response: Response<tonic::body::Body> = status::no_room(&refusal.to_string()).into_http();
-        ready(Ok::<_, Infallible>(response.map(|body| CallBody::new(body, None))))
+        ready(Ok::<_, Infallible>(response.map(|body| CallBody::new(body, Held::default()))))
     });
-    let connection = http2(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);
+    let connection = limits.http2(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);
     if tokio::time::timeout(PATIENCE, connection).await.is_err() {
         tracing::debug!("a refused client did not leave");
     }

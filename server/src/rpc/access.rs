@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use kprobed_audit::{Action, Entry};
-use kprobed_rights::{Object, Read, Reads};
+use kprobed_rights::{Limit, Object, Read, Reads};
 use tonic::{Request, Status};
 
 use super::status;
-use crate::auth::{Caller, Rights};
+use crate::auth::{Caller, Rights, Share};
 use crate::control::{ControlError, Registry, permission};
 use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
-use kprobed_trace::pipeline::Permits;
+use kprobed_trace::pipeline::{Permits, QueueLimits};
 
 /// The roles of this host, and the probes that they are about.
 #[derive(Clone, Debug)]
@@ -84,6 +84,19 @@ impl Access {
             }
             None => false,
         }
+    }
+
+    /// The bytes that the queue of a stream may have, as a part of what its caller may have for all of its
+    /// queues. `asked` is 0 if the client leaves it to the daemon: then it is the default, or a quarter
+    /// of that limit if that is less.
+    pub(super) fn queue(&self, caller: &Caller, asked: u64) -> Result<(u64, Share), Status> {
+        let bytes = match (asked, self.rights.bound(&caller.principal, Limit::QueueBytes)) {
+            (0, None) => QueueLimits::default().bytes,
+            (0, Some(bound)) => QueueLimits::default().bytes.min(bound.most / 4),
+            (asked, _) => asked,
+        };
+        let share = self.rights.take(caller, Limit::QueueBytes, bytes);
+        Ok((bytes, share.map_err(|reached| status::limit_reached(&reached))?))
     }
 
     /// What a stream of the caller may contain. Absent: everything.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use kprobed_proto::v1;
 use kprobed_proto::v1::access_service_server::AccessService;
 use kprobed_proto::v1::check_access_request::Object as Asked;
-use kprobed_rights::{Approvals, Decision, METHODS, Method, Object, Principal, Question, Read, Reads, Roles};
+use kprobed_rights::{
+    Approvals, Decision, Limit, METHODS, Method, Object, Principal, Question, Read, Reads, Roles,
+};
 use tonic::{Request, Response, Status};
 
 use super::access::{Access, caller};
@@ -82,6 +84,26 @@ impl AccessServer {
             Some(Asked::Definition(text)) => self.would_be(&given(text, None)?, labels).map(Some),
             Some(Asked::Spec(spec)) => self.would_be(&given("", Some(spec))?, labels).map(Some),
             Some(Asked::Name(name)) => self.existing(name).map(Some),
+        }
+    }
+
+    /// A limit of a principal, and what it holds.
+    fn limit(&self, principal: &Principal, limit: Limit) -> v1::CallerLimit {
+        let rights = &self.access.rights;
+        let bound = rights.bound(principal, limit);
+        let account = principal.account();
+        let held = match limit {
+            Limit::Probes => self.access.registry.made_by(&account),
+            _ => rights.holdings().held(&account, limit, bound.as_ref()),
+        };
+        let (most, rule) = bound.map(|bound| (bound.most, bound.rule)).unzip();
+        let (role, line) = rule.map(|rule| (rule.role, rule.line)).unwrap_or_default();
+        v1::CallerLimit {
+            name: limit.name().to_owned(),
+            most,
+            held,
+            role,
+            line: u32::try_from(line).unwrap_or_default(),
         }
     }
 
@@ -160,6 +182,7 @@ impl AccessService for AccessServer {
             names: principal.names(),
             roles: roles.of(&principal).map(|role| role.name.clone()).collect(),
             methods: METHODS.iter().filter(is_allowed).map(|method| method.name().to_owned()).collect(),
+            limits: Limit::ALL.iter().map(|limit| self.limit(&principal, *limit)).collect(),
         }))
     }
 

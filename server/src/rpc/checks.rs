@@ -16,6 +16,7 @@ use tonic::{Status, Streaming};
 
 use super::status;
 use super::verdict::{Detail, answer};
+use crate::auth::Pace;
 use crate::control::ControlError;
 use kprobed_lang::definition::{CutDefinition, Cutter};
 use kprobed_verdict::checker::{Checker, DefinitionText};
@@ -33,6 +34,7 @@ const MESSAGE_BYTES: usize = 256 << 10;
 /// A stream of checks under way.
 struct Checks {
     checker: Arc<Checker>,
+    pace: Option<Pace>,
     requests: Streaming<v1::CheckProbesRequest>,
     shows_addresses: bool,
     /// As requested in the first message.
@@ -42,14 +44,17 @@ struct Checks {
     ended: bool,
 }
 
-/// Answers a stream of checks.
+/// Answers a stream of checks, as fast as the roles of its caller allow. Without a pace: as fast as it
+/// can.
 pub(super) fn stream(
     checker: Arc<Checker>,
+    pace: Option<Pace>,
     requests: Streaming<v1::CheckProbesRequest>,
     shows_addresses: bool,
 ) -> CheckStream {
     let checks = Checks {
         checker,
+        pace,
         requests,
         shows_addresses,
         detail: None,
@@ -72,6 +77,10 @@ impl Checks {
         let judged = tokio::task::spawn_blocking(move || judge(&checker, cutter, ended, detail));
         let (checked, cutter) = judged.await.map_err(|error| status::internal(&error.to_string()))??;
         self.cutter = cutter;
+        // A stream is slowed down, where a call would be refused.
+        if let Some(pace) = &self.pace {
+            tokio::time::sleep(pace.after(checked.len() as u64)).await;
+        }
         if checked.is_empty() && !self.ended {
             self.read().await?;
         }

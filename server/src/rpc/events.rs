@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 
 use super::access::{self, Access};
 use super::{convert, filters, ledger, order, rows, selected, start, view};
-use crate::auth::Caller;
+use crate::auth::{Caller, Share};
 use crate::control::{ControlHandle, Registry};
 use crate::export::Exporters;
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
@@ -58,9 +58,15 @@ impl EventServer {
         selected::judge(&self.registry, &self.control, &self.hub, view, text, start).await
     }
 
-    /// The view without what the caller may not observe. If that is all that it selects now, the
-    /// caller learns why.
-    fn permitted(&self, mut view: View, caller: &Caller, past: bool) -> Result<View, Status> {
+    /// The view without what the caller may not observe, and the bytes of its queue. If that is all that it
+    /// selects now, the caller learns why. `queue_bytes` is what the client asked for, 0 for nothing.
+    fn permitted(
+        &self,
+        mut view: View,
+        caller: &Caller,
+        past: bool,
+        queue_bytes: u64,
+    ) -> Result<(View, Share), Status> {
         let all = self.registry.all();
         let wanted: Vec<_> =
             all.iter().filter(|probe| view.selects(&probe.name, &probe.spec.labels)).collect();
@@ -70,6 +76,8 @@ impl EventServer {
         {
             self.access.require(caller, &first.name, None)?;
         }
+        let (bytes, queue) = self.access.queue(caller, queue_bytes)?;
+        view.limits.bytes = bytes;
         let names: Vec<_> = wanted
             .iter()
             .filter(|probe| view.permits(&probe.name, probe.uid))
@@ -77,7 +85,7 @@ impl EventServer {
             .collect();
         let what = if past { "events, from the history on" } else { "events" };
         self.access.note_read(caller, &names, what);
-        Ok(view)
+        Ok((view, queue))
     }
 
     fn started(&self, subscription: &Subscription) -> v1::StreamStarted {
@@ -105,6 +113,7 @@ fn place(feed: &Feed, sequence: u64) -> v1::Cursor {
 /// A column stream under way.
 struct ColumnStream {
     feed: Feed,
+    _queue: Share,
     projection: Projection,
     /// Messages that go before the next item.
     ready: VecDeque<encoded::StreamEventsResponse>,
@@ -170,6 +179,7 @@ impl ColumnStream {
 /// A row stream under way.
 struct RowStream {
     feed: Feed,
+    _queue: Share,
     projection: Projection,
     cursor: v1::Cursor,
     sorter: Option<order::Sorter>,
@@ -277,8 +287,10 @@ impl EventService for EventServer {
         let caller = access::caller(&request)?;
         let request = request.into_inner();
         let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
+        let asked = request.delivery.as_ref().map_or(0, |delivery| delivery.queue_bytes);
         let view = view::of(request.selection, request.fields, request.delivery)?;
-        let view = self.permitted(view, &caller, begins_in_the_past(request.start.as_ref()))?;
+        let past = begins_in_the_past(request.start.as_ref());
+        let (view, queue) = self.permitted(view, &caller, past, asked)?;
         self.judge(&view, &text, request.start.as_ref()).await?;
         let projection = view.projection.clone();
         let feed = Feed::open(&self.log, self.hub.subscribe(view), start::of(request.start)?)
@@ -287,6 +299,7 @@ impl EventService for EventServer {
         let started = self.started(feed.subscription());
         let mut stream = ColumnStream {
             feed,
+            _queue: queue,
             projection,
             ready: VecDeque::new(),
             known_schemas: HashSet::new(),
@@ -303,8 +316,10 @@ impl EventService for EventServer {
         let caller = access::caller(&request)?;
         let request = request.into_inner();
         let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
+        let asked = request.delivery.as_ref().map_or(0, |delivery| delivery.queue_bytes);
         let view = view::of(request.selection, request.fields, request.delivery)?;
-        let mut view = self.permitted(view, &caller, begins_in_the_past(request.start.as_ref()))?;
+        let past = begins_in_the_past(request.start.as_ref());
+        let (mut view, queue) = self.permitted(view, &caller, past, asked)?;
         self.judge(&view, &text, request.start.as_ref()).await?;
         // Rows are made from columns, which leave out unwanted fields by themselves.
         view.form = Form::Columns;
@@ -314,7 +329,15 @@ impl EventService for EventServer {
             .await
             .map_err(start::ended)?;
         let cursor = v1::Cursor::default();
-        let stream = RowStream { feed, projection, cursor, sorter, ready: VecDeque::new(), is_over: false };
+        let stream = RowStream {
+            feed,
+            _queue: queue,
+            projection,
+            cursor,
+            sorter,
+            ready: VecDeque::new(),
+            is_over: false,
+        };
         Ok(Response::new(responses!(stream)))
     }
 

@@ -16,7 +16,7 @@ use super::events::Responses;
 use super::spec::{self, Given, GivenError, Unwritable};
 use super::verdict::{Detail, answer, unreadable};
 use super::{changes, convert, labels, status, watch};
-use crate::auth::{Caller, Rights};
+use crate::auth::{Caller, Pace, Rights};
 use crate::control::{
     Applied, Change, Changed, ControlError, ControlHandle, Costs, Declarations, Probe, ProbeStates, Registry,
     RemoveRequest, TrialRequest, Unit,
@@ -316,8 +316,9 @@ impl ProbeService for ProbeServer {
         requests: Request<Streaming<v1::CheckProbesRequest>>,
     ) -> Result<Response<Self::CheckProbesStream>, Status> {
         let shows_addresses = self.rights.show_addresses(&access::caller(&requests)?);
+        let pace = requests.extensions().get::<Pace>().cloned();
         let (checker, requests) = (Arc::clone(&self.checker), requests.into_inner());
-        Ok(Response::new(checks::stream(checker, requests, shows_addresses)))
+        Ok(Response::new(checks::stream(checker, pace, requests, shows_addresses)))
     }
 
     async fn try_probe(

@@ -21,8 +21,10 @@ use prost_types::Any;
 use tonic::{Code, Status};
 use tonic_types::pb;
 
-pub(crate) use echo::fit_headers;
-pub(crate) use front::{denied, no_addresses, no_method, no_room, too_late};
+pub(crate) use front::{
+    denied, finish, headers_too_long, limit_reached, message_too_long, no_addresses, no_call_memory,
+    no_method, no_room, no_stream, request_too_slow, too_late,
+};
 
 use super::spec::{Given, GivenError, Unwritable};
 use crate::control::{ControlError, HoldError, KPROBES_ON};
@@ -312,6 +314,7 @@ pub(super) fn not_given(error: GivenError) -> Status {
 fn parts_of(error: &ControlError) -> Parts {
     match error {
         ControlError::Denied(denied) => front::refusal(denied),
+        ControlError::Limit(reached) => front::beyond(reached),
         ControlError::Definition { text, diagnostics } => {
             let parts = match diagnostics.first() {
                 Some(first) => {

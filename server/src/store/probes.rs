@@ -73,6 +73,9 @@ pub struct Record {
     pub create_time: SystemTime,
     /// When a client last changed it.
     pub update_time: SystemTime,
+    /// The account of the principal that made it ([`kprobed_rights::Principal::account`]); empty for
+    /// the daemon, and for one that was made before that was kept.
+    pub creator: String,
 }
 
 /// A row of the table, as a start finds it.
@@ -100,7 +103,14 @@ impl Record {
             revision: 1,
             create_time: now,
             update_time: now,
+            creator: String::new(),
         }
+    }
+
+    /// The same, made by this account.
+    #[must_use]
+    pub fn by(self, creator: String) -> Self {
+        Self { creator, ..self }
     }
 }
 
@@ -126,6 +136,7 @@ impl StoredProbe {
             revision: row.try_get("revision")?,
             create_time: from_ns(row.try_get("create_time_ns")?),
             update_time: from_ns(row.try_get("update_time_ns")?),
+            creator: row.try_get("creator")?,
         };
         Ok(Self {
             record,

@@ -26,7 +26,7 @@ impl Mutator {
     }
 
     /// A number below `end`, or 0.
-    fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.number() >> 33).unwrap() % end.max(1)
     }
 

@@ -41,7 +41,22 @@ impl Output {
         self.line(&format!("Principal:  {}", caller.principal))?;
         self.line(&format!("Names:      {}", listed(&caller.names)))?;
         self.line(&format!("Roles:      {}", listed(&caller.roles)))?;
-        self.line(&format!("Methods:    {}", listed(&caller.methods)))
+        self.line(&format!("Methods:    {}", listed(&caller.methods)))?;
+        self.line("")?;
+        let mut table = Table::new(&["LIMIT", "HELD", "MOST", "SET BY"]);
+        for limit in &caller.limits {
+            let set_by = match limit.line {
+                0 => "-".to_owned(),
+                line => format!("role {}, line {line}", limit.role),
+            };
+            table.row(vec![
+                Cell::text(&limit.name),
+                Cell::text(limit.held.to_string()),
+                Cell::text(limit.most.map_or_else(|| "unlimited".to_owned(), |most| most.to_string())),
+                Cell::text(set_by),
+            ]);
+        }
+        self.table(&table)
     }
 
     /// Prints answers, one below the other.

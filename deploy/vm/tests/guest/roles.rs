@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("an_alias_is_the_same_function", an_alias_is_the_same_function),
     ("a_role_may_be_limited_to_approved_definitions", a_role_may_be_limited_to_approved_definitions),
     ("addresses_are_hidden_from_those_who_were_not_given_them", addresses_are_hidden),
+    ("a_role_limits_what_its_principals_hold", a_role_limits_what_its_principals_hold),
     ("a_reload_puts_other_roles_in_force", a_reload_puts_other_roles_in_force),
     ("a_stream_has_what_its_subscriber_may_observe", a_stream_has_what_its_subscriber_may_observe),
 ];
@@ -186,6 +187,56 @@ fn addresses_are_hidden(fixture: &Fixture) -> Result<()> {
     ensure!(!addresses(&shown[0]).is_empty() && !addresses(&shown[1]).is_empty(), "{shown:?}");
     let asked = guest.shell(&format!("{own} check 'p 0x{place}'"))?;
     ensure!(asked.contains("vfs_read"), "{asked}");
+    Ok(())
+}
+
+/// A definition that the role allows, and that one of its limits refuses.
+fn beyond(guest: &DaemonGuest, definition: &str) -> Result<kprobed_client::RpcError> {
+    let refused = guest.refusal(definition)?;
+    ensure!(refused.code == Code::ResourceExhausted && refused.reason == "ROLE_LIMIT", "{refused:?}");
+    ensure!(refused.message.contains(" of role `guest`, line "), "{}", refused.message);
+    Ok(refused)
+}
+
+fn a_role_limits_what_its_principals_hold(fixture: &Fixture) -> Result<()> {
+    let limited = format!("{GUEST}[role.limits]\nprobes = 2\n");
+    let mut guest = fixture.own_daemon("limits", &config(&limited))?;
+    let own = "kprobectl --server tcp://127.0.0.1:7000";
+    // What root has made is no part of it.
+    guest.shell("kprobectl add 'p:roots __x64_sys_getppid'")?;
+    guest.add("p:first __x64_sys_getppid")?;
+    guest.add("p:second __x64_sys_getpid")?;
+    let refused = beyond(&guest, "p:third __x64_sys_getppid")?;
+    for (key, value) in [("limit", "probes"), ("held", "2"), ("most", "2"), ("principal", "loopback")] {
+        ensure!(refused.metadata.contains(&(key.to_owned(), value.to_owned())), "{refused:?}");
+    }
+    // Nor is one that lasts for a moment.
+    guest.shell(&format!("{own} check --trial 'p:x __x64_sys_getppid'"))?;
+    // Who made a probe is durable.
+    guest.kill()?;
+    guest.restart(&config(&limited))?;
+    ensure!(beyond(&guest, "p:third __x64_sys_getppid")?.message.contains("has 2 probes"));
+    guest.delete("kprobes/second")?;
+    guest.add("p:third __x64_sys_getppid")?;
+    let log = guest.shell("kprobectl audit -o json")?;
+    ensure!(log.contains("`loopback` has 2 probes: the limit `probes` of role `guest`, line "), "{log}");
+    // Other limits are in force for what comes next, and close nothing.
+    let other = format!("{GUEST}[role.limits]\nprobes = 10\nlease_max_s = 60\n");
+    guest.machine.put("/etc/kprobed/kprobed.toml", 0o644, config(&other).as_bytes())?;
+    guest.shell("kill -HUP $(pidof kprobed)")?;
+    wait_until(&guest, "the reload", || Ok(guest.log().contains("the configuration is reloaded")))?;
+    ensure!(beyond(&guest, "p:fourth __x64_sys_getppid")?.message.contains("a probe without a lease"));
+    let long = guest.shell(&format!("{own} add 'p:fourth __x64_sys_getppid' --for 61s 2>&1 || true"))?;
+    ensure!(long.contains("asks for a lease of 61 s"), "{long}");
+    guest.shell(&format!("{own} add 'p:fourth __x64_sys_getppid' --for 60s"))?;
+    let refused = guest.shell(&format!("{own} renew fourth --keep 2>&1 || true"))?;
+    ensure!(refused.contains("a probe without a lease"), "{refused}");
+    guest.shell(&format!("{own} check --trial 'p:x __x64_sys_getppid'"))?;
+    let shown = guest.shell(&format!("{own} auth whoami"))?;
+    let row = shown.lines().find(|line| line.starts_with("probes ")).context("no row")?;
+    let cells: Vec<_> = row.split_whitespace().collect();
+    ensure!(cells[..5] == ["probes", "3", "10", "role", "guest,"], "{shown}");
+    ensure!(!guest.log().contains("its principal has other roles now"), "{}", guest.log());
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use super::temporary::{GROUP, Temporary, TemporaryError};
 use crate::auth::Caller;
 use crate::control::ControlError;
 use crate::control::apply::{Grounds, Judged};
-use crate::control::command::CreateRequest;
+use crate::control::command::{CreateRequest, Reply};
 use crate::control::controller::Controller;
 use kprobed_verdict::checker::DefinitionText;
 
@@ -49,18 +49,20 @@ pub struct Trial {
 }
 
 impl Controller {
-    /// Arms a probe for a moment and counts its hits. Judged as the creation of the probe is.
+    /// Arms a probe for a moment and counts its hits. Judged as the creation of the probe is, except for
+    /// limits on probes that stay. It ends with the caller.
     pub(in crate::control) async fn try_probe(
         &mut self,
         caller: &Caller,
         request: TrialRequest,
+        reply: &Reply<Trial>,
     ) -> Result<Trial, ControlError> {
         let TrialRequest { definition, duration } = request;
         let checker = Arc::clone(&self.parts.checker);
         let mut grounds = Grounds::new(checker.recent_facts(), self.observer.observe(&[]));
         let create =
             CreateRequest { definition, enabled: true, validate_only: true, ..CreateRequest::default() };
-        let Judged::Work(work) = self.judge_creation(caller, create, &mut grounds).await? else {
+        let Judged::Work(work) = self.judge_new(caller, create, &mut grounds).await? else {
             return Err(ControlError::Stopping);
         };
         let probe = &work.job.probe;
@@ -68,7 +70,7 @@ impl Controller {
         let most_ns = self.parts.budget.probe_ns_per_s.unwrap_or(MOST_NS);
         let line = renamed(&probe.kernel_definition);
         let mut temporary = Temporary::make(self.tracefs(), &self.parts.instance_options.name)?;
-        let counted = count(&mut temporary, &line, duration, most_ns as f64 / cost.ns).await;
+        let counted = count(&mut temporary, &line, duration, most_ns as f64 / cost.ns, reply).await;
         let removed = temporary.remove();
         let (runs, duration, has_ended_early) = counted?;
         removed?;
@@ -77,12 +79,13 @@ impl Controller {
     }
 }
 
-/// Counts until the time is over, or until there are more hits than `most`.
+/// Counts until the time is over, until there are more hits than `most`, or until the caller has gone.
 async fn count(
     temporary: &mut Temporary<'_>,
     line: &str,
     time: Duration,
     most: f64,
+    reply: &Reply<Trial>,
 ) -> Result<(u64, Duration, bool), TemporaryError> {
     let event = temporary.arm(EVENT, line)?;
     let begun = Instant::now();
@@ -91,7 +94,7 @@ async fn count(
         sleep(left.min(LOOK)).await;
         let (runs, elapsed) = (temporary.hits(&event)?, begun.elapsed());
         let is_dear = runs as f64 > most && elapsed < time;
-        if elapsed >= time || is_dear {
+        if elapsed >= time || is_dear || reply.is_closed() {
             return Ok((runs, elapsed, is_dear));
         }
     }

@@ -97,6 +97,21 @@ async fn metadata_comes_back_as_it_was() {
     }
 }
 
+#[tokio::test]
+async fn who_made_a_probe_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let made = new_probe_with("a", |_| {}).by("uid:1000".to_owned());
+    let uid = create(&store, made.clone()).await.unwrap();
+    create(&store, new_probe_with("b", |_| {})).await.unwrap();
+    // Whoever changes it.
+    update(&store, settings(uid, true, "", "", 1), settings(uid, false, "", "", 2), None).await.unwrap();
+    store.close().await;
+    let found = open(directory.path()).await.probes().await.unwrap();
+    let creators: Vec<_> = found.iter().map(|row| row.record.creator.as_str()).collect();
+    assert_eq!(creators, ["uid:1000", ""]);
+}
+
 /// A probe after so many changes.
 fn settings(uid: ProbeUid, enabled: bool, filter: &str, text: &str, revision: i64) -> Record {
     // Like that of a new probe at first.

@@ -13,6 +13,7 @@ use nix::sys::eventfd::EventFd;
 
 use super::encodings::Encodings;
 use super::queue::QueueCounts;
+use super::queue_memory::QueueMemory;
 use super::selection::Binder;
 use super::sequencer::{Announcement, Audience, Sequencer, Ticket};
 use super::subscriber::Subscriber;
@@ -65,6 +66,8 @@ pub struct Hub {
     sequencer: Sequencer,
     /// Memory for the messages that they are sent.
     pool: MessagePool,
+    /// Memory for what waits in their queues.
+    queue_memory: Arc<QueueMemory>,
     last_id: AtomicU64,
     /// The pace with the shortest rest among all subscribers.
     pace: AtomicU8,
@@ -81,13 +84,19 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// A hub without subscribers. `binder` binds their filters.
+    /// A hub without subscribers, whose queues are bounded each for itself. `binder` binds their filters.
     pub fn new(binder: Binder) -> Self {
+        Self::with_queue_memory(binder, u64::MAX)
+    }
+
+    /// As [`Hub::new`], with so many bytes for the queues of all clients together.
+    pub fn with_queue_memory(binder: Binder, bytes: u64) -> Self {
         Self {
             binder,
             state: Mutex::default(),
             sequencer: Sequencer::default(),
             pool: MessagePool::default(),
+            queue_memory: Arc::new(QueueMemory::new(bytes)),
             last_id: AtomicU64::new(0),
             pace: AtomicU8::new(Pace::Balanced as u8),
             ordered: AtomicBool::new(false),
@@ -119,7 +128,8 @@ impl Hub {
 
     fn subscription(self: &Arc<Self>, view: View, is_own: bool) -> Subscription {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let subscriber = Arc::new(Subscriber::new(id, view, is_own));
+        let memory = (!is_own).then(|| Arc::clone(&self.queue_memory));
+        let subscriber = Arc::new(Subscriber::new(id, view, is_own, memory));
         let mut state = self.state();
         if state.closed {
             subscriber.close();

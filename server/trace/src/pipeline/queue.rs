@@ -2,12 +2,15 @@
 //!
 //! Owns the subscriber's overflow policy and its terms of the ledger. Before the next batch of a
 //! CPU, the queue reports how many events of that CPU it dropped. A single batch that is larger
-//! than the whole queue still fits into an empty one. Never waits for the subscriber.
+//! than the whole queue still fits into an empty one, also when the memory of all queues is used
+//! up. Never waits for the subscriber.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use super::counters::Span;
 use super::item::{Delivery, Item};
+use super::queue_memory::QueueMemory;
 use super::view::{Overflow, QueueLimits};
 use super::{Loss, LossCause};
 
@@ -51,6 +54,9 @@ pub struct QueueCounts {
 #[derive(Debug)]
 pub(super) struct Queue {
     limits: QueueLimits,
+    /// The memory that it shares with the other queues. Absent for one of the daemon's own, whose limits
+    /// are fixed.
+    memory: Option<Arc<QueueMemory>>,
     entries: VecDeque<Item>,
     bytes: u64,
     /// Losses to report before the next entry of their CPU: events that the queue dropped, and
@@ -66,9 +72,13 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(limits: QueueLimits) -> Self {
+    pub(super) fn new(limits: QueueLimits, memory: Option<Arc<QueueMemory>>) -> Self {
+        if let Some(memory) = &memory {
+            memory.begin();
+        }
         Self {
             limits,
+            memory,
             entries: VecDeque::new(),
             bytes: 0,
             untold: BTreeMap::new(),
@@ -81,7 +91,23 @@ impl Queue {
 
     fn fits(&self, events: u64, bytes: u64) -> bool {
         self.counts.queued == 0
-            || (self.counts.queued + events <= self.limits.events && self.bytes + bytes <= self.limits.bytes)
+            || (self.counts.queued + events <= self.limits.events
+                && self.bytes + bytes <= self.limits.bytes
+                && self.memory.as_ref().is_none_or(|memory| memory.allows(self.bytes, bytes)))
+    }
+
+    fn grow(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        if let Some(memory) = &self.memory {
+            memory.take(bytes);
+        }
+    }
+
+    fn shrink(&mut self, bytes: u64) {
+        self.bytes -= bytes;
+        if let Some(memory) = &self.memory {
+            memory.give(bytes);
+        }
     }
 
     /// Takes events, or applies the overflow policy.
@@ -105,7 +131,7 @@ impl Queue {
             }
         }
         self.counts.queued += events;
-        self.bytes += bytes;
+        self.grow(bytes);
         self.told = batch.sequence.saturating_add(batch.log_events);
         self.entries.push_back(Item::Batch(batch));
     }
@@ -116,7 +142,7 @@ impl Queue {
             match self.entries.pop_front() {
                 Some(Item::Batch(batch)) => {
                     self.counts.queued -= batch.events;
-                    self.bytes -= batch.bytes();
+                    self.shrink(batch.bytes());
                     self.note_dropped(&batch);
                     self.remember(dropped(&batch));
                 }
@@ -205,7 +231,7 @@ impl Queue {
         let mut item = self.entries.pop_front()?;
         match &mut item {
             Item::Batch(batch) => {
-                self.bytes -= batch.bytes();
+                self.shrink(batch.bytes());
                 self.counts.queued -= batch.events;
                 self.counts.delivered += batch.events;
                 self.counts.delivered_span.note(batch.span.first_ns);
@@ -240,6 +266,14 @@ impl Queue {
             _ => None,
         });
         times.next().unwrap_or(0)
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if let Some(memory) = &self.memory {
+            memory.end(self.bytes);
+        }
     }
 }
 

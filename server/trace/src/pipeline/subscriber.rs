@@ -12,6 +12,7 @@ use super::counters::Span;
 use super::encodings::Encodings;
 use super::item::{Delivery, Item};
 use super::queue::{Queue, QueueCounts};
+use super::queue_memory::QueueMemory;
 use super::selection::{Binder, Selected, SelectionTerms, Selector};
 use super::view::{Order, View};
 use super::{Draft, Hub, Loss, LossCause};
@@ -48,13 +49,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Subscriber {
-    pub(super) fn new(id: u64, view: View, is_own: bool) -> Self {
+    pub(super) fn new(id: u64, view: View, is_own: bool, memory: Option<Arc<QueueMemory>>) -> Self {
         Self {
             id,
             start: SystemTime::now(),
             is_own,
             selector: Selector::default(),
-            queue: Mutex::new(Queue::new(view.limits)),
+            queue: Mutex::new(Queue::new(view.limits, memory)),
             arrived: Notify::new(),
             view,
         }

@@ -1,0 +1,86 @@
+//! Limits of a role: how much one principal may hold, or ask for in a second.
+//!
+//! Owns their names and units. Never counts anything: whoever holds the thing does.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Limit {
+    /// Probes that the principal has made and that are still listed.
+    Probes,
+    /// Its streaming calls under way, over all of its connections.
+    Streams,
+    /// Its connections that have made a call.
+    Connections,
+    /// Definitions that it has judged, explained or looked up in a second.
+    ChecksPerSecond,
+    /// Seconds that the lease of one of its probes may last. Every probe needs a lease, or a hold.
+    LeaseMaxS,
+    /// Bytes of the queues of all of its event streams together.
+    QueueBytes,
+}
+
+impl Limit {
+    /// All of them, in the order of messages.
+    pub const ALL: [Self; 6] = [
+        Self::Probes,
+        Self::Streams,
+        Self::Connections,
+        Self::ChecksPerSecond,
+        Self::LeaseMaxS,
+        Self::QueueBytes,
+    ];
+
+    /// The name in role files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Probes => "probes",
+            Self::Streams => "streams",
+            Self::Connections => "connections",
+            Self::ChecksPerSecond => "checks_per_second",
+            Self::LeaseMaxS => "lease_max_s",
+            Self::QueueBytes => "queue_bytes",
+        }
+    }
+
+    /// The limit of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|limit| limit.name() == name)
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How much a role allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Amount {
+    /// At most so much.
+    Most(u64),
+    /// Any number.
+    Unlimited,
+}
+
+/// The word for [`Amount::Unlimited`] in role files.
+pub(super) const UNLIMITED: &str = "unlimited";
+
+/// The limits that a role states, each with its line. What it does not state, it says nothing about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits(BTreeMap<Limit, (Amount, usize)>);
+
+impl Limits {
+    /// Adds a limit that stands in a line of the role file.
+    pub(super) fn state(&mut self, limit: Limit, amount: Amount, line: usize) {
+        self.0.insert(limit, (amount, line));
+    }
+
+    /// What it says about something, and in which line.
+    pub(super) fn stated(&self, limit: Limit) -> Option<(Amount, usize)> {
+        self.0.get(&limit).copied()
+    }
+}

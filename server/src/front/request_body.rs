@@ -1,0 +1,181 @@
+//! The body of a request: its messages are bounded in size, in memory and in time.
+//!
+//! Owns the refusal of a message by its header, before it is received. Never reads a message.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+
+use super::call_memory::Charge;
+use crate::rpc::status;
+
+/// Bytes before a message: whether it is compressed, and its length (the gRPC over HTTP2 protocol,
+/// "Length-Prefixed-Message").
+const HEADER: usize = 5;
+
+/// How far the messages in a body have been received.
+#[derive(Debug, Default)]
+struct Messages {
+    header: Vec<u8>,
+    /// Bytes of the message that are still to come.
+    left: u64,
+    /// Bytes of the message that are here.
+    here: u64,
+}
+
+impl Messages {
+    /// Looks at the next bytes. Returns the length of a message that is longer than `most`.
+    fn receive(&mut self, mut bytes: &[u8], most: u64) -> Result<(), u64> {
+        while !bytes.is_empty() {
+            if self.left > 0 {
+                let now = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+                bytes = bytes.get(now..).unwrap_or_default();
+                self.left -= now as u64;
+                self.here += now as u64;
+                continue;
+            }
+            let (header, rest) = bytes.split_at(bytes.len().min(HEADER - self.header.len()));
+            self.header.extend_from_slice(header);
+            bytes = rest;
+            if let [_, length @ ..] = self.header.as_slice()
+                && let Ok(length) = <[u8; 4]>::try_from(length)
+            {
+                let length = u64::from(u32::from_be_bytes(length));
+                if length > most {
+                    return Err(length);
+                }
+                (self.left, self.here) = (length, 0);
+                self.header.clear();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A body with its limits.
+pub(super) struct RequestBody<B> {
+    inner: B,
+    messages: Messages,
+    /// The longest message.
+    most_bytes: u64,
+    /// What the message that is being received takes.
+    charge: Arc<Charge>,
+    /// When all of it must be here, and how long that is. Absent for a stream of requests.
+    deadline: Option<(Pin<Box<Sleep>>, Duration)>,
+}
+
+impl<B> RequestBody<B> {
+    pub(super) fn new(inner: B, most_bytes: u64, charge: Arc<Charge>, within: Option<Duration>) -> Self {
+        let deadline = within.map(|within| (Box::pin(sleep(within)), within));
+        Self { inner, messages: Messages::default(), most_bytes, charge, deadline }
+    }
+
+    fn receive(&mut self, bytes: &Bytes) -> Result<(), Status> {
+        let most = self.most_bytes;
+        self.messages.receive(bytes, most).map_err(|length| status::message_too_long(length, most))?;
+        self.charge.set(self.messages.here).map_err(|full| status::no_call_memory(&full.to_string()))
+    }
+}
+
+impl<B> Body for RequestBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) else {
+            let Some((sleep, within)) = &mut self.deadline else { return Poll::Pending };
+            ready!(sleep.as_mut().poll(context));
+            return Poll::Ready(Some(Err(status::request_too_slow(*within))));
+        };
+        let Some(frame) = frame else { return Poll::Ready(None) };
+        let frame = frame.map_err(|error| Status::from_error(Box::new(error)));
+        Poll::Ready(Some(frame.and_then(|frame| {
+            if let Some(data) = frame.data_ref() {
+                self.receive(data)?;
+            }
+            Ok(frame)
+        })))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt as _, Full};
+    use tonic::Code;
+
+    use super::*;
+    use crate::front::admission::Peer;
+    use crate::front::call_memory::CallMemory;
+
+    fn message(bytes: usize) -> Vec<u8> {
+        let length = u32::try_from(bytes).unwrap().to_be_bytes();
+        [&[0], &length[..], &vec![7; bytes]].concat()
+    }
+
+    #[test]
+    fn messages_are_known_however_they_are_cut() {
+        let whole = [message(300), message(0), message(17)].concat();
+        for piece in [1, 2, 3, 7, 100, whole.len()] {
+            let mut messages = Messages::default();
+            for bytes in whole.chunks(piece) {
+                messages.receive(bytes, 300).unwrap();
+            }
+            assert_eq!((messages.left, messages.here), (0, 17));
+            let refused = whole.chunks(piece).find_map(|bytes| messages.receive(bytes, 299).err());
+            assert_eq!(refused, Some(300));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_message_and_a_lot_of_them_are_refused() {
+        let memory = Arc::new(CallMemory::new(1000));
+        let body = |bytes: usize, most| {
+            let charge = Arc::new(memory.charge(Peer::User(1)));
+            RequestBody::new(Full::new(Bytes::from(message(bytes))), most, charge, None)
+        };
+        let long = body(101, 100).collect().await.unwrap_err();
+        assert_eq!(long.code(), Code::ResourceExhausted);
+        assert!(long.message().contains("`listen.max_message_kib`"), "{long}");
+        let held = body(400, 1000);
+        let charge = Arc::clone(&held.charge);
+        held.collect().await.unwrap();
+        let full = body(101, 1000).collect().await.unwrap_err();
+        assert!(full.message().contains("`listen.call_memory_mib`"), "{full}");
+        drop(charge);
+        body(101, 1000).collect().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_body_that_does_not_come_is_refused() {
+        let memory = Arc::new(CallMemory::new(1000));
+        let never = http_body_util::StreamBody::new(futures_util::stream::pending::<
+            Result<Frame<Bytes>, std::convert::Infallible>,
+        >());
+        let charge = Arc::new(memory.charge(Peer::User(1)));
+        let body = RequestBody::new(never, 100, charge, Some(Duration::from_millis(1)));
+        let late = body.collect().await.unwrap_err();
+        assert_eq!(late.code(), Code::DeadlineExceeded);
+        assert!(late.message().contains("`listen.request_timeout_s`"), "{late}");
+    }
+}

@@ -1,0 +1,301 @@
+//! A server with every service of the daemon, behind its real front end, on a stored kernel.
+//!
+//! There is no control thread: what would be asked of it fails with STOPPING. Everything before and after
+//! that is the daemon's own.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use kprobed::auth::{AuditInbox, AuditQueue, LiveTls, Rights};
+use kprobed::config::{Listen, Tls, tls_settings};
+use kprobed::control::{
+    Controller, Costs, Foreign, Holds, Observer, Probe, ProbeState, ProbeStates, Registry,
+};
+use kprobed::doctor::Doctor;
+use kprobed::export::Exporters;
+use kprobed::front::{self, Gate};
+use kprobed::health::Storage;
+use kprobed::reload::Reloads;
+use kprobed::rpc::{
+    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, CodeServer, ConfigurationServer,
+    EventRoutes, EventServer, ExportServer, HostInfo, HostServer, LeaseServer, ProbeServer, ProfileServer,
+    ReconcileServer, SourceServer, TypeServer,
+};
+use kprobed::shutdown::Tasks;
+use kprobed::store::{ProbeSpec, Record, Store};
+use kprobed_host::kernel::{FactsCache, HostIdentity};
+use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_lang::definition::{Features, ProbeKind};
+use kprobed_lang::model::ProbeUid;
+use kprobed_proto::FILE_DESCRIPTOR_SET;
+use kprobed_proto::v1::access_service_server::AccessServiceServer;
+use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
+use kprobed_proto::v1::approval_service_server::ApprovalServiceServer;
+use kprobed_proto::v1::audit_service_server::AuditServiceServer;
+use kprobed_proto::v1::code_service_server::CodeServiceServer;
+use kprobed_proto::v1::configuration_service_server::ConfigurationServiceServer;
+use kprobed_proto::v1::export_service_server::ExportServiceServer;
+use kprobed_proto::v1::host_service_server::HostServiceServer;
+use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
+use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
+use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
+use kprobed_proto::v1::source_service_server::SourceServiceServer;
+use kprobed_proto::v1::type_service_server::TypeServiceServer;
+use kprobed_rights::Roles;
+use kprobed_trace::feed::Log;
+use kprobed_trace::filter::KernelFilterFeatures;
+use kprobed_trace::pipeline::{Binder, Hub};
+use kprobed_trace::spool::{BootId, Cursor};
+use kprobed_verdict::checker::{Checker, DefinitionText};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio::runtime::Handle;
+use tonic::service::Routes;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+use crate::world::{self, World};
+
+/// Nothing in these tests takes so long.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A probe that the registry has.
+pub(crate) const PROBE: &str = "kprobes/open";
+
+/// The `header_page` of 6.1 and 6.12.
+const HEADER_PAGE: &str = include_str!("../../fixtures/ring/small-mix/header_page");
+
+/// A running server.
+pub(crate) struct Server {
+    pub(crate) listen: Listen,
+    pub(crate) tcp: SocketAddr,
+    pub(crate) hub: Arc<Hub>,
+    /// What is refused.
+    pub(crate) audit: Mutex<AuditInbox>,
+    client: (String, String),
+    authority: String,
+    _tasks: Tasks,
+    _world: World,
+    directory: tempfile::TempDir,
+}
+
+impl Server {
+    /// Opens it on this runtime. The user of this process and the owner of the client's certificate may do
+    /// everything, within limits of their role: lines of a role file.
+    pub(crate) async fn open(listen: Listen, limits: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let issuer = authority();
+        let (certificate, key) = signed(&issuer, "daemon.test");
+        let write = |name: &str, text: &str| -> PathBuf {
+            let path = directory.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let tls = Tls {
+            certificate: write("server.pem", &certificate),
+            key: write("server.key", &key),
+            client_ca: write("ca.pem", &issuer.pem()),
+        };
+        // Another program may take the port in between; then the test fails as such, and says so.
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let unix = directory.path().join("k.sock");
+        let listen = Listen { unix, tcp: Some(tcp), tls: Some(tls), ..listen };
+        let uid = nix::unistd::getuid();
+        let roles = format!(
+            "[[role]]\nname = \"one\"\nprincipals = [\"uid:{uid}\", \"dns:client.test\"]\n\
+             [[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n[role.limits]\n{limits}"
+        );
+        let (queue, inbox) = AuditQueue::new();
+        let rights = Arc::new(Rights::new(Roles::parse(&roles).unwrap(), queue));
+        let sites = fs::read_to_string(world::fixture("patch-sites-6.12.tsv")).unwrap();
+        let world = world::world("6.12", &sites);
+        let binder = Binder::new("here".to_owned(), None);
+        let hub = Arc::new(Hub::with_queue_memory(binder, listen.queue_memory_mib << 20));
+        let routes = routes(directory.path(), &world, &rights, &hub).await;
+        let tasks = Tasks::default();
+        let live = LiveTls::new(tls_settings(listen.tls.as_ref().unwrap()).unwrap());
+        let gate = Gate { rights, procfs: "/proc".into(), tls: Some(Arc::new(live)) };
+        let sockets = front::bind(&listen).await.unwrap();
+        front::serve(sockets, &listen, routes, &tasks, &Handle::current(), gate);
+        let (client, authority) = (signed(&issuer, "client.test"), issuer.pem());
+        let audit = Mutex::new(inbox);
+        Self { listen, tcp, hub, audit, client, authority, _tasks: tasks, _world: world, directory }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.path().join("k.sock")
+    }
+
+    /// A client on the unix socket.
+    pub(crate) async fn local(&self) -> Result<Channel, tonic::transport::Error> {
+        local(self.socket()).await
+    }
+
+    /// A client over TLS, with its certificate.
+    pub(crate) async fn remote(&self) -> Channel {
+        let (certificate, key) = self.client.clone();
+        let tls = ClientTlsConfig::new()
+            .domain_name("daemon.test")
+            .ca_certificate(Certificate::from_pem(&self.authority))
+            .identity(Identity::from_pem(certificate, key));
+        let endpoint = Endpoint::from_shared(format!("https://{}", self.tcp)).unwrap();
+        endpoint.tls_config(tls).unwrap().connect().await.unwrap()
+    }
+}
+
+/// A client on a unix socket.
+pub(crate) async fn local(socket: PathBuf) -> Result<Channel, tonic::transport::Error> {
+    let uri = format!("unix://{}", socket.display());
+    Endpoint::from_shared(uri).unwrap().connect().await
+}
+
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, "authority.test");
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+fn signed(authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
+}
+
+/// The tracefs files by which a daemon describes its host.
+fn write_tracefs(root: &Path) {
+    let instance = root.join("instances/i");
+    let files = [
+        (root.join("kprobe_events"), ""),
+        (root.join("kprobe_profile"), ""),
+        (root.join("events/header_page"), HEADER_PAGE),
+        (instance.join("buffer_size_kb"), "4096\n"),
+        (instance.join("set_event_pid"), ""),
+        (instance.join("trace_clock"), "local global counter uptime perf mono mono_raw [boot] x86-tsc\n"),
+        (instance.join("tracing_on"), "1\n"),
+    ];
+    for (path, text) in files {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+/// A probe that is durable, and that the kernel does not have: there is none.
+fn probe() -> Probe {
+    let line = format!("p:{PROBE} do_sys_openat2 dfd=%di path=+0(%si):string");
+    let definition = Arc::new(DefinitionText::new(line.clone()));
+    let spec = ProbeSpec { definition, enabled: true, ..ProbeSpec::default() };
+    let mut record = Record::new(PROBE.parse().unwrap(), spec, line, SystemTime::UNIX_EPOCH);
+    record.uid = ProbeUid(1);
+    let probe = Probe::unresolved(record, ProbeKind::Entry, ProbeState::Pending);
+    Probe { location: "do_sys_openat2+0x0".to_owned(), ..probe }
+}
+
+async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc<Hub>) -> Routes {
+    write_tracefs(directory);
+    let boot_id: BootId = "00000000-0000-4000-8000-000000000001".parse().unwrap();
+    let host = HostIdentity {
+        hostname: "here".to_owned(),
+        kernel_release: "6.12.0-stored-amd64".to_owned(),
+        kernel_version: "#1 SMP".to_owned(),
+        machine: "x86_64".to_owned(),
+        boot_id: boot_id.to_string(),
+    };
+    let features = Features::from_readme("char, string, ustring kernel return probes support");
+    let facts = Arc::new(FactsCache::new(world.paths.clone()));
+    let checker = Arc::new(Checker::new(features, Arc::clone(&facts)));
+    let store = Store::open(directory, SystemTime::now()).await.unwrap().store;
+    let registry = Arc::new(Registry::from_iter([probe()]));
+    let (control, _queue) = Controller::channel();
+    let tracefs = Tracefs::new(directory, "/nonexistent");
+    let instance = Arc::new(CurrentInstance::new(Instance::find(&tracefs, "i").unwrap()));
+    let nowhere = || PathBuf::from("/nonexistent");
+    let observer = Observer::new(tracefs.clone(), Arc::clone(&instance), nowhere(), nowhere());
+    let states = ProbeStates { observer, control: control.clone(), registry: Arc::clone(&registry) };
+    let access = Access { rights: Arc::clone(rights), registry: Arc::clone(&registry) };
+    let doctor = Doctor {
+        tracefs: tracefs.clone(),
+        instance: Arc::clone(&instance),
+        facts: Arc::clone(&facts),
+        registry: Arc::clone(&registry),
+        procfs: nowhere(),
+        lockdown: nowhere(),
+    };
+    let info = HostInfo {
+        host: host.clone(),
+        cpus: 2,
+        start: SystemTime::now(),
+        started: Instant::now(),
+        tracefs: directory.to_owned(),
+    };
+    let hosts = HostServer {
+        info,
+        doctor: Arc::new(doctor),
+        states: states.clone(),
+        storage: Storage { store: store.clone(), state_directory: directory.to_owned(), history: None },
+        checker: Arc::clone(&checker),
+        declarations: Arc::default(),
+        exporters: Exporters::default(),
+        tls: None,
+        labels: Arc::default(),
+    };
+    let events = EventServer {
+        hub: Arc::clone(hub),
+        control: control.clone(),
+        registry: Arc::clone(&registry),
+        host,
+        filter_features: KernelFilterFeatures::default(),
+        log: Log { history: None, now: Cursor { boot_id, epoch: 1, sequence: 0 } },
+        exporters: Exporters::default(),
+        access: access.clone(),
+    };
+    let costs = Arc::<Costs>::default();
+    let probes = ProbeServer {
+        control: control.clone(),
+        registry: Arc::clone(&registry),
+        states,
+        checker: Arc::clone(&checker),
+        store: store.clone(),
+        declarations: Arc::default(),
+        costs: Arc::clone(&costs),
+        rights: Arc::clone(rights),
+    };
+    // As control, it is not there: requests fail with STOPPING.
+    let (reloads, _) = Reloads::new();
+    let audit = AuditServer { store: store.clone() };
+    let approvals = ApprovalServer {
+        access: access.clone(),
+        checker: Arc::clone(&checker),
+        store: store.clone(),
+        changing: Arc::default(),
+    };
+    let profiles = ProfileServer { control: control.clone(), registry: Arc::clone(&registry), store, costs };
+    let foreign =
+        Foreign { tracefs, registry: Arc::clone(&registry), checker: Arc::clone(&checker), instance };
+    let aggregations = AggregationServer { control: control.clone(), access: access.clone() };
+    let leases = LeaseServer { holds: Arc::<Holds>::default(), vanished_after: front::VANISHED_AFTER };
+    let (_, health) = tonic_health::server::health_reporter();
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .unwrap();
+    Routes::new(ProbeServiceServer::new(probes))
+        .add_service(AggregationServiceServer::new(aggregations))
+        .add_service(AccessServiceServer::new(AccessServer { access, checker: Arc::clone(&checker) }))
+        .add_service(ApprovalServiceServer::new(approvals))
+        .add_service(AuditServiceServer::new(audit))
+        .add_service(ConfigurationServiceServer::new(ConfigurationServer { reloads }))
+        .add_service(CodeServiceServer::new(CodeServer { checker, registry, rights: Arc::clone(rights) }))
+        .add_service(LeaseServiceServer::new(leases))
+        .add_service(ProfileServiceServer::new(profiles))
+        .add_service(HostServiceServer::new(hosts))
+        .add_service(ExportServiceServer::new(ExportServer { exporters: Exporters::default() }))
+        .add_service(EventRoutes::new(events))
+        .add_service(ReconcileServiceServer::new(ReconcileServer { control: control.clone(), foreign }))
+        .add_service(SourceServiceServer::new(SourceServer { control }))
+        .add_service(TypeServiceServer::new(TypeServer { facts }))
+        .add_service(health)
+        .add_service(reflection)
+}
