@@ -1,16 +1,18 @@
 //! `kprobed`: the command line of the daemon.
 //!
-//! Owns the exit codes, the async runtime, and the notices to systemd. Never starts a part of the
-//! daemon by itself: [`kprobed::app`] does.
+//! Owns the exit codes, the async runtime, and the notices to systemd, those of the watchdog among them. Never starts a
+//! part of the daemon by itself: [`kprobed::app`] does.
 
+use std::convert::Infallible;
 use std::fmt::Display;
+use std::future::pending;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use kprobed::app::{App, StartError};
+use kprobed::app::{App, StartError, Watched};
 use kprobed::auth::Caller;
 use kprobed::config::{CheckedConfig, Config, HostSize, SettingChange, after_reload, changes};
 use kprobed::reload::{ReloadError, ReloadRequest};
@@ -189,32 +191,9 @@ fn serve(checked: CheckedConfig, reread: &Reread) -> Result<bool, StartError> {
     done
 }
 
-async fn run(mut checked: CheckedConfig, reread: &Reread, mounted: Mounted) -> Result<bool, StartError> {
+async fn run(checked: CheckedConfig, reread: &Reread, mounted: Mounted) -> Result<bool, StartError> {
     let mut app = App::start(&checked.config, checked.roles.clone(), mounted).await?;
-    let mut reloads = shutdown::reloads().map_err(StartError::Signals)?;
-    notify(NotifyState::Ready);
-    // One for all turns: a signal that comes during a reload is not lost.
-    let mut requested = pin!(shutdown::requested());
-    let signal = loop {
-        tokio::select! {
-            signal = &mut requested => break signal.map_err(StartError::Signals)?,
-            Some(()) = reloads.recv() => {
-                checked = reload(&app, checked, reread, &Caller::daemon()).0;
-            }
-            Some(request) = app.reload_requests.recv() => {
-                let ReloadRequest { validate_only, caller, reply } = request;
-                let answer = if validate_only {
-                    compare(&checked, reread)
-                } else {
-                    let (now, answer) = reload(&app, checked, reread, &caller);
-                    checked = now;
-                    answer
-                };
-                // The client may have gone.
-                drop(reply.send(answer));
-            }
-        }
-    };
+    let signal = serve_until_stopped(&mut app, checked, reread).await?;
     tracing::info!(signal, "stopping");
     notify(NotifyState::Stopping);
     let done = tokio::select! {
@@ -224,6 +203,50 @@ async fn run(mut checked: CheckedConfig, reread: &Reread, mounted: Mounted) -> R
     };
     tracing::info!(done, "stopped");
     Ok(done)
+}
+
+/// Reloads when a signal or a client asks for it, and feeds the watchdog, until the daemon is to stop. Returns the
+/// signal that says so.
+async fn serve_until_stopped(
+    app: &mut App,
+    mut checked: CheckedConfig,
+    reread: &Reread,
+) -> Result<&'static str, StartError> {
+    let mut reloads = shutdown::reloads().map_err(StartError::Signals)?;
+    notify(NotifyState::Ready);
+    // One for all turns: a signal that comes during a reload is not lost.
+    let mut requested = pin!(shutdown::requested());
+    let watched = app.watched();
+    let mut fed = pin!(feed_watchdog(&watched));
+    loop {
+        tokio::select! {
+            signal = &mut requested => return signal.map_err(StartError::Signals),
+            Some(()) = reloads.recv() => {
+                checked = reload(app, checked, reread, &Caller::daemon()).0;
+            }
+            Some(request) = app.reload_requests.recv() => {
+                let ReloadRequest { validate_only, caller, reply } = request;
+                let answer = if validate_only {
+                    compare(&checked, reread)
+                } else {
+                    let (now, answer) = reload(app, checked, reread, &caller);
+                    checked = now;
+                    answer
+                };
+                // The client may have gone.
+                drop(reply.send(answer));
+            }
+            never = &mut fed => match never {},
+        }
+    }
+}
+
+/// Feeds the watchdog of systemd (`WatchdogSec=` in the unit), if there is one.
+async fn feed_watchdog(watched: &Watched) -> Infallible {
+    match sd_notify::watchdog_enabled() {
+        Some(limit) => watched.watch(limit, || notify(NotifyState::Watchdog)).await,
+        None => pending().await,
+    }
 }
 
 /// What differs from the configuration in force.

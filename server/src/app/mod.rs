@@ -10,9 +10,11 @@ mod stream_runtime;
 #[cfg(test)]
 #[cfg(feature = "nats")]
 mod tests;
+mod watchdog;
 
 pub use lock::Holder;
 pub use start_error::StartError;
+pub use watchdog::Watched;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
@@ -108,6 +110,7 @@ struct Front {
     socket: PathBuf,
     rights: Arc<Rights>,
     tls: Option<Arc<LiveTls>>,
+    watched: Watched,
     _streams: StreamRuntime,
     /// Held as long as the daemon runs.
     _lock: StateLock,
@@ -282,6 +285,7 @@ impl App {
         .await?;
         let info = HostInfo { host: host.clone(), cpus, start, started, tracefs: tracefs.root().to_owned() };
         let (control, queue) = Controller::channel();
+        let readers = controller.reader_pulse();
         let runtime = tokio::runtime::Handle::current();
         // Writing to the kernel blocks for up to a tenth of a second: not on the async runtime.
         thread::Builder::new()
@@ -439,7 +443,8 @@ impl App {
         sandbox::filter_calls(config.sandbox.mode)?;
         front::serve(sockets, &config.listen, services, &tasks, streams.handle(), gate);
         let socket = config.listen.unix.clone();
-        let front = Front { tasks, health, socket, rights, tls, _streams: streams, _lock: lock };
+        let watched = Watched { control, readers, streams: streams.handle().clone() };
+        let front = Front { tasks, health, socket, rights, tls, watched, _streams: streams, _lock: lock };
         Ok((front, reload_requests))
     }
 
@@ -476,6 +481,11 @@ impl App {
             ..Entry::new(Action::Changed, caller.principal.to_string())
         });
         Ok(changes)
+    }
+
+    /// The threads that the daemon cannot do without, for the watchdog.
+    pub fn watched(&self) -> Watched {
+        self.front.watched.clone()
     }
 
     /// Takes everything down: no new work, then the kernel as configured, then streams end and

@@ -212,6 +212,8 @@ pub(super) enum Command {
     Attached(Reply<Vec<AttachedEvent>>),
     Accept(Caller, super::AcceptRequest, Reply<Arc<Probe>>),
     Observe(Vec<ProbeUid>, Reply<Vec<Arc<Probe>>>),
+    /// Answer: the thread lives.
+    Beat(oneshot::Sender<()>),
     Adopt(Caller, AdoptRequest, Reply<Adopted>),
     Try(Caller, TrialRequest, Reply<Trial>),
     Reconcile {
@@ -240,8 +242,8 @@ impl Command {
             Self::Adopt(_, _, reply) => reply.is_closed(),
             Self::Try(_, _, reply) => reply.is_closed(),
             Self::Reconcile { reply, .. } => reply.is_closed(),
-            // The daemon has to stop all the same.
-            Self::Stop(_) => false,
+            // The daemon has to stop all the same; and to answer a watchdog costs nothing.
+            Self::Stop(_) | Self::Beat(_) => false,
         }
     }
 
@@ -261,6 +263,7 @@ impl Command {
             | Self::Sample(_)
             | Self::Attached(_)
             | Self::Observe(..)
+            | Self::Beat(_)
             | Self::Stop(_) => false,
         }
     }
@@ -280,6 +283,7 @@ impl Command {
             | Self::Ledger(_)
             | Self::Attached(_)
             | Self::Observe(..)
+            | Self::Beat(_)
             | Self::Reconcile { .. }
             | Self::Stop(_) => None,
         }
@@ -306,6 +310,7 @@ impl Command {
             Self::Adopt(..) => "adopt",
             Self::Try(..) => "trial",
             Self::Reconcile { .. } => "reconcile",
+            Self::Beat(_) => "beat",
             Self::Stop(_) => "stop",
         }
     }
@@ -438,6 +443,16 @@ impl ControlHandle {
     /// [`ControlError::Stopping`].
     pub(super) async fn observe(&self, probes: Vec<ProbeUid>) -> Result<Vec<Arc<Probe>>, ControlError> {
         self.ask(|reply| Command::Observe(probes, reply)).await
+    }
+
+    /// Returns when the control thread has come to this request. There is no limit to the wait.
+    ///
+    /// # Errors
+    /// [`ControlError::Stopping`], also if the thread has ended.
+    pub async fn beat(&self) -> Result<(), ControlError> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::Beat(reply)).await.map_err(|_closed| ControlError::Stopping)?;
+        answer.await.map_err(|_no_answer| ControlError::Stopping)
     }
 
     /// Makes a probe of an event that the kernel has.

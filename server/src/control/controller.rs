@@ -35,7 +35,7 @@ use kprobed_host::tracefs::{
 };
 use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{
-    Activity, BufferDemand, EventSource, Hub, ReaderContext, Readers, ReadersError, SourceTable,
+    Activity, BufferDemand, EventSource, Hub, ReaderContext, ReaderPulse, Readers, ReadersError, SourceTable,
 };
 use kprobed_verdict::checker::Checker;
 
@@ -208,6 +208,11 @@ impl Controller {
         let probes = controller.parts.registry.all();
         controller.note_states(&probes, &controller.observer.observe(&probes));
         Ok(controller)
+    }
+
+    /// The pulse of the readers.
+    pub fn reader_pulse(&self) -> ReaderPulse {
+        self.readers.pulse()
     }
 
     /// A handle to send commands with, and the queue that [`Controller::run`] takes them from.
@@ -387,6 +392,8 @@ impl Controller {
             }
             Command::Accept(caller, request, reply) => answer(reply, self.accept(&caller, request).await),
             Command::Observe(probes, reply) => answer(reply, Ok(self.observe(&probes))),
+            // The watchdog need not wait for it any more: something else has shown that the thread lives.
+            Command::Beat(reply) => drop(reply.send(())),
             Command::Stop(done) => return ControlFlow::Break(done),
         }
         ControlFlow::Continue(())

@@ -6,8 +6,18 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::TracefsError;
+
+/// Writes that the kernel has answered, by all threads of the process.
+static ANSWERED: AtomicU64 = AtomicU64::new(0);
+
+/// How many writes the kernel has answered since the process began. A change of many probes takes long; while this
+/// number grows it goes on.
+pub fn answered_writes() -> u64 {
+    ANSWERED.load(Ordering::Relaxed)
+}
 
 /// Room for the first read of a file. Some files answer only one read, however small it was, and
 /// nothing after that (kernel/trace/trace_events.c:show_header): it must be large enough for all of
@@ -55,7 +65,9 @@ fn write_with(options: &OpenOptions, path: &Path, value: &str) -> Result<(), Tra
     let mut file = options.open(path).map_err(|source| failed("open for writing", path, source))?;
     tracing::debug!(path = %path.display(), value, "writes");
     // One call, so that the answer belongs to the whole value.
-    let written = file.write(value.as_bytes()).map_err(|source| failed("write", path, source))?;
+    let answer = file.write(value.as_bytes());
+    ANSWERED.fetch_add(1, Ordering::Relaxed);
+    let written = answer.map_err(|source| failed("write", path, source))?;
     if written == value.len() {
         return Ok(());
     }

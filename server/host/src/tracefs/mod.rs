@@ -27,6 +27,7 @@ mod synthetic;
 
 pub use cached_reading::CachedReading;
 pub use claim::{Claim, ClaimError};
+pub use control_file::answered_writes;
 pub use current_instance::CurrentInstance;
 pub use error_log::KernelMessage;
 pub use grace_period::grace_period;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use tokio::sync::oneshot;
 
 use super::handover;
 
@@ -21,6 +22,8 @@ pub(super) enum Command {
     BuffersWereReset(Sender<()>),
     /// A step of a hand-over from one instance to the next.
     HandOver(handover::Step),
+    /// Answer: the thread lives.
+    Beat(oneshot::Sender<()>),
     /// Read everything that was recorded until now, publish it, and end.
     Stop,
 }

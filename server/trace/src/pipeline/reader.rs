@@ -146,6 +146,10 @@ impl Reader {
                 let ReaderParts { cpus, inbox, .. } = &mut self.parts;
                 handover::carry_out(step, cpus, &mut self.buffer, inbox, &mut self.target);
             }
+            Command::Beat(reply) => {
+                // The watchdog has stopped waiting: the daemon ends.
+                reply.send(()).ok();
+            }
             Command::Stop => {
                 handover::settle(&mut self.parts.cpus, None, &mut self.target);
                 self.turn(Depth::Until(trace_clock_ns()));

@@ -15,6 +15,7 @@ use super::commands::{Command, Outbox, commands};
 use super::counters::BufferCounters;
 use super::cpu::Cpu;
 use super::handover::{Cutover, HandoverWindow, Step};
+use super::pulse::ReaderPulse;
 use super::reader::{Mark, Reader, ReaderParts};
 use super::ring::Ring;
 use super::{Activity, BufferCounts, BufferDemand, Hub, SourceTable};
@@ -65,7 +66,7 @@ pub struct ReaderContext {
 
 #[derive(Debug)]
 struct Handle {
-    commands: Outbox,
+    commands: Arc<Outbox>,
     thread: JoinHandle<()>,
     /// Its CPUs.
     cpus: Vec<u32>,
@@ -113,7 +114,7 @@ impl Readers {
                     tracing::error!(%errno, "a reader cannot go on: events are no longer read");
                 }
             })?;
-            handles.push(Handle { commands: outbox, thread, cpus: numbers });
+            handles.push(Handle { commands: Arc::new(outbox), thread, cpus: numbers });
         }
         Ok(Self { handles, counters, layout })
     }
@@ -186,6 +187,11 @@ impl Readers {
     /// with what the kernel has counted since.
     pub fn buffers_were_reset(&self) {
         self.ask(|_, done| Command::BuffersWereReset(done));
+    }
+
+    /// Whether they live, for another thread to ask.
+    pub fn pulse(&self) -> ReaderPulse {
+        ReaderPulse(self.handles.iter().map(|handle| Arc::downgrade(&handle.commands)).collect())
     }
 
     /// Ledger terms of each CPU's buffer.
