@@ -12,12 +12,11 @@ use std::pin::pin;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use kprobed::app::{App, StartError, Watched};
+use kprobed::app::{App, Prepared, StartError, Watched};
 use kprobed::auth::Caller;
 use kprobed::config::{CheckedConfig, Config, HostSize, SettingChange, after_reload, changes};
 use kprobed::reload::{ReloadError, ReloadRequest};
 use kprobed::{front, offline, shutdown, telemetry};
-use kprobed_host::tracefs::Mounted;
 use sd_notify::NotifyState;
 
 /// Owns the kprobes of this host: defines, checks, arms and removes them, and streams their events.
@@ -174,7 +173,7 @@ fn warn(checked: &CheckedConfig) {
 
 fn serve(checked: CheckedConfig, reread: &Reread) -> Result<bool, StartError> {
     // Before the first thread: each has the privileges of the one that starts it.
-    let mounted = App::prepare(&checked.config)?;
+    let prepared = App::prepare(&checked.config)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let control = cpus.clamp(2, CONTROL_THREADS);
     // The runtime panics if it cannot start a thread.
@@ -185,14 +184,14 @@ fn serve(checked: CheckedConfig, reread: &Reread) -> Result<bool, StartError> {
         .thread_name("kprobed-rpc")
         .build()
         .map_err(StartError::Thread)?;
-    let done = runtime.block_on(run(checked, reread, mounted));
+    let done = runtime.block_on(run(checked, reread, prepared));
     // Threads that still block now are abandoned.
     runtime.shutdown_background();
     done
 }
 
-async fn run(checked: CheckedConfig, reread: &Reread, mounted: Mounted) -> Result<bool, StartError> {
-    let mut app = App::start(&checked.config, checked.roles.clone(), mounted).await?;
+async fn run(checked: CheckedConfig, reread: &Reread, prepared: Prepared) -> Result<bool, StartError> {
+    let mut app = App::start(&checked.config, checked.roles.clone(), prepared).await?;
     let signal = serve_until_stopped(&mut app, checked, reread).await?;
     tracing::info!(signal, "stopping");
     notify(NotifyState::Stopping);

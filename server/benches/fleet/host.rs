@@ -95,7 +95,7 @@ impl Host {
         let hub = Arc::new(Hub::new(Binder::new(name.clone(), None)));
         let routes = routes(identity, boot_id.parse()?, kernel, shared, Arc::clone(&hub))?;
         let gate = shared.gate(listen)?;
-        let sockets = front::bind(listen).await?;
+        let sockets = front::bind(listen, front::Inherited::default()).await?;
         front::serve(sockets, listen, routes, &Tasks::default(), shared.threads, gate);
         Ok(Self { name, hub })
     }

@@ -110,7 +110,7 @@ impl Fleet {
                     let (routes, tasks) = (Routes::default(), Tasks::default());
                     let gate = shared.gate(&listen)?;
                     servers.block_on(async {
-                        let sockets = front::bind(&listen).await?;
+                        let sockets = front::bind(&listen, front::Inherited::default()).await?;
                         front::serve(sockets, &listen, routes, &tasks, servers.handle(), gate);
                         Ok::<_, front::ListenError>(())
                     })?;

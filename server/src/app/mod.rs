@@ -51,7 +51,7 @@ use crate::declared::Keeper;
 use crate::doctor::Doctor;
 use crate::export::metrics::Sources;
 use crate::export::{self, ExportParts};
-use crate::front::{self, Gate};
+use crate::front::{self, Gate, Inherited};
 use crate::health::{LabelsFile, Storage};
 use crate::reload::{ReloadQueue, Reloads};
 use crate::rpc::{
@@ -93,6 +93,13 @@ const AUDIT_GRACE: Duration = Duration::from_secs(5);
 /// would never close its own.
 const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 
+/// What was made before the first thread.
+#[derive(Debug)]
+pub struct Prepared {
+    mounted: Mounted,
+    inherited: Inherited,
+}
+
 /// A running daemon.
 #[derive(Debug)]
 pub struct App {
@@ -107,7 +114,8 @@ pub struct App {
 struct Front {
     tasks: Tasks,
     health: HealthReporter,
-    socket: PathBuf,
+    /// The socket that the daemon has made.
+    socket: Option<PathBuf>,
     rights: Arc<Rights>,
     tls: Option<Arc<LiveTls>>,
     watched: Watched,
@@ -151,16 +159,17 @@ impl Engine {
 }
 
 impl App {
-    /// What takes privileges, for the thread that starts all others: mounting tracefs and debugfs where no
-    /// program has. After that, this thread and those that it starts have the privileges that the sandbox
-    /// leaves.
+    /// What the thread does that starts all others: taking over the sockets of the service manager, and mounting
+    /// tracefs and debugfs where no program has. After that, this thread and those that it starts have the
+    /// privileges that the sandbox leaves.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn prepare(config: &Config) -> Result<Mounted, StartError> {
+    pub fn prepare(config: &Config) -> Result<Prepared, StartError> {
+        let inherited = Inherited::take(&config.listen)?;
         let mounted = Mounts::default().find_or_mount()?;
         sandbox::drop_privileges(config.sandbox.mode)?;
-        Ok(mounted)
+        Ok(Prepared { mounted, inherited })
     }
 
     /// Starts everything. When this returns, clients can connect, and every acknowledged probe is
@@ -168,9 +177,9 @@ impl App {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub async fn start(config: &Config, roles: Roles, mounted: Mounted) -> Result<Self, StartError> {
+    pub async fn start(config: &Config, roles: Roles, prepared: Prepared) -> Result<Self, StartError> {
         let mut engine = Engine::default();
-        match Self::build(config, roles, mounted, &mut engine).await {
+        match Self::build(config, roles, prepared, &mut engine).await {
             Ok((front, reload_requests)) => Ok(Self { engine, front, reload_requests }),
             Err(error) => {
                 engine.stop().await;
@@ -182,7 +191,7 @@ impl App {
     async fn build(
         config: &Config,
         roles: Roles,
-        mounted: Mounted,
+        Prepared { mounted, inherited }: Prepared,
         engine: &mut Engine,
     ) -> Result<(Front, ReloadQueue), StartError> {
         let (start, started) = (SystemTime::now(), Instant::now());
@@ -438,11 +447,11 @@ impl App {
         tasks.spawn("declarations", keeper.run(tasks.stopping().clone()));
         let procfs = config.tracing.procfs.clone();
         let gate = Gate { rights: Arc::clone(&rights), procfs, tls: tls.clone() };
-        let sockets = front::bind(&config.listen).await?;
+        let sockets = front::bind(&config.listen, inherited).await?;
+        let socket = sockets.own_path().map(Path::to_owned);
         // All sockets are open, and no request was served.
         sandbox::filter_calls(config.sandbox.mode)?;
         front::serve(sockets, &config.listen, services, &tasks, streams.handle(), gate);
-        let socket = config.listen.unix.clone();
         let watched = Watched { control, readers, streams: streams.handle().clone() };
         let front = Front { tasks, health, socket, rights, tls, watched, _streams: streams, _lock: lock };
         Ok((front, reload_requests))
@@ -496,7 +505,9 @@ impl App {
         if !self.front.tasks.stop(CONNECTION_GRACE).await {
             tracing::info!("closing connections that clients left open");
         }
-        if let Err(error) = std::fs::remove_file(&self.front.socket) {
+        if let Some(socket) = &self.front.socket
+            && let Err(error) = std::fs::remove_file(socket)
+        {
             tracing::debug!(%error, "cannot remove the socket");
         }
         done

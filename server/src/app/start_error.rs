@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::Holder;
 use crate::config::{HostSize, TlsError};
 use crate::control;
-use crate::front::ListenError;
+use crate::front::{InheritedError, ListenError};
 use crate::sandbox::SandboxError;
 use crate::store::{Fault, StoreError};
 use kprobed_host::kernel::ReadError;
@@ -95,6 +95,9 @@ pub enum StartError {
     /// A socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// Sockets of the service manager.
+    #[error(transparent)]
+    Inherited(#[from] InheritedError),
     /// Reflection.
     #[error("cannot describe the API to its clients: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -187,6 +190,7 @@ impl StartError {
             }
             Self::Control(error) => of_control(error),
             Self::Listen(error) => Some(error.hint()),
+            Self::Inherited(error) => Some(error.hint()),
             Self::History(error) => Some(of_history(error)),
             Self::Thread(error) => Some(of_thread(error)),
             Self::Sandbox(_) => Some(

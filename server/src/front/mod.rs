@@ -13,6 +13,7 @@ mod call_memory;
 mod connection;
 mod descriptors;
 mod greeting;
+mod inherited;
 mod lane;
 mod listen;
 mod malloc_trim;
@@ -28,11 +29,12 @@ mod threads;
 
 pub use call_limits::VANISHED_AFTER;
 pub use descriptors::raise_limit;
+pub use inherited::{Inherited, InheritedError, InheritedErrorKind};
 pub use listen::{ListenError, ListenErrorKind};
 pub use memory_bound::memory_bound;
 pub use threads::try_threads;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, UnixListener};
@@ -65,22 +67,44 @@ pub struct Gate {
 #[derive(Debug)]
 pub struct Sockets {
     unix: UnixListener,
+    /// Where the daemon has made it. Absent if it is the service manager's, which keeps it.
+    path: Option<PathBuf>,
     tcp: Option<TcpListener>,
 }
 
-/// Listens.
+impl Sockets {
+    /// The socket to remove at the end, if the daemon has made one.
+    pub fn own_path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+}
+
+/// Listens, on the sockets of the service manager where it has opened them.
 ///
 /// # Errors
 /// See [`ListenError`].
-pub async fn bind(listen: &Listen) -> Result<Sockets, ListenError> {
-    let unix = listen::unix(&listen.unix, &listen.group).await?;
-    Ok(Sockets { unix, tcp: listen::tcp(listen).await? })
+pub async fn bind(listen: &Listen, inherited: Inherited) -> Result<Sockets, ListenError> {
+    let of_manager = |address: String| |source| ListenError { address, kind: ListenErrorKind::Io(source) };
+    let (unix, path) = match inherited.unix {
+        Some(socket) => {
+            let address = listen.unix.display().to_string();
+            (UnixListener::from_std(socket).map_err(of_manager(address))?, None)
+        }
+        None => (listen::unix(&listen.unix, &listen.group).await?, Some(listen.unix.clone())),
+    };
+    let tcp = match (inherited.tcp, listen.tcp) {
+        (Some(socket), Some(address)) => {
+            Some(TcpListener::from_std(socket).map_err(of_manager(address.to_string()))?)
+        }
+        _ => listen::tcp(listen).await?,
+    };
+    Ok(Sockets { unix, path, tcp })
 }
 
 /// Serves every connection, until the tasks are stopped. Streams run on `streams`. Each call is allowed
 /// by the roles first.
 pub fn serve(
-    Sockets { unix, tcp }: Sockets,
+    Sockets { unix, path, tcp }: Sockets,
     listen: &Listen,
     services: Routes,
     tasks: &Tasks,
@@ -108,7 +132,7 @@ pub fn serve(
     });
     let stopping = tasks.stopping().clone();
     tasks.spawn("memory", async move { trimmer.run(&stopping).await });
-    tracing::info!(socket = %listen.unix.display(), "listening");
+    tracing::info!(socket = %listen.unix.display(), of_service_manager = path.is_none(), "listening");
     let accepting = Arc::clone(&acceptor);
     tasks.spawn("unix", async move { accepting.run_unix(unix).await });
     if let Some(tcp) = tcp {

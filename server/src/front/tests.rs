@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::{Gate, bind, serve};
+use super::{Gate, Inherited, bind, serve};
 use crate::auth::{AuditQueue, Rights};
 use crate::config::Listen;
 use crate::front::ListenErrorKind;
@@ -45,7 +45,7 @@ impl Served {
         let tasks = Tasks::default();
         let (_, health) = tonic_health::server::health_reporter();
         let listen = Listen { unix: directory.path().join("k.sock"), ..listen };
-        let sockets = bind(&listen).await.unwrap();
+        let sockets = bind(&listen, Inherited::default()).await.unwrap();
         serve(sockets, &listen, Routes::new(health), &tasks, &Handle::current(), nobody());
         Self { directory, tasks }
     }
@@ -127,7 +127,7 @@ async fn an_idle_connection_is_closed() {
 async fn a_socket_is_not_taken_from_another() {
     let served = Served::new(Listen::default()).await;
     let listen = Listen { unix: served.socket(), ..Listen::default() };
-    let error = bind(&listen).await.unwrap_err();
+    let error = bind(&listen, Inherited::default()).await.unwrap_err();
     assert!(matches!(error.kind, ListenErrorKind::Taken), "{error}");
     assert_eq!(error.hint(), "stop it, or set `listen.unix` to another place");
     check(&mut served.client().await).await.unwrap();

@@ -30,7 +30,7 @@ use tonic_prost::ProstCodec;
 
 use crate::auth::{AuditQueue, LiveTls, Rights};
 use crate::config::{Listen, Tls, tls_settings};
-use crate::front::{Gate, bind, serve};
+use crate::front::{Gate, Inherited, bind, serve};
 use crate::shutdown::Tasks;
 
 /// A server that has no service, and whose roles can be replaced.
@@ -90,7 +90,7 @@ impl Door {
         let settings = tls_settings(listen.tls.as_ref().unwrap()).unwrap();
         let live = Arc::new(LiveTls::new(settings));
         let gate = Gate { rights: Arc::clone(&rights), procfs: "/proc".into(), tls: Some(Arc::clone(&live)) };
-        let sockets = bind(&listen).await.unwrap();
+        let sockets = bind(&listen, Inherited::default()).await.unwrap();
         serve(sockets, &listen, Routes::default(), &tasks, &Handle::current(), gate);
         Self { directory, listen, tcp, authority, rights, live, _tasks: tasks }
     }
