@@ -173,7 +173,7 @@ fn warn(checked: &CheckedConfig) {
 
 fn serve(checked: CheckedConfig, reread: &Reread) -> Result<bool, StartError> {
     // Before the first thread: each has the privileges of the one that starts it.
-    let prepared = App::prepare(&checked.config)?;
+    let prepared = App::prepare(&checked.config, reread.path.as_deref())?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let control = cpus.clamp(2, CONTROL_THREADS);
     // The runtime panics if it cannot start a thread.

@@ -4,6 +4,7 @@
 //! does not start, the ones before it are stopped as they are at the end of the daemon.
 
 mod lock;
+mod opened;
 mod start_error;
 mod state_directory;
 mod stream_runtime;
@@ -161,14 +162,22 @@ impl Engine {
 impl App {
     /// What the thread does that starts all others: taking over the sockets of the service manager, and mounting
     /// tracefs and debugfs where no program has. After that, this thread and those that it starts have the
-    /// privileges that the sandbox leaves.
+    /// privileges and the files that the sandbox leaves. `path` is the file of the configuration, which is read again.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn prepare(config: &Config) -> Result<Prepared, StartError> {
+    pub fn prepare(config: &Config, path: Option<&Path>) -> Result<Prepared, StartError> {
         let inherited = Inherited::take(&config.listen)?;
         let mounted = Mounts::default().find_or_mount()?;
         sandbox::drop_privileges(config.sandbox.mode)?;
+        // A right on a directory is given only while it is there.
+        state_directory::make(&config.state.directory)?;
+        if let Some(directory) = config.listen.unix.parent()
+            && let Err(error) = std::fs::create_dir_all(directory)
+        {
+            tracing::debug!(%error, "cannot make the directory of the socket");
+        }
+        sandbox::restrict_files(config.sandbox.mode, &opened::files(config, path, &mounted))?;
         Ok(Prepared { mounted, inherited })
     }
 

@@ -193,9 +193,7 @@ impl StartError {
             Self::Inherited(error) => Some(error.hint()),
             Self::History(error) => Some(of_history(error)),
             Self::Thread(error) => Some(of_thread(error)),
-            Self::Sandbox(_) => Some(
-                "boot a kernel with CONFIG_SECCOMP_FILTER, or set `sandbox.mode` to `on`: then what cannot be applied is a warning".to_owned(),
-            ),
+            Self::Sandbox(error) => Some(of_sandbox(error)),
             Self::Reflection(_) | Self::BootId(_) | Self::Memory(_) | Self::Signals(_) => None,
         }
     }
@@ -301,6 +299,18 @@ fn of_history(error: &SpoolError) -> String {
         SpoolError::ForeignCursor { .. } => String::new(),
     };
     format!("{hint}; or keep no history: `enabled = false` in `[spool]`")
+}
+
+fn of_sandbox(error: &SandboxError) -> String {
+    let kernel = match error {
+        SandboxError::Files(_) | SandboxError::NoLandlock => {
+            "CONFIG_SECURITY_LANDLOCK and `landlock` in `lsm=`"
+        }
+        _ => "CONFIG_SECCOMP_FILTER",
+    };
+    format!(
+        "boot a kernel with {kernel}, or set `sandbox.mode` to `on`: then what cannot be applied is a warning"
+    )
 }
 
 fn of_thread(error: &io::Error) -> String {

@@ -10,7 +10,7 @@ mod storage;
 
 pub use certificate::certificate_check;
 pub use labels_file::{LabelsFile, read as read_labels};
-pub use sandbox::sandbox_check;
+pub use sandbox::{files_check, sandbox_check};
 pub use storage::Storage;
 
 /// How a check ended.

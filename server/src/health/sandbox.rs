@@ -1,4 +1,4 @@
-//! The check of the daemon's own sandbox: what the kernel says of its threads.
+//! The checks of the daemon's own sandbox: what the kernel says of its threads, and which files it opens for them.
 
 use std::fs;
 use std::io;
@@ -17,6 +17,25 @@ struct Threads {
     no_new_privileges: usize,
     /// Effective capabilities of all threads together.
     capabilities: u64,
+}
+
+/// Whether the kernel keeps this daemon from files that it does not need (Landlock). There is no file that says so: it
+/// is tried to list the root, for which the daemon has no rule.
+pub fn files_check() -> HostCheck {
+    judge_files(fs::read_dir("/").map(drop))
+}
+
+fn judge_files(listed: io::Result<()>) -> HostCheck {
+    match listed {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            ok("files", "the daemon can open only the files that it needs".to_owned())
+        }
+        _ => warning(
+            "files",
+            "the daemon can open every file that root can open".to_owned(),
+            "set `sandbox.mode` to `on`, and boot a kernel with CONFIG_SECURITY_LANDLOCK and `landlock` in `lsm=`",
+        ),
+    }
 }
 
 /// Whether the threads of this daemon are restricted. `procfs` is usually `/proc`.
@@ -94,6 +113,15 @@ mod tests {
             check.finding.contains("2 of 3 threads") && check.finding.ends_with("0x400020021"),
             "{check:?}"
         );
+    }
+
+    #[test]
+    fn files_are_restricted_if_the_root_cannot_be_listed() {
+        let refused = judge_files(Err(io::ErrorKind::PermissionDenied.into()));
+        assert_eq!((refused.status, refused.fix.as_str()), (CheckStatus::Ok, ""));
+        let listed = judge_files(Ok(()));
+        assert_eq!(listed.status, CheckStatus::Warning);
+        assert!(listed.fix.contains("`landlock` in `lsm=`"), "{listed:?}");
     }
 
     #[test]

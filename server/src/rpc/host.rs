@@ -16,7 +16,9 @@ use crate::auth::LiveTls;
 use crate::control::{Declarations, ProbeStates};
 use crate::doctor::Doctor;
 use crate::export::{self, Exporters};
-use crate::health::{CheckStatus, HostCheck, LabelsFile, Storage, certificate_check, sandbox_check};
+use crate::health::{
+    CheckStatus, HostCheck, LabelsFile, Storage, certificate_check, files_check, sandbox_check,
+};
 use crate::messages;
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns};
 use kprobed_host::ring::PageLayout;
@@ -112,6 +114,7 @@ impl HostService for HostServer {
         let (mut checks, foreign) =
             tokio::task::block_in_place(|| (self.doctor.checks(&probes), self.doctor.foreign()));
         checks.push(sandbox_check(&self.doctor.procfs));
+        checks.push(files_check());
         checks.push(self.declarations.check());
         checks.extend(self.storage.checks().await);
         let now = SystemTime::now();

@@ -1,19 +1,22 @@
-//! What the daemon gives up once it has started: capabilities, and system calls.
+//! What the daemon gives up once it has started: capabilities, the right to open files, and system calls.
 //!
-//! Owns the two steps and their order: capabilities are those of a thread, and are dropped before the
-//! first thread starts; system calls are filtered on all threads at once, when the sockets are open and
+//! Owns the steps and their order: capabilities and rights on files are those of a thread, and are taken away before
+//! the first thread starts; system calls are filtered on all threads at once, when the sockets are open and
 //! before the first request is served. Never remembers what is in force: `health` reads it from the kernel.
 
 mod calls;
 mod capabilities;
+mod files;
 
 use std::io;
 
+use landlock::{RulesetError, RulesetStatus};
 use rustix::thread::set_no_new_privs;
 use serde::Deserialize;
 use thiserror::Error;
 
 pub use self::capabilities::KEPT;
+pub use self::files::Files;
 
 /// What becomes of a part that the kernel does not take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -37,6 +40,12 @@ pub enum SandboxError {
     /// Capabilities.
     #[error("cannot drop capabilities: {0}")]
     Capabilities(io::Error),
+    /// The files that it may open.
+    #[error("cannot restrict which files are opened: {0}")]
+    Files(#[from] RulesetError),
+    /// The kernel has no Landlock.
+    #[error("this kernel does not restrict which files are opened (Landlock)")]
+    NoLandlock,
     /// The filter of system calls.
     #[error("cannot filter system calls: {0}")]
     Calls(#[from] seccompiler::Error),
@@ -54,7 +63,26 @@ pub fn drop_privileges(mode: Mode) -> Result<(), SandboxError> {
     judge(mode, capabilities::drop_all_but_kept().map_err(SandboxError::Capabilities))
 }
 
-/// The second step, for all threads, those that run and those that will: only the system calls that a
+/// The second step, for the threads that start after it: no files but these. A kernel from before Linux 5.13 has no
+/// such restriction, and one that was built or booted without Landlock neither.
+///
+/// # Errors
+/// [`SandboxError`], if the mode requires what cannot be done.
+pub fn restrict_files(mode: Mode, files: &Files) -> Result<(), SandboxError> {
+    if mode == Mode::Off {
+        return Ok(());
+    }
+    judge(
+        mode,
+        match files::restrict(files) {
+            Ok(RulesetStatus::NotEnforced) => Err(SandboxError::NoLandlock),
+            Ok(_as_far_as_it_is_known) => Ok(()),
+            Err(error) => Err(SandboxError::Files(error)),
+        },
+    )
+}
+
+/// The third step, for all threads, those that run and those that will: only the system calls that a
 /// daemon makes that has started.
 ///
 /// # Errors

@@ -168,6 +168,8 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .filename(path)
         .foreign_keys(true)
         .busy_timeout(Duration::from_secs(5))
+        // The daemon may make files in its own directory only.
+        .pragma("temp_store", "memory")
         // Aggregations find the daemon's own threads by their names.
         .thread_name(|_number| "kprobed-sqlite".to_owned())
 }

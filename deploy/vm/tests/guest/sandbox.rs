@@ -1,10 +1,12 @@
 //! The daemon's sandbox on a real kernel: what the kernel says of every thread, and a whole life of
 //! probes with all of it in force.
 //!
-//! What the filter refuses is tried in `server/src/sandbox/tests.rs`, inside of a process that has it.
+//! Which files it can open is tried here, by links that it follows. What the filter refuses is tried in
+//! `server/src/sandbox/tests.rs`, inside of a process that has it.
 
 use anyhow::{Result, ensure};
 use kprobed_vm::daemon;
+use kprobed_vm::machine::{Command, Machine};
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
@@ -20,34 +22,70 @@ pub(crate) const TESTS: &[Test] = &[
 const KEPT: u64 = 1 | 1 << 17 | 1 << 34;
 
 /// A field of the status of each thread of the daemon.
-fn of_threads(guest: &DaemonGuest, field: &str) -> Result<Vec<String>> {
-    let values = guest.shell(&format!("cat /proc/$(pidof kprobed)/task/*/status | grep '^{field}:'"))?;
+fn of_threads(machine: &Machine, field: &str) -> Result<Vec<String>> {
+    let script = format!("cat /proc/$(pidof kprobed)/task/*/status | grep '^{field}:'");
+    let output = machine.exec(&Command::shell(script))?;
+    ensure!(output.status.success(), "{output:?}");
+    let values = output.stdout_text();
     Ok(values.lines().filter_map(|line| Some(line.split_once(':')?.1.trim().to_owned())).collect())
 }
 
 /// All threads are restricted, those that were started before the filter and after it.
-fn is_restricted(guest: &DaemonGuest) -> Result<()> {
-    let filters = of_threads(guest, "Seccomp")?;
+pub(crate) fn is_restricted(machine: &Machine) -> Result<()> {
+    let filters = of_threads(machine, "Seccomp")?;
     // The control thread, a reader, the history, and threads of both runtimes.
     ensure!(filters.len() >= 6 && filters.iter().all(|filter| filter == "2"), "{filters:?}");
-    let privileges = of_threads(guest, "NoNewPrivs")?;
+    let privileges = of_threads(machine, "NoNewPrivs")?;
     ensure!(privileges.iter().all(|set| set == "1"), "{privileges:?}");
     for field in ["CapEff", "CapPrm"] {
-        let sets = of_threads(guest, field)?;
+        let sets = of_threads(machine, field)?;
         ensure!(sets.iter().all(|set| u64::from_str_radix(set, 16) == Ok(KEPT)), "{field}: {sets:?}");
     }
     Ok(())
 }
 
+/// Where the daemon looks for files that it is to open.
+const DECLARATIONS: &str = "/etc/kprobed/probes.d";
+
+/// A file that declares a probe.
+const DECLARATION: &str = "probe: kprobes/linked\ndefinition: p:kprobes/linked __x64_sys_getuid\n";
+
+/// The daemon itself tries to open what lies at the end of a link: it may not, and goes on.
+fn other_files_stay_closed(guest: &DaemonGuest) -> Result<()> {
+    for closed in ["/root/a.yaml", "/tmp/a.yaml", "/var/lib/other/a.yaml", "/run/a.yaml"] {
+        guest.machine.put(closed, 0o644, DECLARATION.as_bytes())?;
+    }
+    for closed in ["/root/a.yaml", "/tmp/a.yaml", "/var/lib/other/a.yaml", "/run/a.yaml", "/dev/vda"] {
+        let link = format!("mkdir -p {DECLARATIONS} && ln -s {closed} {DECLARATIONS}/linked.yaml");
+        guest.shell(&link)?;
+        wait_until(guest, closed, || {
+            let doctor = guest.shell("kprobectl doctor -o json || true")?;
+            Ok(doctor.contains("linked.yaml") && doctor.contains("Permission denied"))
+        })?;
+        guest.shell(&format!("rm {DECLARATIONS}/linked.yaml"))?;
+        wait_until(guest, "the end of the link", || {
+            Ok(!guest.shell("kprobectl doctor -o json || true")?.contains("linked.yaml"))
+        })?;
+    }
+    // A directory that was not there at the start, in one that was.
+    guest.machine.put(&format!("{DECLARATIONS}/own.yaml"), 0o644, DECLARATION.as_bytes())?;
+    wait_until(guest, "the declared probe", || Ok(guest.probes()?.len() == 1))?;
+    guest.shell(&format!("rm -r {DECLARATIONS}"))?;
+    wait_until(guest, "its end", || Ok(guest.probes()?.is_empty()))?;
+    Ok(())
+}
+
 fn every_thread_is_restricted_and_the_daemon_works(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.own_daemon("sandbox", daemon::DEFAULT_CONFIG)?;
-    is_restricted(&guest)?;
+    is_restricted(&guest.machine)?;
     let doctor = guest.shell("kprobectl doctor -o json")?;
     ensure!(
         doctor.contains("system calls are filtered on ") && doctor.contains("capabilities 0x400020001"),
         "{doctor}"
     );
     ensure!(!guest.log().contains("a part of the sandbox is not in force"), "{}", guest.log());
+    ensure!(doctor.contains("the daemon can open only the files that it needs"), "{doctor}");
+    other_files_stay_closed(&guest)?;
     // Defined by code, symbols and types, by two clients; recorded, also in the history.
     guest.add("p:calls __x64_sys_getppid")?;
     guest.shell("kprobectl add 'p:opens do_sys_openat2 filename=+0($arg2):ustring'")?;
@@ -65,7 +103,7 @@ fn every_thread_is_restricted_and_the_daemon_works(fixture: &Fixture) -> Result<
     guest.shell("kill -HUP $(pidof kprobed)")?;
     wait_until(&guest, "the reload", || Ok(guest.log().contains("the configuration is reloaded")))?;
     ensure!(guest.shell("kprobectl auth whoami")?.contains("root"));
-    is_restricted(&guest)?;
+    is_restricted(&guest.machine)?;
     let log = guest.log();
     ensure!(!log.contains("not permitted") && !log.contains("ERROR"), "{log}");
     ensure!(guest.stop()?.success(), "{}", guest.log());
@@ -80,9 +118,14 @@ fn every_thread_is_restricted_and_the_daemon_works(fixture: &Fixture) -> Result<
 fn without_a_sandbox_the_doctor_says_so(fixture: &Fixture) -> Result<()> {
     let config = format!("{}\n[sandbox]\nmode = \"off\"\n", daemon::DEFAULT_CONFIG);
     let guest = fixture.own_daemon("no-sandbox", &config)?;
-    ensure!(of_threads(&guest, "Seccomp")?.iter().all(|filter| filter == "0"));
+    ensure!(of_threads(&guest.machine, "Seccomp")?.iter().all(|filter| filter == "0"));
     let doctor = guest.shell("kprobectl doctor -o json || true")?;
     ensure!(doctor.contains("system calls are filtered on 0 of "), "{doctor}");
     ensure!(doctor.contains("set `sandbox.mode` to `on`"), "{doctor}");
+    ensure!(doctor.contains("the daemon can open every file that root can open"), "{doctor}");
+    // It follows the link that a daemon with a sandbox cannot follow.
+    guest.machine.put("/root/a.yaml", 0o644, DECLARATION.as_bytes())?;
+    guest.shell(&format!("mkdir -p {DECLARATIONS} && ln -s /root/a.yaml {DECLARATIONS}/linked.yaml"))?;
+    wait_until(&guest, "the linked probe", || Ok(guest.probes()?.len() == 1))?;
     guest.machine.power_off().map_err(Into::into)
 }
