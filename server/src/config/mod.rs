@@ -4,6 +4,7 @@
 //! and what to write instead, before the daemon changes anything. `--check-config` and a start
 //! report the same problems.
 
+mod credential;
 mod difference;
 pub mod export;
 mod file;
@@ -204,10 +205,13 @@ impl Listen {
 #[serde(deny_unknown_fields)]
 pub struct Tls {
     /// The daemon's certificate chain (PEM).
+    #[serde(deserialize_with = "credential::path")]
     pub certificate: PathBuf,
     /// Its private key (PEM).
+    #[serde(deserialize_with = "credential::path")]
     pub key: PathBuf,
     /// Authority that signs the certificates of clients (PEM).
+    #[serde(deserialize_with = "credential::path")]
     pub client_ca: PathBuf,
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::Tls;
+use super::{Tls, credential};
 use kprobed_lang::model::{Glob, LabelError, LabelSelector};
 use kprobed_trace::filter::Filter;
 
@@ -128,10 +128,13 @@ pub enum LineFormat {
 #[serde(deny_unknown_fields)]
 pub struct ClientTls {
     /// Authority that signed the server's certificate (PEM).
+    #[serde(deserialize_with = "credential::path")]
     pub ca: PathBuf,
     /// The daemon's own certificate chain (PEM), if the server asks for one.
+    #[serde(default, deserialize_with = "credential::optional_path")]
     pub certificate: Option<PathBuf>,
     /// Its private key (PEM).
+    #[serde(default, deserialize_with = "credential::optional_path")]
     pub key: Option<PathBuf>,
     /// Name in the server's certificate, if it is not the host of the address.
     pub domain: Option<String>,

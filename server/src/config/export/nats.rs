@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{AddressError, ClientTls, NetworkAddress, Selecting};
+use crate::config::credential;
 
 /// Whether this build has the exporter.
 pub const HAS_NATS: bool = cfg!(feature = "nats");
@@ -52,13 +53,13 @@ pub struct Nats {
     #[serde(default)]
     pub filter: String,
     /// File with a user's JWT and nkey seed, as `nsc` writes it (`.creds`).
-    #[serde(default)]
+    #[serde(default, deserialize_with = "credential::optional_path")]
     pub credentials_file: Option<PathBuf>,
     /// File with a token.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "credential::optional_path")]
     pub token_file: Option<PathBuf>,
     /// File with `USER:PASSWORD`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "credential::optional_path")]
     pub password_file: Option<PathBuf>,
     /// Certificates for `tls://`.
     #[serde(default)]
