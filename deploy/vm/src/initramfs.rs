@@ -4,6 +4,7 @@
 //! Owns the layout of the guest's file system. Never decides which programs it gets.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,12 +17,21 @@ use crate::kernels::Kernel;
 pub use crate::modules::ModulesError;
 use crate::modules::{self, Module};
 use crate::packages::search_path;
+use crate::unpacked::Unpacked;
 
 /// Modules for the devices that the machine has, by the names that the kernel gives them. Built-in
 /// ones are skipped.
 const NEEDED_MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "virtio_blk"];
 /// Modules that help, but that a kernel may do without: the random number device.
 const WELCOME_MODULES: [&str; 1] = ["virtio_rng"];
+
+/// Where packages of Debian have their libraries, those of systemd's own programs among them.
+const LIBRARY_DIRECTORIES: [&str; 4] = [
+    "lib/x86_64-linux-gnu",
+    "usr/lib/x86_64-linux-gnu",
+    "lib/x86_64-linux-gnu/systemd",
+    "usr/lib/x86_64-linux-gnu/systemd",
+];
 
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n";
 const GROUP: &str = "root:x:0:\nkprobed:x:900:\nnogroup:x:65534:\n";
@@ -104,9 +114,28 @@ impl Initramfs {
     pub fn add(&mut self, file: &GuestFile) -> Result<(), InitramfsError> {
         let image = self.copy(&file.host, &file.guest)?;
         if elf::is_dynamic(&image) {
-            for library in libraries(&file.host)? {
+            for library in libraries(&file.host, OsStr::new(""))? {
                 self.copy(Path::new(&library), &library)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Adds a file of an unpacked package at its place, `path` from the root on. A program brings its libraries,
+    /// those of the package first.
+    pub fn add_unpacked(&mut self, package: &Unpacked, path: &str) -> Result<(), InitramfsError> {
+        let host = package.program(path);
+        let image = self.copy(&host, &format!("/{path}"))?;
+        if !elf::is_dynamic(&image) {
+            return Ok(());
+        }
+        for library in libraries(&host, &package.libraries(&LIBRARY_DIRECTORIES))? {
+            let library = Path::new(&library);
+            let place = library.strip_prefix(package.root()).map_or_else(
+                |_of_this_machine| library.to_owned(),
+                |of_the_package| Path::new("/").join(of_the_package),
+            );
+            self.copy(library, &place.display().to_string())?;
         }
         Ok(())
     }
@@ -158,7 +187,8 @@ impl Initramfs {
         Ok(image)
     }
 
-    fn text(&mut self, path: &str, content: &str) -> Result<(), InitramfsError> {
+    /// Adds a file with this text, which every user can read.
+    pub(crate) fn text(&mut self, path: &str, content: &str) -> Result<(), InitramfsError> {
         self.insert(path, 0o644, Kind::File(content.as_bytes().to_vec()))
     }
 
@@ -184,9 +214,12 @@ fn member_path(path: &str) -> Option<String> {
     Some(if below_usr { format!("usr/{path}") } else { path.to_owned() })
 }
 
-/// Paths of the libraries and of the dynamic linker that `program` needs.
-fn libraries(program: &Path) -> Result<Vec<String>, InitramfsError> {
-    let output = Command::new("ldd").arg(program).env("LC_ALL", "C").stdin(Stdio::null()).output();
+/// Paths of the libraries and of the dynamic linker that `program` needs. Those in `first` (as `LD_LIBRARY_PATH`
+/// lists directories) are taken before this machine's.
+fn libraries(program: &Path, first: &OsStr) -> Result<Vec<String>, InitramfsError> {
+    let mut command = Command::new("ldd");
+    command.arg(program).env("LC_ALL", "C").env("LD_LIBRARY_PATH", first);
+    let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|source| InitramfsError::Run { program: "ldd", source })?;
     ldd_paths(&String::from_utf8_lossy(&output.stdout))
         .map_err(|library| InitramfsError::Library { program: program.to_owned(), library })

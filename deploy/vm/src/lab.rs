@@ -12,6 +12,7 @@ use crate::machine::{Machine, MachineConfig, MachineError, Snapshot};
 use crate::packages::{self, MissingPrograms};
 use crate::progress::{self, Step};
 use crate::slim::without_debug_information;
+use crate::systemd::{self, Systemd};
 
 /// Why a guest could not be put together or booted.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +65,8 @@ pub struct GuestOptions {
     pub cpus_possible: u32,
     /// More for the kernel command line.
     pub cmdline: String,
+    /// systemd as its PID 1.
+    pub systemd: Option<Systemd>,
 }
 
 impl GuestOptions {
@@ -79,6 +82,7 @@ impl GuestOptions {
             cpus: 1,
             cpus_possible: 1,
             cmdline: String::new(),
+            systemd: None,
         }
     }
 }
@@ -187,6 +191,11 @@ impl Lab {
         for file in &options.files {
             content.add(file)?;
         }
+        let mut cmdline = options.cmdline.clone();
+        if let Some(systemd) = &options.systemd {
+            systemd.add_to(&mut content)?;
+            cmdline = format!("{cmdline} {}", systemd::CMDLINE);
+        }
         content.write(&initramfs)?;
         Ok(MachineConfig {
             memory_mib: options.memory_mib,
@@ -195,7 +204,7 @@ impl Lab {
             disk: options.disk.clone(),
             forwards: options.forwards.clone(),
             reaches_host: options.reaches_host,
-            cmdline: options.cmdline.clone(),
+            cmdline,
             ..MachineConfig::new(&kernel.image, &initramfs, run.join("serial.log"))
         })
     }

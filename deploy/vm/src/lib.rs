@@ -17,6 +17,7 @@ pub mod packages;
 pub mod progress;
 pub mod protocol;
 pub mod python;
+pub mod systemd;
 pub mod unpacked;
 pub mod workspace;
 pub mod write_log;

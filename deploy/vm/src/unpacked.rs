@@ -86,6 +86,11 @@ impl Unpacked {
         Ok(Self { root })
     }
 
+    /// Where its tree is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// A program of the package, such as `usr/bin/promtool`.
     pub fn program(&self, path: &str) -> PathBuf {
         self.root.join(path)

@@ -1,9 +1,9 @@
 //! `kprobed-guest`: PID 1 of the guest, and the agent that it starts.
 //!
 //! As PID 1 it sets the guest up ([`setup`]) and from then on only reaps, so that the agent, a
-//! child, can wait for its own children undisturbed. It is also a relay for ports that are open
-//! only on the guest's loopback ([`relay`]). Knows nothing about kprobed: the host decides what
-//! runs in the guest.
+//! child, can wait for its own children undisturbed. In a guest that has systemd, PID 1 becomes
+//! systemd then. It is also a relay for ports that are open only on the guest's loopback
+//! ([`relay`]). Knows nothing about kprobed: the host decides what runs in the guest.
 
 mod agent;
 mod background;
@@ -13,11 +13,16 @@ mod relay;
 mod run;
 mod setup;
 
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use nix::errno::Errno;
 use nix::sys::wait::wait;
 use nix::unistd::getpid;
+
+/// The init of a guest that has one.
+const SYSTEMD: &str = "/lib/systemd/systemd";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
@@ -40,6 +45,10 @@ fn init() -> String {
         Ok(agent) => i32::try_from(agent.id()).ok(),
         Err(error) => return format!("cannot start the agent: {error}"),
     };
+    if Path::new(SYSTEMD).exists() {
+        // It reaps what it did not start, as every PID 1 does: the agent's own children are the agent's.
+        return format!("cannot run {SYSTEMD}: {}", Command::new(SYSTEMD).exec());
+    }
     loop {
         match wait() {
             Ok(status) if status.pid().map(nix::unistd::Pid::as_raw) == agent => {

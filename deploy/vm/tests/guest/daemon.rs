@@ -37,6 +37,10 @@ pub(crate) struct DaemonGuest {
 pub(crate) struct OwnMachine(Option<Machine>);
 
 impl OwnMachine {
+    pub(crate) const fn new(machine: Machine) -> Self {
+        Self(Some(machine))
+    }
+
     /// See [`Machine::power_off`].
     pub(crate) fn power_off(mut self) -> Result<(), MachineError> {
         self.0.take().map_or(Ok(()), Machine::power_off)
@@ -130,7 +134,7 @@ impl DaemonGuest {
         // A thread of its own answers the daemon's keep-alive, whatever the trial does meanwhile.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(connect(address))?;
-        Ok(Self { machine: OwnMachine(Some(machine)), client, runtime })
+        Ok(Self { machine: OwnMachine::new(machine), client, runtime })
     }
 
     /// Connects to a daemon that another program has started at the same place.

@@ -79,6 +79,7 @@ mod sandbox;
 mod seeds;
 mod start_errors;
 mod survival;
+mod systemd;
 mod together;
 mod torn_deletion;
 mod triggers;
@@ -140,6 +141,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("neighbour_war", neighbour_war::TESTS),
     ("foreign", foreign::TESTS),
     ("packaging", packaging::TESTS),
+    ("systemd", systemd::TESTS),
     ("manifests", manifests::TESTS),
     ("container", container::TESTS),
     ("survival", survival::TESTS),
