@@ -117,7 +117,7 @@ impl Server {
         let tasks = Tasks::default();
         let live = LiveTls::new(tls_settings(listen.tls.as_ref().unwrap()).unwrap());
         let gate = Gate { rights, procfs: "/proc".into(), tls: Some(Arc::new(live)) };
-        let sockets = front::bind(&listen).await.unwrap();
+        let sockets = front::bind(&listen, front::Inherited::default()).await.unwrap();
         front::serve(sockets, &listen, routes, &tasks, &Handle::current(), gate);
         let (client, authority) = (signed(&issuer, "client.test"), issuer.pem());
         let audit = Mutex::new(inbox);
