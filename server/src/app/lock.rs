@@ -91,6 +91,24 @@ impl Holder {
         Self { pid, ..found.unwrap_or_default() }
     }
 
+    /// All daemons of this host but this one. To be called before the sandbox takes the descriptors of other
+    /// processes out of sight.
+    pub(super) fn all(procfs: &Path) -> Vec<Self> {
+        let Ok(processes) = std::fs::read_dir(procfs) else { return Vec::new() };
+        let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+        let others = pids.filter(|pid| u32::try_from(*pid) != Ok(std::process::id()));
+        let is_daemon = |pid: &i32| {
+            std::fs::read(procfs.join(format!("{pid}/comm"))).is_ok_and(|comm| comm == b"kprobed\n")
+        };
+        others.filter(is_daemon).map(|pid| Self::of_process(procfs, Some(pid))).collect()
+    }
+
+    /// That of a process, if it was seen before.
+    pub(super) fn of(procfs: &Path, pid: Option<i32>, seen: &[Self]) -> Self {
+        let seen = seen.iter().find(|holder| holder.pid.is_some() && holder.pid == pid);
+        seen.cloned().unwrap_or_else(|| Self::of_process(procfs, pid))
+    }
+
     fn written_in(file: File) -> Self {
         let mut text = String::new();
         // Nothing can be said of a file that cannot be read.
@@ -150,6 +168,11 @@ mod tests {
         std::os::unix::fs::symlink(&path, descriptors.join("7")).unwrap();
         let seen = Holder::of_process(procfs.path(), Some(41));
         assert_eq!(seen, Holder { pid: Some(41), ..expected.clone() });
+        assert_eq!(Holder::all(procfs.path()), []);
+        std::fs::write(procfs.path().join("41/comm"), "kprobed\n").unwrap();
+        let others = Holder::all(procfs.path());
+        assert_eq!(others, std::slice::from_ref(&seen));
+        assert_eq!(Holder::of(Path::new("/nonexistent"), Some(41), &others), seen);
         let told =
             format!("process {pid}, state directory `{}`, socket `/run/a.sock`", directory.path().display());
         assert_eq!(holder.to_string(), told);

@@ -99,6 +99,8 @@ const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 pub struct Prepared {
     mounted: Mounted,
     inherited: Inherited,
+    /// Other daemons of the host.
+    others: Vec<Holder>,
 }
 
 /// A running daemon.
@@ -177,8 +179,9 @@ impl App {
         {
             tracing::debug!(%error, "cannot make the directory of the socket");
         }
+        let others = Holder::all(&config.tracing.procfs);
         sandbox::restrict_files(config.sandbox.mode, &opened::files(config, path, &mounted))?;
-        Ok(Prepared { mounted, inherited })
+        Ok(Prepared { mounted, inherited, others })
     }
 
     /// Starts everything. When this returns, clients can connect, and every acknowledged probe is
@@ -200,7 +203,7 @@ impl App {
     async fn build(
         config: &Config,
         roles: Roles,
-        Prepared { mounted, inherited }: Prepared,
+        Prepared { mounted, inherited, others }: Prepared,
         engine: &mut Engine,
     ) -> Result<(Front, ReloadQueue), StartError> {
         let (start, started) = (SystemTime::now(), Instant::now());
@@ -227,7 +230,8 @@ impl App {
             sub_buffer_kib: config.tracing.sub_buffer_kib,
             clock: TRACE_CLOCK,
         };
-        let (instance, claim) = open_instance(&tracefs, &instance_options, host_size, (&procfs, directory))?;
+        let (instance, claim) =
+            open_instance(&tracefs, &instance_options, host_size, (&procfs, directory, &others))?;
         let instance_options = instance_options.grown_to(instance.buffer_kib()?);
         let cpus = instance.cpus()?.len();
         let current_instance = Arc::new(CurrentInstance::new(instance.clone()));
@@ -535,14 +539,15 @@ fn open_instance(
     tracefs: &Tracefs,
     options: &InstanceOptions,
     host: HostSize,
-    (procfs, own): (&Path, &Path),
+    (procfs, own, others): (&Path, &Path, &[Holder]),
 ) -> Result<(Instance, Claim), StartError> {
     let is_there = || Instance::find(tracefs, &options.name);
     let was_there = is_there().is_some();
     Instance::open_or_create(tracefs, options).map_err(|error| match error {
         // Not ours to remove, whatever it was made from.
         ClaimError::Held { path, pid } => {
-            StartError::InstanceInUse { path, own: own.to_owned(), holder: Holder::of_process(procfs, pid) }
+            let holder = Holder::of(procfs, pid, others);
+            StartError::InstanceInUse { path, own: own.to_owned(), holder }
         }
         ClaimError::Tracefs(source) => {
             if let (false, Some(begun)) = (was_there, is_there())

@@ -145,6 +145,11 @@ impl Calls {
         let whole = body.collect().await?;
         let trailers = whole.trailers().cloned();
         let bytes = whole.to_bytes();
+        if bytes.is_empty() && trailers.is_none() {
+            // A refusal has its status in the headers. The stream must end with them: other clients than
+            // those of this library look for it in trailers if anything follows ("Trailers-Only").
+            return Ok(Response::from_parts(parts, Body::empty()));
+        }
         let charge = Arc::new(self.memory.charge(self.admitted.peer()));
         charge.set(bytes.len() as u64).map_err(|full| status::no_call_memory(&full.to_string()))?;
         let body = Full::new(charge.around(bytes)).map_err(|never| match never {});

@@ -233,7 +233,8 @@ fn nothing_else_was_written(machine: &Machine, volumes: &[Volume]) -> Result<()>
         volumes.iter().filter(|volume| volume.writable).map(|volume| volume.source.as_str()).collect();
     let changed = shell(
         machine,
-        "find / -newer /tmp/before ! -type d ! -path '/proc/*' ! -path '/sys/*' ! -path '/dev/*'",
+        // Threads end while their directories are looked at.
+        "find / \\( -path /proc -o -path /sys -o -path /dev \\) -prune -o -newer /tmp/before ! -type d -print",
     )?;
     let others: Vec<&str> = changed
         .lines()

@@ -6,11 +6,13 @@
 
 use std::error::Error as _;
 use std::fs;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http_body::Body as _;
 use kprobed_rights::{METHODS, Roles, Scope, Verb};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType, date_time_ymd};
 use tokio::io::AsyncReadExt as _;
@@ -22,11 +24,12 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, HandshakeKind, RootCertStore};
-use tonic::codegen::http::uri::PathAndQuery;
+use tonic::codegen::http::{self, uri::PathAndQuery};
 use tonic::service::Routes;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
+use tower::Service as _;
 
 use crate::auth::{AuditQueue, LiveTls, Rights};
 use crate::config::{Listen, Tls, tls_settings};
@@ -172,6 +175,24 @@ async fn every_method_is_refused_unless_a_role_allows_it() {
         }
     }
     assert_eq!(cells, 2 * (3 + 2 * Verb::ALL.len()) * METHODS.len());
+}
+
+/// The library of this project finds a status also in headers that something follows. Others do not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_ends_with_its_headers() {
+    let door = Door::open().await;
+    let own = role(&format!("uid:{}", nix::unistd::getuid()), "all");
+    for (roles, status) in [("", "7"), (own.as_str(), "12")] {
+        door.give(roles);
+        let mut channel = door.local().await;
+        poll_fn(|context| channel.poll_ready(context)).await.unwrap();
+        let call = http::Request::post("/kprobed.v1.HostService/GetHost")
+            .header("content-type", "application/grpc")
+            .body(tonic::body::Body::empty());
+        let response = channel.call(call.unwrap()).await.unwrap();
+        assert_eq!(response.headers()["grpc-status"], status);
+        assert!(response.body().is_end_stream(), "{:?}", response.headers());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ use tonic_types::pb;
 pub(super) const TRAILERS_BYTES: usize = 8 << 10;
 
 /// Bytes of other trailers than the message and the details.
-const OTHER_BYTES: usize = 256;
+const OTHER_BYTES: usize = 384;
 
 /// Limits of what is kept, in bytes.
 #[derive(Clone, Copy, Debug)]
