@@ -2,6 +2,8 @@
 CREATE TABLE approval (
     -- SHA-256 of the definition as a canonical line without names.
     digest     BLOB    NOT NULL CHECK (length(digest) = 32),
+    -- Who: the account that is compared, and the name that people read.
+    account    TEXT    NOT NULL,
     principal  TEXT    NOT NULL,
     -- That line.
     definition TEXT    NOT NULL,
@@ -9,5 +11,5 @@ CREATE TABLE approval (
     reads      TEXT    NOT NULL,
     note       TEXT    NOT NULL,
     time_ns    INTEGER NOT NULL,
-    PRIMARY KEY (digest, principal)
+    PRIMARY KEY (digest, account)
 ) STRICT, WITHOUT ROWID;

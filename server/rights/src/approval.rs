@@ -67,10 +67,26 @@ impl FromStr for DefinitionDigest {
     }
 }
 
+/// Who has approved a definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approver {
+    /// The account: the name of a user can be missing when the user database does not answer.
+    pub account: String,
+    /// The name that people read, such as `user:alice`.
+    pub name: String,
+}
+
+impl Approver {
+    /// This principal.
+    pub fn of(principal: &Principal) -> Self {
+        Self { account: principal.account(), name: principal.to_string() }
+    }
+}
+
 /// Who has approved which definitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Approvals {
-    by: HashMap<DefinitionDigest, Vec<String>>,
+    by: HashMap<DefinitionDigest, Vec<Approver>>,
 }
 
 impl Approvals {
@@ -78,17 +94,17 @@ impl Approvals {
     /// Its own approval does not count.
     pub fn hold_for(&self, digest: DefinitionDigest, principal: &Principal) -> bool {
         let Some(by) = self.by.get(&digest) else { return false };
-        let own = principal.to_string();
-        by.iter().any(|by| *by != own)
+        let own = Approver::of(principal);
+        by.iter().any(|by| by.account != own.account && by.name != own.name)
     }
 }
 
 /// From definitions and the principals that approved them.
-impl FromIterator<(DefinitionDigest, String)> for Approvals {
-    fn from_iter<I: IntoIterator<Item = (DefinitionDigest, String)>>(approvals: I) -> Self {
-        let mut by: HashMap<_, Vec<String>> = HashMap::new();
-        for (digest, principal) in approvals {
-            by.entry(digest).or_default().push(principal);
+impl FromIterator<(DefinitionDigest, Approver)> for Approvals {
+    fn from_iter<I: IntoIterator<Item = (DefinitionDigest, Approver)>>(approvals: I) -> Self {
+        let mut by: HashMap<_, Vec<Approver>> = HashMap::new();
+        for (digest, approver) in approvals {
+            by.entry(digest).or_default().push(approver);
         }
         Self { by }
     }
@@ -103,15 +119,22 @@ mod tests {
     #[test]
     fn ones_own_approval_does_not_count() {
         let digest = DefinitionDigest::of("p vfs_read");
-        let alice = Principal::of_names(&["user:alice".to_owned()]).unwrap();
-        let bob = Principal::of_names(&["user:bob".to_owned()]).unwrap();
-        let by =
-            |names: &[&str]| names.iter().map(|name| (digest, (*name).to_owned())).collect::<Approvals>();
+        let user = |names: &[&str]| {
+            Principal::of_names(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
+        };
+        let (alice, bob) = (user(&["user:alice", "uid:1"]), user(&["user:bob", "uid:2"]));
+        let by = |principals: &[&Principal]| {
+            principals.iter().map(|one| (digest, Approver::of(one))).collect::<Approvals>()
+        };
         assert!(!by(&[]).hold_for(digest, &alice));
-        assert!(!by(&["user:alice"]).hold_for(digest, &alice));
-        assert!(by(&["user:alice"]).hold_for(digest, &bob));
-        assert!(by(&["user:alice", "user:bob"]).hold_for(digest, &alice));
-        assert!(!by(&["user:alice"]).hold_for(DefinitionDigest::of("p vfs_write"), &bob));
+        assert!(!by(&[&alice]).hold_for(digest, &alice));
+        assert!(by(&[&alice]).hold_for(digest, &bob));
+        assert!(by(&[&alice, &bob]).hold_for(digest, &alice));
+        assert!(!by(&[&alice]).hold_for(DefinitionDigest::of("p vfs_write"), &bob));
+        // The same user while the user database does not answer, and one asked about by name alone.
+        assert!(!by(&[&alice]).hold_for(digest, &user(&["uid:1"])));
+        assert!(!by(&[&user(&["uid:1"])]).hold_for(digest, &alice));
+        assert!(!by(&[&alice]).hold_for(digest, &user(&["user:alice"])));
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod role;
 #[cfg(test)]
 mod tests;
 
-pub use approval::{Approvals, BadDigest, DefinitionDigest};
+pub use approval::{Approvals, Approver, BadDigest, DefinitionDigest};
 pub use bound::Bound;
 pub use decision::{Decision, Missing, Question, RuleName};
 pub use file::{RoleFileError, RoleProblem};

@@ -5,7 +5,9 @@ use kprobed_lang::model::{Labels, ProbeName};
 use kprobed_lang::samples;
 use proptest::prelude::*;
 
-use crate::{Approvals, Decision, DefinitionDigest, Method, Object, Principal, Question, Read, Reads, Roles};
+use crate::{
+    Approvals, Approver, Decision, DefinitionDigest, Method, Object, Principal, Question, Read, Reads, Roles,
+};
 
 const FILE: &str = r#"
 [[role]]
@@ -178,7 +180,7 @@ fn a_role_can_be_limited_to_approved_definitions() {
     let digest = DefinitionDigest::of("p vfs_read");
     let probe = Probe { digest: Some(digest), ..Probe::on("vfs_read") };
     let bob = user(1001, "bob", "bob");
-    let by = |name: &str| [(digest, name.to_owned())].into_iter().collect::<Approvals>();
+    let by = |one: &Principal| [(digest, Approver::of(one))].into_iter().collect::<Approvals>();
     let ask = |principal: &Principal, probe: &Probe, approvals: &Approvals| {
         roles.decide(question(principal, "CreateProbe", Some(&probe.object()), approvals)).to_string()
     };
@@ -186,14 +188,14 @@ fn a_role_can_be_limited_to_approved_definitions() {
         "role `a`, line 4 does not allow a definition without the approval of another principal ({digest})"
     );
     assert_eq!(ask(&alice(), &probe, &Approvals::default()), refused);
-    assert_eq!(ask(&alice(), &probe, &by("user:alice")), refused);
-    assert_eq!(ask(&alice(), &probe, &by("user:bob")), "role `a`, line 4 allows it");
+    assert_eq!(ask(&alice(), &probe, &by(&alice())), refused);
+    assert_eq!(ask(&alice(), &probe, &by(&bob)), "role `a`, line 4 allows it");
     let unknown = Probe { digest: None, ..Probe::on("vfs_read") };
     let refused = "role `a`, line 4 does not allow what has no approved definition";
-    assert_eq!(ask(&alice(), &unknown, &by("user:bob")), refused);
-    assert_eq!(ask(&bob, &probe, &by("user:bob")), "role `b`, line 14 forbids it");
-    assert_eq!(ask(&bob, &unknown, &by("user:alice")), "role `b`, line 14 forbids it");
-    assert_eq!(ask(&bob, &probe, &by("user:alice")), "role `b`, line 11 allows it");
+    assert_eq!(ask(&alice(), &unknown, &by(&bob)), refused);
+    assert_eq!(ask(&bob, &probe, &by(&bob)), "role `b`, line 14 forbids it");
+    assert_eq!(ask(&bob, &unknown, &by(&alice())), "role `b`, line 14 forbids it");
+    assert_eq!(ask(&bob, &probe, &by(&alice())), "role `b`, line 11 allows it");
     // Such a rule has a condition: its streams are judged for each probe.
     assert!(!roles.is_unconditional(&alice(), Method::named("UpdateProbe").unwrap()));
 

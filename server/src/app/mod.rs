@@ -62,7 +62,7 @@ use crate::rpc::{
 };
 use crate::sandbox;
 use crate::shutdown::Tasks;
-use crate::store::Store;
+use crate::store::{Store, StoredApproval};
 use kprobed_audit::{Action, Entry};
 use kprobed_host::kernel::btf::KernelTypes;
 use kprobed_host::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_of_this_process};
@@ -276,7 +276,7 @@ impl App {
             .approvals()
             .await
             .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?;
-        rights.approve(approvals.into_iter().map(|one| (one.digest, one.principal)).collect());
+        rights.approve(StoredApproval::in_force(&approvals));
         let auditor = Auditor { store: store.clone(), inbox, most: config.audit.max_entries };
         engine.auditing.spawn("audit", auditor.run(engine.auditing.stopping().clone()));
         let costs = Arc::<Costs>::default();
@@ -406,7 +406,7 @@ impl App {
         };
         export::serve(&config.export, figures, &host, &tasks).await?;
         let events = EventServer {
-            hub,
+            hub: Arc::clone(&hub),
             exporters: exporters.clone(),
             control: control.clone(),
             registry: events_registry,
@@ -420,6 +420,7 @@ impl App {
             checker: Arc::clone(&checker),
             store: audit.store.clone(),
             changing: Arc::default(),
+            hub,
         };
         let (reloads, reload_requests) = Reloads::new();
         let services = Routes::new(ProbeServiceServer::new(probes))

@@ -20,10 +20,9 @@ use super::command::{Applied, Asked, Change, Command, ControlHandle, KernelHits,
 use super::grow::{Growth, Resized};
 use super::lease::{Holds, Leases, Wake};
 use super::observed::Observed;
-use super::plan::{self, PlannedStep};
 use super::repair::Repairs;
 use super::sample::{Sampler, until_next};
-use super::step::Step;
+use super::shut_down::{OnExit, take_everything_out};
 use super::triggers::Triggers;
 use super::{ControlError, Observer, Registry, own};
 use super::{Probe, ProbeState, RecordingProblem};
@@ -31,7 +30,7 @@ use crate::auth::{Caller, Rights};
 use crate::store::{HitRetention, Store};
 use kprobed_host::kernel::{FactsCache, HostIdentity};
 use kprobed_host::tracefs::{
-    Claim, CurrentInstance, Deleted, Instance, InstanceOptions, Mounted, Presence, ProfileRow, Tracefs,
+    Claim, CurrentInstance, Instance, InstanceOptions, Mounted, ProfileRow, Tracefs,
 };
 use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{
@@ -41,17 +40,6 @@ use kprobed_verdict::checker::Checker;
 
 /// Time after which states that were noted are stored.
 const STATES_STORED_AFTER: Duration = Duration::from_secs(1);
-
-/// What the daemon leaves in the kernel when it stops.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnExit {
-    /// The daemon removes everything that it put into the kernel. The next start puts it back.
-    #[default]
-    Restore,
-    /// Probes stay armed and go on recording into the daemon's instance.
-    Keep,
-}
 
 /// What the control thread works with.
 #[derive(Debug)]
@@ -501,55 +489,6 @@ impl Controller {
         let mut profiles: Vec<_> = rows.filter_map(profile).collect();
         profiles.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(profiles)
-    }
-}
-
-/// Removes from the kernel what the daemon has put into it.
-fn take_everything_out(
-    parts: &ControllerParts,
-    readers: Readers,
-    attached: &BTreeMap<ProbeName, Attachment>,
-) {
-    let tracefs = &parts.mounted.tracefs;
-    let probes = parts.registry.all();
-    let own: BTreeMap<_, _> =
-        probes.iter().filter_map(|probe| Some((&probe.name, probe.own.as_ref()?))).collect();
-    let recorded = attached.iter().filter(|(_, attachment)| attachment.source.is_ok()).map(|(name, _)| name);
-    // Read once: the ids are checked right before each write.
-    let list = tracefs.kprobe_list().unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot list the probes while stopping");
-        Arc::default()
-    });
-    let mut readers = Some(readers);
-    for planned in plan::shut_down(parts.instance.name(), own.keys().copied(), recorded) {
-        let done = match &planned {
-            PlannedStep::Event { name, step: Step::Delete, .. } => match own.get(name) {
-                Some(event) => tracefs.delete_own(&list, event).map(|deleted| {
-                    if !matches!(deleted, Deleted::Done | Deleted::NotThere(Presence::Absent)) {
-                        tracing::info!(event = %name, "left the event of another program in the kernel");
-                    }
-                }),
-                None => Ok(()),
-            },
-            PlannedStep::Event { name, .. } => {
-                let is_ours = own.get(name).map(|event| tracefs.presence_in(&list, event));
-                match is_ours.transpose() {
-                    Ok(Some(presence)) if !presence.is_ours() => Ok(()),
-                    Ok(_) => parts.instance.set_enabled(name, false),
-                    Err(error) => Err(error),
-                }
-            }
-            PlannedStep::Instance { .. } => {
-                if let Some(readers) = readers.take() {
-                    readers.stop();
-                }
-                parts.instance.clone().remove()
-            }
-        };
-        match done {
-            Ok(()) => tracing::debug!(step = %planned, "stopping"),
-            Err(error) => tracing::warn!(step = %planned, %error, "cannot carry out a step while stopping"),
-        }
     }
 }
 

@@ -49,6 +49,7 @@ mod remove;
 mod repair;
 mod replace;
 mod sample;
+mod shut_down;
 mod source;
 mod state_log;
 mod states;
@@ -73,7 +74,7 @@ pub use command::{
     Applied, AttachRequest, Change, Changed, ControlHandle, CreateRequest, DetachRequest, RemoveRequest,
     Removed, Sourced, Unit, UpdateRequest,
 };
-pub use controller::{CommandQueue, Controller, ControllerParts, ControllerStartError, OnExit};
+pub use controller::{CommandQueue, Controller, ControllerParts, ControllerStartError};
 #[cfg(test)]
 pub(crate) use create::tests::made as test_made;
 pub use declarations::{DeclarationProblem, DeclarationState, Declarations};
@@ -96,6 +97,7 @@ pub(crate) use reconcile::tests::recalled as test_recalled;
 pub use recorded::Recorded;
 pub use registry::Registry;
 pub use repair::{LookOutcome, Reconciled, Reconciliation};
+pub use shut_down::OnExit;
 pub use state_log::{ProbeChange, ProbeEvent, StateLog, WatchPosition};
 pub use states::ProbeStates;
 pub use step::Step;

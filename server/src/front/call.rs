@@ -151,7 +151,11 @@ impl Calls {
             return Ok(Response::from_parts(parts, Body::empty()));
         }
         let charge = Arc::new(self.memory.charge(self.admitted.peer()));
-        charge.set(bytes.len() as u64).map_err(|full| status::no_call_memory(&full.to_string()))?;
+        charge.set(bytes.len() as u64).map_err(|full| {
+            status::no_call_memory(&format!(
+                "the call was carried out, and there is no room for its answer: {full}"
+            ))
+        })?;
         let body = Full::new(charge.around(bytes)).map_err(|never| match never {});
         let body = body.with_trailers(std::future::ready(trailers.map(Ok)));
         Ok(Response::from_parts(parts, Body::new(body)))

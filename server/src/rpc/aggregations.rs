@@ -29,7 +29,7 @@ use crate::control::{
 };
 
 /// The service.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct AggregationServer {
     /// Carries out all requests.
     pub control: ControlHandle,
@@ -153,20 +153,24 @@ impl Sight {
 
 /// A stream under way.
 struct Snapshots {
-    control: ControlHandle,
     name: String,
     interval: Interval,
     deltas: bool,
     /// The snapshot that the next delta is computed against.
     before: Option<Snapshot>,
     sight: Sight,
+    /// Who counts what: a right can end while counts are read.
+    server: AggregationServer,
+    caller: Caller,
+    spec: AggregationSpec,
     _bound: Option<Bound>,
 }
 
 impl Snapshots {
     async fn next(&mut self) -> Result<v1::AggregationSnapshot, Status> {
         self.interval.tick().await;
-        let snapshot = self.control.read_aggregation(self.name.clone()).await?;
+        self.server.require(&self.caller, &self.spec)?;
+        let snapshot = self.server.control.read_aggregation(self.name.clone()).await?;
         let message = match &self.before {
             Some(before) if self.deltas => self.sight.of(snapshot.since(before)),
             _ => self.sight.of(snapshot.clone()),
@@ -253,7 +257,7 @@ impl AggregationService for AggregationServer {
                 (found, None)
             }
             Some(Source::Spec(spec)) => {
-                let server = Self { control: self.control.clone(), access: self.access.clone() };
+                let (server, caller) = (self.clone(), caller.clone());
                 // If a client leaves while the aggregation is being created, this call is cancelled
                 // and the task goes on: it then deletes the aggregation at once.
                 let made = Handle::current().spawn(async move {
@@ -276,7 +280,9 @@ impl AggregationService for AggregationServer {
         let mut interval = tokio::time::interval_at(first, interval);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let snapshots = Snapshots {
-            control: self.control.clone(),
+            server: self.clone(),
+            caller,
+            spec: aggregation.spec.clone(),
             name: aggregation.name.clone(),
             interval,
             deltas: request.deltas,

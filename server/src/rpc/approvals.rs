@@ -10,7 +10,7 @@ use kprobed_audit::{Action, Entry};
 use kprobed_proto::v1;
 use kprobed_proto::v1::approval_service_server::ApprovalService;
 use kprobed_proto::v1::approve_definitions_request::definition::Form;
-use kprobed_rights::{DefinitionDigest, RuleName};
+use kprobed_rights::{Approver, DefinitionDigest, RuleName};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tonic::{Request, Response, Status};
@@ -22,6 +22,7 @@ use crate::auth::Caller;
 use crate::control::{ControlError, Footprint};
 use crate::messages;
 use crate::store::{ApprovalChange, Store, StoredApproval};
+use kprobed_trace::pipeline::Hub;
 use kprobed_verdict::checker::Checker;
 
 /// Definitions, or digests, in one request.
@@ -42,6 +43,8 @@ pub struct ApprovalServer {
     /// Held from the change in the database until it is in force, so that two changes come into force in
     /// the order in which they were stored.
     pub changing: Arc<Mutex<()>>,
+    /// Has streams select anew when approvals change.
+    pub hub: Arc<Hub>,
 }
 
 /// Who changes approvals, and by which rule.
@@ -101,7 +104,7 @@ impl ApprovalServer {
                 asked.push(StoredApproval {
                     digest,
                     definition,
-                    principal: signer.caller.principal.to_string(),
+                    by: Approver::of(&signer.caller.principal),
                     reads: Footprint::of(&outcome).reads.iter().map(|read| read.name().to_owned()).collect(),
                     note: request.note.clone(),
                     time,
@@ -131,7 +134,7 @@ impl ApprovalServer {
     ) -> Result<v1::RevokeApprovalsResponse, Status> {
         let changing = self.changing.lock().await;
         let entry = |one: &StoredApproval| {
-            signer.entry("revoke", one, format!("the approval by {} has ended", one.principal))
+            signer.entry("revoke", one, format!("the approval by {} has ended", one.by.name))
         };
         let (removed, left) =
             self.store.remove_approvals(&digests, entry).await.map_err(ControlError::from)?;
@@ -147,7 +150,9 @@ impl ApprovalServer {
     }
 
     fn put_in_force(&self, all: &[StoredApproval]) {
-        self.access.rights.approve(all.iter().map(|one| (one.digest, one.principal.clone())).collect());
+        self.access.rights.approve(StoredApproval::in_force(all));
+        // Streams are judged anew.
+        self.hub.selections_changed();
     }
 }
 
@@ -173,7 +178,7 @@ fn message(approval: &StoredApproval) -> v1::Approval {
     v1::Approval {
         digest: approval.digest.to_string(),
         definition: approval.definition.clone(),
-        principal: approval.principal.clone(),
+        principal: approval.by.name.clone(),
         time: Some(messages::timestamp(approval.time)),
         note: approval.note.clone(),
         reads: approval.reads.clone(),

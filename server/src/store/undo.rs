@@ -3,10 +3,12 @@
 //! Owns what each of them writes. Never decides when one is needed.
 
 use kprobed_audit::Entry;
+use kprobed_rights::DefinitionDigest;
 use sqlx::SqliteConnection;
 
+use super::approvals::StoredApproval;
 use super::probes::{ProbeSpec, Record};
-use super::{StoreError, audit, labels, meanings, metadata, requests, reversal};
+use super::{StoreError, approvals, audit, labels, meanings, metadata, requests, reversal};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// A correction of the database. It is owed until it is written: every transaction begins with
@@ -41,6 +43,13 @@ pub enum Undo {
     Attachment(ProbeUid),
     /// An event stays attached, with this filter.
     Detachment(ProbeUid, String),
+    /// The approvals of these definitions are what they were before.
+    Approvals {
+        /// The definitions.
+        digests: Vec<DefinitionDigest>,
+        /// Their approvals.
+        before: Vec<StoredApproval>,
+    },
     /// The audit log says why.
     Note(Box<Entry>),
 }
@@ -97,6 +106,10 @@ impl Undo {
                     .await?;
             }
             Self::Detachment(uid, filter) => settle_attachment(transaction, *uid, filter).await?,
+            Self::Approvals { digests, before } => {
+                approvals::delete(transaction, digests).await?;
+                approvals::insert(transaction, before).await?;
+            }
             Self::Note(entry) => audit::append(transaction, std::slice::from_ref(entry)).await?,
         }
         Ok(())

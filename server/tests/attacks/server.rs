@@ -270,6 +270,7 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         checker: Arc::clone(&checker),
         store: store.clone(),
         changing: Arc::default(),
+        hub: Arc::clone(hub),
     };
     let profiles = ProfileServer { control: control.clone(), registry: Arc::clone(&registry), store, costs };
     let foreign =

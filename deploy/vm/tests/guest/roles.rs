@@ -119,9 +119,29 @@ fn a_role_may_be_limited_to_approved_definitions(fixture: &Fixture) -> Result<()
     let by: Vec<_> = listed.as_array().into_iter().flatten().map(|one| one["principal"].as_str()).collect();
     ensure!(by.len() == 2 && by.contains(&Some("loopback")), "{listed}");
     let digest = listed[0]["digest"].as_str().context("no digest")?;
+    let mut stream = guest.subscribe(StreamRequest::new().probe("own/again"))?;
+    let id = guest.started(&mut stream)?;
+    guest.shell(&format!(
+        "({own} hist own/again --by comm --interval 200ms > /tmp/counts 2>&1; echo $? > /tmp/ended) & \
+         until grep -q workload /tmp/counts; do workload getppid 1; done"
+    ))?;
     let answer = guest.shell(&format!("kprobectl auth revoke {digest}"))?;
     ensure!(answer.contains("these probes go on: ") && answer.contains("own/again"), "{answer}");
     ensure!(reason(&guest, "p:own/fourth __x64_sys_getppid ppid=%di")?.contains("without the approval"));
+    // Streams that go on have nothing of it any more, and counts end.
+    let delivered = |guest: &DaemonGuest| -> Result<u64> {
+        let ledger = guest.ledger()?;
+        let ours = ledger.subscribers.iter().find(|one| one.subscriber_id == id).context("no subscriber")?;
+        Ok(ours.delivered + ours.queued)
+    };
+    let before = delivered(&guest)?;
+    guest.workload(&["getppid", "5"])?;
+    ensure!(delivered(&guest)? == before, "events of a probe without approval were delivered");
+    wait_until(&guest, "the end of the counts", || {
+        Ok(!guest.shell("cat /tmp/ended 2>/dev/null || true")?.is_empty())
+    })?;
+    let ended = guest.shell("cat /tmp/counts")?;
+    ensure!(ended.contains("without the approval of another principal"), "{ended}");
     ensure!(guest.shell(&format!("kprobectl auth revoke {digest} || echo exit $?"))?.contains("exit 1"));
     let log = guest.shell("kprobectl audit -o json")?;
     for change in ["approve", "revoke"] {
@@ -172,7 +192,9 @@ fn addresses_are_hidden(fixture: &Fixture) -> Result<()> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric());
         words.filter(|word| is_address(word)).map(str::to_owned).collect()
     };
-    for text in seen(&guest)? {
+    let hidden_from = seen(&guest)?;
+    ensure!(hidden_from[0].contains("sys_getppid+0x"), "names of places stay: {}", hidden_from[0]);
+    for text in hidden_from {
         ensure!(!text.is_empty() && addresses(&text).is_empty(), "{:?} in {text}", addresses(&text));
         ensure!(["pointer", "getppid", "vfs_read"].iter().any(|word| text.contains(word)), "{text}");
     }

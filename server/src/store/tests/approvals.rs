@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::store::approvals::{APPROVAL_BYTES_MAX, ApprovalChange, StoredApproval};
-use kprobed_rights::DefinitionDigest;
+use kprobed_rights::{Approver, DefinitionDigest};
 
 /// An approval of `p FUNCTION`.
 pub(super) fn approval(function: &str, principal: &str, ns: i64) -> StoredApproval {
@@ -10,7 +10,7 @@ pub(super) fn approval(function: &str, principal: &str, ns: i64) -> StoredApprov
     StoredApproval {
         digest: DefinitionDigest::of(&definition),
         definition,
-        principal: principal.to_owned(),
+        by: Approver { account: principal.to_owned(), name: format!("name of {principal}") },
         reads: vec!["registers".to_owned()],
         note: "why".to_owned(),
         time: from_ns(ns),

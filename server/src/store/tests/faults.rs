@@ -423,8 +423,6 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
                 step,
                 Step::BeginCreate
                     | Step::BeginAttach
-                    | Step::Approve
-                    | Step::Revoke
                     | Step::Redefine
                     | Step::AddTick
                     | Step::AddStates
