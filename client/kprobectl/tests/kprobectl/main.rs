@@ -4,6 +4,7 @@
 mod accounts;
 mod attached;
 mod audit;
+mod checking;
 mod code;
 #[cfg(test)]
 mod command;

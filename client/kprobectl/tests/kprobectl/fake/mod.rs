@@ -6,6 +6,7 @@
 mod aggregations;
 pub(crate) mod answers;
 pub(crate) mod audit;
+mod code_answers;
 mod dns;
 mod exports;
 mod history;

@@ -14,8 +14,8 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
 use super::Ending;
-use super::answers;
 use super::keeping::Kept;
+use super::{answers, code_answers};
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 pub(super) type BoxedStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -45,10 +45,13 @@ impl CodeService for Services {
         match request.function.as_str() {
             "absent" => Err(answers::refused(&request.function)),
             "twin" => Ok(Response::new(DisassembleFunctionResponse {
-                candidates: vec![answers::function("twin", "_stext+128"), answers::function("twin", "")],
+                candidates: vec![
+                    code_answers::function("twin", "_stext+128"),
+                    code_answers::function("twin", ""),
+                ],
                 ..Default::default()
             })),
-            _ => Ok(Response::new(answers::disassembly(&request))),
+            _ => Ok(Response::new(code_answers::disassembly(&request))),
         }
     }
 
@@ -61,7 +64,7 @@ impl CodeService for Services {
         }
         let first = request.page_token.is_empty();
         let (function, next) = if first {
-            (answers::function("vfs_read", "vfs_read"), "vfs_read")
+            (code_answers::function("vfs_read", "vfs_read"), "vfs_read")
         } else {
             let untraceable = Function { traceable: false, blacklisted: true, ..Default::default() };
             (
@@ -182,6 +185,6 @@ impl TypeService for Services {
         if request.path.contains("+3") {
             return Err(answers::refused(&request.path));
         }
-        Ok(Response::new(answers::description(&request)))
+        Ok(Response::new(code_answers::description(&request)))
     }
 }

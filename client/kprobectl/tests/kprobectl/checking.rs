@@ -1,0 +1,209 @@
+//! Tests of commands that check and explain definitions.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use insta::assert_snapshot;
+
+use super::fake::{Ending, Fake};
+
+const DEFINITION: &str = "p:open do_sys_openat2";
+
+#[test]
+fn check_a_file() {
+    let fake = Fake::start(Ending::Open);
+    let path = fake.file("p:open do_sys_openat2\n-:x\np:open do_sys_openat2+3\n");
+    assert_snapshot!(fake.run(&["check", "-f", &path]), @"
+    exit: 1
+    -- stdout
+    1: accepted kprobes/open at do_sys_openat2+0x0
+    2: accepted
+    warning: this line deletes: there is nothing to check [NOTHING_TO_CHECK]
+      | -:x
+      |    ^
+    3: refused BAD_INSN_BNDRY EILSEQ kprobes/open at do_sys_openat2+0x3
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | p:open do_sys_openat2+3
+      |        ^^^^^^^^^^^^^^^^
+    hint: `+5` works
+    -- stderr
+    ");
+    let lines = fake.run(&["check", "-f", &path, "-o", "json"]);
+    let lines: Vec<_> = lines.lines().filter(|line| line.starts_with('{')).collect();
+    assert_snapshot!(lines.join("\n"), @r#"
+    {"definition":"p:open do_sys_openat2","verdict":"accepted","errno":0,"reason":null,"rule":null,"by":null,"position":null,"hint":null,"canonical":"p:kprobes/open do_sys_openat2","warnings":[],"errno_name":null,"line":1,"name":"kprobes/open","location":"do_sys_openat2+0x0","dialect":null,"arming":null,"kernel_definition":"p:kprobes/open do_sys_openat2","nearest_before":null,"nearest_after":null,"diagnostics":[]}
+    {"definition":"-:x","verdict":"accepted","errno":0,"reason":null,"rule":null,"by":null,"position":null,"hint":null,"canonical":null,"warnings":[{"severity":"SEVERITY_WARNING","code":"NOTHING_TO_CHECK","message":"this line deletes: there is nothing to check","hint":"","span_start":7,"span_end":21,"field":"","by":"REFUSED_BY_UNSPECIFIED"}],"errno_name":null,"line":2,"name":null,"location":null,"dialect":null,"arming":null,"kernel_definition":null,"nearest_before":null,"nearest_after":null,"diagnostics":[{"severity":"SEVERITY_WARNING","code":"NOTHING_TO_CHECK","message":"this line deletes: there is nothing to check","hint":"","span_start":7,"span_end":21,"field":"","by":"REFUSED_BY_UNSPECIFIED"}]}
+    {"definition":"p:open do_sys_openat2+3","verdict":"refused","errno":84,"reason":"BAD_INSN_BNDRY","rule":"BAD_INSN_BNDRY","by":"kernel","position":7,"hint":"`+5` works","canonical":"p:kprobes/open do_sys_openat2","warnings":[],"errno_name":"EILSEQ","line":3,"name":"kprobes/open","location":"do_sys_openat2+0x3","dialect":null,"arming":null,"kernel_definition":"p:kprobes/open do_sys_openat2","nearest_before":0,"nearest_after":5,"diagnostics":[{"severity":"SEVERITY_ERROR","code":"BAD_INSN_BNDRY","message":"probe point is not an instruction boundary","hint":"`+5` works","span_start":7,"span_end":23,"field":"","by":"REFUSED_BY_KERNEL"}]}
+    "#);
+    assert_snapshot!(fake.run(&["check", "-f", "/nonexistent/probes.txt"]), @"
+    exit: 1
+    -- stdout
+    -- stderr
+    error: cannot read `/nonexistent/probes.txt`: No such file or directory (os error 2)
+    ");
+}
+
+#[test]
+fn check_many_from_standard_input() {
+    let fake = Fake::start(Ending::Open);
+    let mut child = fake
+        .command(&["check", "-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // More than a message of gRPC may hold by default.
+    let text = format!("p:open do_sys_openat2 {}\n", "x".repeat(78)).repeat(50_000);
+    let mut stdin = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()).unwrap());
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    assert_eq!((output.status.code(), lines.lines().count()), (Some(0), 50_000));
+    assert_eq!(lines.lines().next_back(), Some("50000: accepted kprobes/open at do_sys_openat2+0x0"));
+}
+
+#[test]
+fn explain() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["explain", "f(int a)"]), @"
+    exit: 0
+    -- stdout
+    p:functions/f f a=$arg1:s32
+    assumed
+      all is well
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["explain", "f(int a)", "-o", "yaml"]), @r#"
+    exit: 0
+    -- stdout
+    dialect: DIALECT_PROTOTYPE
+    kernel_definition: p:functions/f f a=$arg1:s32
+    when: each time f is reached
+    arguments:
+    - text: a=$arg1:s32
+      meaning: the low 32 bits of the first argument, as signed
+    fields:
+    - name: __probe_ip
+      type: symbol
+    - name: b
+      type: ''
+    assumptions:
+    - all is well
+    warnings: []
+    spec:
+      kind: PROBE_KIND_ENTRY
+      maxactive: null
+      group: kprobes
+      event: open
+      place:
+        symbol:
+          module: ''
+          symbol: do_sys_openat2
+          offset: 0
+      arguments:
+      - name: dfd
+        fetch:
+          argument: 1
+        type:
+          name: FETCH_TYPE_NAME_S32
+          array_length: null
+      - name: filename
+        fetch:
+          dereference:
+            user: false
+            offset: 0
+            inner:
+              argument: 2
+        type:
+          name: FETCH_TYPE_NAME_STRING
+          array_length: null
+      - name: bits
+        fetch:
+          memory:
+            address: '18446744071578845184'
+        type:
+          bit_field:
+            width: 3
+            offset: 2
+            container_bits: 32
+          array_length: 4
+      - name: ''
+        fetch:
+          variable: FETCH_VARIABLE_ALL_ARGUMENTS
+        type: null
+    definition: f(int a)
+    definition_2009: ''
+    -- stderr
+    "#);
+}
+
+#[test]
+fn check() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["check", DEFINITION]), @"
+    exit: 0
+    -- stdout
+    accepted kprobes/open at do_sys_openat2+0x0
+
+    > +0  0f 1f 44 00 00  nopl 0x0(%rax,%rax,1)
+      +5  55              push %rbp
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["check", "p:open do_sys_openat2+3"]), @"
+    exit: 1
+    -- stdout
+    refused BAD_INSN_BNDRY EILSEQ kprobes/open at do_sys_openat2+0x3
+    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
+      | p:open do_sys_openat2+3
+      |        ^^^^^^^^^^^^^^^^
+    hint: `+5` works
+
+    > +0  0f 1f 44 00 00  nopl 0x0(%rax,%rax,1)  +3 is inside of this instruction
+    * +5  55              push %rbp              +5 works
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["check", "p:open do_sys_openat2+3", "-o", "json"]), @r#"
+    exit: 1
+    -- stdout
+    {"definition":"p:open do_sys_openat2+3","verdict":"refused","errno":84,"reason":"BAD_INSN_BNDRY","rule":"BAD_INSN_BNDRY","by":"kernel","position":7,"hint":"`+5` works","canonical":"p:kprobes/open do_sys_openat2","warnings":[],"errno_name":"EILSEQ","name":"kprobes/open","location":"do_sys_openat2+0x3","dialect":null,"arming":null,"kernel_definition":"p:kprobes/open do_sys_openat2","nearest_before":0,"nearest_after":5,"diagnostics":[{"severity":"SEVERITY_ERROR","code":"BAD_INSN_BNDRY","message":"probe point is not an instruction boundary","hint":"`+5` works","span_start":7,"span_end":23,"field":"","by":"REFUSED_BY_KERNEL"}],"listing":[{"offset":0,"code":"0f1f440000","text":"nopl 0x0(%rax,%rax,1)","probeable":true,"refusal":""},{"offset":5,"code":"55","text":"push %rbp","probeable":true,"refusal":""}]}
+    -- stderr
+    "#);
+    assert_snapshot!(fake.run(&["check", DEFINITION, "-o", "yaml"]), @"
+    exit: 0
+    -- stdout
+    ---
+    definition: p:open do_sys_openat2
+    verdict: accepted
+    errno: 0
+    reason: null
+    rule: null
+    by: null
+    position: null
+    hint: null
+    canonical: p:kprobes/open do_sys_openat2
+    warnings: []
+    errno_name: null
+    name: kprobes/open
+    location: do_sys_openat2+0x0
+    dialect: null
+    arming: null
+    kernel_definition: p:kprobes/open do_sys_openat2
+    nearest_before: null
+    nearest_after: null
+    diagnostics: []
+    listing:
+    - offset: 0
+      code: 0f1f440000
+      text: nopl 0x0(%rax,%rax,1)
+      probeable: true
+      refusal: ''
+    - offset: 5
+      code: '55'
+      text: push %rbp
+      probeable: true
+      refusal: ''
+    -- stderr
+    ");
+}

@@ -1,0 +1,93 @@
+//! Canned answers about functions and their code.
+
+use kprobed_client::api::*;
+
+/// A function of two parameters, and a structure at any path.
+pub(super) fn description(request: &DescribeFunctionRequest) -> DescribeFunctionResponse {
+    let parameter = |name: &str, c_type: &str, argument: &str, fetch_type: &str| ParameterDescription {
+        name: name.to_owned(),
+        c_type: c_type.to_owned(),
+        argument: argument.to_owned(),
+        fetch_type: fetch_type.to_owned(),
+        has_members: c_type.contains('*'),
+    };
+    let member = |name: &str, c_type: &str, offset_bytes, bits, fetch_type: &str| MemberDescription {
+        name: name.to_owned(),
+        path: format!("{}->{name}", request.path),
+        c_type: c_type.to_owned(),
+        offset_bytes,
+        bit_offset: if bits > 0 { 2 } else { 0 },
+        bits: (bits > 0).then_some(bits),
+        size_bytes: if bits > 0 { 0 } else { 8 },
+        fetch_type: fetch_type.to_owned(),
+        has_members: c_type.contains('*'),
+    };
+    let structure = StructureDescription {
+        c_type: "struct file".to_owned(),
+        size_bytes: 232,
+        members: vec![
+            member("f_mode", "unsigned int", 4, 3, "b3@2/32"),
+            member("f_inode", "struct inode *", 32, 0, "x64"),
+        ],
+    };
+    DescribeFunctionResponse {
+        function: Some(FunctionDescription {
+            name: request.function.clone(),
+            module: request.module.clone(),
+            prototype: format!("int {}(struct file *file, ...)", request.function),
+            return_type: "int".to_owned(),
+            return_fetch_type: "s32".to_owned(),
+            parameters: vec![
+                parameter("file", "struct file *", "$arg1", "x64"),
+                parameter("", "...", "", ""),
+            ],
+            other_prototypes: Vec::new(),
+        }),
+        structure: (!request.path.is_empty()).then_some(structure),
+    }
+}
+
+pub(super) fn function(name: &str, place: &str) -> Function {
+    Function {
+        name: name.to_owned(),
+        module: String::new(),
+        size_bytes: 32,
+        traceable: true,
+        blacklisted: false,
+        same_name: if place == name { 1 } else { 2 },
+        place: place.to_owned(),
+    }
+}
+
+/// A function whose second instruction cannot be probed. For a return probe, only its entry can.
+pub(super) fn disassembly(request: &DisassembleFunctionRequest) -> DisassembleFunctionResponse {
+    let entry_only = request.kind() == ProbeKind::Return;
+    let instruction = |offset, code: &[u8], text: &str, rule: &str| {
+        let rule = if entry_only && offset > 0 { "BAD_RETPROBE" } else { rule };
+        let arming = if offset == 0 { Arming::Ftrace } else { Arming::Breakpoint };
+        CodeInstruction {
+            offset,
+            code: code.to_vec(),
+            text: text.to_owned(),
+            boundary: true,
+            entry: offset == 0,
+            probeable: rule.is_empty(),
+            rule: rule.to_owned(),
+            refusal: if rule.is_empty() { String::new() } else { "this is why".to_owned() },
+            arming: if rule.is_empty() { arming } else { Arming::Unspecified }.into(),
+            probed: offset != 5,
+            probes: if offset == 0 { vec!["kprobes/read".to_owned()] } else { Vec::new() },
+        }
+    };
+    DisassembleFunctionResponse {
+        function: Some(function("vfs_read", "vfs_read")),
+        offset: if request.function.ends_with("+6") { 6 } else { 0 },
+        instructions: vec![
+            instruction(0, &[0x0f, 0x1f, 0x44, 0, 0], "nopl 0x0(%rax,%rax,1)", ""),
+            instruction(5, &[0x0f, 0x0b], "ud2", "BUG_TRAP"),
+            instruction(7, &[0xe8, 0, 0, 0, 0], "call rw_verify_area", ""),
+        ],
+        omitted_bytes: 0,
+        candidates: Vec::new(),
+    }
+}
