@@ -160,6 +160,7 @@ fn routes(
         registry: Arc::clone(&registry),
         store: shared.store.clone(),
         costs: Arc::default(),
+        rights: Arc::clone(&shared.rights),
     };
     let access = Access { rights: Arc::clone(&shared.rights), registry: Arc::clone(&registry) };
     let aggregations = AggregationServer { control: control.clone(), access: access.clone() };

@@ -124,7 +124,7 @@ impl Roles {
             has_role = true;
             let about = |rule: &&Rule| rule.names(method);
             let forbids = |rule: &&Rule| match object {
-                Some(object) => rule.forbids(object, || approved(object)),
+                Some(object) => rule.forbids(method, object, || approved(object)),
                 None => rule.is_about_methods_alone(),
             };
             if let Some(rule) = role.deny.iter().filter(about).find(forbids) {
@@ -134,7 +134,8 @@ impl Roles {
         let mut closest: Option<(usize, Missing)> = None;
         for role in self.of(principal) {
             for rule in role.allow.iter().filter(|rule| rule.names(method)) {
-                let Some(condition) = object.and_then(|object| rule.unmet(object, || approved(object)))
+                let Some(condition) =
+                    object.and_then(|object| rule.unmet(method, object, || approved(object)))
                 else {
                     return Decision::Allowed(Some(name(role, rule)));
                 };

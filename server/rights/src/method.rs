@@ -8,8 +8,8 @@ use std::fmt;
 /// What a method does to the host, in the words of roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
-    /// Looks at probes, counts, the ledger and the host: at all of them. Conditions on probes do not
-    /// apply.
+    /// Looks at probes, counts, the ledger and the host. Conditions on what a probe reads do not apply:
+    /// these answers have none of it.
     Read,
     /// Asks about definitions and code. Changes nothing, and reads no data of the host.
     Check,
@@ -86,6 +86,12 @@ impl Method {
         self.verb == Verb::Check || self.name() == "CheckAccess"
     }
 
+    /// Whether a call makes data that a probe reads, or receives it: then conditions on these data, and on
+    /// the approval of the definition, apply.
+    pub const fn is_about_data(&self) -> bool {
+        !matches!(self.verb, Verb::Read)
+    }
+
     /// Its name, without package and service.
     pub fn name(&self) -> &'static str {
         self.path.rsplit('/').next().unwrap_or(self.path)
@@ -123,14 +129,14 @@ pub const METHODS: &[Method] = &[
     each("/kprobed.v1.EventService/StreamEvents", Verb::Observe),
     each("/kprobed.v1.EventService/StreamEventRows", Verb::Observe),
     by_name("/kprobed.v1.EventService/CheckFilter", Verb::Check),
-    by_name("/kprobed.v1.EventService/GetLedger", Verb::Read),
+    each("/kprobed.v1.EventService/GetLedger", Verb::Read),
     by_name("/kprobed.v1.ExportService/ListExporters", Verb::Read),
     by_name("/kprobed.v1.HostService/GetHost", Verb::Read),
     by_name("/kprobed.v1.HostService/ReadClock", Verb::Read),
     by_name("/kprobed.v1.LeaseService/HoldProbes", Verb::Change),
     each("/kprobed.v1.ProbeService/CreateProbe", Verb::Change),
-    by_name("/kprobed.v1.ProbeService/GetProbe", Verb::Read),
-    by_name("/kprobed.v1.ProbeService/ListProbes", Verb::Read),
+    each("/kprobed.v1.ProbeService/GetProbe", Verb::Read),
+    each("/kprobed.v1.ProbeService/ListProbes", Verb::Read),
     each("/kprobed.v1.ProbeService/UpdateProbe", Verb::Change),
     each("/kprobed.v1.ProbeService/AcceptProbe", Verb::Change),
     each("/kprobed.v1.ProbeService/DeleteProbe", Verb::Change),
@@ -141,18 +147,18 @@ pub const METHODS: &[Method] = &[
     each("/kprobed.v1.ProbeService/TryProbe", Verb::Change),
     by_name("/kprobed.v1.ProbeService/ExplainProbe", Verb::Check),
     by_name("/kprobed.v1.ProbeService/ReadDefinitions", Verb::Check),
-    by_name("/kprobed.v1.ProbeService/WatchProbes", Verb::Read),
-    by_name("/kprobed.v1.ProbeService/ListProbeStates", Verb::Read),
-    by_name("/kprobed.v1.ProbeService/GetHitProfiles", Verb::Read),
-    by_name("/kprobed.v1.ProbeService/ListHitProfileSamples", Verb::Read),
-    by_name("/kprobed.v1.ProfileService/ListHitRates", Verb::Read),
-    by_name("/kprobed.v1.ProfileService/ListCosts", Verb::Read),
-    by_name("/kprobed.v1.ReconcileService/ListForeignProbes", Verb::Read),
+    each("/kprobed.v1.ProbeService/WatchProbes", Verb::Read),
+    each("/kprobed.v1.ProbeService/ListProbeStates", Verb::Read),
+    each("/kprobed.v1.ProbeService/GetHitProfiles", Verb::Read),
+    each("/kprobed.v1.ProbeService/ListHitProfileSamples", Verb::Read),
+    each("/kprobed.v1.ProfileService/ListHitRates", Verb::Read),
+    each("/kprobed.v1.ProfileService/ListCosts", Verb::Read),
+    each("/kprobed.v1.ReconcileService/ListForeignProbes", Verb::Read),
     each("/kprobed.v1.ReconcileService/AdoptProbe", Verb::Change),
     by_name("/kprobed.v1.ReconcileService/ReconcileProbes", Verb::Administer),
     each("/kprobed.v1.SourceService/AttachEvent", Verb::Change),
     each("/kprobed.v1.SourceService/DetachEvent", Verb::Change),
-    by_name("/kprobed.v1.SourceService/ListAttachedEvents", Verb::Read),
+    each("/kprobed.v1.SourceService/ListAttachedEvents", Verb::Read),
     by_name("/kprobed.v1.TypeService/DescribeFunction", Verb::Check),
     // Everybody may ask who the daemon takes it for, and what it may do.
     Method { path: "/kprobed.v1.AccessService/GetCaller", verb: Verb::Read, scope: Scope::Everybody },

@@ -135,10 +135,8 @@ impl Roles {
     /// at.
     pub fn is_unconditional(&self, principal: &Principal, method: &Method) -> bool {
         matches!(principal, Principal::Daemon)
-            || (self.of(principal).all(|role| role.deny.iter().all(|rule| !rule.names(method)))
-                && self
-                    .of(principal)
-                    .any(|role| role.allow.iter().any(|rule| rule.names(method) && rule.has_no_condition())))
+            || (self.of(principal).all(|role| !role.deny.iter().any(|rule| rule.forbids_some(method)))
+                && self.of(principal).any(|role| role.allow.iter().any(|rule| rule.allows_all(method))))
     }
 }
 
@@ -165,24 +163,42 @@ impl Rule {
 
     /// Whether it has no condition on an object.
     pub(super) fn is_about_methods_alone(&self) -> bool {
+        self.is_about_all_places() && !self.is_about_data()
+    }
+
+    fn is_about_all_places(&self) -> bool {
         self.functions.is_empty()
             && self.modules.is_empty()
             && self.groups.is_empty()
             && self.labels.is_none()
-            && self.reads.is_none()
-            && self.approved.is_none()
     }
 
-    /// Whether it allows every object.
-    fn has_no_condition(&self) -> bool {
-        let allows_all_reads = self.reads.is_none_or(|reads| reads == Reads::ALL);
-        allows_all_reads && Self { reads: None, ..self.clone() }.is_about_methods_alone()
+    /// Whether it has a condition on what a probe reads, or on its approval.
+    fn is_about_data(&self) -> bool {
+        self.reads.is_some() || self.approved.is_some()
+    }
+
+    /// As a rule that allows: whether it allows a method on every object.
+    fn allows_all(&self, method: &Method) -> bool {
+        let allows_all_data =
+            self.reads.is_none_or(|reads| reads == Reads::ALL) && self.approved != Some(true);
+        self.names(method) && self.is_about_all_places() && (allows_all_data || !method.is_about_data())
+    }
+
+    /// As a rule that forbids: whether it can forbid a method on an object.
+    fn forbids_some(&self, method: &Method) -> bool {
+        self.names(method) && (method.is_about_data() || !self.is_about_data())
     }
 
     /// As a rule that allows: the first condition that an object does not meet. An object without a
     /// function or module meets no condition on them. `approved` says whether the definition is approved
     /// for the principal.
-    pub(super) fn unmet(&self, object: &Object<'_>, approved: impl FnOnce() -> bool) -> Option<Condition> {
+    pub(super) fn unmet(
+        &self,
+        method: &Method,
+        object: &Object<'_>,
+        approved: impl FnOnce() -> bool,
+    ) -> Option<Condition> {
         if !any(&self.groups, [object.name.group()]) {
             return Some(Condition::Groups);
         }
@@ -196,6 +212,9 @@ impl Rule {
         if !any(&self.functions, object.functions) {
             return Some(Condition::Functions);
         }
+        if !method.is_about_data() {
+            return None;
+        }
         let beyond = object.reads.without(self.reads.unwrap_or(Reads::ALL));
         if !beyond.is_empty() {
             return Some(Condition::Reads(beyond));
@@ -205,8 +224,14 @@ impl Rule {
 
     /// As a rule that forbids: whether it is about an object. One class of data, or one of the names
     /// of a function, is enough. `approved` says whether the definition is approved for the principal.
-    pub(super) fn forbids(&self, object: &Object<'_>, approved: impl FnOnce() -> bool) -> bool {
-        any(&self.groups, [object.name.group()])
+    pub(super) fn forbids(
+        &self,
+        method: &Method,
+        object: &Object<'_>,
+        approved: impl FnOnce() -> bool,
+    ) -> bool {
+        self.forbids_some(method)
+            && any(&self.groups, [object.name.group()])
             && self.labels.as_ref().is_none_or(|selector| selector.matches(object.labels))
             && any(&self.modules, object.module)
             && any(&self.functions, object.functions)

@@ -137,6 +137,38 @@ fn a_rule_that_forbids_has_the_last_word() {
 }
 
 #[test]
+fn looking_has_conditions_on_places_and_none_on_data() {
+    let roles = Roles::parse(
+        "[[role]]\nname = \"a\"\nprincipals = [\"user:alice\"]\n[[role.allow]]\n\
+         methods = [\"read\", \"change\"]\ngroups = [\"storage\"]\nreads = []\napproved = true\n\
+         [[role.deny]]\nfunctions = [\"*_key\"]\n[[role.deny]]\nreads = [\"registers\"]\n\
+         [[role]]\nname = \"b\"\nprincipals = [\"user:bob\"]\n[[role.allow]]\nmethods = [\"all\"]\nreads = []\n\
+         [[role.deny]]\nreads = [\"stack\"]\n",
+    )
+    .unwrap();
+    let none = Approvals::default();
+    let may = |who: &Principal, method: &str, probe: &Probe| {
+        roles.decide(question(who, method, Some(&probe.object()), &none)).is_allowed()
+    };
+    let bob = user(1001, "bob", "bob");
+    let good = || Probe::on("vfs_read");
+    let elsewhere = Probe { name: "other/x".parse().unwrap(), ..good() };
+    for method in ["ListProbes", "GetProbe", "WatchProbes", "GetLedger", "ListCosts"] {
+        assert!(may(&alice(), method, &good()) && may(&bob, method, &elsewhere), "{method}");
+        assert!(
+            !may(&alice(), method, &elsewhere) && !may(&alice(), method, &Probe::on("a_key")),
+            "{method}"
+        );
+        let method = Method::named(method).unwrap();
+        assert!(roles.is_unconditional(&bob, method) && !roles.is_unconditional(&alice(), method));
+    }
+    assert!(!may(&alice(), "UpdateProbe", &good()) && !may(&bob, "UpdateProbe", &good()));
+    assert!(!roles.is_unconditional(&bob, Method::named("UpdateProbe").unwrap()));
+    // What is about no probe needs no condition to be met.
+    assert!(roles.decide(question(&alice(), "GetHost", None, &none)).is_allowed());
+}
+
+#[test]
 fn nobody_may_do_what_no_rule_allows() {
     let roles = roles();
     let ask = |principal: &Principal, method: &str| {

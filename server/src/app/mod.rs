@@ -374,6 +374,7 @@ impl App {
             registry: Arc::clone(&events_registry),
             store: probes.store.clone(),
             costs,
+            rights: Arc::clone(&rights),
         };
         let access = Access { rights: Arc::clone(&rights), registry: Arc::clone(&events_registry) };
         let filter_features = filter_features(&host);
@@ -440,8 +441,15 @@ impl App {
             .add_service(ProfileServiceServer::new(profiles))
             .add_service(EventRoutes::new(events))
             .add_service(ExportServiceServer::new(ExportServer { exporters: exporters.clone() }))
-            .add_service(ReconcileServiceServer::new(ReconcileServer { control: control.clone(), foreign }))
-            .add_service(SourceServiceServer::new(SourceServer { control: control.clone() }))
+            .add_service(ReconcileServiceServer::new(ReconcileServer {
+                control: control.clone(),
+                foreign,
+                rights: Arc::clone(&rights),
+            }))
+            .add_service(SourceServiceServer::new(SourceServer {
+                control: control.clone(),
+                rights: Arc::clone(&rights),
+            }))
             .add_service(TypeServiceServer::new(TypeServer { facts }))
             .add_service(HostServiceServer::new(HostServer {
                 info,

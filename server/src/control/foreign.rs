@@ -51,8 +51,13 @@ pub struct ForeignEvent {
 /// Lines of the kernel by the name of their event.
 type ByName = BTreeMap<String, Vec<String>>;
 
+/// The place in a line of the kernel.
+fn place(line: &str) -> &str {
+    line.split(' ').nth(1).unwrap_or_default()
+}
+
 impl Foreign {
-    /// Up to `most` events that `selected` accepts, in the order of their names, after `after`.
+    /// Up to `most` events whose name and first place `selected` accepts, in the order of their names, after `after`.
     /// `attached` are the foreign events that the daemon records.
     ///
     /// # Errors
@@ -61,13 +66,15 @@ impl Foreign {
         &self,
         after: Option<&str>,
         most: usize,
-        selected: impl Fn(&str) -> bool,
+        selected: impl Fn(&str, &str) -> bool,
         attached: &HashSet<ProbeName>,
     ) -> Result<Vec<ForeignEvent>, ControlError> {
         let by_name = self.by_name()?;
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let rest = by_name.range::<str, _>((start, Bound::Unbounded));
-        let page: Vec<_> = rest.filter(|(name, _)| selected(name)).take(most).collect();
+        let selected =
+            rest.filter(|(name, lines)| selected(name, lines.first().map_or("", |line| place(line))));
+        let page: Vec<_> = selected.take(most).collect();
         if page.is_empty() {
             return Ok(Vec::new());
         }
@@ -96,7 +103,7 @@ impl Foreign {
             Some(ForeignEvent {
                 name: name.clone(),
                 kind: if first.starts_with('r') { ProbeKind::Return } else { ProbeKind::Entry },
-                place: first.split(' ').nth(1).unwrap_or_default().to_owned(),
+                place: place(first).to_owned(),
                 looks_own: lines.iter().any(|line| has_guards(line))
                     || (!is_attached && enabled_in.contains(&ours)),
                 hits: sum(hits),
@@ -186,7 +193,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let foreign = foreign(directory.path());
         let attached = HashSet::from(["attached/one".parse().unwrap()]);
-        let all = foreign.page(None, 10, |_| true, &attached).unwrap();
+        let all = foreign.page(None, 10, |_, _| true, &attached).unwrap();
         let told = |event: &ForeignEvent| {
             let code = event.adoptable.as_ref().err().map(|obstacle| obstacle.code);
             (event.name.clone(), event.hits.map(|hits| hits.hits), event.looks_own, code)
@@ -206,7 +213,7 @@ mod tests {
         assert_eq!(all[4].enabled_in, ["kprobed"]);
         // Pages follow each other.
         let names = |after, most, selected: &dyn Fn(&str) -> bool| {
-            let page = foreign.page(after, most, selected, &attached).unwrap();
+            let page = foreign.page(after, most, |name, _| selected(name), &attached).unwrap();
             page.into_iter().map(|event| event.name).collect::<Vec<_>>()
         };
         assert_eq!(names(None, 2, &|_| true), ["attached/one", "kprobes/fork"]);

@@ -15,6 +15,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::access::{self, Access};
+use super::sight::Sight;
 use super::{convert, filters, ledger, order, rows, selected, start, view};
 use crate::auth::{Caller, Share};
 use crate::control::{ControlHandle, Registry};
@@ -353,9 +354,12 @@ impl EventService for EventServer {
 
     async fn get_ledger(
         &self,
-        _request: Request<v1::GetLedgerRequest>,
+        request: Request<v1::GetLedgerRequest>,
     ) -> Result<Response<v1::GetLedgerResponse>, Status> {
-        let ledger = self.control.ledger().await?;
+        let sight = Sight::new(&self.access.rights, access::caller(&request)?);
+        let mut ledger = self.control.ledger().await?;
+        ledger.probes.retain(|probe| sight.shows_uid(&self.registry, probe.uid));
+        ledger.problems.retain(|problem| sight.shows_uid(&self.registry, problem.uid));
         let history = match &self.log.history {
             Some(history) => {
                 // Events on their way to the disk are in no term yet.

@@ -33,6 +33,7 @@ mod profiles;
 mod reconcile;
 mod rows;
 mod selected;
+mod sight;
 mod sources;
 mod spec;
 mod start;

@@ -13,6 +13,7 @@ use super::access;
 use super::checks::{self, CheckStream};
 use super::costs::{self, checked_cost, hit_cost};
 use super::events::Responses;
+use super::sight::Sight;
 use super::spec::{self, Given, GivenError, Unwritable};
 use super::verdict::{Detail, answer, unreadable};
 use super::{changes, convert, labels, status, watch};
@@ -44,7 +45,7 @@ pub struct ProbeServer {
     pub declarations: Arc<Declarations>,
     /// What a hit takes.
     pub costs: Arc<Costs>,
-    /// Who may see addresses.
+    /// Who may see probes, and addresses.
     pub rights: Arc<Rights>,
 }
 
@@ -93,6 +94,11 @@ impl ProbeServer {
     /// The definition of a request, as text or as fields.
     fn given(&self, definition: String, spec: Option<&v1::ProbeSpec>) -> Result<Given, Status> {
         Given::of(definition, spec, &self.checker).map_err(status::not_given)
+    }
+
+    /// What the caller of a request may look at.
+    fn sight<T>(&self, request: &Request<T>) -> Result<Sight, Status> {
+        Ok(Sight::new(&self.rights, access::caller(request)?))
     }
 
     fn message(&self, probe: &Probe) -> v1::Probe {
@@ -176,9 +182,12 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::GetProbeRequest>,
     ) -> Result<Response<v1::GetProbeResponse>, Status> {
+        let sight = self.sight(&request)?;
         let name = request.into_inner().name;
         let gone = || ControlError::NotFound { name: name.clone(), foreign: false };
-        let probe = self.states.of_one(self.registry.find(&name)?).await?.ok_or_else(gone)?;
+        let probe = self.registry.find(&name)?;
+        sight.require(&probe)?;
+        let probe = self.states.of_one(probe).await?.ok_or_else(gone)?;
         Ok(Response::new(v1::GetProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
@@ -186,6 +195,7 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::ListProbesRequest>,
     ) -> Result<Response<v1::ListProbesResponse>, Status> {
+        let sight = self.sight(&request)?;
         let request = request.into_inner();
         let limit = page_size(request.page_size, PROBE_PAGE) as usize;
         let glob = non_empty(request.name_glob).map(Glob::new);
@@ -197,6 +207,7 @@ impl ProbeService for ProbeServer {
         let mut page = self.registry.page(after.as_ref(), limit + 1, |probe| {
             glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
                 && selector.matches(&probe.spec.labels)
+                && sight.shows(probe)
         });
         let more = page.len() > limit;
         page.truncate(limit);
@@ -339,14 +350,18 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::WatchProbesRequest>,
     ) -> Result<Response<Self::WatchProbesStream>, Status> {
-        Ok(Response::new(watch::stream(&self.registry, request.into_inner())?))
+        let sight = self.sight(&request)?;
+        Ok(Response::new(watch::stream(&self.registry, sight, request.into_inner())?))
     }
 
     async fn list_probe_states(
         &self,
         request: Request<v1::ListProbeStatesRequest>,
     ) -> Result<Response<v1::ListProbeStatesResponse>, Status> {
-        let uid = self.registry.find(&request.into_inner().name)?.uid;
+        let sight = self.sight(&request)?;
+        let probe = self.registry.find(&request.into_inner().name)?;
+        sight.require(&probe)?;
+        let uid = probe.uid;
         let unsaved = self.registry.log().unsaved_of(uid);
         let stored = self.store.states_of(uid).await.map_err(ControlError::from)?;
         let states = unsaved.iter().rev().chain(&stored).take(KEPT_STATES as usize);
@@ -357,6 +372,7 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::GetHitProfilesRequest>,
     ) -> Result<Response<v1::GetHitProfilesResponse>, Status> {
+        let sight = self.sight(&request)?;
         let request = request.into_inner();
         let glob = non_empty(request.name_glob).map(Glob::new);
         let selector = labels::selector("label_selector", &request.label_selector)?;
@@ -366,7 +382,9 @@ impl ProbeService for ProbeServer {
         };
         let profiles = self.control.hit_profiles().await?;
         let wanted = profiles.iter().filter(|profile| {
-            glob.as_ref().is_none_or(|glob| glob.matches_name(&profile.name)) && selected(&profile.name)
+            glob.as_ref().is_none_or(|glob| glob.matches_name(&profile.name))
+                && selected(&profile.name)
+                && sight.shows_uid(&self.registry, profile.uid)
         });
         Ok(Response::new(v1::GetHitProfilesResponse { profiles: wanted.map(messages::profile).collect() }))
     }
@@ -399,6 +417,7 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::ListHitProfileSamplesRequest>,
     ) -> Result<Response<v1::ListHitProfileSamplesResponse>, Status> {
+        let sight = self.sight(&request)?;
         let request = request.into_inner();
         let name = non_empty(request.probe).map(|name| name.parse::<ProbeName>()).transpose();
         let after = non_empty(request.page_token).map(|token| position(&token).ok_or(token)).transpose();
@@ -411,8 +430,10 @@ impl ProbeService for ProbeServer {
         };
         let page =
             self.store.samples(&query).await.map_err(|error| Status::from(ControlError::from(error)))?;
+        // A page may have fewer than asked for: the next one is told by its token alone.
+        let shown = page.samples.iter().filter(|sample| sight.shows_uid(&self.registry, sample.uid));
         Ok(Response::new(v1::ListHitProfileSamplesResponse {
-            samples: page.samples.iter().map(messages::profile).collect(),
+            samples: shown.map(messages::profile).collect(),
             next_page_token: page
                 .next
                 .map(|next| format!("{}.{}", next.tick, next.series))

@@ -12,7 +12,9 @@ use tonic::{Request, Response, Status};
 
 use super::costs::Costs;
 use super::probes::non_empty;
-use super::{convert, labels, status};
+use super::sight::Sight;
+use super::{access, convert, labels, status};
+use crate::auth::Rights;
 use crate::control::{self, ControlError, ControlHandle, Registry};
 use crate::messages;
 use crate::store::{RatePage, RatePoint, RateQuery, RateSeries, Store, day_of};
@@ -32,6 +34,8 @@ pub struct ProfileServer {
     pub store: Store,
     /// What a hit takes.
     pub costs: Arc<control::Costs>,
+    /// Who may see probes.
+    pub rights: Arc<Rights>,
 }
 
 #[tonic::async_trait]
@@ -40,7 +44,8 @@ impl ProfileService for ProfileServer {
         &self,
         request: Request<v1::ListHitRatesRequest>,
     ) -> Result<Response<v1::ListHitRatesResponse>, Status> {
-        let query = self.query(request.into_inner(), SystemTime::now())?;
+        let sight = Sight::new(&self.rights, access::caller(&request)?);
+        let query = self.query(request.into_inner(), &sight, SystemTime::now())?;
         // Further pages are about the same time.
         if query.after == 0 {
             self.control.sample().await?;
@@ -53,17 +58,26 @@ impl ProfileService for ProfileServer {
         &self,
         request: Request<v1::ListCostsRequest>,
     ) -> Result<Response<v1::ListCostsResponse>, Status> {
+        let sight = Sight::new(&self.rights, access::caller(&request)?);
         self.control.sample().await?;
         let days = request.into_inner().days.max(1);
         let since_day = day_of(SystemTime::now()).saturating_sub(u64::from(days) - 1);
-        let (probes, daemon) = self.store.spent(since_day).await.map_err(ControlError::from)?;
-        let costs = Costs { table: self.costs.table(), probes: self.registry.all() };
-        Ok(Response::new(costs.response(since_day, probes, &daemon)))
+        let (mut spent, daemon) = self.store.spent(since_day).await.map_err(ControlError::from)?;
+        let mut probes = self.registry.all();
+        probes.retain(|probe| sight.shows(probe));
+        spent.retain(|spent| sight.shows_uid(&self.registry, spent.uid));
+        let costs = Costs { table: self.costs.table(), probes };
+        Ok(Response::new(costs.response(since_day, spent, &daemon)))
     }
 }
 
 impl ProfileServer {
-    fn query(&self, request: v1::ListHitRatesRequest, now: SystemTime) -> Result<RateQuery, Status> {
+    fn query(
+        &self,
+        request: v1::ListHitRatesRequest,
+        sight: &Sight,
+        now: SystemTime,
+    ) -> Result<RateQuery, Status> {
         let start = request.start_time.and_then(convert::time).ok_or_else(|| {
             status::invalid("start_time", "`start_time` must be set: it says where the range begins")
         })?;
@@ -91,15 +105,20 @@ impl ProfileServer {
             end,
             step_s: request.step_seconds.into(),
             names: non_empty(request.name_glob).map(Glob::new),
-            uids: self.labelled(&selector),
+            uids: self.selected(&selector, sight),
             after: after.unwrap_or(0),
         })
     }
 
-    /// The probes that a selector matches. Absent if it selects all.
-    fn labelled(&self, selector: &LabelSelector) -> Option<HashSet<ProbeUid>> {
-        let probes = || self.registry.all().into_iter().filter(|probe| selector.matches(&probe.spec.labels));
-        (!selector.is_empty()).then(|| probes().map(|probe| probe.uid).collect())
+    /// The probes that a selector matches, and that are shown. Absent if these are all, also those that were
+    /// deleted.
+    fn selected(&self, selector: &LabelSelector, sight: &Sight) -> Option<HashSet<ProbeUid>> {
+        if selector.is_empty() && sight.is_everything() {
+            return None;
+        }
+        let probes = self.registry.all().into_iter();
+        let selected = probes.filter(|probe| selector.matches(&probe.spec.labels) && sight.shows(probe));
+        Some(selected.map(|probe| probe.uid).collect())
     }
 }
 
@@ -134,8 +153,10 @@ fn point(point: &RatePoint) -> v1::HitRate {
 #[cfg(test)]
 mod tests {
     use kprobed_client::{Error, RpcError};
+    use kprobed_rights::Roles;
 
     use super::*;
+    use crate::auth::{AuditQueue, Caller};
     use crate::control::Controller;
 
     fn time(seconds: i64) -> prost_types::Timestamp {
@@ -156,9 +177,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (control, _queue) = Controller::channel();
         let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
-        let server = ProfileServer { control, registry: Arc::default(), store, costs: Arc::default() };
+        let rights = Arc::new(Rights::new(Roles::default(), AuditQueue::new().0));
+        let sight = Sight::new(&rights, Caller::daemon());
+        let (registry, costs) = (Arc::default(), Arc::default());
+        let server = ProfileServer { control, registry, store, costs, rights };
         let now = convert::time(time(1000)).unwrap();
-        let query = |request| server.query(request, now);
+        let query = |request| server.query(request, &sight, now);
         let field = |request| match query(request).map(drop).map_err(Error::from) {
             Err(Error::Rpc(error)) => RpcError::clone(&error).fields[0].field.clone(),
             other => panic!("{other:?}"),

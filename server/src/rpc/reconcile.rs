@@ -3,6 +3,7 @@
 //! Owns the messages. Never decides what is repaired or adopted.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::reconcile_service_server::ReconcileService;
@@ -10,7 +11,9 @@ use tonic::{Request, Response, Status};
 
 use super::access;
 use super::probes::{PROBE_PAGE, non_empty, page_size, probe_message, request_key};
+use super::sight::Sight;
 use super::{convert, labels, status};
+use crate::auth::Rights;
 use crate::control::{
     AdoptRequest, Adopted, ControlHandle, Foreign, ForeignEvent, LookOutcome, Reconciled, Reconciliation,
 };
@@ -25,6 +28,8 @@ pub struct ReconcileServer {
     pub control: ControlHandle,
     /// Finds foreign events.
     pub foreign: Foreign,
+    /// Who may see probes.
+    pub rights: Arc<Rights>,
 }
 
 #[tonic::async_trait]
@@ -33,6 +38,7 @@ impl ReconcileService for ReconcileServer {
         &self,
         request: Request<v1::ListForeignProbesRequest>,
     ) -> Result<Response<v1::ListForeignProbesResponse>, Status> {
+        let sight = Sight::new(&self.rights, access::caller(&request)?);
         let request = request.into_inner();
         let limit = page_size(request.page_size, PROBE_PAGE) as usize;
         let glob = non_empty(request.name_glob).map(Glob::new);
@@ -43,7 +49,9 @@ impl ReconcileService for ReconcileServer {
             return Err(status::page_token());
         }
         let attached: HashSet<_> = self.control.attached().await?.into_iter().map(|one| one.name).collect();
-        let selected = |name: &str| glob.as_ref().is_none_or(|glob| glob.matches(name));
+        let selected = |name: &str, place: &str| {
+            glob.as_ref().is_none_or(|glob| glob.matches(name)) && sight.shows_foreign(name, place)
+        };
         // Reads the code of each place, and the symbol table when modules have changed.
         let mut page = tokio::task::block_in_place(|| {
             self.foreign.page(after.as_deref(), limit + 1, selected, &attached)

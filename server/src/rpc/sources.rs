@@ -2,11 +2,15 @@
 //!
 //! Owns the messages. Never records an event.
 
+use std::sync::Arc;
+
 use kprobed_proto::v1;
 use kprobed_proto::v1::source_service_server::SourceService;
 use tonic::{Request, Response, Status};
 
+use super::sight::Sight;
 use super::{access, convert, status};
+use crate::auth::Rights;
 use crate::control::{AttachRequest, AttachedEvent, AttachedState, ControlHandle, DetachRequest, Sourced};
 use crate::messages;
 use kprobed_lang::model::ProbeName;
@@ -18,6 +22,8 @@ use kprobed_trace::wire::schema_message;
 pub struct SourceServer {
     /// Carries out all requests.
     pub control: ControlHandle,
+    /// Who may see events.
+    pub rights: Arc<Rights>,
 }
 
 #[tonic::async_trait]
@@ -52,9 +58,11 @@ impl SourceService for SourceServer {
 
     async fn list_attached_events(
         &self,
-        _request: Request<v1::ListAttachedEventsRequest>,
+        request: Request<v1::ListAttachedEventsRequest>,
     ) -> Result<Response<v1::ListAttachedEventsResponse>, Status> {
-        let events = self.control.attached().await?.iter().map(message).collect();
+        let sight = Sight::new(&self.rights, access::caller(&request)?);
+        let attached = self.control.attached().await?;
+        let events = attached.iter().filter(|event| sight.shows_event(&event.name)).map(message).collect();
         Ok(Response::new(v1::ListAttachedEventsResponse { events }))
     }
 }

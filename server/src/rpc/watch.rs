@@ -11,6 +11,7 @@ use tonic::Status;
 
 use super::events::Responses;
 use super::probes::non_empty;
+use super::sight::Sight;
 use super::{labels, status};
 use crate::control::{Probe, ProbeWatch, Registry};
 use crate::messages::{watch_position, watched};
@@ -19,6 +20,7 @@ use kprobed_lang::model::Glob;
 /// Answers a watch.
 pub(super) fn stream(
     registry: &Arc<Registry>,
+    sight: Sight,
     request: v1::WatchProbesRequest,
 ) -> Result<Responses<v1::WatchProbesResponse>, Status> {
     let resume = non_empty(request.resume_token);
@@ -31,6 +33,7 @@ pub(super) fn stream(
     let selects = move |probe: &Probe| {
         glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
             && selector.matches(&probe.spec.labels)
+            && sight.shows(probe)
     };
     let watch = ProbeWatch::new(registry, resume, Box::new(selects));
     Ok(Box::pin(stream::unfold(watch, async |mut watch| Some((Ok(watched(&watch.next().await?)), watch)))))
@@ -40,7 +43,10 @@ pub(super) fn stream(
 mod tests {
     use futures_util::StreamExt as _;
 
+    use kprobed_rights::Roles;
+
     use super::*;
+    use crate::auth::{AuditQueue, Caller, Rights};
     use crate::control::{ProbeState, test_probe};
     use kprobed_lang::model::Labels;
 
@@ -57,6 +63,10 @@ mod tests {
 
     fn events(told: &[(v1::WatchEvent, i64, String)]) -> Vec<(v1::WatchEvent, i64)> {
         told.iter().map(|(event, uid, _)| (*event, *uid)).collect()
+    }
+
+    fn all() -> Sight {
+        Sight::new(&Arc::new(Rights::new(Roles::default(), AuditQueue::new().0)), Caller::daemon())
     }
 
     fn asked(token: &str) -> v1::WatchProbesRequest {
@@ -79,7 +89,7 @@ mod tests {
         let put = |probe: Probe| _ = registry.note_for_test(probe);
         put(labelled(1, "storage"));
         put(labelled(2, "network"));
-        let mut watch = stream(&registry, asked("")).unwrap();
+        let mut watch = stream(&registry, all(), asked("")).unwrap();
         let begun = told(&mut watch).await;
         assert_eq!(events(&begun), [(Event::Present, 1), (Event::Synced, 0)]);
         let token = begun[1].2.clone();
@@ -100,16 +110,16 @@ mod tests {
         let changes = told(&mut watch).await;
         assert_eq!(events(&changes), expected);
         // From the same position again, from the middle, and from an unknown position.
-        let mut again = stream(&registry, asked(&token)).unwrap();
+        let mut again = stream(&registry, all(), asked(&token)).unwrap();
         assert_eq!(told(&mut again).await, changes);
-        let mut middle = stream(&registry, asked(&changes[2].2)).unwrap();
+        let mut middle = stream(&registry, all(), asked(&changes[2].2)).unwrap();
         assert_eq!(events(&told(&mut middle).await), expected[3..]);
-        let mut elsewhere = stream(&registry, asked("0.0")).unwrap();
+        let mut elsewhere = stream(&registry, all(), asked("0.0")).unwrap();
         assert_eq!(
             events(&told(&mut elsewhere).await),
             [(Event::Restarted, 0), (Event::Present, 3), (Event::Synced, 0)]
         );
-        let refused = stream(&registry, asked("rubbish")).err().unwrap();
+        let refused = stream(&registry, all(), asked("rubbish")).err().unwrap();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument);
         registry.log().close();
         assert!(watch.next().await.is_none() && again.next().await.is_none());

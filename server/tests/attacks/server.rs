@@ -272,7 +272,13 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         changing: Arc::default(),
         hub: Arc::clone(hub),
     };
-    let profiles = ProfileServer { control: control.clone(), registry: Arc::clone(&registry), store, costs };
+    let profiles = ProfileServer {
+        control: control.clone(),
+        registry: Arc::clone(&registry),
+        store,
+        costs,
+        rights: Arc::clone(rights),
+    };
     let foreign =
         Foreign { tracefs, registry: Arc::clone(&registry), checker: Arc::clone(&checker), instance };
     let aggregations = AggregationServer { control: control.clone(), access: access.clone() };
@@ -294,8 +300,12 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         .add_service(HostServiceServer::new(hosts))
         .add_service(ExportServiceServer::new(ExportServer { exporters: Exporters::default() }))
         .add_service(EventRoutes::new(events))
-        .add_service(ReconcileServiceServer::new(ReconcileServer { control: control.clone(), foreign }))
-        .add_service(SourceServiceServer::new(SourceServer { control }))
+        .add_service(ReconcileServiceServer::new(ReconcileServer {
+            control: control.clone(),
+            foreign,
+            rights: Arc::clone(rights),
+        }))
+        .add_service(SourceServiceServer::new(SourceServer { control, rights: Arc::clone(rights) }))
         .add_service(TypeServiceServer::new(TypeServer { facts }))
         .add_service(health)
         .add_service(reflection)

@@ -16,6 +16,7 @@ use crate::triggers::wait_until;
 pub(crate) const TESTS: &[Test] = &[
     ("a_role_allows_what_its_rules_say", a_role_allows_what_its_rules_say),
     ("an_alias_is_the_same_function", an_alias_is_the_same_function),
+    ("a_role_sees_what_its_rules_show", a_role_sees_what_its_rules_show),
     ("a_role_may_be_limited_to_approved_definitions", a_role_may_be_limited_to_approved_definitions),
     ("addresses_are_hidden_from_those_who_were_not_given_them", addresses_are_hidden),
     ("a_role_limits_what_its_principals_hold", a_role_limits_what_its_principals_hold),
@@ -73,6 +74,66 @@ fn a_role_allows_what_its_rules_say(fixture: &Fixture) -> Result<()> {
         answer.starts_with("yes: role `guest`, line ") && answer.contains("it reads registers"),
         "{answer}"
     );
+    Ok(())
+}
+
+fn a_role_sees_what_its_rules_show(fixture: &Fixture) -> Result<()> {
+    let limited = "[[role]]\nname = \"guest\"\nprincipals = [\"loopback\"]\n[[role.allow]]\n\
+        methods = [\"read\"]\ngroups = [\"own\"]\nfunctions = [\"__x64_sys_getp*\"]\n[[role.allow]]\n\
+        methods = [\"change\"]\nreads = []\n[[role.deny]]\nmethods = [\"read\"]\nlabels = \"secret\"\n";
+    let guest = fixture.own_daemon("sees", &config(limited))?;
+    guest.shell(&format!(
+        "kprobectl add 'p:own/shown __x64_sys_getppid' && kprobectl add 'p:own/hidden_place kernel_clone' && \
+         kprobectl add 'p:hidden_group/x __x64_sys_getppid' && \
+         kprobectl add 'p:own/hidden_label __x64_sys_getppid' --label secret=yes && \
+         echo 'p:own/theirs __x64_sys_getpid' >> {TRACEFS}/kprobe_events && \
+         echo 'p:own/hidden_theirs kernel_clone' >> {TRACEFS}/kprobe_events && \
+         kprobectl attach sched/sched_process_fork"
+    ))?;
+    // Its own is shown, wherever it is.
+    guest.add("p:mine/clones kernel_clone")?;
+    guest.workload(&["getppid", "5"])?;
+    let own = "kprobectl --server tcp://127.0.0.1:7000";
+    let probes = &["own/shown", "mine/clones"][..];
+    for (command, of_root, shown) in [
+        ("list -o json", "hidden_place", probes),
+        ("profile -o json", "hidden_place", probes),
+        // Rates have the counts read, samples have those that were.
+        ("profile --since 1h --step 1m -o json", "hidden_place", probes),
+        ("profile --since 1h -o json", "hidden_place", probes),
+        ("ledger -o json", "hidden_place", probes),
+        ("cost -o json", "hidden_place", probes),
+        ("list --foreign -o json", "hidden_theirs", &["own/theirs"]),
+        ("attached -o json", "sched_process_fork", &[]),
+    ] {
+        let all = guest.shell(&format!("kprobectl {command}"))?;
+        ensure!(all.contains(of_root), "`{command}` as root: {all}");
+        let answer = guest.shell(&format!("{own} {command}"))?;
+        ensure!(!answer.contains("hidden") && !answer.contains(of_root), "`{command}`: {answer}");
+        ensure!(shown.iter().all(|name| answer.contains(name)), "`{command}`: {answer}");
+    }
+    for (name, why) in [
+        ("own/hidden_place", "does not allow the function"),
+        ("hidden_group/x", "does not allow the group"),
+        ("own/hidden_label", "forbids it"),
+    ] {
+        let answer = guest.shell(&format!("{own} get {name} 2>&1 || echo exit $?"))?;
+        ensure!(answer.contains(why) && answer.contains("role `guest`, line "), "{answer}");
+    }
+    // A watch, too: also of what comes later.
+    guest
+        .shell(&format!("({own} list --watch -o json > /tmp/watched 2>&1; echo ended >> /tmp/watched) &"))?;
+    wait_until(&guest, "the watch", || Ok(guest.shell("cat /tmp/watched")?.contains("own/shown")))?;
+    guest.shell(
+        "kprobectl add 'p:own/hidden_later kernel_clone' && kprobectl add 'p:own/later __x64_sys_getppid'",
+    )?;
+    wait_until(&guest, "the new probe", || Ok(guest.shell("cat /tmp/watched")?.contains("own/later")))?;
+    let watched = guest.shell("cat /tmp/watched")?;
+    ensure!(!watched.contains("hidden") && !watched.contains("ended"), "{watched}");
+    // Of what is gone nothing is known that a rule could be compared with.
+    guest.shell("kprobectl delete own/shown")?;
+    let answer = guest.shell(&format!("{own} profile --since 1h -o json; {own} cost -o json"))?;
+    ensure!(!answer.contains("own/shown") && answer.contains("mine/clones"), "{answer}");
     Ok(())
 }
 
