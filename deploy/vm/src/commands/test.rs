@@ -32,7 +32,8 @@ pub(crate) struct Test {
     /// Only the tests of the crate that boots guests
     #[arg(long)]
     guest_only: bool,
-    /// How much the tests try that draw or count [default: as much as `ci`, from new seeds]
+    /// How much the tests try that draw or count, and whether those that are not about the kernel run on all kernels
+    /// [default: as much as `ci`, from new seeds]
     #[arg(long, value_name = "EFFORT", env = "KPROBED_VM_EFFORT")]
     effort: Option<Effort>,
     /// Only guest tests with this in their name

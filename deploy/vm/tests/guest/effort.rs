@@ -15,7 +15,12 @@ enum Effort {
 
 /// One of these, by what was requested.
 pub(crate) fn pick<T>(ci: T, full: T) -> T {
-    if effort() == Effort::Full { full } else { ci }
+    if is_full() { full } else { ci }
+}
+
+/// Whether it is that of a release.
+pub(crate) fn is_full() -> bool {
+    effort() == Effort::Full
 }
 
 /// Whether the variable says something that is known.
