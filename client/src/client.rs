@@ -42,6 +42,7 @@ pub(crate) const MAX_MESSAGE_BYTES: usize = 16 << 20;
 pub struct Client {
     channel: Channel,
     request_timeout: Duration,
+    hosts: usize,
 }
 
 impl Client {
@@ -51,7 +52,7 @@ impl Client {
     /// [`Error::Connect`] when the daemon cannot be reached.
     pub async fn connect(target: Target, options: ConnectOptions) -> Result<Self, Error> {
         let channel = connect(&target, &options).await?;
-        Ok(Self { channel, request_timeout: options.request_timeout })
+        Ok(Self { channel, request_timeout: options.request_timeout, hosts: options.hosts })
     }
 
     /// Defines a probe. A [`Definition`] becomes a request with it and nothing else.
@@ -314,7 +315,7 @@ impl Client {
         message: Q,
         send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,
     ) -> Result<A, Error> {
-        let mut request = Request::new(message);
+        let mut request = self.request(message);
         request.set_timeout(self.request_timeout);
         match self.within_timeout(send(request)).await {
             // Both sides watch the deadline, and the daemon may notice first.
@@ -334,7 +335,15 @@ impl Client {
         message: Q,
         send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,
     ) -> Result<A, Error> {
-        self.within_timeout(send(Request::new(message))).await
+        self.within_timeout(send(self.request(message))).await
+    }
+
+    fn request<Q>(&self, message: Q) -> Request<Q> {
+        let mut request = Request::new(message);
+        if self.hosts != 1 {
+            request.metadata_mut().insert(kprobed_proto::HOSTS_HEADER, self.hosts.into());
+        }
+        request
     }
 
     async fn within_timeout<A>(

@@ -30,11 +30,19 @@ pub struct ConnectOptions {
     /// How long one request may take, from sending it to its answer. Streams have this long to
     /// begin, and no limit after.
     pub request_timeout: Duration,
+    /// Hosts that the same command is for. Roles may limit them, so that a wrong pattern cannot reach a
+    /// whole fleet.
+    pub hosts: usize,
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        Self { tls: None, connect_timeout: Duration::from_secs(5), request_timeout: Duration::from_secs(30) }
+        Self {
+            tls: None,
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(30),
+            hosts: 1,
+        }
     }
 }
 

@@ -25,3 +25,7 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "
 
 /// Domain of every `google.rpc.ErrorInfo` that the daemon sends.
 pub const ERROR_DOMAIN: &str = "kprobed";
+
+/// Header of a request with the number of hosts that one command of a client is for. Absent: it is for
+/// one.
+pub const HOSTS_HEADER: &str = "kprobed-hosts";

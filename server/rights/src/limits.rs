@@ -20,17 +20,20 @@ pub enum Limit {
     LeaseMaxS,
     /// Bytes of the queues of all of its event streams together.
     QueueBytes,
+    /// Hosts that one command of its is for, as its client says.
+    HostsPerCommand,
 }
 
 impl Limit {
     /// All of them, in the order of messages.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Probes,
         Self::Streams,
         Self::Connections,
         Self::ChecksPerSecond,
         Self::LeaseMaxS,
         Self::QueueBytes,
+        Self::HostsPerCommand,
     ];
 
     /// The name in role files.
@@ -42,6 +45,7 @@ impl Limit {
             Self::ChecksPerSecond => "checks_per_second",
             Self::LeaseMaxS => "lease_max_s",
             Self::QueueBytes => "queue_bytes",
+            Self::HostsPerCommand => "hosts_per_command",
         }
     }
 

@@ -7,6 +7,7 @@
 mod audit_queue;
 mod caller;
 mod holdings;
+mod hosts;
 mod identity;
 mod live_tls;
 mod operation;
@@ -19,6 +20,7 @@ mod who;
 pub use audit_queue::{AuditInbox, AuditQueue};
 pub use caller::Caller;
 pub use holdings::{Asked, Holdings, LimitReached, Share};
+pub use hosts::hosts_of_command;
 pub use identity::{Identity, Peer, of_certificate};
 pub use live_tls::{LiveTls, TlsSettings};
 pub use operation::{OPERATION_HEADER, Operation};

@@ -139,6 +139,19 @@ impl Rights {
         counted.map_err(|held| self.reached(caller, None, bound, Asked { held, more: 1 }))
     }
 
+    /// Accepts a command that its client sends to so many hosts. A refusal is audited.
+    ///
+    /// # Errors
+    /// [`LimitReached`] if these are too many.
+    pub fn command_for(&self, caller: &Caller, hosts: u64) -> Result<(), LimitReached> {
+        match self.bound(&caller.principal, Limit::HostsPerCommand) {
+            Some(bound) if hosts > bound.most => {
+                Err(self.reached(caller, None, bound, Asked { held: 0, more: hosts }))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A refusal by a limit, with its entry in the audit log.
     pub(crate) fn reached(
         &self,

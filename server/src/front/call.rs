@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use kprobed_rights::{Limit, Method};
+use kprobed_rights::{Limit, Method, Scope};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use tonic::Status;
 use tonic::body::Body;
@@ -23,7 +23,9 @@ use super::call_memory::CallMemory;
 use super::lane::Lane;
 use super::request_body::RequestBody;
 use super::resets::Resets;
-use crate::auth::{Caller, LimitReached, OPERATION_HEADER, Operation, Pace, Rights, Share, Who};
+use crate::auth::{
+    Caller, LimitReached, OPERATION_HEADER, Operation, Pace, Rights, Share, Who, hosts_of_command,
+};
 use crate::rpc::{ConnectionId, status};
 
 /// Streaming calls: they last as long as the client wants.
@@ -66,7 +68,12 @@ pub(super) struct Calls {
 impl Calls {
     /// Who asks, if its roles allow the method for anything at all. Health is for programs that watch
     /// the daemon, and says nothing but whether it serves.
-    async fn authorise(&self, path: &str, operation: Operation) -> Result<Option<Caller>, Status> {
+    async fn authorise(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        operation: Operation,
+    ) -> Result<Option<Caller>, Status> {
         if path.starts_with(HEALTH) {
             return Ok(None);
         }
@@ -75,6 +82,10 @@ impl Calls {
         let caller = Caller::new(Arc::clone(principal), method, operation);
         self.rights.require(&caller, None).map_err(|denied| status::denied(&denied))?;
         self.count(&caller, method).await.map_err(|reached| status::limit_reached(&reached))?;
+        if method.scope != Scope::Everybody {
+            let hosts = hosts_of_command(headers);
+            self.rights.command_for(&caller, hosts).map_err(|reached| status::limit_reached(&reached))?;
+        }
         Ok(Some(caller))
     }
 
@@ -101,7 +112,7 @@ impl Calls {
         if let Some(bytes) = self.limits.too_long(request.headers()) {
             return Err(status::headers_too_long(bytes, self.limits.header_bytes));
         }
-        let caller = self.authorise(request.uri().path(), operation).await?;
+        let caller = self.authorise(request.uri().path(), request.headers(), operation).await?;
         let form = Form::of(request.uri().path());
         let mut held = Held::default();
         if let Some(caller) = caller {

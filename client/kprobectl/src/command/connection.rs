@@ -66,7 +66,9 @@ pub(crate) async fn destination(global: &Global) -> Result<Destination, Failure>
         let input = if reads_input { standard_input().await.map_err(Failure::Input)? } else { String::new() };
         let (terms, selector) = (&global.hosts, global.host_selector.as_ref());
         let targets = Targets { terms, selector, input: &input, limit: global.timeout };
-        let hosts = targets.choose(context).await?.iter().map(host).collect::<Result<_, ConfigError>>()?;
+        let mut hosts =
+            targets.choose(context).await?.iter().map(host).collect::<Result<Vec<_>, ConfigError>>()?;
+        tell_how_many(&mut hosts);
         return Ok(Destination::Many(Fleet {
             hosts,
             context: context.map(|(name, _)| name.to_owned()),
@@ -103,7 +105,17 @@ pub(super) fn at_addresses(
         let target = address.parse().map_err(ConfigError::Target)?;
         Ok(Host { name: name.clone(), target, options: options(global, tls.as_ref(), domain.clone()) })
     };
-    known.iter().map(host).collect()
+    let mut hosts = known.iter().map(host).collect::<Result<Vec<_>, Failure>>()?;
+    tell_how_many(&mut hosts);
+    Ok(hosts)
+}
+
+/// Has each host learn how many a command is for.
+fn tell_how_many(hosts: &mut [Host]) {
+    let count = hosts.len();
+    for host in hosts {
+        host.options.hosts = count;
+    }
 }
 
 /// The most hosts that are asked at the same time, if that is set.
@@ -118,6 +130,7 @@ fn options(global: &Global, tls: Option<&TlsOptions>, domain: Option<String>) ->
         tls: tls.cloned().map(|tls| TlsOptions { domain: domain.or(tls.domain.clone()), ..tls }),
         connect_timeout: global.timeout.min(Duration::from_secs(5)),
         request_timeout: global.timeout,
+        ..ConnectOptions::default()
     }
 }
 
