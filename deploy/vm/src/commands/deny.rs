@@ -1,7 +1,7 @@
 //! `cargo vm deny`: licences, versions and sources of all dependencies.
 //!
-//! The rules are below. `cargo deny` has more of them and takes minutes to build: it is used only
-//! for the advisories, if it is installed.
+//! The rules are below, and in [`super::vetted`]. `cargo deny` and `cargo vet` have more of them and take
+//! minutes to build: they are used if they are installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,6 +11,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use kprobed_vm::{progress, workspace};
 use serde_json::Value;
+
+use super::vetted;
 
 /// Licences that ask for no more than that they are named.
 const LICENCES: &[&str] = &[
@@ -57,7 +59,8 @@ const SOURCE: &str = "registry+https://github.com/rust-lang/crates.io-index";
 Examples:
   cargo vm deny
 
-Advisories are checked if `cargo deny` is installed; they need the network.")]
+A version that `.cargo/vet` does not list is refused: look at what has changed, and add it there, or use
+`cargo vet`. Advisories are checked if `cargo deny` is installed; they need the network.")]
 pub(crate) struct Deny {}
 
 impl Deny {
@@ -70,29 +73,36 @@ impl Deny {
             .context("cargo metadata")?;
         ensure!(output.status.success(), "cargo metadata failed ({})", output.status);
         let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
-        let (count, problems) = check(&metadata);
+        let (count, mut problems) = check(&metadata);
+        problems.extend(vetted::problems(&root)?);
         for problem in &problems {
             progress::note(problem);
         }
         if !problems.is_empty() {
-            bail!("{} of the rules in deploy/vm/src/commands/deny.rs are broken", problems.len());
+            bail!("{} rules about dependencies are broken", problems.len());
         }
         progress::note(format_args!("{count} crates: licences, versions and sources are as they may be"));
-        advisories(&root)?;
+        if is_installed("cargo-deny") {
+            run(&root, &["deny", "check", "advisories"])?;
+        } else {
+            progress::note("advisories were not checked: `cargo install cargo-deny` makes it possible");
+        }
+        if is_installed("cargo-vet") {
+            run(&root, &["vet", "--locked"])?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn advisories(root: &Path) -> Result<()> {
-    let installed =
-        Command::new("cargo-deny").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !installed.is_ok_and(|status| status.success()) {
-        progress::note("advisories were not checked: `cargo install cargo-deny` makes it possible");
-        return Ok(());
-    }
-    let status =
-        workspace::cargo(root).args(["deny", "check", "advisories"]).status().context("cargo deny")?;
-    ensure!(status.success(), "cargo deny failed ({status})");
+fn is_installed(program: &str) -> bool {
+    let asked = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    asked.is_ok_and(|status| status.success())
+}
+
+fn run(root: &Path, arguments: &[&str]) -> Result<()> {
+    let name = arguments.join(" ");
+    let status = workspace::cargo(root).args(arguments).status().with_context(|| format!("cargo {name}"))?;
+    ensure!(status.success(), "cargo {name} failed ({status})");
     Ok(())
 }
 

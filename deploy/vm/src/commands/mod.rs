@@ -11,6 +11,7 @@ mod kernels;
 mod soak;
 mod test;
 mod up;
+mod vetted;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
