@@ -109,6 +109,7 @@ impl Controller {
         self.require_lease(caller, &name, None)?;
         self.require_room(caller, &name, &mut HashMap::new())?;
         adoption.probe.record.creator = caller.principal.account();
+        adoption.probe.record.is_adopted = true;
         let entry = Allowed { caller, rule, request: request.request.as_ref() }
             .change("adopt", &adoption.probe.record);
         self.judge_filter(&adoption).await?;

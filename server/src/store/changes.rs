@@ -237,8 +237,8 @@ async fn create(
     let inserted = sqlx::query(
         "INSERT INTO probe (event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
          kernel_listing, create_time_ns, update_time_ns, description, owner, declared_by, on_kernel_change, \
-         lease_duration_ns, lease_expire_ns, lease_holder, creator) \
-         VALUES (?, ?, ?, ?, ?, ?, 'pending', 1, '', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         lease_duration_ns, lease_expire_ns, lease_holder, creator, adopted) \
+         VALUES (?, ?, ?, ?, ?, ?, 'pending', 1, '', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )
     .bind(record.name.group())
     .bind(record.name.event())
@@ -256,6 +256,7 @@ async fn create(
     .bind(lease.expire_ns)
     .bind(lease.holder)
     .bind(&record.creator)
+    .bind(record.is_adopted)
     .execute(&mut *transaction)
     .await?;
     let uid = ProbeUid(inserted.last_insert_rowid());

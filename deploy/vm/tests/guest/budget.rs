@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_storm_is_disarmed_in_time", a_storm_is_disarmed_in_time),
     ("the_dearest_probes_of_a_host_go_first", the_dearest_probes_of_a_host_go_first),
     ("a_thousand_probes_together_are_over_the_budget", a_thousand_probes_together_are_over_the_budget),
+    ("what_one_principal_has_made_shares_a_budget", what_one_principal_has_made_shares_a_budget),
     ("only_a_person_arms_it_again", only_a_person_arms_it_again),
     ("a_pause_ends_by_itself", a_pause_ends_by_itself),
     (
@@ -198,6 +199,38 @@ fn a_thousand_probes_together_are_over_the_budget(fixture: &Fixture) -> Result<(
     // The rest is within the budgets.
     storm(&guest, 3000, 100_000 / count)?;
     ensure!(tripped("OVER_HOST_BUDGET")? == by_host, "{}", guest.log());
+    Ok(())
+}
+
+/// What it has adopted was there before, and is not on its budget.
+fn what_one_principal_has_made_shares_a_budget(fixture: &Fixture) -> Result<()> {
+    let by_creator = "creator_ns_per_s = 10000000\ncalibrate = false";
+    let mut guest = fixture.own_daemon("budget-creator", &config(0, 0, by_creator))?;
+    guest.shell("echo 'p:others/there __x64_sys_getppid' >> /sys/kernel/tracing/kprobe_events")?;
+    guest.shell("kprobectl adopt others/there --enable")?;
+    for number in 0..4 {
+        guest.add(&format!("p:group{number}/made __x64_sys_getppid"))?;
+    }
+    // 500 ns each: 4 ms a second by each, and 16 ms by the four together.
+    storm(&guest, 4000, 8000)?;
+    let check = |guest: &DaemonGuest, when: &str| -> Result<Vec<String>> {
+        let (tripped, armed): (Vec<_>, Vec<_>) =
+            guest.probes()?.into_iter().partition(|probe| probe.state() == ProbeState::Tripped);
+        ensure!(armed.iter().any(|probe| probe.name == "others/there"), "{when}: {armed:?}\n{}", guest.log());
+        ensure!((1..4).contains(&tripped.len()), "{when}: {tripped:?}\n{}", guest.log());
+        let of = "all probes that `loopback` has made together may take 10.0 ms (`budget.creator_ns_per_s`)";
+        for probe in &tripped {
+            ensure!(probe.state_reason == "OVER_CREATOR_BUDGET", "{when}: {probe:?}");
+            ensure!(probe.state_message.ends_with(of), "{when}: {probe:?}");
+        }
+        Ok(tripped.into_iter().map(|probe| probe.name).collect())
+    };
+    let tripped = check(&guest, "after the storm")?;
+    guest.kill()?;
+    guest.restart(&config(0, 0, by_creator))?;
+    // Who has made the others is known, and what is left is within the budget.
+    storm(&guest, 3000, 8000)?;
+    ensure!(check(&guest, "after a restart")? == tripped, "{}", guest.log());
     Ok(())
 }
 

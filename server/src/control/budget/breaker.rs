@@ -159,7 +159,7 @@ impl Controller {
             let is_armed = in_kernel(&probe.state) && (probe.is_to_record() || counted.contains(&probe.name));
             is_armed.then(|| Reading {
                 uid: probe.uid,
-                payers: Payer::of(probe.uid, &probe.name, &probe.spec.labels, &self.budget.limits),
+                payers: Payer::of(&probe.record, &self.budget.limits),
                 runs: row.hits.hits.saturating_add(row.hits.nmissed),
                 hit_ns: costs.hit(probe.kind, probe.arming, &probe.kernel_definition).ns,
             })

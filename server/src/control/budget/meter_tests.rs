@@ -1,15 +1,21 @@
 //! Tests of the meter: who is over a budget, and who goes for it.
 
+use std::sync::Arc;
+use std::time::SystemTime;
+
 use proptest::prelude::*;
 
 use super::super::cost::whole;
 use super::*;
-use kprobed_lang::model::Labels;
+use crate::store::{ProbeSpec, Record};
+use kprobed_lang::model::{Labels, Metadata};
+use kprobed_verdict::checker::DefinitionText;
 
 const LIMITS: BudgetSettings = BudgetSettings {
     probe_ns_per_s: Some(50_000_000),
     group_ns_per_s: None,
     label_ns_per_s: BTreeMap::new(),
+    creator_ns_per_s: None,
     host_ns_per_s: Some(100_000_000),
     rearm_after: None,
     calibrate: false,
@@ -47,7 +53,7 @@ impl Scene {
             *runs += rate * elapsed.as_secs_f64();
             readings.push(Reading {
                 uid: ProbeUid(*uid),
-                payers: Payer::of(ProbeUid(*uid), &name.parse().unwrap(), &labels(*uid), &self.limits),
+                payers: Payer::of(&record(*uid, name), &self.limits),
                 runs: whole(*runs),
                 hit_ns: *hit_ns,
             });
@@ -69,9 +75,20 @@ impl Scene {
     }
 }
 
-/// Probes with the same last digit are of one roll-out.
-fn labels(uid: i64) -> Labels {
-    Labels::new([("rollout".to_owned(), (uid % 10).to_string())]).unwrap()
+/// Probes with the same last digit are of one roll-out, and those with the same number of tens were
+/// made by one principal, which is not known of those without tens.
+fn record(uid: i64, name: &str) -> Record {
+    let definition = Arc::new(DefinitionText::new("p:a/b f".to_owned()));
+    let spec = ProbeSpec {
+        definition,
+        enabled: true,
+        filter: String::new(),
+        labels: Labels::new([("rollout".to_owned(), (uid % 10).to_string())]).unwrap(),
+        metadata: Metadata::default(),
+    };
+    let record = Record::new(name.parse().unwrap(), spec, String::new(), SystemTime::UNIX_EPOCH);
+    let account = if uid < 10 { String::new() } else { format!("uid:{}", uid / 10) };
+    Record { uid: ProbeUid(uid), ..record.by(account) }
 }
 
 fn uids(breaches: &[Breach]) -> Vec<i64> {
@@ -128,6 +145,35 @@ fn each_value_of_a_label_has_a_budget() {
     assert_eq!((uids(&breaches), breaches[0].payer.clone()), (vec![1], payer));
     // Those without the label `team` have no budget by it.
     assert_eq!(scene.until_over(Duration::from_mins(10)), None);
+}
+
+#[test]
+fn each_principal_has_a_budget_for_what_it_has_made() {
+    let limits = BudgetSettings { creator_ns_per_s: Some(40_000_000), ..LIMITS };
+    let probes =
+        [(11, "a/one", 30_000.0, 1000.0), (12, "b/two", 15_000.0, 1000.0), (21, "a/x", 35_000.0, 1000.0)];
+    let mut scene = Scene::new(limits.clone(), &probes);
+    let (breaches, _) = scene.until_over(Duration::from_mins(1)).unwrap();
+    let payer = Payer::Creator("uid:1".to_owned());
+    assert_eq!((uids(&breaches), breaches[0].payer.clone()), (vec![11], payer));
+    assert_eq!(scene.until_over(Duration::from_mins(10)), None);
+    // 90 ms a second by probes that no one is known to have made.
+    let unknown = [1, 2, 3].map(|uid| (uid, "a/one", 30_000.0, 1000.0));
+    assert_eq!(Scene::new(limits, &unknown).until_over(Duration::from_mins(10)), None);
+}
+
+#[test]
+fn what_is_adopted_or_declared_is_on_no_budget_of_a_creator() {
+    let limits =
+        BudgetSettings { creator_ns_per_s: Some(1), host_ns_per_s: None, ..BudgetSettings::default() };
+    let payers = |record: &Record| Payer::of(record, &limits);
+    let made = record(11, "a/one");
+    assert_eq!(payers(&made), [Payer::Creator("uid:1".to_owned())]);
+    assert_eq!(payers(&Record { is_adopted: true, ..made.clone() }), []);
+    assert_eq!(payers(&record(1, "a/one")), []);
+    let metadata = Metadata { declared_by: Some("a.yaml".to_owned()), ..Metadata::default() };
+    let spec = ProbeSpec { metadata, ..made.spec.clone() };
+    assert_eq!(payers(&Record { spec, ..made }), []);
 }
 
 #[test]

@@ -10,7 +10,13 @@ use crate::store::StoredTrip;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// The reasons that are stored.
-const CODES: [&str; 4] = ["OVER_PROBE_BUDGET", "OVER_GROUP_BUDGET", "OVER_LABEL_BUDGET", "OVER_HOST_BUDGET"];
+const CODES: [&str; 5] = [
+    "OVER_PROBE_BUDGET",
+    "OVER_GROUP_BUDGET",
+    "OVER_LABEL_BUDGET",
+    "OVER_CREATOR_BUDGET",
+    "OVER_HOST_BUDGET",
+];
 
 /// The longest time after which a probe is armed again by itself.
 const LONGEST_PAUSE: Duration = Duration::from_hours(24);
@@ -130,6 +136,10 @@ mod tests {
             trip.trouble.hint,
             "`kprobectl enable kprobes/a` arms it again; choose a place that is hit less often first, or raise the budget in the daemon's configuration"
         );
+        let by_creator = Payer::Creator("uid:1000".to_owned());
+        let trip = Trip::now(&breach(by_creator), &name, 1, (at(60), None));
+        let of = "all probes that `uid:1000` has made together may take 50.0 ms (`budget.creator_ns_per_s`)";
+        assert!(trip.trouble.reason.ends_with(&format!(" a second of 500.0 ms; {of}")), "{trip:?}");
         let trip = Trip::now(&breach(Payer::Host), &name, 1, (at(60), None));
         assert_eq!(
             trip.trouble.reason,
@@ -152,7 +162,10 @@ mod tests {
     fn what_is_stored_is_read_again() {
         let name = "kprobes/a".parse().unwrap();
         let label = Payer::Label("rollout".to_owned(), "7".to_owned());
-        for payer in [Payer::Probe(ProbeUid(7)), Payer::Group("kprobes".to_owned()), label, Payer::Host] {
+        let creator = Payer::Creator("uid:1000".to_owned());
+        for payer in
+            [Payer::Probe(ProbeUid(7)), Payer::Group("kprobes".to_owned()), label, creator, Payer::Host]
+        {
             let trip = Trip::now(&breach(payer), &name, 2, (at(60), Some(Duration::from_mins(1))));
             assert_eq!(Trip::stored(trip.to_store(ProbeUid(7), true), &name), Some(trip.clone()));
             assert_eq!(Trip::stored(trip.to_store(ProbeUid(7), false), &name), None, "it was armed again");
