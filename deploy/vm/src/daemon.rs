@@ -35,6 +35,7 @@ interval_ms = 0
 # Tests hit probes as often as an emulated guest can.
 [budget]
 probe_ns_per_s = 0
+rollout_ns_per_s = 0
 host_ns_per_s = 0
 calibrate = false
 

@@ -28,6 +28,20 @@ pub fn creation(document: &Document) -> v1::CreateProbeRequest {
     }
 }
 
+/// Key of the label that a roll-out puts on the probes that it creates and changes: its value is the name
+/// of the roll-out, whose probes share a budget.
+pub const ROLLOUT_LABEL: &str = "kprobed/rollout";
+
+/// The document with the mark of the roll-out that has made the probe. A document does not have it, and
+/// leaves it as it is.
+pub fn keeping_mark(document: &Document, probe: &v1::Probe) -> Document {
+    let mut document = document.clone();
+    if let Some(mark) = probe.labels.get(ROLLOUT_LABEL) {
+        document.labels.entry(ROLLOUT_LABEL.to_owned()).or_insert_with(|| mark.clone());
+    }
+    document
+}
+
 /// Whether a probe has the definition of a document, judged by its text or its fields without
 /// parsing it. A definition that is written in another way can still mean the same.
 pub fn is_as_described(document: &Document, probe: &v1::Probe) -> bool {

@@ -32,7 +32,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use change::{changed, creation, described, is_as_described};
+pub use change::{ROLLOUT_LABEL, changed, creation, described, is_as_described, keeping_mark};
 pub use document::{Definition, Document, KernelChange, Lease};
 pub use place::{Place, Problem};
 pub use read::{PlacedDocument, read};

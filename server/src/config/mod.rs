@@ -326,6 +326,8 @@ pub struct Budget {
     pub group_ns_per_s: u64,
     /// By the key of a label: of the probes with one value of it together.
     pub label_ns_per_s: BTreeMap<String, u64>,
+    /// Of all probes together that one roll-out has made or changed; 0 for no limit.
+    pub rollout_ns_per_s: u64,
     /// Of all probes together that one principal has made; 0 for no limit.
     pub creator_ns_per_s: u64,
     /// Of all probes together; 0 for no limit.
@@ -343,6 +345,7 @@ impl Default for Budget {
             probe_ns_per_s: 50_000_000,
             group_ns_per_s: 0,
             label_ns_per_s: BTreeMap::new(),
+            rollout_ns_per_s: 50_000_000,
             creator_ns_per_s: 0,
             host_ns_per_s: 100_000_000,
             rearm_after_s: 0,
@@ -359,6 +362,7 @@ impl Budget {
             probe_ns_per_s: limit(self.probe_ns_per_s),
             group_ns_per_s: limit(self.group_ns_per_s),
             label_ns_per_s: self.label_ns_per_s.clone(),
+            rollout_ns_per_s: limit(self.rollout_ns_per_s),
             creator_ns_per_s: limit(self.creator_ns_per_s),
             host_ns_per_s: limit(self.host_ns_per_s),
             rearm_after: limit(self.rearm_after_s).map(Duration::from_secs),

@@ -171,6 +171,7 @@ fn budget(budget: &Budget) -> Vec<Problem> {
     let limits = [
         ("budget.probe_ns_per_s", budget.probe_ns_per_s),
         ("budget.group_ns_per_s", budget.group_ns_per_s),
+        ("budget.rollout_ns_per_s", budget.rollout_ns_per_s),
         ("budget.creator_ns_per_s", budget.creator_ns_per_s),
         ("budget.host_ns_per_s", budget.host_ns_per_s),
     ];

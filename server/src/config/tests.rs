@@ -60,6 +60,7 @@ fn budgets_have_bounds() {
     assert_eq!(hint, "use 1000000, or 0 for no limit");
     let settings = Config::default().budget.settings();
     assert_eq!((settings.probe_ns_per_s, settings.group_ns_per_s), (Some(50_000_000), None));
+    assert_eq!(settings.rollout_ns_per_s, Some(50_000_000), "half of what the host has");
     assert_eq!(settings.creator_ns_per_s, None, "one person may use what the host has");
     assert!(settings.calibrate && settings.rearm_after.is_none());
 }

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, HashSet};
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{DeleteProbeRequest, ListProbesRequest, Probe, ProbeSpec};
 use kprobed_client::{Client, Definition};
-use kprobed_document::{Document, changed, creation, described, is_as_described};
+use kprobed_document::{
+    Document, ROLLOUT_LABEL, changed, creation, described, is_as_described, keeping_mark,
+};
 
 use super::Failure;
 use super::documents::Declared;
@@ -36,13 +38,30 @@ pub(super) async fn compare(
     for declared in declared {
         let document = &declared.entry.document;
         let live = probes.remove(&document.name);
+        require_mark(document, live.as_ref())?;
         let (wanted, change) = compare_one(client, document, live.as_ref()).await?;
         planned.push(PlannedDocument { declared, live, wanted, change });
     }
     Ok(planned)
 }
 
-/// The document of the probe after the change, and the change that it needs.
+/// Refuses a document that gives a probe to another roll-out, or takes it for one.
+fn require_mark(document: &Document, live: Option<&Probe>) -> Result<(), Failure> {
+    let Some((live, mark)) = live.zip(document.labels.get(ROLLOUT_LABEL)) else { return Ok(()) };
+    let is = live.labels.get(ROLLOUT_LABEL);
+    if is == Some(mark) {
+        return Ok(());
+    }
+    let is =
+        is.map_or_else(|| "it is of no roll-out".to_owned(), |is| format!("it is of the roll-out `{is}`"));
+    Err(Failure::usage(
+        format!("the document of `{}` has the label `{ROLLOUT_LABEL}={mark}`, and {is}", live.name),
+        Some("only roll-outs set that label: leave it out of the document".to_owned()),
+    ))
+}
+
+/// The document of the probe after the change, and the change that it needs. The mark of a roll-out stays
+/// if the document has none.
 pub(super) async fn compare_one(
     client: &Client,
     document: &Document,
@@ -51,9 +70,10 @@ pub(super) async fn compare_one(
     let Some(live) = live else {
         return Ok((document.clone(), Some(Change::Create(creation(document)))));
     };
-    let definition = other_definition(client, document, live).await?;
-    let wanted = described(document, live, definition.as_deref());
-    Ok((wanted, changed(document, live, definition).map(Change::Update)))
+    let document = keeping_mark(document, live);
+    let definition = other_definition(client, &document, live).await?;
+    let wanted = described(&document, live, definition.as_deref());
+    Ok((wanted, changed(&document, live, definition).map(Change::Update)))
 }
 
 /// The definition of a document, as text, if it means something else than that of the probe.

@@ -64,11 +64,14 @@ pub(super) fn judge(
                 judgement.missing.push(format!("`{name}` was changed by someone else since"));
             }
             Some(probe) => {
-                if !probe.is_as_wanted {
+                let before = before.probes.get(name).filter(|before| before.uid == probe.uid);
+                if probe.is_tripped && !before.is_some_and(|before| before.is_tripped) {
+                    // It harms the host, however many errors are allowed.
+                    judgement.failed.push(format!("budget: `{name}` is {}", probe.state));
+                } else if !probe.is_as_wanted {
                     bad.push(format!("`{name}` is {}", probe.state));
                 }
                 if probe.enabled {
-                    let before = before.probes.get(name).filter(|before| before.uid == probe.uid);
                     let last = last.and_then(|last| last.probes.get(name));
                     counters(&mut judgement, name, before, last, probe, gates);
                 }
@@ -214,6 +217,7 @@ mod tests {
             etag: "e".to_owned(),
             enabled: true,
             is_as_wanted: true,
+            is_tripped: false,
             state: "armed".to_owned(),
             counted_ms: Some(at),
             hits: Some(hits),
@@ -298,6 +302,26 @@ mod tests {
         let before = probe(10, 0, 0, 0);
         let drifted = ProbeReading { is_as_wanted: false, state: "drifted".to_owned(), ..probe(10, 0, 0, 1) };
         assert_eq!(judged(before.clone(), None, &reading(drifted)).failed, ["errors<=0: `k/a` is drifted"]);
+        let tripped = |uid| ProbeReading {
+            uid,
+            is_as_wanted: false,
+            is_tripped: true,
+            state: "tripped: why".to_owned(),
+            ..probe(10, 0, 0, 1)
+        };
+        let off = Gates::with(&["errors=off".parse().unwrap()]);
+        let failed = |was: ProbeReading, gates: &Gates| {
+            let armed = BTreeMap::from([("k/a".to_owned(), Armed { uid: 1, etag: "e".to_owned() })]);
+            let (was, now) = (reading(was), reading(tripped(1)));
+            let since = Since { before: &was, last: None, soak_begun: None, soak_ms: 0 };
+            judge(&since, &now, &armed, gates).failed
+        };
+        // Whatever the gates are, unless it was so before the change.
+        for was in [before.clone(), tripped(2)] {
+            assert_eq!(failed(was, &off), ["budget: `k/a` is tripped: why"]);
+        }
+        assert_eq!(failed(tripped(1), &off), Vec::<String>::new());
+        assert_eq!(failed(tripped(1), &Gates::with(&[])), ["errors<=0: `k/a` is tripped: why"]);
         let gone = Reading { boot_id: "b".to_owned(), ..Reading::default() };
         assert_eq!(judged(before.clone(), None, &gone).failed, ["errors<=0: `k/a` is gone"]);
         let mut ill = reading(probe(10, 0, 0, 1));

@@ -39,6 +39,8 @@ pub(crate) struct ProbeReading {
     pub(crate) enabled: bool,
     /// Whether its state is as requested.
     pub(crate) is_as_wanted: bool,
+    /// Whether the host has disarmed it for its cost.
+    pub(crate) is_tripped: bool,
     /// Its state, with the reason.
     pub(crate) state: String,
     /// When the kernel's counters were read, in milliseconds since 1970.

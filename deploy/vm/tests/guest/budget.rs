@@ -38,7 +38,7 @@ const PROBE_NS_PER_S: u64 = 10_000_000;
 
 /// A configuration with budgets, in nanoseconds a second, and further settings of the section.
 pub(crate) fn config(probe_ns_per_s: u64, host_ns_per_s: u64, more: &str) -> String {
-    let off = "probe_ns_per_s = 0\nhost_ns_per_s = 0\ncalibrate = false\n";
+    let off = "probe_ns_per_s = 0\nrollout_ns_per_s = 0\nhost_ns_per_s = 0\ncalibrate = false\n";
     let on = format!("probe_ns_per_s = {probe_ns_per_s}\nhost_ns_per_s = {host_ns_per_s}\n{more}\n");
     daemon::DEFAULT_CONFIG.replace(off, &on)
 }

@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::daemon;
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, Signal};
 use serde_json::Value;
 
 use crate::Test;
+use crate::budget::config;
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_roll_out_is_made_repeated_and_undone", a_roll_out_is_made_repeated_and_undone),
+    ("a_roll_out_marks_what_it_makes", a_roll_out_marks_what_it_makes),
+    ("a_probe_that_costs_too_much_stops_it", a_probe_that_costs_too_much_stops_it),
     ("a_gate_that_fails_puts_everything_back", a_gate_that_fails_puts_everything_back),
     ("a_gate_is_about_the_daemons_own_time", a_gate_is_about_the_daemons_own_time),
     ("a_daemon_that_is_started_anew_lets_it_wait", a_daemon_that_is_started_anew_lets_it_wait),
@@ -90,6 +93,82 @@ fn a_roll_out_is_made_repeated_and_undone(fixture: &Fixture) -> Result<()> {
     let (code, text) = run(&guest, "kprobectl rollout undo --state /tmp/roll.json")?;
     ensure!(code == 0 && text.contains("undone: 1 host put back as they were"), "{text}");
     is_as_before(&guest)
+}
+
+/// The mark of the roll-out on each probe that has one, by name.
+fn marks(guest: &DaemonGuest) -> Result<Vec<(String, String)>> {
+    let mark =
+        |probe: kprobed_client::api::Probe| Some((probe.name, probe.labels.get("kprobed/rollout")?.clone()));
+    Ok(guest.probes()?.into_iter().filter_map(mark).collect())
+}
+
+fn a_roll_out_marks_what_it_makes(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    prepare(&guest)?;
+    // It is as wanted already, and of no roll-out.
+    guest.add("p:kprobes/same __x64_sys_getsid")?;
+    let same = "---\nprobe: kprobes/same\ndefinition: p:kprobes/same __x64_sys_getsid\n";
+    guest.shell(&format!("cat >> /tmp/wanted.yaml <<'END'\n{same}END"))?;
+    let (code, text) = run(&guest, APPLY)?;
+    ensure!(code == 0, "{text}");
+    let marked = marks(&guest)?;
+    let [(fresh, name), (known, other)] = marked.as_slice() else { anyhow::bail!("{marked:?}") };
+    ensure!(fresh == "kprobes/fresh" && known == "kprobes/known" && name == other, "{marked:?}");
+    let made = probes(&guest)?;
+    // The documents do not have the mark, and that is no difference. Nor is there one for a second roll-out.
+    let applied = guest.shell("kprobectl apply -f /tmp/wanted.yaml")?;
+    ensure!(applied.matches("unchanged").count() == 3, "{applied}");
+    let (code, text) = run(&guest, &APPLY.replace("roll.json", "again.json"))?;
+    ensure!(code == 0 && probes(&guest)? == made && marks(&guest)? == marked, "{text}");
+    // A document that gives a probe to another roll-out.
+    guest.shell(
+        "sed 's/^enabled: true/&\\nlabels: {kprobed\\/rollout: other}/' /tmp/wanted.yaml > /tmp/other.yaml",
+    )?;
+    let (code, text) =
+        run(&guest, &APPLY.replace("wanted.yaml", "other.yaml").replace("roll.json", "x.json"))?;
+    ensure!(
+        code == 2 && text.contains("has the label `kprobed/rollout=other`, and this roll-out is"),
+        "{text}"
+    );
+    let (code, text) = run(&guest, "kprobectl apply -f /tmp/other.yaml")?;
+    let of = format!("has the label `kprobed/rollout=other`, and it is of the roll-out `{name}`");
+    ensure!(code == 2 && text.contains(&of), "{code} {text}");
+    let (code, text) = run(&guest, "kprobectl rollout undo --state /tmp/roll.json")?;
+    ensure!(code == 0 && marks(&guest)?.is_empty(), "{text}");
+    // Made again, and then changed: it is the same roll-out, also after the change was taken back.
+    let (code, text) = run(&guest, &APPLY.replace("roll.json", "third.json"))?;
+    ensure!(code == 0 && marks(&guest)? == marked, "{text}");
+    let made = probes(&guest)?;
+    guest.shell("sed -i 's/flags=$arg3:x64/flags=$arg3:x32/' /tmp/wanted.yaml")?;
+    let (code, text) = run(&guest, &APPLY.replace("roll.json", "fourth.json"))?;
+    ensure!(code == 0 && probes(&guest)? != made && marks(&guest)? == marked, "{text}");
+    let (code, text) = run(&guest, "kprobectl rollout undo --state /tmp/fourth.json")?;
+    ensure!(code == 0 && marks(&guest)? == marked, "{text}");
+    Ok(())
+}
+
+fn a_probe_that_costs_too_much_stops_it(fixture: &Fixture) -> Result<()> {
+    let config = config(0, 0, "rollout_ns_per_s = 10000000\ncalibrate = false");
+    let guest = fixture.own_daemon("rollout-trip", &config)?;
+    guest.add("p:others/there __x64_sys_getppid")?;
+    let one = |name: &str| {
+        format!("probe: kprobes/{name}\ndefinition: p:kprobes/{name} __x64_sys_getppid\nenabled: true\n")
+    };
+    guest.shell(&format!("cat > /tmp/wanted.yaml <<'END'\n{}---\n{}END", one("one"), one("two")))?;
+    // 500 ns each: 15 ms a second by each of the three probes.
+    guest
+        .machine
+        .spawn("steady", &Command::new("workload").args(["storm", "120000", "--per-second", "30000"]))?;
+    let rolling = APPLY.replace("--soak 2s", "--soak 60s");
+    let (code, text) = run(&guest, &format!("{rolling} --name trial-7 --gate errors=off --gate hits=off"))?;
+    guest.machine.signal("steady", Signal::SIGKILL)?;
+    ensure!(code == 1 && text.contains("\"phase\":\"undone\""), "{code} {text}");
+    ensure!(text.contains("budget: `kprobes/") && text.contains(" is tripped: disarmed at "), "{text}");
+    let of = "all probes of the roll-out `trial-7` together may take 10.0 ms (`budget.rollout_ns_per_s`)";
+    ensure!(text.contains(of), "{text}");
+    let left = guest.probes()?;
+    ensure!(left.len() == 1 && left[0].name == "others/there" && left[0].state_reason.is_empty(), "{left:?}");
+    Ok(())
 }
 
 fn a_gate_that_fails_puts_everything_back(fixture: &Fixture) -> Result<()> {

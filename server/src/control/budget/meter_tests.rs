@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::super::cost::whole;
 use super::*;
 use crate::store::{ProbeSpec, Record};
+use kprobed_document::ROLLOUT_LABEL;
 use kprobed_lang::model::{Labels, Metadata};
 use kprobed_verdict::checker::DefinitionText;
 
@@ -15,6 +16,7 @@ const LIMITS: BudgetSettings = BudgetSettings {
     probe_ns_per_s: Some(50_000_000),
     group_ns_per_s: None,
     label_ns_per_s: BTreeMap::new(),
+    rollout_ns_per_s: None,
     creator_ns_per_s: None,
     host_ns_per_s: Some(100_000_000),
     rearm_after: None,
@@ -75,7 +77,7 @@ impl Scene {
     }
 }
 
-/// Probes with the same last digit are of one roll-out, and those with the same number of tens were
+/// Probes with the same last digit are of one team and one roll-out, and those with the same number of tens were
 /// made by one principal, which is not known of those without tens.
 fn record(uid: i64, name: &str) -> Record {
     let definition = Arc::new(DefinitionText::new("p:a/b f".to_owned()));
@@ -83,7 +85,8 @@ fn record(uid: i64, name: &str) -> Record {
         definition,
         enabled: true,
         filter: String::new(),
-        labels: Labels::new([("rollout".to_owned(), (uid % 10).to_string())]).unwrap(),
+        labels: Labels::new(["team", ROLLOUT_LABEL].map(|key| (key.to_owned(), (uid % 10).to_string())))
+            .unwrap(),
         metadata: Metadata::default(),
     };
     let record = Record::new(name.parse().unwrap(), spec, String::new(), SystemTime::UNIX_EPOCH);
@@ -135,15 +138,26 @@ fn a_group_has_a_budget_of_its_own() {
 
 #[test]
 fn each_value_of_a_label_has_a_budget() {
-    let label_ns_per_s = BTreeMap::from([("rollout".to_owned(), 40_000_000), ("team".to_owned(), 1_000_000)]);
+    let label_ns_per_s = BTreeMap::from([("team".to_owned(), 40_000_000), ("owner".to_owned(), 1_000_000)]);
     let limits = BudgetSettings { label_ns_per_s, ..LIMITS };
     let probes =
         [(1, "a/one", 30_000.0, 1000.0), (11, "b/two", 15_000.0, 1000.0), (2, "a/x", 35_000.0, 1000.0)];
     let mut scene = Scene::new(limits, &probes);
     let (breaches, _) = scene.until_over(Duration::from_mins(1)).unwrap();
-    let payer = Payer::Label("rollout".to_owned(), "1".to_owned());
+    let payer = Payer::Label("team".to_owned(), "1".to_owned());
     assert_eq!((uids(&breaches), breaches[0].payer.clone()), (vec![1], payer));
-    // Those without the label `team` have no budget by it.
+    // Those without the label `owner` have no budget by it.
+    assert_eq!(scene.until_over(Duration::from_mins(10)), None);
+}
+
+#[test]
+fn each_roll_out_has_a_budget() {
+    let limits = BudgetSettings { rollout_ns_per_s: Some(40_000_000), ..LIMITS };
+    let probes =
+        [(1, "a/one", 30_000.0, 1000.0), (11, "b/two", 15_000.0, 1000.0), (2, "a/x", 35_000.0, 1000.0)];
+    let mut scene = Scene::new(limits, &probes);
+    let (breaches, _) = scene.until_over(Duration::from_mins(1)).unwrap();
+    assert_eq!((uids(&breaches), breaches[0].payer.clone()), (vec![1], Payer::Rollout("1".to_owned())));
     assert_eq!(scene.until_over(Duration::from_mins(10)), None);
 }
 

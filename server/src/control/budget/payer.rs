@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::store::Record;
+use kprobed_document::ROLLOUT_LABEL;
 use kprobed_lang::model::ProbeUid;
 
 /// Budgets, in nanoseconds of processor time a second, and how they are kept.
@@ -18,6 +19,8 @@ pub struct BudgetSettings {
     pub group_ns_per_s: Option<u64>,
     /// By the key of a label: of all probes together that have one value of it.
     pub label_ns_per_s: BTreeMap<String, u64>,
+    /// Of all probes together that one roll-out has made or changed. Absent for none.
+    pub rollout_ns_per_s: Option<u64>,
     /// Of all probes together that one principal has made. Absent for none.
     pub creator_ns_per_s: Option<u64>,
     /// Of all probes of the host together. Absent for none.
@@ -31,9 +34,10 @@ pub struct BudgetSettings {
 impl BudgetSettings {
     /// All limits that there are, in nanoseconds a second.
     pub(super) fn all(&self) -> impl Iterator<Item = u64> {
-        let Self { probe_ns_per_s, group_ns_per_s, creator_ns_per_s, host_ns_per_s, label_ns_per_s, .. } =
-            self;
-        let each = [probe_ns_per_s, group_ns_per_s, creator_ns_per_s, host_ns_per_s].into_iter().flatten();
+        let Self { probe_ns_per_s, group_ns_per_s, label_ns_per_s, .. } = self;
+        let Self { rollout_ns_per_s, creator_ns_per_s, host_ns_per_s, .. } = self;
+        let each = [probe_ns_per_s, group_ns_per_s, rollout_ns_per_s, creator_ns_per_s, host_ns_per_s];
+        let each = each.into_iter().flatten();
         each.chain(label_ns_per_s.values()).copied()
     }
 }
@@ -47,6 +51,8 @@ pub(super) enum Payer {
     Group(String),
     /// The probes that have this label: its key and its value.
     Label(String, String),
+    /// The probes of this roll-out.
+    Rollout(String),
     /// The probes that this account has made ([`kprobed_rights::Principal::account`]).
     Creator(String),
     /// All probes.
@@ -60,7 +66,9 @@ impl Payer {
         let label = |key: &String| Some(Self::Label(key.clone(), probe.spec.labels.get(key)?.to_owned()));
         let by_label = limits.label_ns_per_s.keys().filter_map(label);
         let by_creator = maker(probe).map(|account| Self::Creator(account.to_owned()));
+        let by_rollout = probe.spec.labels.get(ROLLOUT_LABEL).map(|name| Self::Rollout(name.to_owned()));
         all.chain(by_label)
+            .chain(by_rollout)
             .chain(by_creator)
             .chain([Self::Host])
             .filter(|payer| payer.limit(limits).is_some())
@@ -73,6 +81,7 @@ impl Payer {
             Self::Probe(_) => limits.probe_ns_per_s,
             Self::Group(_) => limits.group_ns_per_s,
             Self::Label(key, _) => limits.label_ns_per_s.get(key).copied(),
+            Self::Rollout(_) => limits.rollout_ns_per_s,
             Self::Creator(_) => limits.creator_ns_per_s,
             Self::Host => limits.host_ns_per_s,
         }
@@ -84,6 +93,7 @@ impl Payer {
             Self::Probe(_) => "OVER_PROBE_BUDGET",
             Self::Group(_) => "OVER_GROUP_BUDGET",
             Self::Label(..) => "OVER_LABEL_BUDGET",
+            Self::Rollout(_) => "OVER_ROLLOUT_BUDGET",
             Self::Creator(_) => "OVER_CREATOR_BUDGET",
             Self::Host => "OVER_HOST_BUDGET",
         }
@@ -95,6 +105,7 @@ impl Payer {
             Self::Probe(_) => "budget.probe_ns_per_s",
             Self::Group(_) => "budget.group_ns_per_s",
             Self::Label(..) => "budget.label_ns_per_s",
+            Self::Rollout(_) => "budget.rollout_ns_per_s",
             Self::Creator(_) => "budget.creator_ns_per_s",
             Self::Host => "budget.host_ns_per_s",
         }
@@ -114,6 +125,7 @@ impl fmt::Display for Payer {
             Self::Probe(_) => f.write_str("a probe"),
             Self::Group(group) => write!(f, "all probes of the group `{group}` together"),
             Self::Label(key, value) => write!(f, "all probes with the label `{key}={value}` together"),
+            Self::Rollout(name) => write!(f, "all probes of the roll-out `{name}` together"),
             Self::Creator(account) => write!(f, "all probes that `{account}` has made together"),
             Self::Host => f.write_str("all probes of the host together"),
         }

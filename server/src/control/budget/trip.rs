@@ -10,10 +10,11 @@ use crate::store::StoredTrip;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// The reasons that are stored.
-const CODES: [&str; 5] = [
+const CODES: [&str; 6] = [
     "OVER_PROBE_BUDGET",
     "OVER_GROUP_BUDGET",
     "OVER_LABEL_BUDGET",
+    "OVER_ROLLOUT_BUDGET",
     "OVER_CREATOR_BUDGET",
     "OVER_HOST_BUDGET",
 ];
@@ -161,11 +162,15 @@ mod tests {
     #[test]
     fn what_is_stored_is_read_again() {
         let name = "kprobes/a".parse().unwrap();
-        let label = Payer::Label("rollout".to_owned(), "7".to_owned());
-        let creator = Payer::Creator("uid:1000".to_owned());
-        for payer in
-            [Payer::Probe(ProbeUid(7)), Payer::Group("kprobes".to_owned()), label, creator, Payer::Host]
-        {
+        let payers = [
+            Payer::Probe(ProbeUid(7)),
+            Payer::Group("kprobes".to_owned()),
+            Payer::Label("team".to_owned(), "storage".to_owned()),
+            Payer::Rollout("7".to_owned()),
+            Payer::Creator("uid:1000".to_owned()),
+            Payer::Host,
+        ];
+        for payer in payers {
             let trip = Trip::now(&breach(payer), &name, 2, (at(60), Some(Duration::from_mins(1))));
             assert_eq!(Trip::stored(trip.to_store(ProbeUid(7), true), &name), Some(trip.clone()));
             assert_eq!(Trip::stored(trip.to_store(ProbeUid(7), false), &name), None, "it was armed again");

@@ -14,7 +14,7 @@ use super::super::Failure;
 use super::super::document_changes::compare_one;
 use crate::rollout::{
     ChangeDone, HostAnswer, HostFailure, HostQuery, Inspection, PlannedProbe, ProbeReading, Reading, Spent,
-    Verdict,
+    Verdict, only_marks,
 };
 
 /// Why a host did not answer as it should.
@@ -89,6 +89,7 @@ async fn verdict(client: &Client, documents: &[Document]) -> Result<Verdict, Pro
     for document in documents {
         let live = probes.remove(&document.name);
         let (_, change) = compare_one(client, document, live.as_ref()).await?;
+        let change = change.filter(|change| !only_marks(change));
         planned.push(PlannedProbe { name: document.name.clone(), live, change });
     }
     let changed: Vec<_> = planned.iter().filter(|one| one.change.is_some()).collect();
@@ -191,6 +192,7 @@ fn probe_reading(probe: &Probe, profile: Option<&HitProfile>, ledger: Option<&Pr
         etag: probe.etag.clone(),
         enabled: probe.enabled,
         is_as_wanted,
+        is_tripped: probe.state() == ProbeState::Tripped,
         state: if why.is_empty() { name } else { format!("{name}: {why}") },
         counted_ms: profile.and_then(|profile| milliseconds(profile.time.as_ref())),
         hits: profile.map(|profile| profile.hits),

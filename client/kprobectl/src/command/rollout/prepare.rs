@@ -15,7 +15,7 @@ use crate::config::{Config, rollout_file};
 use crate::global::Global;
 use crate::output::Output;
 use crate::quantity::duration;
-use crate::rollout::{self, Gate, Gates, OnFailure, Setting, State, Waves};
+use crate::rollout::{self, Gate, Gates, OnFailure, RolloutName, Setting, State, Waves};
 
 /// Options of `rollout plan` and `rollout apply`.
 #[derive(Debug, Args)]
@@ -36,6 +36,10 @@ pub(super) struct RolloutOptions {
     /// Action if a gate fails
     #[arg(long, value_name = "WHAT", default_value = "undo")]
     on_failure: OnFailure,
+    /// Name of the roll-out: its probes have the label `kprobed/rollout=NAME`, and share a budget on each
+    /// host [default: one that follows from the names of the probes]
+    #[arg(long, value_name = "NAME")]
+    name: Option<RolloutName>,
     #[command(flatten)]
     place: StateLocation,
 }
@@ -78,7 +82,7 @@ pub(super) async fn prepare(
     wanted: RolloutOptions,
     output: &mut Output,
 ) -> Result<Option<Prepared>, Failure> {
-    let RolloutOptions { files, waves, gates, soak, on_failure, place } = wanted;
+    let RolloutOptions { files, waves, gates, soak, on_failure, name, place } = wanted;
     if soak < SHORTEST_SOAK {
         let message = format!("{soak:?} is too short to read a rate");
         return Err(Failure::usage(message, Some("give `--soak` at least 100ms".to_owned())));
@@ -105,7 +109,13 @@ pub(super) async fn prepare(
     let path = place.path(global)?;
     let mut hosts = fleet.hosts;
     hosts.sort_by(|a, b| a.name.cmp(&b.name));
-    let documents: Vec<_> = declared.into_iter().map(|declared| declared.entry.document).collect();
+    let mut documents: Vec<_> = declared.into_iter().map(|declared| declared.entry.document).collect();
+    let name = name.unwrap_or_else(|| RolloutName::of(&documents));
+    name.mark(&mut documents).map_err(|error| {
+        let hint =
+            "leave that label out of the document: the roll-out sets it, and `--name` names it".to_owned();
+        Failure::usage(error.to_string(), Some(hint))
+    })?;
     let text =
         kprobed_document::write(&documents).map_err(|error| Failure::usage(error.to_string(), None))?;
     let setting = Setting {

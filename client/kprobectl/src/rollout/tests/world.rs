@@ -169,6 +169,7 @@ enabled: true
             etag: probe.etag.clone(),
             enabled: probe.enabled,
             is_as_wanted: true,
+            is_tripped: false,
             state: "armed".to_owned(),
             counted_ms: Some(now_ms),
             hits: Some(self.readings * 100),
