@@ -86,6 +86,11 @@ impl Account {
         }
     }
 
+    /// What the kernel had counted before.
+    pub(super) const fn before(&self) -> Hits {
+        self.baseline.hits
+    }
+
     /// So many hits were not recorded, since the daemon paused recording.
     pub(super) const fn note_pause(&mut self, hits: u64) {
         self.paused += hits;

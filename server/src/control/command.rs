@@ -10,7 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::Probe;
 use super::plan::PlannedStep;
 use super::{
-    AdoptRequest, Adopted, AttachedEvent, ControlError, Ledger, Reconciliation, Trial, TrialRequest,
+    AdoptRequest, Adopted, AttachedEvent, ControlError, CountedHits, Ledger, Reconciliation, Trial,
+    TrialRequest,
 };
 use crate::auth::Caller;
 use crate::store::RequestKey;
@@ -205,6 +206,7 @@ pub(super) enum Command {
     Apply(Vec<Asked>, Unit, Reply<Applied>),
     Aggregation(super::aggregation::AggregationCommand),
     HitProfiles(Reply<Vec<HitProfile>>),
+    CountedHits(Reply<Vec<CountedHits>>),
     Sample(Reply<()>),
     Ledger(Reply<Ledger>),
     Attach(Caller, AttachRequest, Reply<Sourced>),
@@ -233,6 +235,7 @@ impl Command {
             Self::Apply(_, _, reply) => reply.is_closed(),
             Self::Aggregation(command) => command.is_abandoned(),
             Self::HitProfiles(reply) => reply.is_closed(),
+            Self::CountedHits(reply) => reply.is_closed(),
             Self::Sample(reply) => reply.is_closed(),
             Self::Ledger(reply) => reply.is_closed(),
             Self::Attach(_, _, reply) | Self::Detach(_, _, reply) => reply.is_closed(),
@@ -258,6 +261,7 @@ impl Command {
             | Self::Try(..)
             | Self::Accept(..)
             | Self::Ledger(_)
+            | Self::CountedHits(_)
             | Self::Reconcile { .. } => true,
             Self::HitProfiles(_)
             | Self::Sample(_)
@@ -279,6 +283,7 @@ impl Command {
             | Self::Try(caller, ..) => Some(caller),
             Self::Aggregation(_)
             | Self::HitProfiles(_)
+            | Self::CountedHits(_)
             | Self::Sample(_)
             | Self::Ledger(_)
             | Self::Attached(_)
@@ -300,6 +305,7 @@ impl Command {
             },
             Self::Aggregation(_) => "aggregation",
             Self::HitProfiles(_) => "hit profiles",
+            Self::CountedHits(_) => "counted hits",
             Self::Sample(_) => "sample",
             Self::Ledger(_) => "ledger",
             Self::Attach(..) => "attach",
@@ -393,6 +399,14 @@ impl ControlHandle {
     /// See [`ControlError`].
     pub async fn hit_profiles(&self) -> Result<Vec<HitProfile>, ControlError> {
         self.ask(Command::HitProfiles).await
+    }
+
+    /// Reads the current hit counts of all probes with the daemon's own part of them.
+    ///
+    /// # Errors
+    /// See [`ControlError`].
+    pub async fn counted_hits(&self) -> Result<Vec<CountedHits>, ControlError> {
+        self.ask(Command::CountedHits).await
     }
 
     /// Stores the current hit counts, so that the stored past reaches until now. A failure is

@@ -359,6 +359,7 @@ impl Controller {
             }
             Command::Aggregation(command) => self.aggregate(command),
             Command::HitProfiles(reply) => answer(reply, self.hit_profiles()),
+            Command::CountedHits(reply) => answer(reply, self.counted_hits()),
             Command::Sample(reply) => {
                 self.sample(true).await;
                 answer(reply, Ok(()));

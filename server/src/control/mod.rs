@@ -38,6 +38,7 @@ mod names;
 mod observed;
 mod observer;
 mod own;
+mod own_hits;
 mod pause;
 pub(crate) mod permission;
 mod plan;
@@ -88,6 +89,7 @@ pub use livepatched::livepatch_warning;
 pub use names::Names;
 pub use observed::{KPROBES_ON, Observed};
 pub use observer::{Observer, ftrace_enabled};
+pub use own_hits::{CountedHits, OwnUnknown};
 pub use plan::{InstanceStep, PlannedStep};
 #[cfg(test)]
 pub(crate) use probe::tests::probe as test_probe;

@@ -8,7 +8,7 @@ mod watch;
 
 #[cfg(test)]
 pub(crate) use probe::lease;
-pub(crate) use probe::{probe, profile, state};
+pub(crate) use probe::{counted_hits, probe, profile, state};
 #[cfg(feature = "nats")]
 pub(crate) use watch::watch_token;
 pub(crate) use watch::{watch_position, watched};

@@ -3,7 +3,7 @@
 use kprobed_proto::v1;
 
 use super::{diagnostic, timestamp};
-use crate::control::{Probe, ProbeState, Trouble};
+use crate::control::{CountedHits, Probe, ProbeState, Trouble};
 use crate::store::ProbeSpec;
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{HitProfile, KernelChange, Lease};
@@ -101,6 +101,16 @@ pub(crate) fn profile(profile: &HitProfile) -> v1::HitProfile {
         time: Some(timestamp(profile.time)),
         hits: profile.hits.hits,
         nmissed: profile.hits.nmissed,
+        ..v1::HitProfile::default()
+    }
+}
+
+/// The same with the daemon's own part.
+pub(crate) fn counted_hits(counted: &CountedHits) -> v1::HitProfile {
+    v1::HitProfile {
+        own: counted.own.ok(),
+        own_unknown: counted.own.err().map(|why| why.to_string()).unwrap_or_default(),
+        ..profile(&counted.profile)
     }
 }
 

@@ -25,7 +25,7 @@ use crate::control::{
 use crate::messages;
 use crate::store::{Fingerprint, KEPT_STATES, RequestKey, SamplePosition, SampleQuery, Store};
 use kprobed_lang::definition::Definition;
-use kprobed_lang::model::{Glob, ProbeName};
+use kprobed_lang::model::{Glob, HitProfile, ProbeName};
 use kprobed_verdict::checker::Checker;
 
 /// The service.
@@ -380,13 +380,19 @@ impl ProbeService for ProbeServer {
             selector.is_empty()
                 || self.registry.get(name).is_some_and(|probe| selector.matches(&probe.spec.labels))
         };
-        let profiles = self.control.hit_profiles().await?;
-        let wanted = profiles.iter().filter(|profile| {
+        let is_wanted = |profile: &HitProfile| {
             glob.as_ref().is_none_or(|glob| glob.matches_name(&profile.name))
                 && selected(&profile.name)
                 && sight.shows_uid(&self.registry, profile.uid)
-        });
-        Ok(Response::new(v1::GetHitProfilesResponse { profiles: wanted.map(messages::profile).collect() }))
+        };
+        let profiles = if request.with_own {
+            let counted = self.control.counted_hits().await?;
+            counted.iter().filter(|one| is_wanted(&one.profile)).map(messages::counted_hits).collect()
+        } else {
+            let profiles = self.control.hit_profiles().await?;
+            profiles.iter().filter(|profile| is_wanted(profile)).map(messages::profile).collect()
+        };
+        Ok(Response::new(v1::GetHitProfilesResponse { profiles }))
     }
 
     async fn explain_probe(

@@ -16,7 +16,12 @@ use crate::quantity::{point_in_time, step};
 const AFTER_HELP: &str = "\
 HITS is the number of runs of the probe's handler, NMISSED the number of runs that the kernel skipped, \
 because another kprobe was handled on the same CPU or more than MAXACTIVE calls were in progress \
-(kprobe_profile).
+(kprobe_profile). OWN is the number of runs by kprobed's own threads, which are never recorded, and HITS is \
+without them; --include-self counts them among HITS. The kernel does not count them apart: they are what \
+remains of its count when everything that was recorded or lost is taken off. For a probe with a filter that \
+is not possible, and for some others: then OWN is `?`, HITS has them too, and a line under the table says why. \
+In JSON, YAML and CSV, `hits` is always the count of the kernel, and `own` a part of it. The past has no OWN: \
+with --history, --step and --from the counts are those of the kernel.
 
 With --step, hits are added up by intervals, which begin at multiples of the step in UTC, and shown as \
 bars over time: HITS/s is the average over the watched time, HIGHEST the rate of the highest bar. A blank \
@@ -50,6 +55,9 @@ pub(crate) struct Arguments {
     /// Show the samples of the past instead of the current counts
     #[arg(long, conflicts_with = "step")]
     history: bool,
+    /// Count the hits by kprobed's own threads like others
+    #[arg(long, conflicts_with_all = ["history", "step", "since", "until", "from"])]
+    include_self: bool,
     /// Show hits over time by intervals of this length in whole seconds, such as `10s`, `5m` or
     /// `1d`; needs --since [default: no intervals]
     #[arg(long, value_name = "DURATION", value_parser = step, requires = "since")]
@@ -85,8 +93,10 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         return rates(&connect(global).await?, arguments, pattern, (since, step), output).await;
     }
     if !arguments.is_of_the_past() {
-        let request = GetHitProfilesRequest { name_glob: pattern, label_selector: arguments.selector };
-        output.profiles(&connect(global).await?.select_hit_profiles(request).await?)?;
+        let with_own = !arguments.include_self;
+        let request =
+            GetHitProfilesRequest { name_glob: pattern, label_selector: arguments.selector, with_own };
+        output.profiles(&connect(global).await?.select_hit_profiles(request).await?, with_own)?;
         return Ok(Exit::Success);
     }
     if !arguments.selector.is_empty() {

@@ -1,5 +1,6 @@
 //! Hit counts of probes: tables, CSV, JSON and YAML.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use kprobed_client::api::HitProfile;
@@ -24,23 +25,43 @@ fn row(profile: &HitProfile) -> [String; 6] {
 }
 
 impl Output {
-    /// Prints the hit counts of now.
-    pub(crate) fn profiles(&mut self, profiles: &[HitProfile]) -> io::Result<()> {
+    /// Prints the hit counts of now. `with_own`: those by the daemon's own threads are a column of their own.
+    pub(crate) fn profiles(&mut self, profiles: &[HitProfile], with_own: bool) -> io::Result<()> {
         if self.structured(&profiles.iter().map(Json::full).collect::<Vec<_>>())? {
             return Ok(());
         }
-        if self.csv(HEADINGS, profiles.iter().map(row))? {
+        let own = |profile: &HitProfile| profile.own.map_or_else(String::new, |own| own.to_string());
+        let [probe, probe_uid, boot_id, time, hits, nmissed] = HEADINGS;
+        let headings = [probe, probe_uid, boot_id, time, hits, nmissed, "own"];
+        let line = |profile: &HitProfile| {
+            let [probe, probe_uid, boot_id, time, hits, nmissed] = row(profile);
+            [probe, probe_uid, boot_id, time, hits, nmissed, own(profile)]
+        };
+        let is_csv = if with_own {
+            self.csv(headings, profiles.iter().map(line))?
+        } else {
+            self.csv(HEADINGS, profiles.iter().map(row))?
+        };
+        if is_csv {
             return Ok(());
         }
-        let mut table = Table::new(&["PROBE", "HITS", "NMISSED"]);
+        let mut table = Table::new(if with_own {
+            &["PROBE", "HITS", "OWN", "NMISSED"]
+        } else {
+            &["PROBE", "HITS", "NMISSED"]
+        });
         for profile in profiles {
-            table.row(vec![
-                Cell::text(&profile.probe),
-                Cell::number(profile.hits),
-                Cell::number(profile.nmissed),
-            ]);
+            let hits = Cell::number(profile.hits.saturating_sub(profile.own.unwrap_or(0)));
+            let own = with_own.then(|| Cell::maybe(profile.own));
+            let (name, nmissed) = (Cell::text(&profile.probe), Cell::number(profile.nmissed));
+            table.row([name, hits].into_iter().chain(own).chain([nmissed]).collect());
         }
-        self.table(&table)
+        self.table(&table)?;
+        let reasons: BTreeSet<_> = profiles.iter().map(|profile| profile.own_unknown.as_str()).collect();
+        for reason in reasons.into_iter().filter(|reason| !reason.is_empty()) {
+            self.line(&format!("`?`: HITS includes those by kprobed's own threads: {reason}"))?;
+        }
+        Ok(())
     }
 
     /// Prints hit counts of several hosts: the last ones, or those of the past.

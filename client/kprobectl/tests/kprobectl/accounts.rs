@@ -11,10 +11,28 @@ fn profile_and_ledger() {
     assert_snapshot!(fake.run(&["profile"]), @"
     exit: 0
     -- stdout
+    PROBE         HITS  OWN  NMISSED
+    kprobes/open     5    2        1
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["profile", "-l", "team=net"]), @"
+    exit: 0
+    -- stdout
+    PROBE             HITS  OWN  NMISSED
+    kprobes/open         5    2        1
+    kprobes/filtered     4    ?        1
+    `?`: HITS includes those by kprobed's own threads: the probe has a filter
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["profile", "--include-self"]), @"
+    exit: 0
+    -- stdout
     PROBE         HITS  NMISSED
     kprobes/open     7        1
     -- stderr
     ");
+    // The past is the kernel's count.
+    assert!(fake.run(&["profile", "--include-self", "--since", "10m"]).starts_with("exit: 2"));
     assert_snapshot!(fake.run(&["profile", "kprobes/*", "--since", "10m"]), @"
     exit: 0
     -- stdout

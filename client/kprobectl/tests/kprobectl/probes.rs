@@ -397,7 +397,9 @@ fn delete() {
           "boot_id": "b0",
           "time": "2026-01-31T12:00:00Z",
           "hits": "7",
-          "nmissed": "1"
+          "nmissed": "1",
+          "own": null,
+          "own_unknown": ""
         },
         "note": ""
       },

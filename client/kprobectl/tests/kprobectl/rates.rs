@@ -76,8 +76,8 @@ fn hits_over_time_are_values_for_programs() {
     assert_snapshot!(fake.run(&["profile", "-o", "csv"]), @"
     exit: 0
     -- stdout
-    probe,probe_uid,boot_id,time,hits,nmissed
-    kprobes/open,1,b0,2026-01-31T12:00:00Z,7,1
+    probe,probe_uid,boot_id,time,hits,nmissed,own
+    kprobes/open,1,b0,2026-01-31T12:00:00Z,7,1,2
     -- stderr
     ");
     assert_snapshot!(fake.run(&["profile", "--since", "10m", "-o", "csv"]), @"

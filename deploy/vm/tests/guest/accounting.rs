@@ -19,6 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_slow_subscriber_costs_only_itself", a_slow_subscriber_costs_only_itself),
     ("deleting_a_probe_keeps_the_events_of_others", deleting_a_probe_keeps_the_events_of_others),
     ("the_daemon_does_not_record_itself", the_daemon_does_not_record_itself),
+    ("a_profile_leaves_the_daemons_own_hits_out", a_profile_leaves_the_daemons_own_hits_out),
     ("hits_by_the_daemon_have_their_own_term", hits_by_the_daemon_have_their_own_term),
     ("hits_while_a_probe_is_disabled_are_told_apart", hits_while_a_probe_is_disabled_are_told_apart),
     ("what_the_buffers_do_not_take_is_counted", what_the_buffers_do_not_take_is_counted),
@@ -190,6 +191,51 @@ fn the_daemon_does_not_record_itself(fixture: &Fixture) -> Result<()> {
     ensure!(recording.events.iter().any(|event| event.comm == "dd"), "{recording:?}");
     let own: Vec<_> = recording.events.iter().filter(|event| event.comm.starts_with("kprobed")).collect();
     ensure!(own.is_empty(), "{own:?}");
+    Ok(())
+}
+
+/// Reads of the process that the test starts.
+const READS: u64 = 5000;
+
+fn a_profile_leaves_the_daemons_own_hits_out(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.add("p:reads vfs_read")?;
+    let shown = |arguments: &str| -> Result<(Vec<String>, String)> {
+        let text = guest.shell(&format!("kprobectl profile reads {arguments}"))?;
+        let row = text.lines().find(|line| line.starts_with("kprobes/reads")).context(text.clone())?;
+        Ok((row.split_whitespace().skip(1).map(str::to_owned).collect(), text))
+    };
+    let number =
+        |row: &[String], column: usize| -> Result<u64> { Ok(row.get(column).context("no column")?.parse()?) };
+    let before = guest.ledger_of("kprobes/reads")?.read;
+    let recording = guest
+        .record(|| guest.shell(&format!("dd if=/dev/zero of=/dev/null bs=1 count={READS}")).map(drop))?;
+    let of_dd = recording.of("kprobes/reads", "dd").count() as u64;
+    ensure!(of_dd >= READS, "{of_dd}");
+    // The hits of all others are those that were recorded: here none is lost.
+    let middle = guest.ledger_of("kprobes/reads")?;
+    let (row, text) = shown("")?;
+    let after = guest.ledger_of("kprobes/reads")?;
+    let (others, own) = (number(&row, 0)?, number(&row, 1)?);
+    ensure!(middle.lost == Some(0) && after.lost == Some(0) && own > 0, "{middle:?} {text} {after:?}");
+    ensure!((middle.read..=after.read).contains(&others), "{middle:?} {text} {after:?}");
+    ensure!(others - before >= of_dd, "{before} {text}");
+    // With its own: the count of the kernel.
+    let (row, text) = shown("--include-self")?;
+    let hits = guest.ledger_of("kprobes/reads")?.hits.context("no hits")?;
+    ensure!(row.len() == 2 && (others + own..=hits).contains(&number(&row, 0)?), "{text} {hits}");
+    let json = guest.shell("kprobectl profile reads -o json")?;
+    let json: serde_json::Value = serde_json::from_str(&json)?;
+    let count = |key: &str| json[0][key].as_str().and_then(|text| text.parse::<u64>().ok());
+    ensure!(count("hits") >= Some(others + own) && count("own") >= Some(own), "{json}");
+    // With a filter the kernel does not tell them apart.
+    guest.wait_for(guest.client.set_filter("reads", "common_pid == 1"))??;
+    let (row, text) = shown("")?;
+    ensure!(row[1] == "?" && number(&row, 0)? > others + own, "{text}");
+    ensure!(
+        text.contains("`?`: HITS includes those by kprobed's own threads: the probe has or had a filter"),
+        "{text}"
+    );
     Ok(())
 }
 

@@ -325,6 +325,7 @@ pub(super) fn profile(seconds: i64, hits: u64) -> HitProfile {
         time: Some(time(seconds)),
         hits,
         nmissed: 1,
+        ..HitProfile::default()
     }
 }
 

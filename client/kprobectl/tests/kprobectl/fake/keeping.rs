@@ -142,6 +142,7 @@ impl Kept {
             time: Some(time),
             hits,
             nmissed,
+            ..HitProfile::default()
         };
         host.probes.values().map(one).collect()
     }

@@ -255,9 +255,17 @@ impl ProbeService for Services {
         if let Some(kept) = &self.kept {
             return Ok(Response::new(GetHitProfilesResponse { profiles: kept.profiles() }));
         }
-        let selected = request.into_inner().label_selector != "team=nobody";
-        let profiles = selected.then(|| answers::profile(0, 7)).into_iter().collect();
-        Ok(Response::new(GetHitProfilesResponse { profiles }))
+        let request = request.into_inner();
+        if request.label_selector == "team=nobody" {
+            return Ok(Response::new(GetHitProfilesResponse::default()));
+        }
+        let open = HitProfile { own: request.with_own.then_some(2), ..answers::profile(0, 7) };
+        let filtered = (request.label_selector == "team=net").then(|| HitProfile {
+            probe: "kprobes/filtered".to_owned(),
+            own_unknown: "the probe has a filter".to_owned(),
+            ..answers::profile(0, 4)
+        });
+        Ok(Response::new(GetHitProfilesResponse { profiles: [open].into_iter().chain(filtered).collect() }))
     }
 
     async fn list_hit_profile_samples(
