@@ -96,7 +96,7 @@ fn problem(text: &str, main: &str) -> Option<String> {
         let Some(module) = main
             .split_once(&format!("(\"{theme}\", "))
             .and_then(|(_, rest)| rest.split_once("::TESTS"))
-            .map(|(module, _)| module)
+            .and_then(|(entry, _)| entry.rsplit(' ').next())
         else {
             return Some(format!("there is no theme `{theme}`"));
         };

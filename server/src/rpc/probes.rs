@@ -436,7 +436,7 @@ impl ProbeService for ProbeServer {
         };
         let page =
             self.store.samples(&query).await.map_err(|error| Status::from(ControlError::from(error)))?;
-        // A page may have fewer than asked for: the next one is told by its token alone.
+        // A page may have fewer than asked for. Only its token says whether there is another one.
         let shown = page.samples.iter().filter(|sample| sight.shows_uid(&self.registry, sample.uid));
         Ok(Response::new(v1::ListHitProfileSamplesResponse {
             samples: shown.map(messages::profile).collect(),

@@ -1,4 +1,4 @@
-//! Vetted crates: `Cargo.lock` against the list of versions that somebody has decided to build.
+//! Vetted crates: `Cargo.lock` against the list of versions that this project has decided to build.
 //!
 //! Owns the comparison. The list is that of `cargo vet`, in `.cargo/vet`: exemptions in `config.toml`,
 //! and audits in `audits.toml`. Whether a crate that only tests use is built into the daemon, and what
