@@ -7,9 +7,10 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
+use kprobed_audit::Entry;
 use sqlx::{Row as _, SqliteConnection};
 
-use super::{Store, StoreError, from_ns, to_i64, to_ns};
+use super::{Store, StoreError, audit, from_ns, to_i64, to_ns};
 use kprobed_lang::model::ProbeUid;
 
 /// How the end of a lease was last computed.
@@ -59,12 +60,18 @@ impl Store {
         self.database.read(read).await
     }
 
-    /// Stores how the ends of leases are computed now. Skips probes that have gone.
+    /// Stores how the ends of leases are computed now, and the audit entries of those that have ended: an end
+    /// is stored exactly if its entry is. Skips probes that have gone.
     ///
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.
-    pub(crate) async fn count_leases(&self, leases: &[CountedLease]) -> Result<(), StoreError> {
+    pub(crate) async fn count_leases(
+        &self,
+        leases: &[CountedLease],
+        entries: &[Entry],
+    ) -> Result<(), StoreError> {
         let write = async |transaction: &mut SqliteConnection| {
+            audit::append(&mut *transaction, entries).await?;
             for CountedLease { uid, clock, expire_time } in leases {
                 sqlx::query(
                     "INSERT INTO lease_clock (probe_uid, expire_ns, boot_id, end_boot_ns, ended_ns) \

@@ -39,6 +39,13 @@ struct Counted {
     is_written: bool,
 }
 
+impl Counted {
+    /// Whether its end is known, or has come.
+    const fn is_certain(&self) -> bool {
+        !self.end.is_provisional || self.ended.is_some()
+    }
+}
+
 /// The least by which a time of day has changed that is worth a write.
 const NOTABLE: Duration = Duration::from_secs(1);
 
@@ -189,10 +196,9 @@ impl Counting {
         ends.chain(self.stuck.values().copied()).min()
     }
 
-    /// The leases to store. An end that is not certain is not stored.
+    /// The leases to store. An end that is not certain is not stored before it has come.
     pub(super) fn unwritten(&self, boot_id: &str) -> Vec<CountedLease> {
-        let unwritten =
-            self.counted.iter().filter(|(_, lease)| !lease.is_written && !lease.end.is_provisional);
+        let unwritten = self.counted.iter().filter(|(_, lease)| !lease.is_written && lease.is_certain());
         let written_so = |(uid, lease): (&ProbeUid, &Counted)| CountedLease {
             uid: *uid,
             clock: LeaseClock {
@@ -208,7 +214,7 @@ impl Counting {
     /// Those were stored.
     pub(super) fn note_written(&mut self) {
         for lease in self.counted.values_mut() {
-            lease.is_written |= !lease.end.is_provisional;
+            lease.is_written |= lease.is_certain();
         }
     }
 }
@@ -291,6 +297,16 @@ mod tests {
             assert_eq!(counting.next_boot_ns(), Some(2 * HOUR_NS));
             assert!(counting.recount(&now).is_empty());
         }
+    }
+
+    /// Otherwise each start would end it once more, with an entry of the audit log each time.
+    #[test]
+    fn an_end_that_has_come_is_stored_although_it_was_not_certain() {
+        let mut counting = read(Some(clock("a", 7, None)), 1002, false, &clocks("b", 1, 0));
+        counting.note_ended(UID, wall(2));
+        assert_eq!(counting.unwritten("b")[0].clock.ended, Some(wall(2)));
+        counting.note_written();
+        assert!(counting.unwritten("b").is_empty());
     }
 
     #[test]

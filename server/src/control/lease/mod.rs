@@ -17,6 +17,8 @@ pub use hold::{Hold, HoldError, Holds};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use kprobed_audit::Entry;
+
 use self::alarm::{BootAlarm, ClockAlarm};
 use self::clock::Clocks;
 use self::counted::Counting;
@@ -49,6 +51,9 @@ pub(super) struct Leases {
     holds: Arc<Holds>,
     boot_id: String,
     counting: Counting,
+    /// Entries of the audit log about leases that have ended, until they are stored with these ends. If the
+    /// daemon dies before, its next start ends those leases, and writes the entries.
+    entries: Vec<Entry>,
 }
 
 /// Why leases are looked at.
@@ -79,7 +84,7 @@ impl Leases {
         let counting = Counting::new(parts.lease_keep, clocks);
         let alarms = || Ok((BootAlarm::new()?, ClockAlarm::new()?));
         let (alarm, clock) = alarms().map_err(ControlError::Alarm)?;
-        Ok(Self { alarm, clock, holds: Arc::clone(&parts.holds), boot_id, counting })
+        Ok(Self { alarm, clock, holds: Arc::clone(&parts.holds), boot_id, counting, entries: Vec::new() })
     }
 
     /// What is done with a probe. `is_left`: the kernel has its event.
@@ -151,9 +156,12 @@ impl Controller {
         let Leases { boot_id, counting, .. } = &mut self.leases;
         counting.count(&probes, &Clocks::now(boot_id));
         let unwritten = counting.unwritten(boot_id);
-        if !unwritten.is_empty() {
-            match self.parts.store.count_leases(&unwritten).await {
-                Ok(()) => self.leases.counting.note_written(),
+        if !unwritten.is_empty() || !self.leases.entries.is_empty() {
+            match self.parts.store.count_leases(&unwritten, &self.leases.entries).await {
+                Ok(()) => {
+                    self.leases.counting.note_written();
+                    self.leases.entries.clear();
+                }
                 // Tried again with the next change. Until then a restart counts by the wall clock.
                 Err(error) => tracing::warn!(%error, "cannot write down how leases are counted"),
             }
@@ -229,20 +237,18 @@ impl Controller {
         // The alarm rings for the others at once.
         probes.truncate(AT_ONCE);
         let outcomes = self.take_out_of_use(&probes).await;
-        let mut notes = Vec::new();
         for (probe, outcome) in probes.iter().zip(outcomes) {
             let Some(trouble) = expired(probe) else { continue };
             match outcome {
                 Ok(found) => {
                     tracing::info!(probe = %probe.name, ?found, reason = trouble.reason, "expired");
-                    notes.push(audited::ended(&probe.record, &trouble.reason));
+                    self.leases.entries.push(audited::entry_of_end(&probe.record, &trouble.reason));
                     self.leases.counting.note_ended(probe.uid, SystemTime::now());
                     self.parts.registry.put(Probe { own: None, schema: None, ..as_expired(probe, trouble) });
                 }
                 Err(error) => self.mark_stuck(probe, &trouble, &error),
             }
         }
-        self.parts.store.undo_all(notes).await;
     }
 
     /// Removes the rows of probes that were listed as expired for long enough.

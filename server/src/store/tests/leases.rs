@@ -26,13 +26,16 @@ async fn what_is_counted_is_that_of_the_lease_that_the_probe_has() {
     let held = leased(&store, "b", Some(Lease::Held { holder: "h1".to_owned() })).await;
     let first = counted(uid, 7, None, 1000);
     let others = [counted(held, 8, None, 1), counted(ProbeUid(99), 9, None, 1)];
-    store.count_leases(&[std::slice::from_ref(&first), &others[..]].concat()).await.unwrap();
+    store.count_leases(&[std::slice::from_ref(&first), &others[..]].concat(), &[]).await.unwrap();
     let clocks = async || store.lease_clocks().await.unwrap();
     // A hold has no clock, and a probe that has gone has none either.
     assert_eq!(clocks().await, HashMap::from([(uid, first.clock)]));
     // The wall clock was set: the end is shown as another time, and is the same.
     let ended = counted(uid, 7, Some(from_ns(5)), 3000);
-    store.count_leases(std::slice::from_ref(&ended)).await.unwrap();
+    let entry = Entry::new(Action::Ended, OWN_NAME);
+    store.count_leases(std::slice::from_ref(&ended), &[entry]).await.unwrap();
+    let last = store.audit_page(0, 100).await.unwrap().entries.pop().unwrap();
+    assert!(last.record.contains(r#""action":"ended""#), "{last:?}");
     assert_eq!(store.probes().await.unwrap()[0].record.spec.metadata.lease, Some(until(3000)));
     assert_eq!(clocks().await, HashMap::from([(uid, ended.clock)]));
     // It is renewed, and the daemon dies before that is stored.
@@ -41,6 +44,6 @@ async fn what_is_counted_is_that_of_the_lease_that_the_probe_has() {
     update(&store, before, now, None).await.unwrap();
     assert_eq!(clocks().await, HashMap::new());
     store.undo(Undo::Probe(uid)).await;
-    store.count_leases(&[counted(uid, 1, None, 1)]).await.unwrap();
+    store.count_leases(&[counted(uid, 1, None, 1)], &[]).await.unwrap();
     assert_eq!(clocks().await, HashMap::new());
 }
