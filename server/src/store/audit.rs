@@ -51,6 +51,12 @@ impl Store {
         self.database.read(async |connection: &mut SqliteConnection| head(connection).await).await
     }
 
+    /// The last entry of which it is certain that the disk has it. Absent until this process has committed
+    /// something. Reading it waits for nothing.
+    pub fn durable_audit_head(&self) -> watch::Receiver<Option<Head>> {
+        self.database.audit_head()
+    }
+
     /// Changes when there may be further entries.
     pub fn audit_changes(&self) -> watch::Receiver<()> {
         self.database.written()
@@ -147,7 +153,7 @@ pub(super) async fn append(transaction: &mut SqliteConnection, entries: &[Entry]
     Ok(())
 }
 
-async fn head(connection: &mut SqliteConnection) -> Result<Head, StoreError> {
+pub(super) async fn head(connection: &mut SqliteConnection) -> Result<Head, StoreError> {
     let last = sqlx::query("SELECT sequence, digest FROM audit ORDER BY sequence DESC LIMIT 1")
         .fetch_optional(&mut *connection)
         .await?;
@@ -161,7 +167,7 @@ async fn anchor(connection: &mut SqliteConnection) -> Result<Head, StoreError> {
     head_of(&sqlx::query("SELECT sequence, digest FROM audit_anchor").fetch_one(connection).await?)
 }
 
-fn head_of(row: &SqliteRow) -> Result<Head, StoreError> {
+pub(super) fn head_of(row: &SqliteRow) -> Result<Head, StoreError> {
     let sequence: i64 = row.try_get("sequence")?;
     Ok(Head { sequence: sequence.try_into().unwrap_or_default(), digest: digest(row)? })
 }

@@ -16,10 +16,12 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use kprobed_audit::Head;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
+use super::audit;
 use super::error::{DatabaseError, Fault, StoreError, may_be_written};
 use super::files::Identity;
 use super::undo::Undo;
@@ -32,6 +34,8 @@ pub(super) struct Database {
     link: AsyncMutex<Link>,
     health: Mutex<Health>,
     written: watch::Sender<()>,
+    /// The head of the audit log, once it is known to be on the disk.
+    audit_head: watch::Sender<Option<Head>>,
 }
 
 /// Health of the database.
@@ -86,7 +90,14 @@ impl Database {
             link: AsyncMutex::new(link),
             health: Mutex::default(),
             written: watch::Sender::default(),
+            audit_head: watch::Sender::default(),
         }
+    }
+
+    /// The head of the audit log as of the last commit, which has reached the disk with all entries up to
+    /// it. Absent until this process has committed something: what it has found may not be on the disk yet.
+    pub(super) fn audit_head(&self) -> watch::Receiver<Option<Head>> {
+        self.audit_head.subscribe()
     }
 
     /// Changes with every transaction.
@@ -142,10 +153,12 @@ impl Database {
         let mut link = self.link.lock().await;
         let outcome = self.transaction(&mut link, work).await;
         let Failed { error, at_commit } = match outcome {
-            Ok(value) => {
+            Ok((value, head)) => {
                 link.proven = true;
                 link.owed.clear();
                 self.lock_health().failing = false;
+                // While the connection is still held: whoever reads an entry finds a head that has it.
+                self.audit_head.send_if_modified(|known| known.replace(head) != Some(head));
                 self.written.send_replace(());
                 return Ok(value);
             }
@@ -170,7 +183,7 @@ impl Database {
         &self,
         link: &mut Link,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
-    ) -> Result<T, Failed> {
+    ) -> Result<(T, Head), Failed> {
         let early = |error| Failed { error, at_commit: false };
         link.ready(&self.options).await.map_err(early)?;
         if link.files != Identity::of(&self.path) {
@@ -184,8 +197,9 @@ impl Database {
             undo.apply(connection).await.map_err(early)?;
         }
         let value = work(connection).await.map_err(early)?;
+        let head = audit::head(connection).await.map_err(early)?;
         execute(connection, "COMMIT").await.map_err(|error| Failed { error, at_commit: true })?;
-        Ok(value)
+        Ok((value, head))
     }
 
     /// Writes undos: now, or with the next transaction that succeeds.

@@ -124,7 +124,13 @@ impl Store {
             MigrateError::VersionMissing(version) => StoreError::Newer { path: path.clone(), version },
             source => StoreError::Migrate { path: path.clone(), source },
         })?;
-        Ok(Self { database: Arc::new(Database::new(path, options, connection)) })
+        let database = Database::new(path, options, connection);
+        // A commit has the disk take everything before it, too: the head of the audit log is certain from
+        // now on. On a full disk, it is with the first change that succeeds.
+        if let Err(error) = database.rewrite().await {
+            tracing::debug!(%error, "the head of the audit log is not known to be on the disk");
+        }
+        Ok(Self { database: Arc::new(database) })
     }
 
     /// Writes an undo: now, or with the next change that can be stored. A failure has no other

@@ -16,6 +16,7 @@ use crate::triggers::wait_until;
 pub(crate) const TESTS: &[Test] = &[
     ("every_change_and_refusal_is_logged", every_change_and_refusal_is_logged),
     ("a_killed_daemon_leaves_a_whole_log", a_killed_daemon_leaves_a_whole_log),
+    ("exported_entries_are_verified_elsewhere", exported_entries_are_verified_elsewhere),
 ];
 
 const ROLES: &str = "[[role]]\nname = \"root\"\nprincipals = [\"uid:0\"]\n[[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n\
@@ -139,4 +140,61 @@ fn a_killed_daemon_leaves_a_whole_log(fixture: &Fixture) -> Result<()> {
         rest.split('"').next().unwrap_or_default().clone_into(&mut head);
     }
     Ok(())
+}
+
+const EXPORTED: &str = "/var/lib/kprobed/audited.jsonl";
+
+/// Changes of probes, and a daemon that is killed between them: a copy of the exported file proves the log
+/// without a daemon, and against one that has been rewritten since.
+fn exported_entries_are_verified_elsewhere(fixture: &Fixture) -> Result<()> {
+    let config = format!("{}\n[export.jsonl]\npath = \"{EXPORTED}\"\naudit = true\n", config());
+    let mut guest = fixture.own_daemon("exported-audit", &config)?;
+    for turn in 0..3 {
+        guest.add(&format!("p:e{turn} __x64_sys_getppid"))?;
+        guest.workload(&["getppid", "200"])?;
+        guest.refusal("p:other vfs_read")?;
+        if turn < 2 {
+            guest.kill()?;
+            guest.restart(&config)?;
+        }
+    }
+    guest.shell("kprobectl delete kprobes/e0")?;
+    let sent = RefCell::new(String::new());
+    wait_until(&guest, "all entries are in the file", || {
+        let exporter = guest.wait_for(guest.client.exporters())??.pop().context("an exporter")?;
+        let audit = exporter.audit.context("it exports the audit log")?;
+        ensure!(audit.dropped == 0 && audit.expired == 0 && audit.error.is_empty(), "{audit:?}");
+        let head = guest.wait_for(guest.client.host())??.audit_head.context("a head")?;
+        let is_sent = audit.place.as_ref() == Some(&head);
+        *sent.borrow_mut() = format!("{}:{}", head.sequence, hex(&head.digest));
+        Ok(is_sent && audit.queued == Some(0))
+    })?;
+    let head = sent.into_inner();
+    guest.shell(&format!("cp {EXPORTED} /tmp/copy.jsonl"))?;
+    let verify = "kprobectl --server unix:/nonexistent audit verify";
+    // Refusals that are joined may have followed.
+    let verified = guest.shell(&format!("{verify} -f /tmp/copy.jsonl --head {head} -o json"))?;
+    ensure!(
+        verified.contains("\"holds\": true") && verified.contains("\"first_entry\": \"1\""),
+        "{verified}"
+    );
+    // The head leaves the host with the events, too.
+    let said = guest.shell(&format!("grep -c '\"type\":\"progress\".*\"audit_head\":' {EXPORTED}"))?;
+    ensure!(said.trim() != "0", "{said}");
+    let text = guest.shell("cat /tmp/copy.jsonl")?;
+    let events = text.lines().filter(|line| line.starts_with("{\"type\":\"event\"")).count();
+    ensure!(events > 0, "no event among the entries");
+
+    // What the log says is changed at the receiver.
+    guest.shell("sed 's/p:kprobes\\/e1/p:kprobes\\/x1/' /tmp/copy.jsonl > /tmp/changed.jsonl")?;
+    let found = guest.shell(&format!("{verify} -f /tmp/changed.jsonl 2>&1; echo exit $?"))?;
+    ensure!(found.contains("exit 1") && found.contains("it, or one before it, was changed"), "{found}");
+    guest.shell("grep -v '\"sequence\":2,' /tmp/copy.jsonl > /tmp/removed.jsonl")?;
+    let found = guest.shell(&format!("{verify} -f /tmp/removed.jsonl 2>&1; echo exit $?"))?;
+    ensure!(found.contains("exit 1") && found.contains("entry 2 is not there"), "{found}");
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    kprobed_audit::Digest::try_from(bytes).map(|digest| digest.to_string()).unwrap_or_default()
 }

@@ -1,10 +1,41 @@
 //! A chunk as JSON lines, or as syslog messages with a JSON text.
 
+use std::ops::Range;
+
 use kprobed_event::format::{JsonLines, Progress};
 
 use super::super::read::{Reader, cursor_of};
-use super::super::{Chunk, ChunkItem, SinkError};
+use super::super::{Chunk, ChunkItem, Sent, SinkError};
 use super::syslog;
+
+/// Which lines a chunk has become.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// The end of each line, in bytes.
+    pub(super) ends: Vec<usize>,
+    /// Numbers of the lines with events.
+    events: Vec<Range<usize>>,
+    /// Numbers of the lines with entries of the audit log.
+    entries: Range<usize>,
+}
+
+impl Lines {
+    /// What became of a chunk of which these lines were too large for the receiver.
+    pub(super) fn sent(&self, too_large: &[usize]) -> Sent {
+        let is_of = |lines: &[Range<usize>]| {
+            too_large.iter().filter(|line| lines.iter().any(|range| range.contains(line))).count() as u64
+        };
+        Sent {
+            dropped: is_of(&self.events),
+            dropped_entries: is_of(std::slice::from_ref(&self.entries)),
+            reason: if too_large.is_empty() {
+                String::new()
+            } else {
+                "the line is larger than a datagram may be: use a stream socket or a file".to_owned()
+            },
+        }
+    }
+}
 
 /// Makes lines of chunks.
 #[derive(Debug)]
@@ -30,9 +61,9 @@ impl Encoder {
         self.is_syslog
     }
 
-    /// Appends the lines of a chunk. Returns the end of each line.
-    pub(super) fn encode(&mut self, chunk: &Chunk, buffer: &mut Vec<u8>) -> Result<Vec<usize>, SinkError> {
-        let mut ends = Vec::new();
+    /// Appends the lines of a chunk.
+    pub(super) fn encode(&mut self, chunk: &Chunk, buffer: &mut Vec<u8>) -> Result<Lines, SinkError> {
+        let (mut ends, mut events) = (Vec::new(), Vec::new());
         for item in &chunk.items {
             match item {
                 ChunkItem::Epoch { cursor, may_miss } => {
@@ -50,12 +81,25 @@ impl Encoder {
                 ChunkItem::Events(delivery) => {
                     let batch =
                         self.reader.batch(delivery).map_err(|error| SinkError::new("read events", error))?;
+                    let first = ends.len();
                     for row in batch.rows() {
                         self.line(buffer, &mut ends, |lines, line| lines.push(line, &row));
                     }
+                    events.push(first..ends.len());
                 }
             }
         }
+        let first = ends.len();
+        for entry in &chunk.audit_entries {
+            let text = entry
+                .to_line(&self.hostname)
+                .map_err(|error| SinkError::new("write an audit entry", error))?;
+            self.line(buffer, &mut ends, |_, line| {
+                line.extend_from_slice(text.as_bytes());
+                line.push(b'\n');
+            });
+        }
+        let entries = first..ends.len();
         if let Some(end) = &chunk.end {
             let walked = &chunk.walked;
             let progress = Progress {
@@ -63,10 +107,12 @@ impl Encoder {
                 events: walked.selected,
                 not_selected: walked.not_selected,
                 expired: walked.expired,
+                audit_head: chunk.audit_head,
+                audit_sent: chunk.audit_sent,
             };
             self.line(buffer, &mut ends, |lines, line| lines.push_progress(line, &cursor_of(end), progress));
         }
-        Ok(ends)
+        Ok(Lines { ends, events, entries })
     }
 
     fn line(
@@ -84,5 +130,19 @@ impl Encoder {
             buffer.pop();
         }
         ends.push(buffer.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_are_too_large_are_told_apart() {
+        let lines = Lines { ends: vec![5, 9, 14, 20], events: vec![0..1, 1..2], entries: 2..3 };
+        assert_eq!(lines.sent(&[]), Sent::default());
+        let sent = lines.sent(&[1, 2, 3]);
+        assert_eq!((sent.dropped, sent.dropped_entries), (1, 1));
+        assert!(sent.reason.contains("datagram"), "{}", sent.reason);
     }
 }

@@ -15,10 +15,9 @@ use std::time::Duration;
 use self::encode::Encoder;
 use self::file::{LogFile, Rotation};
 use self::socket::Connection;
-use super::{Chunk, Sent, Sink, SinkError};
+use super::{Chunk, Position, Sent, Sink, SinkError};
 use crate::config::export::{JsonLines, JsonLinesTarget, LineFormat};
 use crate::config::{TlsError, export};
-use kprobed_trace::spool::Cursor;
 
 /// The output of the exporter.
 #[derive(Debug)]
@@ -72,7 +71,7 @@ fn tls(files: &export::ClientTls) -> Result<socket::Tls, TlsError> {
 }
 
 impl Sink for JsonLinesSink {
-    async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
+    async fn open(&mut self) -> Result<Position, SinkError> {
         if let Output::File(file) = &self.output
             && file.is_pipe()
         {
@@ -82,19 +81,24 @@ impl Sink for JsonLinesSink {
             Output::File(file) => file.open().await,
             Output::Connection(connection) => {
                 connection.open().await?;
-                Ok(None)
+                Ok(Position::default())
             }
         }
     }
 
     async fn send(&mut self, chunk: &Chunk) -> Result<Sent, SinkError> {
         self.buffer.clear();
-        let ends = self.encoder.encode(chunk, &mut self.buffer)?;
-        match &mut self.output {
-            Output::File(file) => self.buffer = file.append(std::mem::take(&mut self.buffer)).await?,
-            Output::Connection(connection) => connection.write(&self.buffer, &ends, &self.encoder).await?,
-        }
-        Ok(Sent::default())
+        let lines = self.encoder.encode(chunk, &mut self.buffer)?;
+        let too_large = match &mut self.output {
+            Output::File(file) => {
+                self.buffer = file.append(std::mem::take(&mut self.buffer)).await?;
+                Vec::new()
+            }
+            Output::Connection(connection) => {
+                connection.write(&self.buffer, &lines.ends, &self.encoder).await?
+            }
+        };
+        Ok(lines.sent(&too_large))
     }
 
     async fn settle(&mut self) -> Result<(), SinkError> {

@@ -95,13 +95,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes lines, which end at `ends`.
+    /// Writes lines, which end at `ends`. Returns which of them are too large for a datagram.
     pub(super) async fn write(
         &mut self,
         lines: &[u8],
         ends: &[usize],
         encoder: &Encoder,
-    ) -> Result<(), SinkError> {
+    ) -> Result<Vec<usize>, SinkError> {
         let Some(open) = &mut self.open else {
             return Err(self.failed("write to", &ErrorKind::NotConnected.into()));
         };
@@ -109,9 +109,9 @@ impl Connection {
             Open::Datagrams(socket) => send_each(socket, lines, ends).await,
             open if encoder.is_syslog() => {
                 let framed = counted(lines, ends);
-                write_all(open, &framed).await
+                write_all(open, &framed).await.map(|()| Vec::new())
             }
-            open => write_all(open, lines).await,
+            open => write_all(open, lines).await.map(|()| Vec::new()),
         };
         written.map_err(|error| self.failed("write to", &error))
     }
@@ -173,12 +173,17 @@ async fn write_all(open: &mut Open, bytes: &[u8]) -> io::Result<()> {
     stream.flush().await
 }
 
-async fn send_each(socket: &UnixDatagram, lines: &[u8], ends: &[usize]) -> io::Result<()> {
-    for line in each(lines, ends) {
+/// Sends each line alone. One that is too large stays so: to try it again would keep all others back.
+async fn send_each(socket: &UnixDatagram, lines: &[u8], ends: &[usize]) -> io::Result<Vec<usize>> {
+    let mut too_large = Vec::new();
+    for (number, line) in each(lines, ends).enumerate() {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
-        socket.send(line).await?;
+        match socket.send(line).await {
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => too_large.push(number),
+            sent => drop(sent?),
+        }
     }
-    Ok(())
+    Ok(too_large)
 }
 
 fn each<'a>(lines: &'a [u8], ends: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
@@ -199,6 +204,20 @@ fn counted(lines: &[u8], ends: &[usize]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_line_that_is_too_large_keeps_no_other_back() {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        let large = vec![b'x'; 8 << 20];
+        let lines = [b"a\n", &large[..], b"\n", b"b\n"].concat();
+        let ends = [2, 2 + large.len() + 1, lines.len()];
+        assert_eq!(send_each(&ours, &lines, &ends).await.unwrap(), [1]);
+        for expected in [b"a", b"b"] {
+            let mut bytes = [0; 16];
+            let count = theirs.recv(&mut bytes).await.unwrap();
+            assert_eq!(&bytes[..count], expected);
+        }
+    }
 
     #[test]
     fn messages_are_counted() {

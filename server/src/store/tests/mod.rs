@@ -9,7 +9,7 @@ mod leases;
 mod trips;
 mod vfs;
 
-use kprobed_audit::{Action, Chain, Entry};
+use kprobed_audit::{Action, Chain, Entry, Head};
 use sqlx::{Connection as _, SqliteConnection};
 
 use super::*;
