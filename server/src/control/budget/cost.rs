@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use kprobed_lang::definition::ProbeKind;
+use kprobed_lang::definition::{ProbeKind, guard};
 use kprobed_verdict::validate::Arming;
 
 /// How a hit reaches the handler.
@@ -56,6 +56,11 @@ impl Fetches {
         for argument in line.split_ascii_whitespace().skip(2) {
             if argument.starts_with(GUARD) {
                 found.guards = found.guards.saturating_add(1);
+                continue;
+            }
+            if argument.starts_with(guard::END) {
+                // A text that is written in the definition: nothing is read.
+                found.arguments = found.arguments.saturating_add(1);
                 continue;
             }
             let fetched = argument.split_once('=').map_or(argument, |(_, fetched)| fetched);
@@ -185,7 +190,12 @@ mod tests {
         for (line, arguments, reads, guards) in [
             ("p:kprobes/a f", 0, 0, 0),
             ("p:kprobes/a f a=%di:u64 b=%si", 2, 0, 0),
-            ("p:kprobes/a f a=+0(%di):x64 __kpd_g0=-2147483647(+0(%di)):ustring __kpd_end=1:u8", 2, 1, 1),
+            (
+                "p:kprobes/a f a=+0(%di):x64 __kpd_g0=-2147483647(+0(%di)):ustring __kpd_end=\\\"k\":string",
+                2,
+                1,
+                1,
+            ),
             ("p:kprobes/a f name=+0(+32(%si)):ustring", 1, 3, 0),
             ("r16:kprobes/a f child=$retval:s32 comm=$comm", 2, 1, 0),
             ("p:kprobes/a f j=@jiffies:u64 d=path->dentry->d_flags:u32", 2, 3, 0),
