@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use super::aggregation::AggregationCommand;
 use super::command::Command;
 use super::controller::answer;
-use super::{Aggregation, Applied, Changed, Column, CommandQueue, Ledger, Probe, Snapshot};
+use super::{Aggregation, Applied, Changed, Column, CommandQueue, CountedHits, Ledger, Probe, Snapshot};
 use kprobed_lang::model::HitProfile;
 
 /// The answers given instead of by [`Controller::run`](super::Controller::run).
@@ -50,6 +50,7 @@ impl Recorded {
                 }
                 Command::Aggregation(command) => self.aggregate(command, &mut made),
                 Command::HitProfiles(reply) => answer(reply, Ok(self.profiles.clone())),
+                Command::CountedHits(reply) => answer(reply, Ok(self.counted_hits())),
                 Command::Sample(reply) => answer(reply, Ok(())),
                 Command::Ledger(reply) => answer(reply, Ok(self.ledger.clone())),
                 Command::Attached(reply) => answer(reply, Ok(Vec::new())),
@@ -81,6 +82,11 @@ impl Recorded {
             AggregationCommand::Read(name, reply) => answer(reply, Ok(self.snapshot(name))),
             AggregationCommand::List(reply) => answer(reply, Ok(made.now.clone())),
         }
+    }
+
+    /// None of them by the daemon itself.
+    fn counted_hits(&self) -> Vec<CountedHits> {
+        self.profiles.iter().map(|profile| CountedHits { profile: profile.clone(), own: Ok(0) }).collect()
     }
 
     fn snapshot(&self, name: String) -> Snapshot {
