@@ -251,7 +251,7 @@ pub(super) fn arguments(
 /// started: those that could be plugged in are not possible CPUs for a kernel that does not know
 /// the hypervisor (arch/x86/kernel/acpi/boot.c:acpi_is_processor_usable). QEMU keeps translated code by
 /// its virtual address: with programs at other addresses in each run, it would translate all of their
-/// code in each, which took half of the time of the tests.
+/// code in each: half of the time of a test that runs many commands.
 fn kernel_command_line(config: &MachineConfig, accelerator: Accelerator) -> String {
     let addresses = match accelerator {
         Accelerator::Kvm => "",
