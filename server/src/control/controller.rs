@@ -446,10 +446,10 @@ impl Controller {
     /// Stores what was noted of states. What cannot be stored now waits.
     async fn store_states(&self) {
         let log = self.parts.registry.log();
-        let states = log.take_unsaved();
-        if let Err(error) = self.parts.store.add_states(&states).await {
+        let outcome = self.parts.store.add_states(&log.begin_storing()).await;
+        log.end_storing(outcome.is_ok());
+        if let Err(error) = outcome {
             tracing::debug!(%error, "cannot store the states of probes");
-            log.give_back(states);
         }
     }
 

@@ -67,6 +67,8 @@ struct Notes {
     latest: VecDeque<ProbeChange>,
     probes: HashMap<ProbeUid, Arc<Probe>>,
     unsaved: VecDeque<StateRecord>,
+    /// Those that are being stored: the database may not show them yet.
+    being_stored: Vec<StateRecord>,
     closed: bool,
 }
 
@@ -113,6 +115,7 @@ impl StateLog {
         let mut notes = self.notes();
         let last = notes.probes.remove(&probe.uid);
         notes.unsaved.retain(|change| change.uid != probe.uid);
+        notes.being_stored.retain(|change| change.uid != probe.uid);
         let probe = last.unwrap_or_else(|| Arc::clone(probe));
         self.publish(notes, ProbeChange { event: ProbeEvent::Deleted, probe });
     }
@@ -165,23 +168,33 @@ impl StateLog {
         self.notes().closed
     }
 
-    /// The changes of states that must be stored, oldest first.
-    pub(super) fn take_unsaved(&self) -> Vec<StateRecord> {
-        std::mem::take(&mut self.notes().unsaved).into()
+    /// The changes of states that must be stored, oldest first. They count as unsaved until
+    /// [`Self::end_storing`].
+    pub(super) fn begin_storing(&self) -> Vec<StateRecord> {
+        let mut notes = self.notes();
+        let unsaved = std::mem::take(&mut notes.unsaved);
+        notes.being_stored.extend(unsaved);
+        notes.being_stored.clone()
     }
 
-    /// Those could not be stored now.
-    pub(super) fn give_back(&self, changes: Vec<StateRecord>) {
+    /// Those are stored, or could not be stored now.
+    pub(super) fn end_storing(&self, stored: bool) {
         let mut notes = self.notes();
-        let newer = std::mem::replace(&mut notes.unsaved, changes.into());
-        for change in newer {
-            notes.keep(change);
+        let changes = std::mem::take(&mut notes.being_stored);
+        if !stored {
+            let newer = std::mem::replace(&mut notes.unsaved, changes.into());
+            for change in newer {
+                notes.keep(change);
+            }
         }
     }
 
-    /// The changes of states of a probe that are not stored yet, oldest first.
+    /// The changes of states of a probe that may not be stored yet, oldest first. Whoever reads them and
+    /// then the database misses none; the database can have some of them as well.
     pub(crate) fn unsaved_of(&self, uid: ProbeUid) -> Vec<StateRecord> {
-        self.notes().unsaved.iter().filter(|change| change.uid == uid).cloned().collect()
+        let notes = self.notes();
+        let changes = notes.being_stored.iter().chain(&notes.unsaved);
+        changes.filter(|change| change.uid == uid).cloned().collect()
     }
 }
 
@@ -246,9 +259,11 @@ mod tests {
         assert_eq!(since(drifted("SWITCHED_OFF", "off"), 3), Some(at(3)));
         assert_eq!(since(drifted("SWITCHED_OFF", "off, and filtered"), 4), Some(at(3)));
         assert_eq!(since(drifted("REMOVED", "gone"), 5), Some(at(5)));
-        let stored: Vec<_> = log.take_unsaved().into_iter().map(|change| change.time).collect();
+        let stored: Vec<_> = log.begin_storing().into_iter().map(|change| change.time).collect();
         assert_eq!(stored, [at(1), at(3), at(5)]);
-        assert!(log.take_unsaved().is_empty());
+        assert_eq!(log.unsaved_of(ProbeUid(1)).len(), 3, "the database may not show them yet");
+        log.end_storing(true);
+        assert!(log.begin_storing().is_empty() && log.unsaved_of(ProbeUid(1)).is_empty());
     }
 
     #[test]
@@ -272,7 +287,7 @@ mod tests {
         let told: Vec<_> = changes.iter().map(|change| (change.event, change.probe.warnings.len())).collect();
         let changed = |warnings| (ProbeEvent::Changed, warnings);
         assert_eq!(told, [(ProbeEvent::Added, 0), changed(1), changed(1), changed(0)]);
-        assert_eq!(log.take_unsaved().len(), 1);
+        assert_eq!(log.begin_storing().len(), 1);
     }
 
     #[test]
@@ -309,13 +324,16 @@ mod tests {
         for uid in 0..i64::try_from(UNSAVED + 5).unwrap() {
             log.note(&Arc::new(probe(uid, &format!("kprobes/n{uid}"))));
         }
-        let unsaved = log.take_unsaved();
+        let unsaved = log.begin_storing();
         assert_eq!((unsaved.len(), unsaved[0].uid), (UNSAVED, ProbeUid(5)));
         log.note(&Arc::new(probe(-1, "kprobes/later")));
-        log.give_back(unsaved);
+        log.end_storing(false);
         assert_eq!(log.unsaved_of(ProbeUid(-1)).len(), 1);
         assert!(log.unsaved_of(ProbeUid(5)).is_empty() && log.unsaved_of(ProbeUid(6)).len() == 1);
         log.note_removal(&Arc::new(probe(6, "kprobes/n6")));
         assert!(log.unsaved_of(ProbeUid(6)).is_empty());
+        assert_eq!(log.begin_storing().len(), UNSAVED - 1);
+        log.note_removal(&Arc::new(probe(7, "kprobes/n7")));
+        assert!(log.unsaved_of(ProbeUid(7)).is_empty(), "also while it is being stored");
     }
 }

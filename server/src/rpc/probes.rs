@@ -364,7 +364,9 @@ impl ProbeService for ProbeServer {
         let uid = probe.uid;
         let unsaved = self.registry.log().unsaved_of(uid);
         let stored = self.store.states_of(uid).await.map_err(ControlError::from)?;
-        let states = unsaved.iter().rev().chain(&stored).take(KEPT_STATES as usize);
+        // The database has got some of them meanwhile.
+        let stored = stored.iter().filter(|state| !unsaved.contains(state));
+        let states = unsaved.iter().rev().chain(stored).take(KEPT_STATES as usize);
         Ok(Response::new(v1::ListProbeStatesResponse { states: states.map(convert::state_record).collect() }))
     }
 
