@@ -66,6 +66,7 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         on_kernel_change: policy(metadata.on_kernel_change).into(),
         state_time: probe.state_time.map(timestamp),
         hit_cost: None,
+        creator: probe.creator.clone(),
         meaning_change: probe.guarded.change.as_deref().map(meaning_change),
     }
 }

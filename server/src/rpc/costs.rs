@@ -89,7 +89,8 @@ impl Costs {
     ) -> v1::ListCostsResponse {
         let known = self.probes.iter().map(|probe| {
             let cost = hit_cost(&self.table, probe.kind, probe.arming, &probe.kernel_definition);
-            let entry = v1::ProbeCost { hit_cost: Some(cost), ..empty(&probe.name, probe.uid) };
+            let creator = probe.creator.clone();
+            let entry = v1::ProbeCost { hit_cost: Some(cost), creator, ..empty(&probe.name, probe.uid) };
             ((probe.name.clone(), probe.uid), entry)
         });
         let mut all: BTreeMap<(ProbeName, ProbeUid), v1::ProbeCost> = known.collect();

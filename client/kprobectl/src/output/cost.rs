@@ -1,7 +1,9 @@
 //! Costs: what a hit takes, and what probes and the daemon have taken.
 
+use std::collections::BTreeMap;
 use std::io;
 
+use clap::ValueEnum;
 use jiff::Timestamp;
 use kprobed_client::api::{DayCost, HitCost, ListCostsResponse, ProbeCost, TryProbeResponse};
 use kprobed_document::json::Json;
@@ -13,6 +15,28 @@ use super::table::{Cell, Table};
 pub(super) fn hit(cost: &HitCost) -> String {
     let mark = if cost.calibrated { "" } else { "?" };
     format!("{:.0}±{:.0} ns{mark}", cost.ns, cost.error_ns)
+}
+
+/// What a row of costs is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CostKey {
+    /// One probe
+    #[default]
+    Probe,
+    /// All probes of a group
+    Group,
+    /// All probes that a principal has made
+    Creator,
+}
+
+impl CostKey {
+    fn of(self, cost: &ProbeCost) -> &str {
+        match self {
+            Self::Probe => &cost.probe,
+            Self::Group => cost.probe.split_once('/').map_or(&cost.probe, |(group, _)| group),
+            Self::Creator => &cost.creator,
+        }
+    }
 }
 
 /// What was taken in the days that are shown.
@@ -29,6 +53,10 @@ impl Taken {
             // The sum of no numbers would be -0.
             cpu_s: days.iter().fold(0.0, |sum, day| sum + day.cpu_seconds),
         }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { runs: self.runs.saturating_add(other.runs), cpu_s: self.cpu_s + other.cpu_s }
     }
 }
 
@@ -67,23 +95,15 @@ impl Output {
     }
 
     /// Prints what probes and the daemon have taken until `now`.
-    pub(crate) fn costs(&mut self, costs: &ListCostsResponse, now: Timestamp) -> io::Result<()> {
+    pub(crate) fn costs(&mut self, costs: &ListCostsResponse, by: CostKey, now: Timestamp) -> io::Result<()> {
         if self.structured(&Json::full(costs))? {
             return Ok(());
         }
         let of_s = shown_s(costs, now);
-        let mut table = Table::new(&["PROBE", "HIT", "HITS", "CPU", "SHARE"]);
-        for ProbeCost { probe, hit_cost, days, .. } in &costs.probes {
-            let Taken { runs, cpu_s } = Taken::of(days);
-            let hit = hit_cost.as_ref().map_or_else(|| "-".to_owned(), hit);
-            table.row(vec![
-                Cell::text(probe),
-                Cell::text(hit).right(),
-                Cell::number(runs),
-                seconds(cpu_s),
-                share(cpu_s, of_s),
-            ]);
-        }
+        let mut table = match by {
+            CostKey::Probe => by_probe(&costs.probes, of_s),
+            CostKey::Group | CostKey::Creator => added_up(&costs.probes, by, of_s),
+        };
         let Taken { cpu_s, .. } = Taken::of(&costs.daemon);
         table.row(vec![
             Cell::text("(kprobed itself)"),
@@ -94,4 +114,43 @@ impl Output {
         ]);
         self.table(&table)
     }
+}
+
+fn by_probe(costs: &[ProbeCost], of_s: f64) -> Table {
+    let mut table = Table::new(&["PROBE", "HIT", "HITS", "CPU", "SHARE"]);
+    for ProbeCost { probe, hit_cost, days, .. } in costs {
+        let Taken { runs, cpu_s } = Taken::of(days);
+        let hit = hit_cost.as_ref().map_or_else(|| "-".to_owned(), hit);
+        table.row(vec![
+            Cell::text(probe),
+            Cell::text(hit).right(),
+            Cell::number(runs),
+            seconds(cpu_s),
+            share(cpu_s, of_s),
+        ]);
+    }
+    table
+}
+
+/// Those that took the most come first.
+fn added_up(costs: &[ProbeCost], by: CostKey, of_s: f64) -> Table {
+    let mut sums = BTreeMap::<&str, (u64, Taken)>::new();
+    for cost in costs {
+        let (probes, taken) = sums.entry(by.of(cost)).or_default();
+        (*probes, *taken) = (*probes + 1, taken.plus(Taken::of(&cost.days)));
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|(_, (_, a)), (_, (_, b))| b.cpu_s.total_cmp(&a.cpu_s));
+    let key = if by == CostKey::Group { "GROUP" } else { "CREATOR" };
+    let mut table = Table::new(&[key, "PROBES", "HITS", "CPU", "SHARE"]);
+    for (key, (probes, Taken { runs, cpu_s })) in sums {
+        table.row(vec![
+            Cell::text(if key.is_empty() { "-" } else { key }),
+            Cell::number(probes),
+            Cell::number(runs),
+            seconds(cpu_s),
+            share(cpu_s, of_s),
+        ]);
+    }
+    table
 }

@@ -51,6 +51,7 @@ pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
 pub(crate) use audit::{HostEvidence, Verified};
 pub(crate) use contrast::{Contrast, Judged};
+pub(crate) use cost::CostKey;
 pub(crate) use document::{AppliedProbe, ProbeDifference};
 pub(crate) use event::{EventPrinter, EventStyle, TimeForm};
 pub(crate) use fleet::{HostRecord, Said};

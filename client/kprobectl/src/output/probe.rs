@@ -210,7 +210,7 @@ impl Output {
             headings.push("LEASE");
         }
         if wide {
-            headings.extend(["LABELS", "UID", "CREATED", "REASON", "DEFINITION"]);
+            headings.extend(["LABELS", "UID", "CREATED", "CREATOR", "REASON", "DEFINITION"]);
         }
         let mut table = Table::new(&headings);
         for probe in probes {
@@ -228,6 +228,7 @@ impl Output {
                 cells.push(Cell::text(labels_text(probe)));
                 cells.push(Cell::number(probe.uid.unsigned_abs()));
                 cells.push(Cell::text(rfc3339(probe.create_time.as_ref()).unwrap_or_default()));
+                cells.push(Cell::text(&probe.creator));
                 cells.push(Cell::text(&probe.state_message));
                 cells.push(Cell::text(&probe.definition));
             }
@@ -263,6 +264,7 @@ impl Output {
             ("labels", labels_text(probe)),
             ("description", probe.description.clone()),
             ("owner", probe.owner.clone()),
+            ("created by", probe.creator.clone()),
             ("declared by", probe.declared_by.clone()),
             ("lease", sentence(probe, Timestamp::now())),
             ("on kernel change", on_kernel_change(probe).to_owned()),

@@ -35,6 +35,23 @@ fn what_was_taken_is_added_up() {
     (kprobed itself)            -        -  12.500 s
     -- stderr
     ");
+    assert_snapshot!(without_share(&fake.run(&["cost", "--days", "7", "--by", "creator"])), @"
+    exit: 0
+    -- stdout
+    CREATOR           PROBES     HITS       CPU
+    uid:1000               2  3001000   1.537 s
+    -                      1       10   0.250 s
+    (kprobed itself)       -        -  12.500 s
+    -- stderr
+    ");
+    assert_snapshot!(without_share(&fake.run(&["cost", "--days", "7", "--by", "group"])), @"
+    exit: 0
+    -- stdout
+    GROUP             PROBES     HITS       CPU
+    kprobes                3  3001010   1.787 s
+    (kprobed itself)       -        -  12.500 s
+    -- stderr
+    ");
     let wrong = fake.run(&["cost", "--days", "0"]);
     assert!(wrong.starts_with("exit: 2") && wrong.contains("0 is not in 1..=36500"), "{wrong}");
     let json = fake.run(&["cost", "-o", "json"]);

@@ -256,9 +256,9 @@ fn list_and_get() {
     assert_snapshot!(fake.run(&["list", "-o", "wide"]), @"
     exit: 0
     -- stdout
-    NAME             KIND    STATE           LOCATION            FILTER       LABELS               UID  CREATED               REASON                        DEFINITION
-    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100  team=storage,tier=2    1  2026-01-31T12:00:00Z  -                             p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
-    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -            -                      1  2026-01-31T12:00:00Z  module `btrfs` is not loaded  p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    NAME             KIND    STATE           LOCATION            FILTER       LABELS               UID  CREATED               CREATOR  REASON                        DEFINITION
+    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100  team=storage,tier=2    1  2026-01-31T12:00:00Z  -        -                             p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -            -                      1  2026-01-31T12:00:00Z  -        module `btrfs` is not loaded  p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
     -- stderr
     ");
     assert_snapshot!(fake.run(&["get", "open"]), @"
@@ -277,6 +277,7 @@ fn list_and_get() {
     labels             team=storage,tier=2
     description        slow opens
     owner              storage
+    created by         -
     declared by        -
     lease              -
     on kernel change   hold

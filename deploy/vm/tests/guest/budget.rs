@@ -221,11 +221,22 @@ fn what_one_principal_has_made_shares_a_budget(fixture: &Fixture) -> Result<()> 
         let of = "all probes that `loopback` has made together may take 10.0 ms (`budget.creator_ns_per_s`)";
         for probe in &tripped {
             ensure!(probe.state_reason == "OVER_CREATOR_BUDGET", "{when}: {probe:?}");
+            ensure!(probe.creator == "loopback", "{when}: {probe:?}");
             ensure!(probe.state_message.ends_with(of), "{when}: {probe:?}");
         }
         Ok(tripped.into_iter().map(|probe| probe.name).collect())
     };
     let tripped = check(&guest, "after the storm")?;
+    // The one that was adopted was adopted by root, and the first row has taken the most.
+    let shown = guest.shell("kprobectl get others/there")?;
+    ensure!(shown.lines().any(|line| line.split_whitespace().eq(["created", "by", "uid:0"])), "{shown}");
+    let shown = guest.shell("kprobectl cost --by creator")?;
+    let columns: Vec<Vec<_>> = shown.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+    let hits = |creator: &str, probes: &str| {
+        let row = columns.iter().find(|row| row.first() == Some(&creator) && row.get(1) == Some(&probes));
+        row.and_then(|row| row.get(2)?.parse::<u64>().ok()).with_context(|| format!("{creator}: {shown}"))
+    };
+    ensure!(hits("loopback", "4")? > hits("uid:0", "1")?, "{shown}");
     guest.kill()?;
     guest.restart(&config(0, 0, by_creator))?;
     // Who has made the others is known, and what is left is within the budget.

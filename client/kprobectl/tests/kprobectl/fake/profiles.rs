@@ -54,8 +54,10 @@ impl ProfileService for Services {
             cpu_seconds,
         };
         let cost = |ns, calibrated| Some(HitCost { ns, error_ns: ns / 20.0, calibrated });
-        let probe =
-            |probe: &str, hit_cost, days| ProbeCost { probe: probe.to_owned(), probe_uid: 1, hit_cost, days };
+        let probe = |probe: &str, hit_cost: Option<HitCost>, days| {
+            let creator = if hit_cost.is_some() { "uid:1000" } else { "" };
+            ProbeCost { probe: probe.to_owned(), probe_uid: 1, hit_cost, days, creator: creator.to_owned() }
+        };
         let mut probes = vec![probe("kprobes/open", cost(512.0, true), vec![day(0, 1000, 0.000_512)])];
         if request.get_ref().days > 1 {
             probes[0].days.push(day(1, 3_000_000, 1.536));
