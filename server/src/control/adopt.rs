@@ -243,8 +243,8 @@ impl Controller {
             self.parts.instance.set_enabled(&own.name, false)?;
             self.readers.drain();
         }
-        let counted = self.tracefs().hit_profile().unwrap_or_default();
-        let counted = counted.iter().find(|row| row.listing == own.listing);
+        let counts = self.tracefs().hit_counts().unwrap_or_default();
+        let counted = counts.rows().find(|row| row.listing == own.listing);
         let mut until_now = counted.map(|row| row.hits).unwrap_or_default();
         self.sources.insert([(own.id, Arc::clone(&source))]);
         let mut probe = Probe { schema, ..probe };

@@ -473,21 +473,21 @@ impl Controller {
 
     /// The kernel's counts for the kprobe events of our probes. Others can have the same name.
     pub(super) fn kernel_hits(&self) -> Result<KernelHits, ControlError> {
-        let is_ours = |row: &ProfileRow| self.parts.registry.by_listing(&row.listing).is_some();
-        let rows = self.tracefs().hit_profile()?.into_iter();
-        Ok(rows.filter(is_ours).map(|row| (row.name, row.hits)).collect())
+        let is_ours = |row: &ProfileRow<'_>| self.parts.registry.by_listing(row.listing).is_some();
+        let counts = self.tracefs().hit_counts()?;
+        Ok(counts.rows().filter(is_ours).map(|row| (row.name.clone(), row.hits)).collect())
     }
 
     /// The current hit counts of all probes that the kernel has, by name.
     pub(super) fn hit_profiles(&self) -> Result<Vec<HitProfile>, ControlError> {
         let time = SystemTime::now();
-        let rows = self.tracefs().hit_profile()?.into_iter();
-        let profile = |row: ProfileRow| {
-            let uid = self.parts.registry.by_listing(&row.listing)?.uid;
+        let counts = self.tracefs().hit_counts()?;
+        let profile = |row: ProfileRow<'_>| {
+            let uid = self.parts.registry.by_listing(row.listing)?.uid;
             let boot_id = self.parts.host.boot_id.clone();
-            Some(HitProfile { uid, name: row.name, boot_id, time, hits: row.hits })
+            Some(HitProfile { uid, name: row.name.clone(), boot_id, time, hits: row.hits })
         };
-        let mut profiles: Vec<_> = rows.filter_map(profile).collect();
+        let mut profiles: Vec<_> = counts.rows().filter_map(profile).collect();
         profiles.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(profiles)
     }

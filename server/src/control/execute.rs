@@ -14,7 +14,7 @@ use super::source::{compile_options, event_source};
 use super::step::{Phase, Step};
 use super::{ControlError, own};
 use kprobed_host::kernel::FactsCache;
-use kprobed_host::tracefs::{Instance, KprobeList, OwnEvent, Presence, RegisteredProbe, Tracefs};
+use kprobed_host::tracefs::{HitCounts, Instance, KprobeList, OwnEvent, Presence, RegisteredProbe, Tracefs};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_trace::decode::Schema;
 use kprobed_trace::filter::{Filter, FilterError, Functions};
@@ -179,11 +179,11 @@ impl Executor<'_> {
 
     /// Notes how often the probes were hit until now.
     fn count(&self, jobs: &mut [&mut Job]) {
-        let rows = self.tracefs.hit_profile().unwrap_or_else(|error| {
+        let counts = self.tracefs.hit_counts().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read the hits of probes that are switched");
-            Vec::new()
+            HitCounts::default()
         });
-        let hits: HashMap<_, _> = rows.iter().map(|row| (row.listing.as_str(), row.hits.hits)).collect();
+        let hits: HashMap<_, _> = counts.rows().map(|row| (row.listing, row.hits.hits)).collect();
         for job in jobs {
             let listing = job.probe.own.as_ref().map(|own| own.listing.as_str());
             job.hits = listing.and_then(|listing| hits.get(listing).copied());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::adoptable::{Obstacle, has_guards, judge};
 use super::{ControlError, Registry};
-use kprobed_host::tracefs::{CurrentInstance, Tracefs};
+use kprobed_host::tracefs::{CurrentInstance, HitCounts, Tracefs};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Hits, ProbeName};
 use kprobed_verdict::checker::Checker;
@@ -78,11 +78,11 @@ impl Foreign {
         if page.is_empty() {
             return Ok(Vec::new());
         }
-        let counted = self.tracefs.hit_profile().unwrap_or_else(|error| {
+        let counts = self.tracefs.hit_counts().unwrap_or_else(|error| {
             tracing::debug!(%error, "cannot read the hits of foreign events");
-            Vec::new()
+            HitCounts::default()
         });
-        let counted: HashMap<_, _> = counted.iter().map(|row| (row.listing.as_str(), row.hits)).collect();
+        let counted: HashMap<_, _> = counts.rows().map(|row| (row.listing, row.hits)).collect();
         let recorders = self.tracefs.recorders();
         let mut facts = self.checker.recent_facts();
         let ours = self.instance.get().name().to_owned();

@@ -10,7 +10,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::controller::{Controller, ControllerParts};
 use crate::store::{Counted, Counters, HitRetention, Store, StoreError, Tick, TickOf, day_of};
-use kprobed_host::tracefs::Tracefs;
+use kprobed_host::tracefs::{HitCounts, Tracefs};
 use kprobed_lang::model::{HitProfile, Hits, ProbeUid};
 
 /// How far two clocks may differ over a sample: if they differ more, one of them was set, or the
@@ -43,11 +43,11 @@ impl Sampler {
     /// them the kernel has had all the time.
     pub(super) async fn begin(tracefs: &Tracefs, store: &Store) -> Result<Self, StoreError> {
         let since = (SystemTime::now(), Instant::now());
-        let listed = tracefs.hit_profile().unwrap_or_else(|error| {
+        let counts = tracefs.hit_counts().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read hit counts");
-            Vec::new()
+            HitCounts::default()
         });
-        let listed: HashSet<_> = listed.iter().map(|row| row.listing.as_str()).collect();
+        let listed: HashSet<_> = counts.rows().map(|row| row.listing).collect();
         let stored = store.probes().await?;
         let adopted = stored.iter().filter(|probe| listed.contains(probe.kernel_listing.as_str()));
         let adopted = adopted.map(|probe| probe.record.uid).collect();

@@ -36,7 +36,7 @@ pub use instance_lifecycle::InstanceOptions;
 pub use kprobe_events::{DefineError, ListedProbe};
 pub use mount::{MountError, Mounted, Mounts};
 pub use own_events::{Deleted, KprobeList, OwnEvent, Presence};
-pub use profile::ProfileRow;
+pub use profile::{HitCounts, ProfileRow};
 pub use recorders::Recorder;
 pub use registered::RegisteredProbe;
 pub use stats::BufferStats;

@@ -2,18 +2,36 @@
 
 use std::sync::Arc;
 
-use super::{KprobeList, ListedProbe, Tracefs, TracefsError, control_file};
+use super::{KprobeList, Tracefs, TracefsError, control_file};
 use kprobed_lang::model::{Hits, ProbeName};
 
 /// One row of `kprobe_profile`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProfileRow {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProfileRow<'a> {
     /// The event, with its group.
-    pub name: ProbeName,
+    pub name: &'a ProbeName,
     /// Its line in `kprobe_events`: several probes can have one name.
-    pub listing: String,
+    pub listing: &'a str,
     /// The counts.
     pub hits: Hits,
+}
+
+/// The hit counts of all kprobe events, read at one time.
+#[derive(Clone, Debug, Default)]
+pub struct HitCounts {
+    list: Arc<KprobeList>,
+    /// In the order of the list.
+    hits: Vec<Hits>,
+}
+
+impl HitCounts {
+    /// The rows, in the order of the definition of their events. Events with names that kprobed does not
+    /// accept are left out.
+    pub fn rows(&self) -> impl Iterator<Item = ProfileRow<'_>> {
+        self.list.probes().iter().zip(&self.hits).filter_map(|(listed, hits)| {
+            Some(ProfileRow { name: listed.name.as_ref()?, listing: &listed.line, hits: *hits })
+        })
+    }
 }
 
 /// Rows of `EVENT HITS MISSES`. The file has no groups.
@@ -44,9 +62,9 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError`]; EAGAIN when others add and remove probes faster than the two files can be
     /// read.
-    pub fn hit_profile(&self) -> Result<Vec<ProfileRow>, TracefsError> {
+    pub fn hit_counts(&self) -> Result<HitCounts, TracefsError> {
         if !self.has_kprobe_events() {
-            return Ok(Vec::new());
+            return Ok(HitCounts::default());
         }
         let path = self.root().join("kprobe_profile");
         for _ in 0..TRIES {
@@ -58,10 +76,8 @@ impl Tracefs {
                 && listed.iter().zip(&rows).all(|(listed, (event, _))| listed.event == *event)
                 && is_same(&self.kprobe_list()?, &before);
             if fits {
-                let row = |(listed, (_, hits)): (&ListedProbe, _)| {
-                    Some(ProfileRow { name: listed.name.clone()?, listing: listed.line.clone(), hits })
-                };
-                return Ok(listed.iter().zip(rows).filter_map(row).collect());
+                let hits = rows.into_iter().map(|(_, hits)| hits).collect();
+                return Ok(HitCounts { list: before, hits });
             }
         }
         Err(control_file::failed("read", &path, nix::errno::Errno::EAGAIN.into()))

@@ -14,9 +14,10 @@ use kprobed_audit::Entry;
 use tokio::time::Instant;
 
 use super::cost::whole;
-use super::meter::{Breach, Meter, Reading};
+use super::meter::{Breach, Meter};
 use super::pace::Pace;
-use super::payer::{BudgetSettings, Payer};
+use super::payer::BudgetSettings;
+use super::reading::{KnownProbes, Reading};
 use super::trip::Trip;
 use crate::control::apply::{Before, Grounds, Work};
 use crate::control::audited;
@@ -46,6 +47,7 @@ const FORGIVEN_AFTER: Duration = Duration::from_hours(48);
 pub(in crate::control) struct Budget {
     limits: BudgetSettings,
     meter: Meter,
+    known: KnownProbes,
     pace: Pace,
     /// How often probes were disarmed since a client has enabled them: those that are armed again.
     past: HashMap<ProbeUid, (u32, SystemTime)>,
@@ -65,6 +67,7 @@ impl Budget {
         let over = stored.values().filter(|trip| !trip.is_open);
         Self {
             meter: Meter::new(limits.clone()),
+            known: KnownProbes::default(),
             limits,
             pace: Pace::default(),
             past: over.map(|trip| (trip.uid, (trip.times, trip.time))).collect(),
@@ -150,21 +153,17 @@ impl Controller {
     }
 
     /// The counts of the probes that the daemon has armed.
-    fn readings(&self) -> Result<Vec<Reading>, ControlError> {
+    fn readings(&mut self) -> Result<Vec<Reading>, ControlError> {
+        let counts = self.tracefs().hit_counts()?;
         let counted: HashSet<_> = self.aggregations.counted().collect();
-        let rows = self.tracefs().hit_profile()?;
-        let costs = self.parts.costs.table();
-        let reading = |row: &kprobed_host::tracefs::ProfileRow| {
-            let probe = self.parts.registry.by_listing(&row.listing)?;
+        let registry = &self.parts.registry;
+        let armed = counts.rows().filter_map(|row| {
+            let probe = registry.by_listing(row.listing)?;
             let is_armed = in_kernel(&probe.state) && (probe.is_to_record() || counted.contains(&probe.name));
-            is_armed.then(|| Reading {
-                uid: probe.uid,
-                payers: Payer::of(&probe.record, &self.budget.limits),
-                runs: row.hits.hits.saturating_add(row.hits.nmissed),
-                hit_ns: costs.hit(probe.kind, probe.arming, &probe.kernel_definition).ns,
-            })
-        };
-        Ok(rows.iter().filter_map(reading).collect())
+            is_armed.then_some((probe, row.hits))
+        });
+        let Budget { known, limits, .. } = &mut self.budget;
+        Ok(known.readings(armed, limits, &self.parts.costs.table()))
     }
 
     /// Disarms probes, and stores why.

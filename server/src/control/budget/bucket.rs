@@ -31,6 +31,11 @@ impl Bucket {
         self.level_ns < 0.0
     }
 
+    /// Whether nothing of it is spent.
+    pub(super) fn is_full(&self) -> bool {
+        self.level_ns >= self.limit_ns_per_s
+    }
+
     /// Whether more than a quarter of it is spent.
     pub(super) fn is_low(&self) -> bool {
         self.level_ns < 0.75 * self.limit_ns_per_s

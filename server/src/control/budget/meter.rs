@@ -11,19 +11,8 @@ use tokio::time::Instant;
 
 use super::bucket::Bucket;
 use super::payer::{BudgetSettings, Payer};
+use super::reading::Reading;
 use kprobed_lang::model::ProbeUid;
-
-/// The count of a probe that can fire.
-#[derive(Clone, Debug)]
-pub(super) struct Reading {
-    pub(super) uid: ProbeUid,
-    /// Whose budgets it is on.
-    pub(super) payers: Vec<Payer>,
-    /// How often the kernel has run into it, skipped runs included.
-    pub(super) runs: u64,
-    /// What one costs, in nanoseconds.
-    pub(super) hit_ns: f64,
-}
 
 /// What a probe takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -72,6 +61,7 @@ pub(super) struct Meter {
     last: Option<Instant>,
     /// Runs of each probe at the last look.
     runs: HashMap<ProbeUid, u64>,
+    /// The budgets of which something is spent.
     buckets: BTreeMap<Payer, Bucket>,
 }
 
@@ -85,19 +75,21 @@ impl Meter {
     pub(super) fn look(&mut self, now: Instant, readings: &[Reading]) -> Found {
         let elapsed = self.last.replace(now).map_or(Duration::ZERO, |last| now.duration_since(last));
         let rates = self.rates(readings, elapsed);
-        let mut taken: BTreeMap<Payer, f64> = BTreeMap::new();
-        for (reading, rate) in readings.iter().zip(&rates) {
-            for payer in &reading.payers {
-                *taken.entry(payer.clone()).or_default() += rate.ns_per_s();
+        let mut taken: BTreeMap<&Payer, f64> = BTreeMap::new();
+        for (reading, rate) in readings.iter().zip(&rates).filter(|(_, rate)| rate.runs_per_s > 0.0) {
+            for payer in &*reading.payers {
+                *taken.entry(payer).or_default() += rate.ns_per_s();
             }
         }
-        // Those that have gone pay no more.
-        self.buckets.retain(|payer, _| taken.contains_key(payer));
+        // Those that take nothing any more fill up.
+        let mut buckets = std::mem::take(&mut self.buckets);
+        let idle: Vec<_> = buckets.keys().filter(|payer| !taken.contains_key(payer)).cloned().collect();
+        taken.extend(idle.iter().map(|payer| (payer, 0.0)));
         let mut found = Found::default();
         let mut tripped = HashSet::new();
-        for (payer, ns_per_s) in &taken {
+        for (payer, ns_per_s) in taken {
             let Some(limit) = payer.limit(&self.limits) else { continue };
-            let bucket = self.buckets.entry(payer.clone()).or_insert_with(|| Bucket::full(limit));
+            let mut bucket = buckets.remove(payer).unwrap_or_else(|| Bucket::full(limit));
             bucket.spend(ns_per_s * elapsed.as_secs_f64(), elapsed);
             if bucket.is_empty() {
                 let breaches = over(payer, limit, readings, &rates, &mut tripped);
@@ -107,8 +99,11 @@ impl Meter {
                     bucket.refill();
                 }
             }
-            found.is_near |= bucket.is_low() || *ns_per_s > limit as f64 / 2.0;
-            found.lasts = [found.lasts, bucket.lasts(*ns_per_s)].into_iter().flatten().min();
+            found.is_near |= bucket.is_low() || ns_per_s > limit as f64 / 2.0;
+            found.lasts = [found.lasts, bucket.lasts(ns_per_s)].into_iter().flatten().min();
+            if !bucket.is_full() {
+                self.buckets.insert(payer.clone(), bucket);
+            }
         }
         found
     }

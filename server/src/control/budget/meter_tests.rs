@@ -55,7 +55,7 @@ impl Scene {
             *runs += rate * elapsed.as_secs_f64();
             readings.push(Reading {
                 uid: ProbeUid(*uid),
-                payers: Payer::of(&record(*uid, name), &self.limits),
+                payers: Payer::of(&record(*uid, name), &self.limits).into(),
                 runs: whole(*runs),
                 hit_ns: *hit_ns,
             });

@@ -14,6 +14,7 @@ mod costs;
 mod meter;
 mod pace;
 mod payer;
+mod reading;
 mod spending;
 mod temporary;
 mod trial;

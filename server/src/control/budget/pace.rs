@@ -47,9 +47,13 @@ impl Pace {
         self.next
     }
 
-    /// A probe was armed: its count now is what its spending begins with.
+    /// A probe was armed: its count at the next look is what its spending begins with. Clients that arm
+    /// one probe after the other cause no more looks than a single new probe does.
     pub(super) fn note_armed(&mut self, now: Instant) {
-        self.look_closely(now, NEW);
+        match (self.next, self.close_until) {
+            (Some(next), Some(until)) if next <= until => self.close_until = Some(until.max(now + NEW)),
+            _ => self.look_closely(now, NEW),
+        }
     }
 
     /// The readers had many events.
@@ -119,6 +123,24 @@ mod tests {
         pace.note_activity(later);
         assert_eq!(pace.next(), Some(later));
         assert_eq!(pauses(&mut pace, later, &NEAR, false, 100), [50; 100]);
+    }
+
+    #[test]
+    fn a_thousand_new_probes_are_looked_at_as_often_as_one() {
+        let (mut pace, begin) = (Pace::default(), Instant::now());
+        let (mut looks, mut now) = (0, begin);
+        for _ in 0..1000 {
+            pace.note_armed(now);
+            if pace.next().is_some_and(|next| next <= now) {
+                pace.looked(now, &Found::default(), true, false);
+                looks += 1;
+            }
+            now += Duration::from_millis(3);
+        }
+        // Every 50 ms, at the first creation from then on.
+        assert_eq!(looks, 3000_u32.div_ceil(51));
+        let rest = pauses(&mut pace, now, &Found::default(), false, 1000);
+        assert_eq!((rest.len(), rest.last()), (24, Some(&800)), "and the last one as long as the first");
     }
 
     #[test]

@@ -86,8 +86,8 @@ impl<'a> Temporary<'a> {
 
     /// How often the kernel has counted a hit of a probe, skipped runs included.
     pub(super) fn hits(&self, event: &OwnEvent) -> Result<u64, TemporaryError> {
-        let rows = self.tracefs.hit_profile()?;
-        let row = rows.iter().find(|row| row.listing == event.listing);
+        let counts = self.tracefs.hit_counts()?;
+        let row = counts.rows().find(|row| row.listing == event.listing);
         Ok(row.map_or(0, |row| row.hits.hits.saturating_add(row.hits.nmissed)))
     }
 
