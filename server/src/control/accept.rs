@@ -92,7 +92,7 @@ impl Controller {
             if is_held { self.define_anew(wanted, &mut grounds)? } else { Job::change(wanted, Vec::new()) };
         let rule = self.require(caller, &job.probe)?;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = Some(allowed.change("accept", &job.probe.record));
+        let entry = Some(Arc::new(allowed.change("accept", &job.probe.record)));
         let (before, wanted) = (Box::new(probe.record.clone()), Box::new(job.probe.record.clone()));
         let intent = Intent::Update { before, wanted, meaning: Some(meaning) };
         let is_to_record = probe.is_to_record();

@@ -110,8 +110,8 @@ impl Controller {
         self.require_room(caller, &name, &mut HashMap::new())?;
         adoption.probe.record.creator = caller.principal.account();
         adoption.probe.record.is_adopted = true;
-        let entry = Allowed { caller, rule, request: request.request.as_ref() }
-            .change("adopt", &adoption.probe.record);
+        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
+        let entry = Arc::new(allowed.change("adopt", &adoption.probe.record));
         self.judge_filter(&adoption).await?;
         let enabled_in = self.others(&name);
         if request.validate_only {
@@ -127,7 +127,7 @@ impl Controller {
             intent,
             request: request.request.clone(),
             reversal: None,
-            entry: Some(entry.clone()),
+            entry: Some(Arc::clone(&entry)),
             ends_trip: false,
         };
         let uids = self.parts.store.begin(&[intended]).await?;

@@ -43,7 +43,7 @@ pub(super) struct Work {
     pub(super) intent: Option<Intent>,
     pub(super) request: Option<RequestKey>,
     /// What the audit log says of it, with the intent.
-    pub(super) entry: Option<Entry>,
+    pub(super) entry: Option<Arc<Entry>>,
     /// The probe as it was. Absent for a new one.
     pub(super) before: Option<Before>,
     pub(super) job: Job,
@@ -80,13 +80,22 @@ pub(super) struct Grounds<'a> {
     pub(super) claimed: HashSet<ProbeName>,
     /// How many probes each account has, with those that this batch makes.
     pub(super) made_by: HashMap<String, u64>,
+    /// Ids of requests that are known not to be carried out yet.
+    pub(super) new_requests: HashSet<String>,
     /// Probes that it changes, and whether it deletes them.
     changed: HashMap<ProbeUid, bool>,
 }
 
 impl<'a> Grounds<'a> {
     pub(super) fn new(facts: RecentFacts<'a>, observed: Observed) -> Self {
-        Self { facts, observed, claimed: HashSet::new(), made_by: HashMap::new(), changed: HashMap::new() }
+        Self {
+            facts,
+            observed,
+            claimed: HashSet::new(),
+            made_by: HashMap::new(),
+            new_requests: HashSet::new(),
+            changed: HashMap::new(),
+        }
     }
 
     /// Refuses a second change of a probe. A probe that another change deletes counts as not found.
@@ -203,6 +212,7 @@ impl Controller {
         });
         let observed = self.observer.observe(&targets.collect::<Vec<_>>());
         let mut grounds = Grounds::new(checker.recent_facts(), observed);
+        grounds.new_requests = self.new_requests(changes).await;
         let deletes = changes.iter().any(|one| matches!(one.change, Change::Remove(_)));
         let profiles = if deletes { self.hit_profiles() } else { Ok(Vec::new()) };
         let profiles = profiles.map(|profiles| profiles.into_iter().map(|one| (one.uid, one)).collect());
@@ -217,6 +227,35 @@ impl Controller {
             });
         }
         judged
+    }
+
+    /// The ids of requests that were not carried out before, as far as that is known: one question about
+    /// all of them instead of one about each.
+    async fn new_requests(&self, changes: &[Asked]) -> HashSet<String> {
+        let keys: Vec<_> = changes.iter().filter_map(|one| one.change.request()).collect();
+        if keys.len() < 2 {
+            return HashSet::new();
+        }
+        let ids: Vec<_> = keys.iter().map(|key| key.id.as_str()).collect();
+        match self.parts.store.remembered(&ids).await {
+            Ok(known) => ids.into_iter().filter(|id| !known.contains(*id)).map(str::to_owned).collect(),
+            // Then each change is refused for it.
+            Err(_) => HashSet::new(),
+        }
+    }
+
+    /// The probe that a request was about, if it was carried out before.
+    pub(super) async fn carried_out(
+        &self,
+        request: Option<&RequestKey>,
+        grounds: &Grounds<'_>,
+    ) -> Result<Option<ProbeUid>, ControlError> {
+        match request {
+            Some(key) if !grounds.new_requests.contains(&key.id) => {
+                Ok(self.parts.store.carried_out(key).await?)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Carries out what is intended, and settles it.
@@ -245,7 +284,7 @@ impl Controller {
                 if !job.left_behind || !matches!(intent, Some(Intent::Create { .. })) {
                     undo.extend(undone(job.probe.uid, intent, request));
                 }
-                undo.extend(failed(entry.as_ref(), &error.to_string()));
+                undo.extend(failed(entry.as_deref(), &error.to_string()));
                 done.push(Err(error));
                 continue;
             }
@@ -267,7 +306,7 @@ impl Controller {
                 (Ok((job, intent, request, entry, before)), Err(error))
                     if job.basis.is_some() && !is_known(&job.probe, before.as_ref()) =>
                 {
-                    undo.extend(failed(entry.as_ref(), &error.to_string()));
+                    undo.extend(failed(entry.as_deref(), &error.to_string()));
                     lost.push((Arc::new(job.probe), intent, request));
                     Err(ControlError::Store(Arc::clone(error)))
                 }

@@ -151,6 +151,15 @@ impl Changed {
 }
 
 impl Change {
+    /// The request that its client may repeat.
+    pub(super) const fn request(&self) -> Option<&RequestKey> {
+        match self {
+            Self::Create(request) => request.request.as_ref(),
+            Self::Update(request) => request.request.as_ref(),
+            Self::Remove(request) => request.request.as_ref(),
+        }
+    }
+
     /// Whether it is only checked.
     pub(super) const fn validate_only(&self) -> bool {
         match self {

@@ -46,11 +46,10 @@ impl Controller {
         request: CreateRequest,
         grounds: &mut Grounds<'_>,
     ) -> Result<Judged, ControlError> {
-        if let Some(key) = &request.request
-            && let Some(uid) = self.parts.store.carried_out(key).await?
-        {
+        if let Some(uid) = self.carried_out(request.request.as_ref(), grounds).await? {
             // Carried out before. If the probe has gone since, the outcome is gone with it.
-            let gone = || ControlError::NotFound { name: key.id.clone(), foreign: false };
+            let id = request.request.as_ref().map_or("", |key| &key.id);
+            let gone = || ControlError::NotFound { name: id.to_owned(), foreign: false };
             let probe = self.parts.registry.by_uid(uid).ok_or_else(gone)?;
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
         }
@@ -58,7 +57,7 @@ impl Controller {
         let mut work = new_probe(&self.parts.checker, caller, request, grounds)?;
         let rule = self.require(caller, &work.job.probe)?;
         let allowed = Allowed { caller, rule, request: work.request.as_ref() };
-        work.entry = Some(allowed.change("create", &work.job.probe.record));
+        work.entry = Some(Arc::new(allowed.change("create", &work.job.probe.record)));
         Ok(Judged::Work(Box::new(work)))
     }
 }

@@ -62,7 +62,7 @@ pub(super) struct Doomed {
     pub(super) profile: Option<HitProfile>,
     pub(super) request: Option<RequestKey>,
     /// What the audit log says of it. Absent if another probe takes its place.
-    pub(super) entry: Option<Entry>,
+    pub(super) entry: Option<Arc<Entry>>,
 }
 
 impl Controller {
@@ -74,8 +74,7 @@ impl Controller {
         grounds: &mut Grounds<'_>,
         profiles: Result<&HashMap<ProbeUid, HitProfile>, &ControlError>,
     ) -> Result<Judged, ControlError> {
-        if let Some(key) = &request.request
-            && let Some(uid) = self.parts.store.carried_out(key).await?
+        if let Some(uid) = self.carried_out(request.request.as_ref(), grounds).await?
             && self.parts.registry.by_uid(uid).is_none()
             && let Ok(name) = request.name.parse()
         {
@@ -94,7 +93,7 @@ impl Controller {
         };
         grounds.claim(&probe, true)?;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = Some(allowed.change("delete", &probe.record));
+        let entry = Some(Arc::new(allowed.change("delete", &probe.record)));
         Ok(Judged::Delete(Box::new(Doomed { probe, profile, request: request.request, entry })))
     }
 
@@ -117,7 +116,7 @@ impl Controller {
                 }
                 Err(error) => {
                     undo.push(Undo::Deletion(probe.uid));
-                    undo.extend(failed(entry.as_ref(), &error.to_string()));
+                    undo.extend(failed(entry.as_deref(), &error.to_string()));
                     Err(error)
                 }
             });

@@ -62,7 +62,7 @@ impl Controller {
         let (job, intent) = creation(record, outcome);
         let rule = self.require(caller, &job.probe)?;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = Some(allowed.change("update", &job.probe.record));
+        let entry = Some(Arc::new(allowed.change("update", &job.probe.record)));
         let profile = self.hit_profiles().ok().into_iter().flatten().find(|found| found.uid == probe.uid);
         let doomed = Doomed { probe: Arc::clone(probe), profile, request: None, entry: None };
         let work = Work { intent: Some(intent), request: request.request, entry, before: None, job };

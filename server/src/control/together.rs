@@ -45,7 +45,7 @@ struct Member {
 struct Made {
     intent: Option<Intent>,
     request: Option<RequestKey>,
-    entry: Option<Entry>,
+    entry: Option<Arc<Entry>>,
     before: Option<Before>,
     job: Job,
     /// The job was begun.
@@ -100,8 +100,8 @@ impl Member {
 
     /// What the audit log says of it.
     fn entry(&self) -> Option<&Entry> {
-        let made = self.work.as_ref().and_then(|made| made.entry.as_ref());
-        made.or_else(|| self.doomed.as_ref()?.entry.as_ref())
+        let made = self.work.as_ref().and_then(|made| made.entry.as_deref());
+        made.or_else(|| self.doomed.as_ref()?.entry.as_deref())
     }
 
     /// The probe before the change, if it remains when the change is taken back.

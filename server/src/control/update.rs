@@ -31,9 +31,7 @@ impl Controller {
     ) -> Result<Judged, ControlError> {
         let probe = self.probe(&request.name)?;
         self.require(caller, &probe)?;
-        if let Some(key) = &request.request
-            && self.parts.store.carried_out(key).await? == Some(probe.uid)
-        {
+        if self.carried_out(request.request.as_ref(), grounds).await? == Some(probe.uid) {
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
         }
         check_etag(&probe, request.etag.as_deref())?;
@@ -78,8 +76,8 @@ impl Controller {
         let rule = self.require(caller, &job.probe)?;
         let record = &mut job.probe.record;
         (record.revision, record.update_time) = (probe.revision + 1, now);
-        let entry =
-            Some(Allowed { caller, rule, request: request.request.as_ref() }.change("update", record));
+        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
+        let entry = Some(Arc::new(allowed.change("update", record)));
         let (before, wanted) = (Box::new(probe.record.clone()), Box::new(record.clone()));
         let intent = Some(Intent::Update { before, wanted, meaning: None });
         // An event that is defined anew has a new account.

@@ -9,6 +9,7 @@ use kprobed_rights::{Approvals, Approver, DefinitionDigest};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
+use super::connection::Transaction;
 use super::{Store, StoreError, Undo, audit, from_ns, to_ns};
 
 /// The most bytes that all approvals may take together, so that the list fits into a message.
@@ -77,8 +78,8 @@ impl Store {
     ) -> Result<ApprovalChange, StoreError> {
         let digests: Vec<_> = added.iter().map(|one| one.digest).collect();
         let undo = self.undo_approvals(digests, entries).await?;
-        let write = async |transaction: &mut SqliteConnection| {
-            let mut after = all(&mut *transaction).await?;
+        let write = async |transaction: &mut Transaction<'_>| {
+            let mut after = all(transaction.connection()).await?;
             let is_replaced = |one: &StoredApproval| {
                 added.iter().any(|new| new.digest == one.digest && new.by.account == one.by.account)
             };
@@ -88,11 +89,11 @@ impl Store {
             if bytes > APPROVAL_BYTES_MAX {
                 return Ok(ApprovalChange::TooMany(bytes));
             }
-            insert(transaction, added).await?;
+            insert(transaction.connection(), added).await?;
             audit::append(transaction, entries).await?;
             Ok(ApprovalChange::Made(after))
         };
-        self.database.write_or_undo(undo, write).await
+        self.database.write_or_undo(|| undo, write).await
     }
 
     /// Removes all approvals of some definitions, with an audit entry for each. Returns those that
@@ -110,11 +111,11 @@ impl Store {
             present.into_iter().partition(|one| digests.contains(&one.digest));
         let entries: Vec<_> = removed.iter().map(&entry).collect();
         let undo = self.undo_approvals(digests.to_vec(), &entries).await?;
-        let write = async |transaction: &mut SqliteConnection| {
-            delete(transaction, digests).await?;
+        let write = async |transaction: &mut Transaction<'_>| {
+            delete(transaction.connection(), digests).await?;
             audit::append(transaction, &entries).await
         };
-        self.database.write_or_undo(undo, write).await?;
+        self.database.write_or_undo(|| undo, write).await?;
         Ok((removed, left))
     }
 

@@ -8,6 +8,7 @@ use kprobed_audit::Entry;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
+use super::connection::Transaction;
 use super::undo::{Undo, settle_attachment};
 use super::{Phase, Store, StoreError, audit, from_ns, to_ns};
 use kprobed_lang::model::{ProbeName, ProbeUid};
@@ -70,11 +71,11 @@ impl Store {
         time: SystemTime,
         entry: Option<&Entry>,
     ) -> Result<ProbeUid, StoreError> {
-        let write = async |transaction: &mut SqliteConnection| {
+        let write = async |transaction: &mut Transaction<'_>| {
             sqlx::query("DELETE FROM attachment WHERE event_group = ? AND event = ? AND phase != 'settled'")
                 .bind(name.group())
                 .bind(name.event())
-                .execute(&mut *transaction)
+                .execute(transaction.connection())
                 .await?;
             let inserted = sqlx::query(
                 "INSERT INTO attachment (event_group, event, filter, phase, create_time_ns) VALUES (?, ?, ?, 'pending', ?)",
@@ -83,12 +84,12 @@ impl Store {
             .bind(name.event())
             .bind(filter)
             .bind(to_ns(time))
-            .execute(&mut *transaction)
+            .execute(transaction.connection())
             .await?;
-            audit::append(transaction, entry.map_or(&[], std::slice::from_ref)).await?;
+            audit::append(transaction, entry.as_slice()).await?;
             Ok(ProbeUid::of_attachment(inserted.last_insert_rowid()))
         };
-        self.database.write(write).await
+        self.database.write_or_undo(Vec::new, write).await
     }
 
     /// The kernel records the event with this filter: from here on the attachment is durable.
@@ -106,12 +107,11 @@ impl Store {
             Some((before, _)) => Undo::Detachment(uid, before.to_owned()),
             None => Undo::Attachment(uid),
         };
-        let write = async |transaction: &mut SqliteConnection| {
-            let entry = before.map_or(&[][..], |(_, entry)| std::slice::from_ref(entry));
-            audit::append(transaction, entry).await?;
-            settle_attachment(transaction, uid, filter).await
+        let write = async |transaction: &mut Transaction<'_>| {
+            audit::append(transaction, before.map(|(_, entry)| entry).as_slice()).await?;
+            settle_attachment(transaction.connection(), uid, filter).await
         };
-        self.database.write_or_undo(vec![undo], write).await
+        self.database.write_or_undo(|| vec![undo], write).await
     }
 
     /// Stores the intent to detach an event with this filter. From here on the detachment is
@@ -126,13 +126,13 @@ impl Store {
         entry: &Entry,
     ) -> Result<(), StoreError> {
         let undo = Undo::Detachment(uid, filter.to_owned());
-        let write = async |transaction: &mut SqliteConnection| {
+        let write = async |transaction: &mut Transaction<'_>| {
             sqlx::query("UPDATE attachment SET phase = 'removing' WHERE id = ?")
                 .bind(uid.attachment())
-                .execute(&mut *transaction)
+                .execute(transaction.connection())
                 .await?;
-            audit::append(transaction, std::slice::from_ref(entry)).await
+            audit::append(transaction, &[entry]).await
         };
-        self.database.write_or_undo(vec![undo], write).await
+        self.database.write_or_undo(|| vec![undo], write).await
     }
 }

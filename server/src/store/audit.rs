@@ -3,14 +3,16 @@
 //! Owns its tables, and that the chain of digests has no gap. Entries are appended in the transaction
 //! of the change that they are about. Never decides what is worth an entry.
 
+use std::borrow::Borrow;
 use std::time::SystemTime;
 
 use kprobed_audit::{Action, Digest, Entry, Head, Record};
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Row as _, SqliteConnection};
+use sqlx::{QueryBuilder, Row as _, SqliteConnection};
 use tokio::sync::watch;
 
-use super::{Store, StoreError, to_i64, to_ns};
+use super::connection::Transaction;
+use super::{ROWS, Store, StoreError, to_i64, to_ns};
 
 /// A row of the log, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +40,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.
     pub async fn add_audit(&self, entries: &[Entry]) -> Result<(), StoreError> {
-        self.database
-            .write(async |transaction: &mut SqliteConnection| append(transaction, entries).await)
-            .await
+        let write = async |transaction: &mut Transaction<'_>| append(transaction, entries).await;
+        self.database.write_or_undo(Vec::new, write).await
     }
 
     /// The last entry.
@@ -103,27 +104,27 @@ impl Store {
         }
         // The entry that says so is one more.
         let last = head.sequence.saturating_sub(most - most / 10) + 1;
-        let write = async |transaction: &mut SqliteConnection| {
+        let write = async |transaction: &mut Transaction<'_>| {
             let row = sqlx::query("SELECT sequence, digest FROM audit WHERE sequence = ?")
                 .bind(to_i64(last))
-                .fetch_one(&mut *transaction)
+                .fetch_one(transaction.connection())
                 .await?;
             let now = head_of(&row)?;
             let mut entry = Entry::new(Action::Rotated, OWN_NAME);
             entry.reason = format!("entries {} to {now} were deleted", anchor.sequence + 1);
-            append(&mut *transaction, &[entry]).await?;
+            append(transaction, &[entry]).await?;
             sqlx::query("UPDATE audit_anchor SET sequence = ?, digest = ?")
                 .bind(to_i64(now.sequence))
                 .bind(&now.digest.0[..])
-                .execute(&mut *transaction)
+                .execute(transaction.connection())
                 .await?;
             sqlx::query("DELETE FROM audit WHERE sequence <= ?")
                 .bind(to_i64(last))
-                .execute(&mut *transaction)
+                .execute(transaction.connection())
                 .await?;
             Ok(last - anchor.sequence)
         };
-        self.database.write(write).await
+        self.database.write_or_undo(Vec::new, write).await
     }
 }
 
@@ -131,28 +132,34 @@ impl Store {
 pub const OWN_NAME: &str = "kprobed";
 
 /// Appends entries, with the time of now.
-pub(super) async fn append(transaction: &mut SqliteConnection, entries: &[Entry]) -> Result<(), StoreError> {
-    if entries.is_empty() {
-        return Ok(());
-    }
+pub(super) async fn append<E: Borrow<Entry> + Sync>(
+    transaction: &mut Transaction<'_>,
+    entries: &[E],
+) -> Result<(), StoreError> {
     let time_unix_nano = u64::try_from(to_ns(SystemTime::now())).unwrap_or_default();
-    let mut head = head(&mut *transaction).await?;
-    for entry in entries {
-        let record = Record { sequence: head.sequence + 1, time_unix_nano, entry: entry.clone().bounded() };
-        let text = record
-            .to_text()
-            .map_err(|error| StoreError::Corrupt { what: "audit entry", value: error.to_string() })?;
-        head = head.then(&text);
-        sqlx::query("INSERT INTO audit (sequence, record, digest) VALUES (?, ?, ?)")
-            .bind(to_i64(head.sequence))
-            .bind(text)
-            .bind(&head.digest.0[..])
-            .execute(&mut *transaction)
-            .await?;
+    for entries in entries.chunks(ROWS) {
+        let mut head = transaction.audit_head().await?;
+        let mut rows = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let (sequence, entry) = (head.sequence + 1, entry.borrow().clone().bounded());
+            let text = Record { sequence, time_unix_nano, entry }
+                .to_text()
+                .map_err(|error| StoreError::Corrupt { what: "audit entry", value: error.to_string() })?;
+            head = head.then(&text);
+            rows.push((head, text));
+        }
+        let mut insert = QueryBuilder::new("INSERT INTO audit (sequence, record, digest) ");
+        insert.push_values(rows, |mut row, (Head { sequence, digest }, text)| {
+            row.push_bind(to_i64(sequence)).push_bind(text).push_bind(digest.0.to_vec());
+        });
+        // Statements for other numbers of rows are not worth a place in the cache.
+        insert.build().persistent(entries.len() == 1).execute(transaction.connection()).await?;
+        transaction.set_audit_head(head);
     }
     Ok(())
 }
 
+/// The last entry in the database.
 pub(super) async fn head(connection: &mut SqliteConnection) -> Result<Head, StoreError> {
     let last = sqlx::query("SELECT sequence, digest FROM audit ORDER BY sequence DESC LIMIT 1")
         .fetch_optional(&mut *connection)

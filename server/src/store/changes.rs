@@ -4,9 +4,12 @@
 //! Owns these transactions. One for all changes costs the disk one sync, however many they are.
 //! Never carries a change out.
 
+use std::sync::Arc;
+
 use kprobed_audit::Entry;
 use sqlx::{Row as _, SqliteConnection};
 
+use super::connection::Transaction;
 use super::undo::{Undo, rewrite, write_meaning};
 use super::{
     ProbeSpec, Record, RequestKey, Store, StoreError, audit, labels, metadata, requests, reversal, to_ns,
@@ -70,7 +73,7 @@ pub struct Intended {
     /// written for it.
     pub reversal: Option<Box<Record>>,
     /// What the audit log says of it. Absent if another intent of the same change has the entry.
-    pub entry: Option<Entry>,
+    pub entry: Option<Arc<Entry>>,
     /// Whether a client has switched a probe that was disarmed for its cost: that ends its trip. If the
     /// change fails after that, the daemon stores the trip again.
     pub ends_trip: bool,
@@ -114,40 +117,24 @@ impl Store {
     /// [`StoreError::Database`], also when there is a probe of the name of a new one. Then nothing
     /// is written.
     pub async fn begin(&self, intents: &[Intended]) -> Result<Vec<ProbeUid>, StoreError> {
-        let in_doubt = intents.iter().filter_map(|Intended { entry, .. }| {
-            let reason = "the disk did not say whether it was stored";
-            Some(Undo::Note(Box::new(entry.as_ref()?.failed(reason))))
-        });
-        let undo = intents.iter().filter_map(|Intended { intent, request, .. }| match intent {
-            // The code that finds a row that is not settled repairs it.
-            Intent::Create { .. } => None,
-            Intent::Adopt { record, .. } => {
-                let request = request.as_ref().map(|request| request.id.clone());
-                Some(Undo::Adoption(record.name.clone(), request))
-            }
-            Intent::Update { before, meaning, .. } => {
-                let request = request.as_ref().map(|request| request.id.clone());
-                let meaning = meaning.as_ref().and_then(|accepted| accepted.before.clone());
-                Some(Undo::Update { before: before.clone(), meaning, request })
-            }
-            Intent::Remove(uid) => Some(Undo::Deletion(*uid)),
-        });
-        let write = async |transaction: &mut SqliteConnection| {
+        let write = async |transaction: &mut Transaction<'_>| {
+            let entries: Vec<_> = intents.iter().filter_map(|intended| intended.entry.as_deref()).collect();
+            audit::append(transaction, &entries).await?;
+            let transaction = transaction.connection();
             let mut uids = Vec::with_capacity(intents.len());
+            let mut carried_out = Vec::new();
             let unfinished = unfinished(transaction).await?;
             for Intended { intent, request, reversal, ends_trip, entry: _ } in intents {
-                let request = request.as_ref();
                 if let (Some(before), Intent::Update { .. } | Intent::Remove(_)) = (reversal, intent) {
                     reversal::keep(transaction, before).await?;
                 }
-                uids.push(match intent {
+                let uid = match intent {
                     Intent::Create { record, meaning } => {
                         create(transaction, record, meaning.as_deref(), unfinished).await?
                     }
                     Intent::Adopt { record, meaning, listing } => {
                         let uid = create(transaction, record, meaning.as_deref(), unfinished).await?;
                         settle(transaction, uid, listing).await?;
-                        requests::remember(transaction, request, uid).await?;
                         uid
                     }
                     Intent::Update { before, wanted, meaning } => {
@@ -157,21 +144,22 @@ impl Store {
                         }
                         let now = meaning.as_ref().and_then(|accepted| accepted.now.as_deref());
                         write_meaning(transaction, wanted.uid, now).await?;
-                        requests::remember(transaction, request, wanted.uid).await?;
                         wanted.uid
                     }
                     Intent::Remove(uid) => {
                         remove(transaction, *uid).await?;
-                        requests::remember(transaction, request, *uid).await?;
                         *uid
                     }
-                });
+                };
+                if !matches!(intent, Intent::Create { .. }) {
+                    carried_out.extend(request.as_ref().map(|request| (request, uid)));
+                }
+                uids.push(uid);
             }
-            let entries: Vec<_> = intents.iter().filter_map(|intended| intended.entry.clone()).collect();
-            audit::append(transaction, &entries).await?;
+            requests::remember(transaction, &carried_out).await?;
             Ok(uids)
         };
-        self.database.write_or_undo(undo.chain(in_doubt).collect(), write).await
+        self.database.write_or_undo(|| in_doubt(intents), write).await
     }
 
     /// Stores what the kernel has now, each with the request that is carried out by that.
@@ -179,14 +167,19 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.
     pub async fn settle(&self, settled: &[(Settled, Option<RequestKey>)]) -> Result<(), StoreError> {
-        let undo = settled.iter().filter_map(|(settled, request)| match settled {
-            Settled::Created { uid, .. } => {
-                Some(Undo::Creation(*uid, request.as_ref().map(|request| request.id.clone())))
-            }
-            Settled::Redefined { .. } => None,
-            Settled::Whole { undo, .. } => Some(undo.clone()),
-        });
-        let write = async |transaction: &mut SqliteConnection| {
+        let undo = || {
+            let undo = settled.iter().filter_map(|(settled, request)| match settled {
+                Settled::Created { uid, .. } => {
+                    Some(Undo::Creation(*uid, request.as_ref().map(|request| request.id.clone())))
+                }
+                Settled::Redefined { .. } => None,
+                Settled::Whole { undo, .. } => Some(undo.clone()),
+            });
+            undo.collect()
+        };
+        let write = async |transaction: &mut Transaction<'_>| {
+            let transaction = transaction.connection();
+            let mut carried_out = Vec::new();
             for (settled, request) in settled {
                 let uid = match settled {
                     Settled::Created { uid, listing } => {
@@ -202,12 +195,35 @@ impl Store {
                         *uid
                     }
                 };
-                requests::remember(transaction, request.as_ref(), uid).await?;
+                carried_out.extend(request.as_ref().map(|request| (request, uid)));
             }
-            Ok(())
+            requests::remember(transaction, &carried_out).await
         };
-        self.database.write_or_undo(undo.collect(), write).await
+        self.database.write_or_undo(undo, write).await
     }
+}
+
+/// What takes intents back, if the disk does not say whether it has them.
+fn in_doubt(intents: &[Intended]) -> Vec<Undo> {
+    let undo = intents.iter().filter_map(|Intended { intent, request, .. }| match intent {
+        // The code that finds a row that is not settled repairs it.
+        Intent::Create { .. } => None,
+        Intent::Adopt { record, .. } => {
+            let request = request.as_ref().map(|request| request.id.clone());
+            Some(Undo::Adoption(record.name.clone(), request))
+        }
+        Intent::Update { before, meaning, .. } => {
+            let request = request.as_ref().map(|request| request.id.clone());
+            let meaning = meaning.as_ref().and_then(|accepted| accepted.before.clone());
+            Some(Undo::Update { before: before.clone(), meaning, request })
+        }
+        Intent::Remove(uid) => Some(Undo::Deletion(*uid)),
+    });
+    let notes = intents.iter().filter_map(|Intended { entry, .. }| {
+        let reason = "the disk did not say whether it was stored";
+        Some(Undo::Note(Box::new(entry.as_ref()?.failed(reason))))
+    });
+    undo.chain(notes).collect()
 }
 
 /// Whether there are rows that are not settled.

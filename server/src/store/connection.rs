@@ -70,6 +70,37 @@ struct Link {
     files: Option<Identity>,
     /// Undos that the next transaction must begin with.
     owed: Vec<Undo>,
+    /// The head of the audit log. Absent until a commit, and after a failure, when it must be read.
+    audit_head: Option<Head>,
+}
+
+/// An open transaction.
+pub(super) struct Transaction<'a> {
+    connection: &'a mut SqliteConnection,
+    /// The head of the audit log with what the transaction has appended. Absent until it is needed.
+    audit_head: Option<Head>,
+}
+
+impl Transaction<'_> {
+    /// The connection, for statements.
+    pub(super) const fn connection(&mut self) -> &mut SqliteConnection {
+        self.connection
+    }
+
+    /// The head of the audit log.
+    pub(super) async fn audit_head(&mut self) -> Result<Head, StoreError> {
+        if let Some(head) = self.audit_head {
+            return Ok(head);
+        }
+        let head = audit::head(self.connection).await?;
+        self.audit_head = Some(head);
+        Ok(head)
+    }
+
+    /// The audit log was appended to.
+    pub(super) const fn set_audit_head(&mut self, head: Head) {
+        self.audit_head = Some(head);
+    }
 }
 
 /// A transaction that failed.
@@ -83,7 +114,8 @@ impl Database {
     pub(super) fn new(path: PathBuf, options: SqliteConnectOptions, connection: SqliteConnection) -> Self {
         let files = Identity::of(&path);
         let connection = Some(connection);
-        let link = Link { connection, proven: false, closed: false, files, owed: Vec::new() };
+        let link =
+            Link { connection, proven: false, closed: false, files, owed: Vec::new(), audit_head: None };
         Self {
             path,
             options,
@@ -141,20 +173,25 @@ impl Database {
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.write_or_undo(Vec::new(), work).await
+        self.write_or_undo(Vec::new, async |transaction: &mut Transaction<'_>| {
+            work(transaction.connection()).await
+        })
+        .await
     }
 
-    /// Like `write`. If the disk does not say whether it has the change, `undo` is owed.
+    /// Like `write`, for changes that the audit log has. If the disk does not say whether it has the
+    /// change, `undo` is owed.
     pub(super) async fn write_or_undo<T>(
         &self,
-        undo: Vec<Undo>,
-        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
+        undo: impl FnOnce() -> Vec<Undo>,
+        work: impl AsyncFnOnce(&mut Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut link = self.link.lock().await;
         let outcome = self.transaction(&mut link, work).await;
         let Failed { error, at_commit } = match outcome {
             Ok((value, head)) => {
                 link.proven = true;
+                link.audit_head = Some(head);
                 link.owed.clear();
                 self.lock_health().failing = false;
                 // While the connection is still held: whoever reads an entry finds a head that has it.
@@ -168,7 +205,7 @@ impl Database {
             && matches!(&error, StoreError::Sql(error) if may_be_written(error))
             && link.void(&self.options).await.is_err();
         if in_doubt {
-            link.owed.extend(undo);
+            link.owed.extend(undo());
         }
         // An open transaction is rolled back now, not at the next access: it holds a lock.
         if let Err(error) = link.ready(&self.options).await {
@@ -182,7 +219,7 @@ impl Database {
     async fn transaction<T>(
         &self,
         link: &mut Link,
-        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
+        work: impl AsyncFnOnce(&mut Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<(T, Head), Failed> {
         let early = |error| Failed { error, at_commit: false };
         link.ready(&self.options).await.map_err(early)?;
@@ -191,14 +228,17 @@ impl Database {
         }
         let owed = link.owed.clone();
         link.proven = false;
+        let audit_head = link.audit_head.take();
         let connection = link.connection.as_mut().ok_or_else(|| early(closed()))?;
         execute(connection, "BEGIN IMMEDIATE").await.map_err(early)?;
+        let mut transaction = Transaction { connection, audit_head };
         for undo in &owed {
-            undo.apply(connection).await.map_err(early)?;
+            undo.apply(&mut transaction).await.map_err(early)?;
         }
-        let value = work(connection).await.map_err(early)?;
-        let head = audit::head(connection).await.map_err(early)?;
-        execute(connection, "COMMIT").await.map_err(|error| Failed { error, at_commit: true })?;
+        let value = work(&mut transaction).await.map_err(early)?;
+        let head = transaction.audit_head().await.map_err(early)?;
+        let committed = execute(transaction.connection(), "COMMIT").await;
+        committed.map_err(|error| Failed { error, at_commit: true })?;
         Ok((value, head))
     }
 

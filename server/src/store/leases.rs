@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use kprobed_audit::Entry;
 use sqlx::{Row as _, SqliteConnection};
 
+use super::connection::Transaction;
 use super::{Store, StoreError, audit, from_ns, to_i64, to_ns};
 use kprobed_lang::model::ProbeUid;
 
@@ -70,8 +71,8 @@ impl Store {
         leases: &[CountedLease],
         entries: &[Entry],
     ) -> Result<(), StoreError> {
-        let write = async |transaction: &mut SqliteConnection| {
-            audit::append(&mut *transaction, entries).await?;
+        let write = async |transaction: &mut Transaction<'_>| {
+            audit::append(transaction, entries).await?;
             for CountedLease { uid, clock, expire_time } in leases {
                 sqlx::query(
                     "INSERT INTO lease_clock (probe_uid, expire_ns, boot_id, end_boot_ns, ended_ns) \
@@ -84,18 +85,18 @@ impl Store {
                 .bind(to_i64(clock.end_boot_ns))
                 .bind(clock.ended.map(to_ns))
                 .bind(uid.0)
-                .execute(&mut *transaction)
+                .execute(transaction.connection())
                 .await?;
                 sqlx::query(
                     "UPDATE probe SET lease_expire_ns = ? WHERE uid = ? AND lease_duration_ns IS NOT NULL",
                 )
                 .bind(to_ns(*expire_time))
                 .bind(uid.0)
-                .execute(&mut *transaction)
+                .execute(transaction.connection())
                 .await?;
             }
             Ok(())
         };
-        self.database.write(write).await
+        self.database.write_or_undo(Vec::new, write).await
     }
 }

@@ -187,6 +187,9 @@ fn durable(options: SqliteConnectOptions) -> SqliteConnectOptions {
 }
 
 /// Nanoseconds since 1970, as stored. Times before and after what fits (1970 to 2262) are cut.
+/// Most rows of one statement: each statement is a round trip to the thread that runs SQLite.
+const ROWS: usize = 128;
+
 fn to_ns(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)

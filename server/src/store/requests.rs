@@ -2,11 +2,12 @@
 //!
 //! Owns their table, and how long it remembers a request. Never carries one out.
 
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
-use sqlx::{Row as _, SqliteConnection};
+use sqlx::{QueryBuilder, Row as _, SqliteConnection};
 
-use super::{Store, StoreError, to_ns};
+use super::{ROWS, Store, StoreError, to_ns};
 use kprobed_lang::model::ProbeUid;
 
 /// How long a request is remembered.
@@ -25,25 +26,27 @@ pub struct RequestKey {
     pub fingerprint: Fingerprint,
 }
 
-/// Remembers a request within the transaction that carries it out.
+/// Remembers requests within the transaction that carries them out, each with the probe that it is about.
 pub(super) async fn remember(
     transaction: &mut SqliteConnection,
-    request: Option<&RequestKey>,
-    uid: ProbeUid,
+    requests: &[(&RequestKey, ProbeUid)],
 ) -> Result<(), StoreError> {
-    let Some(request) = request else { return Ok(()) };
+    if requests.is_empty() {
+        return Ok(());
+    }
     let now = SystemTime::now();
     sqlx::query("DELETE FROM request WHERE time_ns < ?")
         .bind(to_ns(now.checked_sub(REMEMBERED).unwrap_or(SystemTime::UNIX_EPOCH)))
         .execute(&mut *transaction)
         .await?;
-    sqlx::query("INSERT OR REPLACE INTO request (id, fingerprint, probe_uid, time_ns) VALUES (?, ?, ?, ?)")
-        .bind(&request.id)
-        .bind(&request.fingerprint.0)
-        .bind(uid.0)
-        .bind(to_ns(now))
-        .execute(&mut *transaction)
-        .await?;
+    for requests in requests.chunks(ROWS) {
+        let mut insert =
+            QueryBuilder::new("INSERT OR REPLACE INTO request (id, fingerprint, probe_uid, time_ns) ");
+        insert.push_values(requests, |mut row, (RequestKey { id, fingerprint }, uid)| {
+            row.push_bind(id).push_bind(&fingerprint.0).push_bind(uid.0).push_bind(to_ns(now));
+        });
+        insert.build().persistent(requests.len() == 1).execute(&mut *transaction).await?;
+    }
     Ok(())
 }
 
@@ -83,6 +86,30 @@ impl Store {
                 return Err(StoreError::RequestReused(request.id.clone()));
             }
             Ok(Some(ProbeUid(row.try_get("probe_uid")?)))
+        };
+        self.database.read(read).await
+    }
+
+    /// Those of these ids that are remembered.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub(crate) async fn remembered(&self, ids: &[&str]) -> Result<HashSet<String>, StoreError> {
+        let read = async |connection: &mut SqliteConnection| {
+            let mut found = HashSet::new();
+            for ids in ids.chunks(ROWS) {
+                let mut select = QueryBuilder::new("SELECT id FROM request WHERE id IN (");
+                let mut list = select.separated(", ");
+                for id in ids {
+                    list.push_bind(*id);
+                }
+                list.push_unseparated(")");
+                let rows = select.build().persistent(false).fetch_all(&mut *connection).await?;
+                for row in rows {
+                    found.insert(row.try_get("id")?);
+                }
+            }
+            Ok(found)
         };
         self.database.read(read).await
     }

@@ -2,10 +2,12 @@
 //!
 //! Owns their table, and how many are kept. Never decides what a state is.
 
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row as _, SqliteConnection};
+use std::collections::BTreeSet;
 
-use super::{Store, StoreError, from_ns, to_ns};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{QueryBuilder, Row as _, SqliteConnection};
+
+use super::{ROWS, Store, StoreError, from_ns, to_ns};
 use kprobed_lang::model::{ProbeUid, StateRecord};
 
 /// Most states that are kept of each probe.
@@ -18,8 +20,9 @@ impl Store {
     /// [`StoreError::Database`]. Then nothing is written.
     pub(crate) async fn add_states(&self, states: &[StateRecord]) -> Result<(), StoreError> {
         let write = async |transaction: &mut SqliteConnection| {
-            for state in states {
-                add(transaction, state).await?;
+            for states in states.chunks(ROWS) {
+                add(transaction, states).await?;
+                prune(transaction, states).await?;
             }
             Ok(())
         };
@@ -42,30 +45,40 @@ impl Store {
     }
 }
 
-async fn add(transaction: &mut SqliteConnection, state: &StateRecord) -> Result<(), StoreError> {
-    let added = sqlx::query(
-        "INSERT INTO probe_state (probe_uid, time_ns, state, reason, message, hint) \
-         SELECT uid, ?, ?, ?, ?, ? FROM probe WHERE uid = ?",
-    )
-    .bind(to_ns(state.time))
-    .bind(&state.state)
-    .bind(&state.reason)
-    .bind(&state.message)
-    .bind(&state.hint)
-    .bind(state.uid.0)
-    .execute(&mut *transaction)
-    .await?;
-    if added.rows_affected() == 0 {
-        return Ok(());
+async fn add(transaction: &mut SqliteConnection, states: &[StateRecord]) -> Result<(), StoreError> {
+    let mut insert = QueryBuilder::new(
+        "INSERT INTO probe_state (probe_uid, time_ns, state, reason, message, hint) SELECT * FROM (",
+    );
+    insert.push_values(states, |mut row, StateRecord { uid, time, state, reason, message, hint }| {
+        row.push_bind(uid.0).push_bind(to_ns(*time)).push_bind(state);
+        row.push_bind(reason).push_bind(message).push_bind(hint);
+    });
+    insert.push(") WHERE column1 IN (SELECT uid FROM probe)");
+    insert.build().persistent(states.len() == 1).execute(transaction).await?;
+    Ok(())
+}
+
+/// Deletes the oldest states of these probes, as far as they have too many.
+async fn prune(transaction: &mut SqliteConnection, states: &[StateRecord]) -> Result<(), StoreError> {
+    let uids: BTreeSet<_> = states.iter().map(|state| state.uid.0).collect();
+    let is_one = uids.len() == 1;
+    let mut select = QueryBuilder::new(
+        "SELECT column1 AS uid, (SELECT id FROM probe_state WHERE probe_uid = column1 \
+         ORDER BY id DESC LIMIT 1 OFFSET ",
+    );
+    select.push_bind(KEPT_STATES).push(") AS last FROM (");
+    select.push_values(uids, |mut row, uid| {
+        row.push_bind(uid);
+    });
+    select.push(")");
+    for row in select.build().persistent(is_one).fetch_all(&mut *transaction).await? {
+        let Some(last) = row.try_get::<Option<i64>, _>("last")? else { continue };
+        sqlx::query("DELETE FROM probe_state WHERE probe_uid = ? AND id <= ?")
+            .bind(row.try_get::<i64, _>("uid")?)
+            .bind(last)
+            .execute(&mut *transaction)
+            .await?;
     }
-    sqlx::query(
-        "DELETE FROM probe_state WHERE probe_uid = ?1 AND id <= \
-         (SELECT id FROM probe_state WHERE probe_uid = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-    )
-    .bind(state.uid.0)
-    .bind(KEPT_STATES)
-    .execute(transaction)
-    .await?;
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use kprobed_audit::Entry;
 use sqlx::{Row as _, SqliteConnection};
 
+use super::connection::Transaction;
 use super::{Store, StoreError, audit, from_ns, to_ns};
 use kprobed_lang::model::ProbeUid;
 
@@ -68,7 +69,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.
     pub(crate) async fn set_trips(&self, trips: &[StoredTrip], entries: &[Entry]) -> Result<(), StoreError> {
-        let write = async |transaction: &mut SqliteConnection| {
+        let write = async |transaction: &mut Transaction<'_>| {
             for trip in trips {
                 sqlx::query(
                     "INSERT INTO trip (probe_uid, times, time_ns, rearm_ns, is_open, reason, message) \
@@ -84,11 +85,11 @@ impl Store {
                 .bind(&trip.code)
                 .bind(&trip.message)
                 .bind(trip.uid.0)
-                .execute(&mut *transaction)
+                .execute(transaction.connection())
                 .await?;
             }
             audit::append(transaction, entries).await
         };
-        self.database.write(write).await
+        self.database.write_or_undo(Vec::new, write).await
     }
 }

@@ -7,6 +7,7 @@ use kprobed_rights::DefinitionDigest;
 use sqlx::SqliteConnection;
 
 use super::approvals::StoredApproval;
+use super::connection::Transaction;
 use super::probes::{ProbeSpec, Record};
 use super::{StoreError, approvals, audit, labels, meanings, metadata, requests, reversal};
 use kprobed_lang::model::{ProbeName, ProbeUid};
@@ -55,62 +56,64 @@ pub enum Undo {
 }
 
 impl Undo {
-    pub(super) async fn apply(&self, transaction: &mut SqliteConnection) -> Result<(), StoreError> {
+    pub(super) async fn apply(&self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
         match self {
-            Self::Probe(uid) => delete_probe(transaction, *uid).await?,
+            Self::Probe(uid) => delete_probe(transaction.connection(), *uid).await?,
             Self::Creation(uid, request) => {
-                delete_probe(transaction, *uid).await?;
-                requests::forget(transaction, request.as_deref()).await?;
+                delete_probe(transaction.connection(), *uid).await?;
+                requests::forget(transaction.connection(), request.as_deref()).await?;
             }
             Self::Adoption(name, request) => {
                 sqlx::query("DELETE FROM probe WHERE event_group = ? AND event = ? AND phase = 'settled'")
                     .bind(name.group())
                     .bind(name.event())
-                    .execute(&mut *transaction)
+                    .execute(transaction.connection())
                     .await?;
-                requests::forget(transaction, request.as_deref()).await?;
+                requests::forget(transaction.connection(), request.as_deref()).await?;
             }
             Self::Deletion(uid) => {
-                give_name_back(transaction, *uid).await?;
+                give_name_back(transaction.connection(), *uid).await?;
                 sqlx::query("UPDATE probe SET phase = 'settled' WHERE uid = ?")
                     .bind(uid.0)
-                    .execute(&mut *transaction)
+                    .execute(transaction.connection())
                     .await?;
-                reversal::drop(transaction, *uid).await?;
-                requests::forget_about(transaction, *uid).await?;
+                reversal::drop(transaction.connection(), *uid).await?;
+                requests::forget_about(transaction.connection(), *uid).await?;
             }
             Self::Update { before, meaning, request } => {
-                rewrite(transaction, None, before).await?;
-                write_meaning(transaction, before.uid, meaning.as_deref()).await?;
-                reversal::drop(transaction, before.uid).await?;
-                requests::forget(transaction, request.as_deref()).await?;
+                rewrite(transaction.connection(), None, before).await?;
+                write_meaning(transaction.connection(), before.uid, meaning.as_deref()).await?;
+                reversal::drop(transaction.connection(), before.uid).await?;
+                requests::forget(transaction.connection(), request.as_deref()).await?;
             }
             Self::Reversal { before } => {
                 let uid = &before.uid;
-                give_name_back(transaction, *uid).await?;
+                give_name_back(transaction.connection(), *uid).await?;
                 sqlx::query("UPDATE probe SET phase = 'settled' WHERE uid = ?")
                     .bind(uid.0)
-                    .execute(&mut *transaction)
+                    .execute(transaction.connection())
                     .await?;
-                rewrite(transaction, None, before).await?;
-                reversal::drop(transaction, *uid).await?;
+                rewrite(transaction.connection(), None, before).await?;
+                reversal::drop(transaction.connection(), *uid).await?;
                 sqlx::query("DELETE FROM request WHERE probe_uid = ?")
                     .bind(uid.0)
-                    .execute(transaction)
+                    .execute(transaction.connection())
                     .await?;
             }
             Self::Attachment(uid) => {
                 sqlx::query("DELETE FROM attachment WHERE id = ?")
                     .bind(uid.attachment())
-                    .execute(transaction)
+                    .execute(transaction.connection())
                     .await?;
             }
-            Self::Detachment(uid, filter) => settle_attachment(transaction, *uid, filter).await?,
-            Self::Approvals { digests, before } => {
-                approvals::delete(transaction, digests).await?;
-                approvals::insert(transaction, before).await?;
+            Self::Detachment(uid, filter) => {
+                settle_attachment(transaction.connection(), *uid, filter).await?;
             }
-            Self::Note(entry) => audit::append(transaction, std::slice::from_ref(entry)).await?,
+            Self::Approvals { digests, before } => {
+                approvals::delete(transaction.connection(), digests).await?;
+                approvals::insert(transaction.connection(), before).await?;
+            }
+            Self::Note(entry) => audit::append(transaction, &[&**entry]).await?,
         }
         Ok(())
     }

@@ -245,7 +245,7 @@ async fn together(
         intent: Intent::Remove(known.settled),
         request,
         reversal,
-        entry: Some(entry()),
+        entry: Some(Arc::new(entry())),
         ends_trip: false,
     };
     let create = creation(new_probe_at("settled", 9));

@@ -49,7 +49,7 @@ fn new_probe_at(event: &str, ns: i64) -> Record {
 /// An intent with an entry of the audit log.
 impl From<(Intent, Option<RequestKey>)> for Intended {
     fn from((intent, request): (Intent, Option<RequestKey>)) -> Self {
-        Self { intent, request, reversal: None, entry: Some(entry()), ends_trip: false }
+        Self { intent, request, reversal: None, entry: Some(Arc::new(entry())), ends_trip: false }
     }
 }
 
@@ -445,7 +445,7 @@ async fn begin_together(store: &Store) -> Vec<ProbeUid> {
             intent: Intent::Remove(uids[1]),
             request: None,
             reversal: reversal(uids[1]),
-            entry: Some(entry()),
+            entry: Some(Arc::new(entry())),
             ends_trip: false,
         },
         (creation(new_probe("replaced")), None).into(),
