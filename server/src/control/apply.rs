@@ -229,35 +229,6 @@ impl Controller {
         judged
     }
 
-    /// The ids of requests that were not carried out before, as far as that is known: one question about
-    /// all of them instead of one about each.
-    async fn new_requests(&self, changes: &[Asked]) -> HashSet<String> {
-        let keys: Vec<_> = changes.iter().filter_map(|one| one.change.request()).collect();
-        if keys.len() < 2 {
-            return HashSet::new();
-        }
-        let ids: Vec<_> = keys.iter().map(|key| key.id.as_str()).collect();
-        match self.parts.store.remembered(&ids).await {
-            Ok(known) => ids.into_iter().filter(|id| !known.contains(*id)).map(str::to_owned).collect(),
-            // Then each change is refused for it.
-            Err(_) => HashSet::new(),
-        }
-    }
-
-    /// The probe that a request was about, if it was carried out before.
-    pub(super) async fn carried_out(
-        &self,
-        request: Option<&RequestKey>,
-        grounds: &Grounds<'_>,
-    ) -> Result<Option<ProbeUid>, ControlError> {
-        match request {
-            Some(key) if !grounds.new_requests.contains(&key.id) => {
-                Ok(self.parts.store.carried_out(key).await?)
-            }
-            _ => Ok(None),
-        }
-    }
-
     /// Carries out what is intended, and settles it.
     pub(super) async fn change(&mut self, work: Vec<Work>) -> Vec<Result<Changed, ControlError>> {
         if work.is_empty() {

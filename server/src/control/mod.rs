@@ -48,6 +48,7 @@ mod recorded;
 mod registry;
 mod remove;
 mod repair;
+mod repeated;
 mod replace;
 mod sample;
 mod shut_down;

@@ -325,6 +325,8 @@ impl Link {
                 prove(&mut connection).await?;
                 self.proven = true;
                 self.files = Identity::of(options.get_filename());
+                // It may be another file.
+                self.audit_head = None;
                 Ok(empty.insert(connection))
             }
         }

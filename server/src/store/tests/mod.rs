@@ -534,3 +534,54 @@ async fn the_history_of_states_is_bounded() {
     store.add_states(&[record(9)]).await.unwrap();
     assert!(store.states_of(uid).await.unwrap().is_empty());
 }
+
+/// More rows than one statement takes.
+#[tokio::test]
+async fn many_changes_are_stored_whole_or_not_at_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let count = 2 * ROWS + 1;
+    let intents = |names: &[String]| -> Vec<Intended> {
+        names.iter().map(|name| (creation(new_probe(name)), None).into()).collect()
+    };
+    let names = |prefix: &str| (0..count).map(|number| format!("{prefix}{number}")).collect::<Vec<_>>();
+    let (events, requests) = (names("n"), names("r"));
+    let uids = store.begin(&intents(&events)).await.unwrap();
+    let settled = uids.iter().zip(&requests).map(|(uid, request)| {
+        let listing = format!("p:kprobes/n{uid} vfs_read");
+        (Settled::Created { uid: *uid, listing }, Some(key(request, "create")))
+    });
+    store.settle(&settled.collect::<Vec<_>>()).await.unwrap();
+    let asked: Vec<_> = requests.iter().map(String::as_str).chain(["other"]).collect();
+    let remembered = store.remembered(&asked).await.unwrap();
+    assert_eq!((remembered.len(), remembered.contains("other")), (count, false));
+    // The last one of these is there already.
+    let mut others = names("m");
+    others.push("n0".to_owned());
+    assert!(store.begin(&intents(&others)).await.is_err());
+    assert_eq!(store.probes().await.unwrap().len(), count);
+    // The audit log goes on after the last entry that is stored.
+    store.add_audit(&[entry()]).await.unwrap();
+    let page = store.audit_page(0, 1000).await.unwrap();
+    assert_eq!(page.entries.len(), count + 1);
+    let mut chain = Chain::after(page.after, None).unwrap();
+    for one in &page.entries {
+        chain.verify(one.sequence, &one.record, one.digest).unwrap();
+    }
+    assert_eq!(chain.head(), store.audit_head().await.unwrap());
+    let states: Vec<_> = uids
+        .iter()
+        .map(|uid| kprobed_lang::model::StateRecord {
+            uid: *uid,
+            time: from_ns(1),
+            state: "ARMED".to_owned(),
+            reason: String::new(),
+            message: String::new(),
+            hint: String::new(),
+        })
+        .collect();
+    store.add_states(&states).await.unwrap();
+    for (uid, state) in uids.iter().zip(&states) {
+        assert_eq!(store.states_of(*uid).await.unwrap(), std::slice::from_ref(state));
+    }
+}
