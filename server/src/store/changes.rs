@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use kprobed_audit::Entry;
-use sqlx::{Row as _, SqliteConnection};
+use sqlx::{QueryBuilder, Row as _, SqliteConnection};
 
 use super::connection::Transaction;
-use super::undo::{Undo, rewrite, write_meaning};
+use super::undo::{Undo, rewrite};
 use super::{
-    ProbeSpec, Record, RequestKey, Store, StoreError, audit, labels, metadata, requests, reversal, to_ns,
-    trips,
+    ProbeSpec, ROWS, Record, RequestKey, Store, StoreError, audit, labels, meanings, metadata, requests,
+    reversal, to_ns, trips,
 };
 use kprobed_lang::model::ProbeUid;
 
@@ -122,7 +122,7 @@ impl Store {
             audit::append(transaction, &entries).await?;
             let transaction = transaction.connection();
             let mut uids = Vec::with_capacity(intents.len());
-            let mut carried_out = Vec::new();
+            let (mut carried_out, mut meanings, mut listings) = (Vec::new(), Vec::new(), Vec::new());
             let unfinished = unfinished(transaction).await?;
             for Intended { intent, request, reversal, ends_trip, entry: _ } in intents {
                 if let (Some(before), Intent::Update { .. } | Intent::Remove(_)) = (reversal, intent) {
@@ -130,11 +130,14 @@ impl Store {
                 }
                 let uid = match intent {
                     Intent::Create { record, meaning } => {
-                        create(transaction, record, meaning.as_deref(), unfinished).await?
+                        let uid = create(transaction, record, unfinished).await?;
+                        meanings.extend(meaning.as_deref().map(|meaning| (uid, meaning)));
+                        uid
                     }
                     Intent::Adopt { record, meaning, listing } => {
-                        let uid = create(transaction, record, meaning.as_deref(), unfinished).await?;
-                        settle(transaction, uid, listing).await?;
+                        let uid = create(transaction, record, unfinished).await?;
+                        meanings.extend(meaning.as_deref().map(|meaning| (uid, meaning)));
+                        listings.push((uid, listing.as_str()));
                         uid
                     }
                     Intent::Update { before, wanted, meaning } => {
@@ -143,7 +146,7 @@ impl Store {
                             trips::clear(transaction, wanted.uid).await?;
                         }
                         let now = meaning.as_ref().and_then(|accepted| accepted.now.as_deref());
-                        write_meaning(transaction, wanted.uid, now).await?;
+                        meanings.extend(now.map(|meaning| (wanted.uid, meaning)));
                         wanted.uid
                     }
                     Intent::Remove(uid) => {
@@ -156,6 +159,8 @@ impl Store {
                 }
                 uids.push(uid);
             }
+            meanings::write(transaction, &meanings).await?;
+            settle(transaction, &listings).await?;
             requests::remember(transaction, &carried_out).await?;
             Ok(uids)
         };
@@ -179,11 +184,11 @@ impl Store {
         };
         let write = async |transaction: &mut Transaction<'_>| {
             let transaction = transaction.connection();
-            let mut carried_out = Vec::new();
+            let (mut carried_out, mut listings) = (Vec::new(), Vec::new());
             for (settled, request) in settled {
                 let uid = match settled {
                     Settled::Created { uid, listing } => {
-                        settle(transaction, *uid, listing).await?;
+                        listings.push((*uid, listing.as_str()));
                         *uid
                     }
                     Settled::Redefined { uid, kernel_definition, listing } => {
@@ -197,6 +202,7 @@ impl Store {
                 };
                 carried_out.extend(request.as_ref().map(|request| (request, uid)));
             }
+            settle(transaction, &listings).await?;
             requests::remember(transaction, &carried_out).await
         };
         self.database.write_or_undo(undo, write).await
@@ -235,7 +241,6 @@ async fn unfinished(transaction: &mut SqliteConnection) -> Result<bool, StoreErr
 async fn create(
     transaction: &mut SqliteConnection,
     record: &Record,
-    meaning: Option<&str>,
     unfinished: bool,
 ) -> Result<ProbeUid, StoreError> {
     let ProbeSpec { definition, enabled, filter, labels, metadata } = &record.spec;
@@ -277,16 +282,20 @@ async fn create(
     .await?;
     let uid = ProbeUid(inserted.last_insert_rowid());
     labels::add(transaction, uid, labels).await?;
-    write_meaning(transaction, uid, meaning).await?;
     Ok(uid)
 }
 
-async fn settle(transaction: &mut SqliteConnection, uid: ProbeUid, listing: &str) -> Result<(), StoreError> {
-    sqlx::query("UPDATE probe SET phase = 'settled', kernel_listing = ? WHERE uid = ?")
-        .bind(listing)
-        .bind(uid.0)
-        .execute(transaction)
-        .await?;
+/// The kernel lists these probes so: from here on they are durable.
+async fn settle(transaction: &mut SqliteConnection, listings: &[(ProbeUid, &str)]) -> Result<(), StoreError> {
+    for listings in listings.chunks(ROWS) {
+        let mut update =
+            QueryBuilder::new("UPDATE probe SET phase = 'settled', kernel_listing = now.column2 FROM (");
+        update.push_values(listings, |mut row, (uid, listing)| {
+            row.push_bind(uid.0).push_bind(*listing);
+        });
+        update.push(") AS now WHERE probe.uid = now.column1");
+        update.build().persistent(listings.len() == 1).execute(&mut *transaction).await?;
+    }
     Ok(())
 }
 

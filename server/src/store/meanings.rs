@@ -4,25 +4,24 @@
 
 use std::collections::HashMap;
 
-use sqlx::{Row as _, SqliteConnection};
+use sqlx::{QueryBuilder, Row as _, SqliteConnection};
 
-use super::{Store, StoreError};
+use super::{ROWS, Store, StoreError};
 use kprobed_lang::model::ProbeUid;
 
-/// Writes it within the transaction that makes or changes the row of the probe.
+/// Writes them within the transaction that makes or changes the rows of their probes.
 pub(super) async fn write(
     transaction: &mut SqliteConnection,
-    uid: ProbeUid,
-    meaning: &str,
+    meanings: &[(ProbeUid, &str)],
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT INTO probe_meaning (probe_uid, meaning) VALUES (?, ?) \
-         ON CONFLICT (probe_uid) DO UPDATE SET meaning = excluded.meaning",
-    )
-    .bind(uid.0)
-    .bind(meaning)
-    .execute(transaction)
-    .await?;
+    for meanings in meanings.chunks(ROWS) {
+        let mut insert = QueryBuilder::new("INSERT INTO probe_meaning (probe_uid, meaning) ");
+        insert.push_values(meanings, |mut row, (uid, meaning)| {
+            row.push_bind(uid.0).push_bind(*meaning);
+        });
+        insert.push(" ON CONFLICT (probe_uid) DO UPDATE SET meaning = excluded.meaning");
+        insert.build().persistent(meanings.len() == 1).execute(&mut *transaction).await?;
+    }
     Ok(())
 }
 
@@ -48,12 +47,9 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`], also if there is no such probe. Then nothing is written.
     pub(crate) async fn set_meanings(&self, meanings: &[(ProbeUid, String)]) -> Result<(), StoreError> {
-        let write = async |transaction: &mut SqliteConnection| {
-            for (uid, meaning) in meanings {
-                write(transaction, *uid, meaning).await?;
-            }
-            Ok(())
-        };
-        self.database.write(write).await
+        let meanings: Vec<_> = meanings.iter().map(|(uid, meaning)| (*uid, meaning.as_str())).collect();
+        self.database
+            .write(async |transaction: &mut SqliteConnection| write(transaction, &meanings).await)
+            .await
     }
 }

@@ -163,13 +163,13 @@ pub(super) async fn rewrite(
 }
 
 /// Stores what a definition means, if that is to be another meaning.
-pub(super) async fn write_meaning(
+async fn write_meaning(
     transaction: &mut SqliteConnection,
     uid: ProbeUid,
     meaning: Option<&str>,
 ) -> Result<(), StoreError> {
     match meaning {
-        Some(meaning) => meanings::write(transaction, uid, meaning).await,
+        Some(meaning) => meanings::write(transaction, &[(uid, meaning)]).await,
         None => Ok(()),
     }
 }
