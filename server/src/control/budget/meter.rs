@@ -81,9 +81,15 @@ impl Meter {
                 *taken.entry(payer).or_default() += rate.ns_per_s();
             }
         }
-        // Those that take nothing any more fill up.
+        // Those that take nothing any more fill up, and those that have gone pay no more: a probe that was
+        // disarmed begins anew when it is armed again.
         let mut buckets = std::mem::take(&mut self.buckets);
-        let idle: Vec<_> = buckets.keys().filter(|payer| !taken.contains_key(payer)).cloned().collect();
+        let is_there = |payer: &Payer| match payer {
+            Payer::Probe(uid) => self.runs.contains_key(uid),
+            _ => readings.iter().any(|reading| reading.payers.contains(payer)),
+        };
+        let idle = buckets.keys().filter(|payer| !taken.contains_key(payer) && is_there(payer));
+        let idle: Vec<_> = idle.cloned().collect();
         taken.extend(idle.iter().map(|payer| (payer, 0.0)));
         let mut found = Found::default();
         let mut tripped = HashSet::new();

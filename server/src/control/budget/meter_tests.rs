@@ -109,6 +109,16 @@ fn a_storm_is_over_its_budget_within_two_looks() {
 }
 
 #[test]
+fn a_probe_that_was_disarmed_begins_anew() {
+    let mut scene = Scene::new(LIMITS, &[(1, "a/storm", 1e8, 1000.0), (2, "a/slow", 100.0, 1000.0)]);
+    // It has spent its budget of minutes.
+    assert_eq!(uids(&scene.until_over(Duration::from_secs(1)).unwrap().0), [1]);
+    assert_eq!(scene.look(TICK).breaches, []);
+    scene.probes.push((1, "a/storm", 10.0, 1000.0));
+    assert_eq!(scene.until_over(Duration::from_mins(10)), None);
+}
+
+#[test]
 fn the_dearest_go_until_the_host_is_within_its_budget() {
     let probes = [
         (1, "a/one", 20_000.0, 1000.0),
