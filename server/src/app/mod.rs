@@ -171,6 +171,7 @@ impl App {
     pub fn prepare(config: &Config, path: Option<&Path>) -> Result<Prepared, StartError> {
         let inherited = Inherited::take(&config.listen)?;
         let mounted = Mounts::default().find_or_mount()?;
+        front::join_group(&config.listen.group);
         sandbox::drop_privileges(config.sandbox.mode)?;
         // A right on a directory is given only while it is there.
         state_directory::make(&config.state.directory)?;

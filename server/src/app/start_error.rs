@@ -14,6 +14,7 @@ use super::Holder;
 use crate::config::{HostSize, TlsError};
 use crate::control;
 use crate::front::{InheritedError, ListenError};
+use crate::health::{NETWORK_HINT, is_of_closed_network};
 use crate::sandbox::SandboxError;
 use crate::store::{Fault, StoreError};
 use kprobed_host::kernel::ReadError;
@@ -172,6 +173,9 @@ impl StartError {
                     .to_owned(),
             ),
             Self::Tls(error) => Some(error.hint().to_owned()),
+            Self::Export(OpenError::Prometheus(error)) if is_of_closed_network(&error.source) => {
+                Some(NETWORK_HINT.to_owned())
+            }
             Self::Export(_) => {
                 Some("`kprobed --check-config` says what is wrong and what to write".to_owned())
             }

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::{AuditCounts, ExporterStatus, Phase};
-use crate::health::{CheckStatus, HostCheck};
+use crate::health::{CheckStatus, HostCheck, NETWORK_HINT, network_is_closed};
 
 /// The check of all exporters. Absent without exporters.
 pub fn check(exporters: &[ExporterStatus], now: SystemTime) -> Option<HostCheck> {
@@ -15,11 +15,22 @@ pub fn check(exporters: &[ExporterStatus], now: SystemTime) -> Option<HostCheck>
         let names: Vec<&str> = exporters.iter().map(|exporter| exporter.name).collect();
         (CheckStatus::Ok, format!("all send what they should: {}", names.join(", ")), "")
     } else {
-        let fix = "repair the receiver, or correct its section of the configuration; `kprobectl exporters` shows the account. Events wait in the history \
+        let repair = "repair the receiver, or correct its section of the configuration; `kprobectl exporters` shows the account. Events wait in the history \
                    until it has no more room for them ([spool])";
+        let fix = if exporters.iter().any(fails_on_the_network) && network_is_closed() {
+            NETWORK_HINT
+        } else {
+            repair
+        };
         (CheckStatus::Warning, troubles.join("; "), fix)
     };
     Some(HostCheck { id: "exporters", status, finding, fix: fix.to_owned() })
+}
+
+/// Whether it cannot send, and its receiver is on the network.
+fn fails_on_the_network(exporter: &ExporterStatus) -> bool {
+    let is_local = ["/", "unix:"].iter().any(|start| exporter.destination.starts_with(start));
+    !is_local && matches!(exporter.phase, Phase::Failing { .. })
 }
 
 fn trouble(exporter: &ExporterStatus, now: SystemTime) -> Option<String> {

@@ -1,14 +1,15 @@
 //! Listening sockets: the unix socket with its owner and mode, and the TCP address with TLS.
 
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::Group;
+use nix::unistd::{Group, getegid, setegid};
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
 use crate::config::{Listen, SOCKET_SUFFIX};
+use crate::health::{NETWORK_HINT, is_of_closed_network};
 
 /// Why the daemon cannot listen.
 #[derive(Debug, Error)]
@@ -32,6 +33,14 @@ pub enum ListenErrorKind {
     /// A program answers there.
     #[error("another process listens there")]
     Taken,
+    /// The socket cannot have its group.
+    #[error("cannot give the socket to the group `{group}`: {source}")]
+    Group {
+        /// That of `listen.group`.
+        group: String,
+        /// Why.
+        source: io::Error,
+    },
 }
 
 impl ListenError {
@@ -41,6 +50,13 @@ impl ListenError {
         match &self.kind {
             ListenErrorKind::Taken => format!("stop it, or set `{setting}` to another place"),
             ListenErrorKind::NoSocket => format!("remove it, or set `{setting}` to another path"),
+            ListenErrorKind::Group { group, .. } => format!(
+                "run the daemon with that group (`Group={group}` in a drop-in for kprobed.service), or let kprobed.socket open the \
+                 socket (`SocketGroup={group}`)"
+            ),
+            ListenErrorKind::Io(error) if is_of_closed_network(error) => {
+                format!("{NETWORK_HINT}, or let kprobed-tcp.socket open the address")
+            }
             ListenErrorKind::Io(error) => match error.kind() {
                 io::ErrorKind::AddrInUse => {
                     format!("stop the process that listens there, or set `{setting}` to another place")
@@ -58,6 +74,17 @@ impl ListenError {
                 _ => format!("set `{setting}` to another place"),
             },
         }
+    }
+}
+
+/// Makes the group of the unix socket that of this process, if it may do that: it can give away its capabilities then,
+/// and files that it makes have the group already. Their modes let only root read them.
+pub fn join_group(name: &str) {
+    let Some(group) = Group::from_name(name).ok().flatten() else { return };
+    if getegid() != group.gid
+        && let Err(error) = setegid(group.gid)
+    {
+        tracing::debug!(%error, name, "cannot run with the group of the socket");
     }
 }
 
@@ -85,11 +112,20 @@ pub(super) async fn unix(path: &Path, group: &str) -> Result<UnixListener, Liste
     let gid = Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
     let mode = if gid.is_some() { 0o660 } else { 0o600 };
     std::fs::set_permissions(&unnamed, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
-    if gid.is_some() {
-        chown(&unnamed, None, gid).map_err(failed)?;
+    if let Some(gid) = gid {
+        give_to(&unnamed, gid)
+            .map_err(|source| wrong(ListenErrorKind::Group { group: group.to_owned(), source }))?;
     }
     std::fs::rename(&unnamed, path).map_err(failed)?;
     Ok(listener)
+}
+
+/// A file of the group of the daemon has it already: the unit allows no change of owners.
+fn give_to(path: &Path, gid: u32) -> io::Result<()> {
+    if std::fs::symlink_metadata(path)?.gid() == gid {
+        return Ok(());
+    }
+    chown(path, None, Some(gid))
 }
 
 /// The name of a socket until its rights are set.

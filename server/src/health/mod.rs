@@ -5,11 +5,13 @@
 
 mod certificate;
 mod labels_file;
+mod network;
 mod sandbox;
 mod storage;
 
 pub use certificate::certificate_check;
 pub use labels_file::{LabelsFile, read as read_labels};
+pub use network::{NETWORK_HINT, is_of_closed_network, network_is_closed};
 pub use sandbox::{files_check, sandbox_check};
 pub use storage::Storage;
 

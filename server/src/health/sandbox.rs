@@ -90,7 +90,7 @@ mod tests {
     use crate::health::CheckStatus;
 
     const RESTRICTED: &str =
-        "Name:\tkprobed\nCapEff:\t0000000400020001\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t2\n";
+        "Name:\tkprobed\nCapEff:\t0000000400020000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t2\n";
 
     #[test]
     fn one_thread_without_a_filter_is_a_warning() {
@@ -101,16 +101,16 @@ mod tests {
         assert_eq!((check.status, check.fix.as_str()), (CheckStatus::Ok, ""));
         assert_eq!(
             check.finding,
-            "system calls are filtered on 2 of 2 threads, no_new_privs is set on 2, capabilities 0x400020001"
+            "system calls are filtered on 2 of 2 threads, no_new_privs is set on 2, capabilities 0x400020000"
         );
         let mut more = Threads::default();
-        more.add(&RESTRICTED.replace("20001", "20003"));
+        more.add(&RESTRICTED.replace("20000", "20003"));
         assert_eq!(judge(&more).status, CheckStatus::Warning, "a capability that was to be dropped");
         threads.add("Name:\tkprobed\nCapEff:\t0000000000000020\nNoNewPrivs:\t0\nSeccomp:\t0\n");
         let check = judge(&threads);
         assert_eq!(check.status, CheckStatus::Warning);
         assert!(
-            check.finding.contains("2 of 3 threads") && check.finding.ends_with("0x400020021"),
+            check.finding.contains("2 of 3 threads") && check.finding.ends_with("0x400020020"),
             "{check:?}"
         );
     }

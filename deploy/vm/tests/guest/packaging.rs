@@ -24,13 +24,16 @@ fn shipped(path: &str) -> Result<String> {
     fs::read_to_string(root.join("deploy").join(path)).with_context(|| path.to_owned())
 }
 
+/// What the unit sets.
+fn of_unit(setting: &str) -> Result<String> {
+    let unit = shipped("systemd/kprobed.service")?;
+    let value = unit.lines().find_map(|line| line.strip_prefix(setting)?.strip_prefix('='));
+    value.map(str::to_owned).with_context(|| format!("the unit has no {setting}="))
+}
+
 /// `CAP_SYS_RAWIO CAP_SYSLOG` as `-all,+sys_rawio,+syslog`.
 fn bounding_set() -> Result<String> {
-    let unit = shipped("systemd/kprobed.service")?;
-    let line = unit
-        .lines()
-        .find_map(|line| line.strip_prefix("CapabilityBoundingSet="))
-        .context("the unit sets none")?;
+    let line = of_unit("CapabilityBoundingSet")?;
     let names = line.split_whitespace().filter_map(|name| name.strip_prefix("CAP_"));
     Ok(names.fold("-all".to_owned(), |set, name| format!("{set},+{}", name.to_lowercase())))
 }
@@ -50,9 +53,11 @@ fn the_units_capabilities_are_enough(fixture: &Fixture) -> Result<()> {
     ensure!(guest.stop()?.success());
     // The host mounts them before, as systemd does: the first daemon has left them mounted.
     guest.shell("test -e /sys/kernel/tracing/kprobe_events && test -e /sys/kernel/debug/kprobes")?;
-    // The unit gives nothing else: no new privileges, and nothing beyond the set.
+    // The unit gives nothing else: no new privileges, the group of the socket, and nothing beyond the set.
     let confined = Command::new("setpriv")
         .arg("--no-new-privs")
+        .arg(format!("--regid={}", of_unit("Group")?))
+        .arg("--clear-groups")
         .arg(format!("--bounding-set={}", bounding_set()?))
         .args(["/usr/bin/kprobed", "--config", "/etc/kprobed/kprobed.toml"]);
     guest.machine.spawn("confined", &confined)?;
@@ -61,6 +66,8 @@ fn the_units_capabilities_are_enough(fixture: &Fixture) -> Result<()> {
     let effective = guest.shell("grep CapEff /proc/$(pidof kprobed)/status")?;
     ensure!(!effective.contains("1ffffffffff"), "it has every capability: {effective}");
     guest.shell("kprobectl doctor")?;
+    let socket = guest.shell("stat -c '%a %U %G' /run/kprobed/kprobed.sock")?;
+    ensure!(socket.trim() == "660 root kprobed", "{socket}");
     guest.shell("kprobectl add 'p:confined do_sys_openat2 filename=+0(%si):string'")?;
     // The client of this test is the first daemon's.
     guest.connect_again()?;

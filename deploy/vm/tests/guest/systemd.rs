@@ -1,6 +1,7 @@
 //! The daemon under systemd, with the units as they are shipped, in a guest whose PID 1 is systemd: a life from the
 //! first call, which starts it, to its stop.
 
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -127,6 +128,7 @@ fn a_life_under_systemd(fixture: &Fixture) -> Result<()> {
     a_restart_keeps_clients_waiting(&host)?;
     a_daemon_that_hangs_is_replaced(&host)?;
     it_leaves_nothing(&host)?;
+    the_network_takes_a_drop_in(&host)?;
     keys_are_credentials_of_the_service(&host)?;
     a_socket_of_another_name_is_refused(&host)?;
     Ok(host.machine.power_off()?)
@@ -204,6 +206,32 @@ fn it_leaves_nothing(host: &Host) -> Result<()> {
     let left = host
         .shell("cat /sys/kernel/tracing/kprobe_events; ls /sys/kernel/tracing/instances; ls /run/kprobed")?;
     ensure!(left.is_empty(), "{left}");
+    Ok(())
+}
+
+/// The unit keeps the daemon from the network, and the daemon says what opens it.
+fn the_network_takes_a_drop_in(host: &Host) -> Result<()> {
+    let hint = "install deploy/systemd/network.conf in /etc/systemd/system/kprobed.service.d/";
+    host.shell("! systemctl start kprobed")?;
+    let log = host.log();
+    ensure!(log.contains("cannot listen on `127.0.0.1:7000`") && log.contains(hint), "{log}");
+    host.shell("systemctl stop kprobed")?;
+    // An exporter that cannot send is no reason not to serve.
+    let local = daemon::DEFAULT_CONFIG.replace("tcp = \"127.0.0.1:7000\"\n", "");
+    let exporting = format!("{local}\n[export.jsonl]\npath = \"tcp://127.0.0.1:7001\"\n");
+    host.put("/etc/kprobed/kprobed.toml", &exporting)?;
+    host.shell("systemctl start kprobed")?;
+    host.until("what is wrong", &format!("kprobectl doctor | grep -q '{hint}'"))?;
+    host.shell("systemctl stop kprobed")?;
+    host.put("/etc/kprobed/kprobed.toml", daemon::DEFAULT_CONFIG)?;
+    let units = workspace::root().context("no workspace")?.join("deploy/systemd");
+    host.put(
+        "/etc/systemd/system/kprobed.service.d/network.conf",
+        &fs::read_to_string(units.join("network.conf"))?,
+    )?;
+    host.shell("systemctl daemon-reload && systemctl start kprobed")?;
+    host.shell("kprobectl --server tcp://127.0.0.1:7000 list")?;
+    host.shell("systemctl stop kprobed && rm /etc/systemd/system/kprobed.service.d/network.conf")?;
     Ok(())
 }
 
