@@ -94,8 +94,9 @@ impl Costs {
             ((probe.name.clone(), probe.uid), entry)
         });
         let mut all: BTreeMap<(ProbeName, ProbeUid), v1::ProbeCost> = known.collect();
-        for SpentByProbe { uid, name, day: on, runs, cpu_ns } in probes {
-            let entry = all.entry((name.clone(), uid)).or_insert_with(|| empty(&name, uid));
+        for SpentByProbe { uid, name, creator, day: on, runs, cpu_ns } in probes {
+            let gone = || v1::ProbeCost { creator, ..empty(&name, uid) };
+            let entry = all.entry((name.clone(), uid)).or_insert_with(gone);
             entry.days.push(day(on, runs, cpu_ns));
         }
         v1::ListCostsResponse {
@@ -144,6 +145,7 @@ mod tests {
         let spent = |uid, name: &str, day, runs| SpentByProbe {
             uid: ProbeUid(uid),
             name: name.parse().unwrap(),
+            creator: "uid:1000".to_owned(),
             day,
             runs,
             cpu_ns: 500 * runs,
@@ -154,6 +156,7 @@ mod tests {
         assert_eq!(response.start_time.unwrap().seconds, 3 * 86_400);
         let [gone, there] = response.probes.as_slice() else { panic!("{response:?}") };
         assert_eq!((gone.probe.as_str(), gone.hit_cost, gone.days.len()), ("kprobes/a", None, 2));
+        assert_eq!(gone.creator, "uid:1000");
         assert_eq!(gone.days[1], day(4, 6, 3000));
         let hit = there.hit_cost.unwrap();
         assert!(!hit.calibrated && hit.ns > 0.0 && there.days.len() == 1, "{there:?}");

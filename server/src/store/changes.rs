@@ -123,19 +123,22 @@ impl Store {
             let transaction = transaction.connection();
             let mut uids = Vec::with_capacity(intents.len());
             let (mut carried_out, mut meanings, mut listings) = (Vec::new(), Vec::new(), Vec::new());
-            let unfinished = unfinished(transaction).await?;
+            let mut creations = Creations::new(transaction).await?;
             for Intended { intent, request, reversal, ends_trip, entry: _ } in intents {
+                if matches!(intent, Intent::Update { .. } | Intent::Remove(_)) {
+                    creations.write(transaction).await?;
+                }
                 if let (Some(before), Intent::Update { .. } | Intent::Remove(_)) = (reversal, intent) {
                     reversal::keep(transaction, before).await?;
                 }
                 let uid = match intent {
                     Intent::Create { record, meaning } => {
-                        let uid = create(transaction, record, unfinished).await?;
+                        let uid = creations.add(record);
                         meanings.extend(meaning.as_deref().map(|meaning| (uid, meaning)));
                         uid
                     }
                     Intent::Adopt { record, meaning, listing } => {
-                        let uid = create(transaction, record, unfinished).await?;
+                        let uid = creations.add(record);
                         meanings.extend(meaning.as_deref().map(|meaning| (uid, meaning)));
                         listings.push((uid, listing.as_str()));
                         uid
@@ -159,6 +162,7 @@ impl Store {
                 }
                 uids.push(uid);
             }
+            creations.write(transaction).await?;
             meanings::write(transaction, &meanings).await?;
             settle(transaction, &listings).await?;
             requests::remember(transaction, &carried_out).await?;
@@ -232,20 +236,52 @@ fn in_doubt(intents: &[Intended]) -> Vec<Undo> {
     undo.chain(notes).collect()
 }
 
-/// Whether there are rows that are not settled.
-async fn unfinished(transaction: &mut SqliteConnection) -> Result<bool, StoreError> {
-    let query = sqlx::query("SELECT EXISTS (SELECT 1 FROM probe WHERE phase != 'settled')");
-    Ok(query.fetch_one(transaction).await?.try_get::<i64, _>(0)? != 0)
+/// Rows of new probes, which are written together. Those before another change are written before it.
+struct Creations<'a> {
+    /// The last uid that was given out.
+    last: i64,
+    /// Whether there are rows that are not settled.
+    unfinished: bool,
+    waiting: Vec<(ProbeUid, &'a Record)>,
 }
 
-async fn create(
+impl<'a> Creations<'a> {
+    async fn new(transaction: &mut SqliteConnection) -> Result<Self, StoreError> {
+        let query = sqlx::query(
+            "SELECT EXISTS (SELECT 1 FROM probe WHERE phase != 'settled'), \
+             coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'probe'), 0)",
+        );
+        let row = query.fetch_one(transaction).await?;
+        Ok(Self { unfinished: row.try_get::<i64, _>(0)? != 0, last: row.try_get(1)?, waiting: Vec::new() })
+    }
+
+    /// The uid that the probe gets when it is written.
+    fn add(&mut self, record: &'a Record) -> ProbeUid {
+        self.last += 1;
+        let uid = ProbeUid(self.last);
+        self.waiting.push((uid, record));
+        uid
+    }
+
+    async fn write(&mut self, transaction: &mut SqliteConnection) -> Result<(), StoreError> {
+        for creations in self.waiting.chunks(ROWS) {
+            if self.unfinished {
+                delete_unfinished(transaction, creations).await?;
+            }
+            insert(transaction, creations).await?;
+        }
+        let labels: Vec<_> = self.waiting.iter().map(|(uid, record)| (*uid, &record.spec.labels)).collect();
+        self.waiting.clear();
+        labels::add(transaction, &labels).await
+    }
+}
+
+/// Deletes what a crash has left under the names of new probes.
+async fn delete_unfinished(
     transaction: &mut SqliteConnection,
-    record: &Record,
-    unfinished: bool,
-) -> Result<ProbeUid, StoreError> {
-    let ProbeSpec { definition, enabled, filter, labels, metadata } = &record.spec;
-    let lease = metadata::columns(metadata.lease.as_ref());
-    if unfinished {
+    creations: &[(ProbeUid, &Record)],
+) -> Result<(), StoreError> {
+    for (_, record) in creations {
         sqlx::query(
             "DELETE FROM probe WHERE event_group = ? AND event = ? AND phase != 'settled' \
              AND uid NOT IN (SELECT probe_uid FROM reversal)",
@@ -255,34 +291,43 @@ async fn create(
         .execute(&mut *transaction)
         .await?;
     }
-    let inserted = sqlx::query(
-        "INSERT INTO probe (event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
+    Ok(())
+}
+
+async fn insert(
+    transaction: &mut SqliteConnection,
+    creations: &[(ProbeUid, &Record)],
+) -> Result<(), StoreError> {
+    let mut insert = QueryBuilder::new(
+        "INSERT INTO probe (uid, event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
          kernel_listing, create_time_ns, update_time_ns, description, owner, declared_by, on_kernel_change, \
-         lease_duration_ns, lease_expire_ns, lease_holder, creator, adopted) \
-         VALUES (?, ?, ?, ?, ?, ?, 'pending', 1, '', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    )
-    .bind(record.name.group())
-    .bind(record.name.event())
-    .bind(definition.as_str())
-    .bind(&record.kernel_definition)
-    .bind(enabled)
-    .bind(filter)
-    .bind(to_ns(record.create_time))
-    .bind(to_ns(record.update_time))
-    .bind(&metadata.description)
-    .bind(&metadata.owner)
-    .bind(&metadata.declared_by)
-    .bind(metadata::policy(metadata.on_kernel_change))
-    .bind(lease.duration_ns)
-    .bind(lease.expire_ns)
-    .bind(lease.holder)
-    .bind(&record.creator)
-    .bind(record.is_adopted)
-    .execute(&mut *transaction)
-    .await?;
-    let uid = ProbeUid(inserted.last_insert_rowid());
-    labels::add(transaction, uid, labels).await?;
-    Ok(uid)
+         lease_duration_ns, lease_expire_ns, lease_holder, creator, adopted) ",
+    );
+    insert.push_values(creations, |mut row, (uid, record)| {
+        let ProbeSpec { definition, enabled, filter, labels: _, metadata } = &record.spec;
+        let lease = metadata::columns(metadata.lease.as_ref());
+        row.push_bind(uid.0)
+            .push_bind(record.name.group())
+            .push_bind(record.name.event())
+            .push_bind(definition.as_str())
+            .push_bind(&record.kernel_definition)
+            .push_bind(*enabled)
+            .push_bind(filter)
+            .push("'pending', 1, ''")
+            .push_bind(to_ns(record.create_time))
+            .push_bind(to_ns(record.update_time))
+            .push_bind(&metadata.description)
+            .push_bind(&metadata.owner)
+            .push_bind(&metadata.declared_by)
+            .push_bind(metadata::policy(metadata.on_kernel_change))
+            .push_bind(lease.duration_ns)
+            .push_bind(lease.expire_ns)
+            .push_bind(lease.holder)
+            .push_bind(&record.creator)
+            .push_bind(record.is_adopted);
+    });
+    insert.build().persistent(creations.len() == 1).execute(transaction).await?;
+    Ok(())
 }
 
 /// The kernel lists these probes so: from here on they are durable.

@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
-use sqlx::{Row as _, SqliteConnection};
+use sqlx::{QueryBuilder, Row as _, SqliteConnection};
 
-use super::StoreError;
+use super::{ROWS, StoreError};
 use kprobed_lang::model::{Labels, ProbeUid};
 
 /// Replaces the labels of a probe within the transaction that writes its row.
@@ -17,22 +17,22 @@ pub(super) async fn write(
     labels: &Labels,
 ) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM probe_label WHERE probe_uid = ?").bind(uid.0).execute(&mut *transaction).await?;
-    add(transaction, uid, labels).await
+    add(transaction, &[(uid, labels)]).await
 }
 
-/// Writes the labels of a new probe within the transaction that makes its row.
+/// Writes the labels of probes within the transaction that makes their rows.
 pub(super) async fn add(
     transaction: &mut SqliteConnection,
-    uid: ProbeUid,
-    labels: &Labels,
+    labels: &[(ProbeUid, &Labels)],
 ) -> Result<(), StoreError> {
-    for (key, value) in labels.iter() {
-        sqlx::query("INSERT INTO probe_label (probe_uid, key, value) VALUES (?, ?, ?)")
-            .bind(uid.0)
-            .bind(key)
-            .bind(value)
-            .execute(&mut *transaction)
-            .await?;
+    let all = labels.iter().flat_map(|(uid, labels)| labels.iter().map(|pair| (*uid, pair)));
+    let all: Vec<_> = all.collect();
+    for labels in all.chunks(ROWS) {
+        let mut insert = QueryBuilder::new("INSERT INTO probe_label (probe_uid, key, value) ");
+        insert.push_values(labels, |mut row, (uid, (key, value))| {
+            row.push_bind(uid.0).push_bind(*key).push_bind(*value);
+        });
+        insert.build().persistent(labels.len() == 1).execute(&mut *transaction).await?;
     }
     Ok(())
 }

@@ -19,6 +19,8 @@ pub struct SpentByProbe {
     pub uid: ProbeUid,
     /// Its name.
     pub name: ProbeName,
+    /// The principal that made it; empty if that is not known.
+    pub creator: String,
     /// Days since 1970, in UTC.
     pub day: u64,
     /// Hits, with the runs that the kernel skipped.
@@ -52,16 +54,17 @@ impl Store {
         daemon: SpentByDaemon,
     ) -> Result<(), StoreError> {
         let write = async |transaction: &mut SqliteConnection| {
-            for SpentByProbe { uid, name, day, runs, cpu_ns } in probes {
+            for SpentByProbe { uid, name, creator, day, runs, cpu_ns } in probes {
                 sqlx::query(
-                    "INSERT INTO spent_by_probe (day, probe_uid, event_group, event, runs, cpu_ns) \
-                     VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (day, probe_uid) DO UPDATE SET \
+                    "INSERT INTO spent_by_probe (day, probe_uid, event_group, event, creator, runs, cpu_ns) \
+                     VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (day, probe_uid) DO UPDATE SET \
                      runs = runs + excluded.runs, cpu_ns = cpu_ns + excluded.cpu_ns",
                 )
                 .bind(to_i64(*day))
                 .bind(uid.0)
                 .bind(name.group())
                 .bind(name.event())
+                .bind(creator)
                 .bind(to_i64(*runs))
                 .bind(to_i64(*cpu_ns))
                 .execute(&mut *transaction)
@@ -103,6 +106,7 @@ impl Store {
                 Ok(SpentByProbe {
                     uid: ProbeUid(row.try_get("probe_uid")?),
                     name,
+                    creator: row.try_get("creator")?,
                     day: number(row, "day")?,
                     runs: number(row, "runs")?,
                     cpu_ns: number(row, "cpu_ns")?,

@@ -18,8 +18,7 @@ Days are those of UTC. What was taken is stored once a minute, and kept as long 
 Deleted probes are shown too.
 
 With `--by group` and `--by creator` a row has all probes of a group, or all that a principal has made. \
-`-` are those that files declare, and deleted probes: the daemon does not keep who made them. JSON has \
-each probe with its creator.
+`-` are those that files declare. JSON has each probe with its creator.
 
 Examples:
   kprobectl cost

@@ -28,12 +28,14 @@ pub(in crate::control) struct Spending {
 }
 
 /// What is known of a probe, also while it is being deleted.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Known {
     /// Runs that are accounted for.
     runs: u64,
     /// What one takes, in nanoseconds.
     hit_ns: f64,
+    /// Who has made the probe; empty if that is not known.
+    creator: String,
 }
 
 /// Runs that a hit count stands for: those that the kernel skipped take time too.
@@ -47,9 +49,10 @@ impl Spending {
         self.probes.entry(uid).or_default().runs = runs;
     }
 
-    /// A hit of the probe takes so many nanoseconds from now on.
-    fn set_cost(&mut self, uid: ProbeUid, hit_ns: f64) {
-        self.probes.entry(uid).or_default().hit_ns = hit_ns;
+    /// A hit of the probe, which that principal has made, takes so many nanoseconds from now on.
+    fn set_cost(&mut self, uid: ProbeUid, creator: &str, hit_ns: f64) {
+        let known = self.probes.entry(uid).or_default();
+        (known.hit_ns, known.creator) = (hit_ns, creator.to_owned());
     }
 
     /// Takes the counts, and notes what is new in them. The kernel counts the hits of a new probe
@@ -63,8 +66,14 @@ impl Spending {
             if new == 0 {
                 continue;
             }
-            let nothing =
-                || SpentByProbe { uid: profile.uid, name: profile.name.clone(), day, runs: 0, cpu_ns: 0 };
+            let nothing = || SpentByProbe {
+                uid: profile.uid,
+                name: profile.name.clone(),
+                creator: known.creator.clone(),
+                day,
+                runs: 0,
+                cpu_ns: 0,
+            };
             let spent = self.waiting.entry((profile.uid, day)).or_insert_with(nothing);
             spent.runs += new;
             spent.cpu_ns += whole(new as f64 * known.hit_ns);
@@ -87,7 +96,7 @@ impl Controller {
     pub(in crate::control) fn note_hit_cost(&mut self, probe: &Probe) {
         let costs = self.parts.costs.table();
         let cost = costs.hit(probe.kind, probe.arming, &probe.kernel_definition);
-        self.spending.set_cost(probe.uid, cost.ns);
+        self.spending.set_cost(probe.uid, &probe.creator, cost.ns);
     }
 
     /// Notes the last counts of probes that go. The next sample stores them.
@@ -144,8 +153,8 @@ mod tests {
     fn every_run_is_spent_once() {
         let mut spending = Spending::default();
         spending.begin(ProbeUid(1), 1000);
-        spending.set_cost(ProbeUid(1), 500.0);
-        spending.set_cost(ProbeUid(2), 500.0);
+        spending.set_cost(ProbeUid(1), "uid:1000", 500.0);
+        spending.set_cost(ProbeUid(2), "", 500.0);
         for (profiles, day) in [
             (vec![profile(1, 1100, 0), profile(2, 10, 5)], 3),
             (vec![profile(1, 1100, 0), profile(2, 20, 5)], 3),
@@ -157,9 +166,10 @@ mod tests {
         let mut spent: Vec<_> = spending
             .waiting
             .values()
-            .map(|spent| (spent.uid.0, spent.day, spent.runs, spent.cpu_ns))
+            .map(|spent| (spent.uid.0, spent.creator.as_str(), spent.day, spent.runs, spent.cpu_ns))
             .collect();
         spent.sort_unstable();
-        assert_eq!(spent, [(1, 3, 100, 50_000), (1, 4, 4, 2000), (2, 3, 25, 12_500)]);
+        let own = "uid:1000";
+        assert_eq!(spent, [(1, own, 3, 100, 50_000), (1, own, 4, 4, 2000), (2, "", 3, 25, 12_500)]);
     }
 }

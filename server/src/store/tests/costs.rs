@@ -21,6 +21,7 @@ async fn what_was_taken_is_added_up_by_the_day() {
     let probe = |event: &str, uid, day, runs| SpentByProbe {
         uid: ProbeUid(uid),
         name: ProbeName::new("kprobes", event).unwrap(),
+        creator: format!("uid:{uid}"),
         day,
         runs,
         cpu_ns: 500 * runs,
