@@ -79,6 +79,9 @@ pub(super) fn judge(
         }
     }
     count(&mut judgement, Metric::Errors, &bad, gates);
+    // What the new probes cost can be what these have no room for.
+    let others = now.others_tripped.iter().filter(|(name, _)| !before.others_tripped.contains_key(*name));
+    judgement.failed.extend(others.map(|(name, state)| format!("budget: `{name}` is {state}")));
     let ill: Vec<_> = now
         .failed_checks
         .difference(&before.failed_checks)
@@ -322,6 +325,12 @@ mod tests {
         }
         assert_eq!(failed(tripped(1), &off), Vec::<String>::new());
         assert_eq!(failed(tripped(1), &Gates::with(&[])), ["errors<=0: `k/a` is tripped: why"]);
+        let mut pushed_out = reading(before.clone());
+        pushed_out.others_tripped.insert("x/y".to_owned(), "tripped: why".to_owned());
+        assert_eq!(judged(before.clone(), None, &pushed_out).failed, ["budget: `x/y` is tripped: why"]);
+        let armed = BTreeMap::new();
+        let since = Since { before: &pushed_out, last: None, soak_begun: None, soak_ms: 0 };
+        assert_eq!(judge(&since, &pushed_out, &armed, &off).failed, Vec::<String>::new());
         let gone = Reading { boot_id: "b".to_owned(), ..Reading::default() };
         assert_eq!(judged(before.clone(), None, &gone).failed, ["errors<=0: `k/a` is gone"]);
         let mut ill = reading(probe(10, 0, 0, 1));

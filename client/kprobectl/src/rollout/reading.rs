@@ -18,6 +18,8 @@ pub(crate) struct Reading {
     pub(crate) failed_checks: BTreeSet<String>,
     /// By name, those that the roll-out is about.
     pub(crate) probes: BTreeMap<String, ProbeReading>,
+    /// By name, other probes that the host has disarmed for a budget that they share, with the reason.
+    pub(crate) others_tripped: BTreeMap<String, String>,
 }
 
 /// What the daemon has used since it was started.

@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_roll_out_is_made_repeated_and_undone", a_roll_out_is_made_repeated_and_undone),
     ("a_roll_out_marks_what_it_makes", a_roll_out_marks_what_it_makes),
     ("a_probe_that_costs_too_much_stops_it", a_probe_that_costs_too_much_stops_it),
+    ("a_probe_that_it_pushes_out_stops_it", a_probe_that_it_pushes_out_stops_it),
     ("a_gate_that_fails_puts_everything_back", a_gate_that_fails_puts_everything_back),
     ("a_gate_is_about_the_daemons_own_time", a_gate_is_about_the_daemons_own_time),
     ("a_daemon_that_is_started_anew_lets_it_wait", a_daemon_that_is_started_anew_lets_it_wait),
@@ -168,6 +169,27 @@ fn a_probe_that_costs_too_much_stops_it(fixture: &Fixture) -> Result<()> {
     ensure!(text.contains(of), "{text}");
     let left = guest.probes()?;
     ensure!(left.len() == 1 && left[0].name == "others/there" && left[0].state_reason.is_empty(), "{left:?}");
+    Ok(())
+}
+
+/// The most expensive probe of a host goes first, also if it was there before the roll-out.
+fn a_probe_that_it_pushes_out_stops_it(fixture: &Fixture) -> Result<()> {
+    let config = config(0, 20_000_000, "rollout_ns_per_s = 0\ncalibrate = false");
+    let guest = fixture.own_daemon("rollout-pushes", &config)?;
+    guest.add("p:others/there __x64_sys_getppid a=%di b=%si c=%dx d=%cx")?;
+    let wanted = "probe: kprobes/one\ndefinition: p:kprobes/one __x64_sys_getppid\nenabled: true\n";
+    guest.shell(&format!("cat > /tmp/wanted.yaml <<'END'\n{wanted}END"))?;
+    // 500 ns a hit, and 20 for each argument: 17.4 ms and 15 ms a second.
+    guest
+        .machine
+        .spawn("steady", &Command::new("workload").args(["storm", "120000", "--per-second", "30000"]))?;
+    let rolling = APPLY.replace("--soak 2s", "--soak 60s");
+    let (code, text) = run(&guest, &format!("{rolling} --gate errors=off --gate hits=off"))?;
+    guest.machine.signal("steady", Signal::SIGKILL)?;
+    ensure!(code == 1 && text.contains("\"phase\":\"undone\""), "{code} {text}");
+    ensure!(text.contains("budget: `others/there` is tripped: disarmed at "), "{text}");
+    let left = guest.probes()?;
+    ensure!(left.len() == 1 && left[0].state_reason == "OVER_HOST_BUDGET", "{left:?}");
     Ok(())
 }
 

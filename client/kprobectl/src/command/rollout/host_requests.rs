@@ -132,6 +132,9 @@ async fn make(client: &Client, changes: Vec<Change>) -> Result<HostAnswer, Probl
 /// Reason of a change that was taken back because another one failed.
 const BATCH_FAILED: &str = "BATCH_FAILED";
 
+/// Reason of a trip that has nothing to do with other probes.
+const OWN_BUDGET: &str = "OVER_PROBE_BUDGET";
+
 /// Reads all that gates are about. Nothing of it is made up where the host does not say it.
 async fn reading(client: &Client, documents: &[Document]) -> Result<Reading, Error> {
     let (host, probes, profiles, ledger) =
@@ -141,9 +144,15 @@ async fn reading(client: &Client, documents: &[Document]) -> Result<Reading, Err
         profiles.iter().map(|one| ((one.probe.as_str(), one.probe_uid), one)).collect();
     let terms: BTreeMap<_, _> =
         ledger.probes.iter().map(|one| ((one.probe.as_str(), one.probe_uid), one)).collect();
-    let probes = probes
-        .iter()
-        .filter(|probe| names.contains(probe.name.as_str()))
+    let (own, others): (Vec<_>, Vec<_>) =
+        probes.iter().partition(|probe| names.contains(probe.name.as_str()));
+    let others_tripped = others
+        .into_iter()
+        .filter(|probe| probe.state() == ProbeState::Tripped && probe.state_reason != OWN_BUDGET)
+        .map(|probe| (probe.name.clone(), state(probe)))
+        .collect();
+    let probes = own
+        .into_iter()
         .map(|probe| {
             let key = (probe.name.as_str(), probe.uid);
             let profile = profiles.get(&key).copied().filter(|profile| profile.boot_id == host.boot_id);
@@ -156,6 +165,7 @@ async fn reading(client: &Client, documents: &[Document]) -> Result<Reading, Err
         failed_checks: failed_checks(&host),
         boot_id: host.boot_id,
         probes,
+        others_tripped,
     })
 }
 
@@ -176,6 +186,14 @@ fn spent(host: &GetHostResponse) -> Option<Spent> {
     })
 }
 
+/// The state of a probe, with the reason.
+fn state(probe: &Probe) -> String {
+    let name =
+        probe.state().as_str_name().trim_start_matches("PROBE_STATE_").to_lowercase().replace('_', "-");
+    let why = probe.state_message.as_str();
+    if why.is_empty() { name } else { format!("{name}: {why}") }
+}
+
 fn probe_reading(probe: &Probe, profile: Option<&HitProfile>, ledger: Option<&ProbeLedger>) -> ProbeReading {
     let is_as_wanted = match probe.state() {
         ProbeState::Armed => probe.enabled,
@@ -184,16 +202,13 @@ fn probe_reading(probe: &Probe, profile: Option<&HitProfile>, ledger: Option<&Pr
         ProbeState::PendingModule => true,
         _ => false,
     };
-    let name =
-        probe.state().as_str_name().trim_start_matches("PROBE_STATE_").to_lowercase().replace('_', "-");
-    let why = probe.state_message.as_str();
     ProbeReading {
         uid: probe.uid,
         etag: probe.etag.clone(),
         enabled: probe.enabled,
         is_as_wanted,
         is_tripped: probe.state() == ProbeState::Tripped,
-        state: if why.is_empty() { name } else { format!("{name}: {why}") },
+        state: state(probe),
         counted_ms: profile.and_then(|profile| milliseconds(profile.time.as_ref())),
         hits: profile.map(|profile| profile.hits),
         misses: profile.map(|profile| profile.nmissed),

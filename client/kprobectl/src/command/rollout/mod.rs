@@ -36,7 +36,7 @@ hold on each of them:
   cpu<=25%         CPU time of the daemon, of one core over the soak, for events and these readings
 
 A probe that a host has disarmed for its cost (`tripped`) is a failure too, whatever the gates are, unless it \
-was so before the change.
+was so before the change. So is another probe of the host that is disarmed for a budget that it shares with others.
 
 These are the defaults; --gate replaces one, and `--gate loss=off` disables it. Missing data never passes: \
 a host that does not answer, an unknown value, a counter that went backwards, or a restarted daemon pauses \

@@ -186,6 +186,7 @@ enabled: true
             spent: (!self.hides_use).then_some(spent),
             failed_checks: BTreeSet::from(["ever".to_owned()]),
             probes: self.probes.values().map(|probe| (probe.name.clone(), one(probe))).collect(),
+            others_tripped: BTreeMap::new(),
         }
     }
 
