@@ -87,6 +87,9 @@ fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
         // Beside each value stands a guard.
         "p:reading __x64_sys_getppid a=+8(%sp):u64 b=+16(%sp):u64 c=+24(%sp):u64 d=+32(%sp):u64".to_owned(),
         "p:behind __x64_sys_getppid a=+0(%di):u64 b=+128(%di):u64".to_owned(),
+        "p:named __x64_sys_getppid comm=$comm".to_owned(),
+        // The name of the operating system.
+        "p:texts __x64_sys_getppid a=@init_uts_ns:string b=@init_uts_ns:string c=$comm".to_owned(),
     ];
     for definition in &definitions {
         let (ns, error_ns) = forecast(&guest, definition)?;
@@ -160,6 +163,9 @@ fn what_was_taken_is_kept(fixture: &Fixture) -> Result<()> {
     let (runs, _, later_s) = taken(&guest)?;
     // Deleted probes are shown too, and nothing is counted twice.
     ensure!((runs - 6000.0).abs() < 0.5 && later_s > daemon_s, "{runs}, {daemon_s} s and {later_s} s");
+    // By who made it, which is kept too.
+    let by = guest.shell("kprobectl cost --by creator")?;
+    ensure!(by.lines().any(|line| line.starts_with("loopback ")), "{by}");
     let table = guest.shell("kprobectl cost")?;
     ensure!(table.contains("kprobes/taken") && table.contains("(kprobed itself)"), "{table}");
     Ok(())

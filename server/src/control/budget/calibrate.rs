@@ -78,6 +78,8 @@ enum Part {
     Registers,
     /// The same with as many reads of memory.
     Reads,
+    /// The same with as many texts: the name of this thread.
+    Texts,
     /// The same with [`GUARDS`] guards of a small number.
     GuardsOfNumbers,
     /// The same with guards of an address of user space.
@@ -93,6 +95,7 @@ impl Part {
             Self::Further => "further",
             Self::Registers => "registers",
             Self::Reads => "reads",
+            Self::Texts => "texts",
             Self::GuardsOfNumbers => "guards",
             Self::GuardsOfAddresses => "faults",
         }
@@ -102,7 +105,7 @@ impl Part {
     fn line(self, inside: u64) -> String {
         let event = self.event();
         let arguments = |fetched: &str| {
-            let argument = |number| format!("a{number}={fetched}:u64");
+            let argument = |number| format!("a{number}={fetched}");
             (0..ARGUMENTS).map(argument).collect::<Vec<_>>().join(" ")
         };
         // As in the lines of clients: with a text after them, the kernel reads each of them twice.
@@ -116,8 +119,9 @@ impl Part {
             Self::Entry | Self::Further => format!("p:{GROUP}/{event} {FUNCTION}"),
             Self::Return => format!("r:{GROUP}/{event} {OTHER_FUNCTION}"),
             Self::Breakpoint => format!("p:{GROUP}/{event} {FUNCTION}+{inside}"),
-            Self::Registers => format!("p:{GROUP}/{event} {FUNCTION} {}", arguments("%di")),
-            Self::Reads => format!("p:{GROUP}/{event} {FUNCTION} {}", arguments("+8(%sp)")),
+            Self::Registers => format!("p:{GROUP}/{event} {FUNCTION} {}", arguments("%di:u64")),
+            Self::Reads => format!("p:{GROUP}/{event} {FUNCTION} {}", arguments("+8(%sp):u64")),
+            Self::Texts => format!("p:{GROUP}/{event} {FUNCTION} {}", arguments("$comm")),
             Self::GuardsOfNumbers => guards(SYSCALL_NUMBER),
             Self::GuardsOfAddresses => guards(USER_ADDRESS),
         }
@@ -240,6 +244,9 @@ fn measure(
     {
         table.argument = each(registers, further, ARGUMENTS);
         table.read = each(reads, registers, ARGUMENTS);
+        if let Some(texts) = add(Part::Texts)? {
+            table.text = of_any_length(each(texts, registers, ARGUMENTS));
+        }
         if let (Some(numbers), Some(addresses)) = (add(Part::GuardsOfNumbers)?, add(Part::GuardsOfAddresses)?)
         {
             table.guard = between(each(numbers, further, GUARDS), each(addresses, further, GUARDS));
@@ -255,6 +262,11 @@ fn each(with: HitCost, without: HitCost, count: u32) -> HitCost {
         ns: ((with.ns - without.ns) / count).max(0.0),
         error_ns: f64::hypot(with.error_ns, without.error_ns) / count,
     }
+}
+
+/// What a text takes, of which that of a short one was measured.
+fn of_any_length(short: HitCost) -> HitCost {
+    HitCost { error_ns: short.error_ns + short.ns / 2.0, ..short }
 }
 
 /// What something takes that can be the one or the other: no one knows which values a probe will read.

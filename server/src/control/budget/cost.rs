@@ -43,8 +43,11 @@ const GUARD: &str = "__kpd_g";
 struct Fetches {
     /// Arguments, but for guards.
     arguments: u32,
-    /// Reads of memory among them: each step of a pointer, and each string.
+    /// Reads of memory among them: each step of a pointer, and each element of an array.
     reads: u32,
+    /// Texts among them. The kernel goes through the bytes of each twice: for its length, and to copy it
+    /// (kernel/trace/trace_probe_tmpl.h).
+    texts: u32,
     /// Hidden arguments that show whether another one has faulted. They end with a fault of their own.
     guards: u32,
 }
@@ -68,11 +71,16 @@ impl Fetches {
             let steps = fetched.matches('(').count() + fetched.matches("->").count();
             let is_symbol = fetched.contains('@');
             let is_text = ["string", "ustring", "symstr"].iter().any(|text| ty.starts_with(text));
-            let reads = steps + usize::from(is_symbol) + usize::from(is_text || fetched == "$comm");
+            let is_text = is_text || fetched == "$comm";
+            let steps = steps + usize::from(is_symbol);
+            // The last step to a text is the text (kernel/trace/trace_probe.c:traceprobe_parse_probe_arg_body: the last DEREF becomes ST_STRING).
+            let reads = if is_text { steps.saturating_sub(1) } else { steps };
+            let length = array_length(ty);
             found.arguments = found.arguments.saturating_add(1);
             found.reads = found.reads.saturating_add(u32::try_from(reads).unwrap_or(u32::MAX));
             // Each further element of an array is read at its own address.
-            found.reads = found.reads.saturating_add(array_length(ty).saturating_sub(1));
+            found.reads = found.reads.saturating_add(length.saturating_sub(1));
+            found.texts = found.texts.saturating_add(if is_text { length } else { 0 });
         }
         found
     }
@@ -124,6 +132,8 @@ pub struct CostTable {
     pub(super) return_: HitCost,
     pub(super) argument: HitCost,
     pub(super) read: HitCost,
+    /// Of some 16 bytes.
+    pub(super) text: HitCost,
     pub(super) guard: HitCost,
     /// Whether they were measured on this host.
     pub is_calibrated: bool,
@@ -139,13 +149,14 @@ impl CostTable {
         return_: HitCost::about(1000.0),
         argument: HitCost::about(20.0),
         read: HitCost::about(100.0),
+        text: HitCost::about(200.0),
         guard: HitCost::about(500.0),
         is_calibrated: false,
     };
 
     /// The conservative figures, each multiplied by the factor.
     pub(super) fn scaled(factor: f64) -> Self {
-        let Self { ftrace, optimised, breakpoint, return_, argument, read, guard, is_calibrated } =
+        let Self { ftrace, optimised, breakpoint, return_, argument, read, text, guard, is_calibrated } =
             Self::CONSERVATIVE;
         Self {
             ftrace: ftrace.times(factor),
@@ -154,6 +165,7 @@ impl CostTable {
             return_: return_.times(factor),
             argument: argument.times(factor),
             read: read.times(factor),
+            text: text.times(factor),
             guard: guard.times(factor),
             is_calibrated,
         }
@@ -167,9 +179,10 @@ impl CostTable {
             Way::Breakpoint => self.breakpoint,
             Way::Return => self.return_,
         };
-        let Fetches { arguments, reads, guards } = Fetches::of(line);
+        let Fetches { arguments, reads, texts, guards } = Fetches::of(line);
         base.plus(self.argument.times(arguments.into()))
             .plus(self.read.times(reads.into()))
+            .plus(self.text.times(texts.into()))
             .plus(self.guard.times(guards.into()))
     }
 }
@@ -187,22 +200,24 @@ mod tests {
 
     #[test]
     fn fetches_are_those_of_the_line() {
-        for (line, arguments, reads, guards) in [
-            ("p:kprobes/a f", 0, 0, 0),
-            ("p:kprobes/a f a=%di:u64 b=%si", 2, 0, 0),
+        for (line, arguments, reads, texts, guards) in [
+            ("p:kprobes/a f", 0, 0, 0, 0),
+            ("p:kprobes/a f a=%di:u64 b=%si", 2, 0, 0, 0),
             (
                 "p:kprobes/a f a=+0(%di):x64 __kpd_g0=-2147483647(+0(%di)):ustring __kpd_end=\\\"k\":string",
                 2,
                 1,
+                0,
                 1,
             ),
-            ("p:kprobes/a f name=+0(+32(%si)):ustring", 1, 3, 0),
-            ("r16:kprobes/a f child=$retval:s32 comm=$comm", 2, 1, 0),
-            ("p:kprobes/a f j=@jiffies:u64 d=path->dentry->d_flags:u32", 2, 3, 0),
-            ("p:kprobes/a f b=+0(%si):u8[16]", 1, 16, 0),
-            ("p:kprobes/a f +8(%sp)", 1, 1, 0),
+            ("p:kprobes/a f name=+0(+32(%si)):ustring", 1, 1, 1, 0),
+            ("r16:kprobes/a f child=$retval:s32 comm=$comm", 2, 0, 1, 0),
+            ("p:kprobes/a f comm=$comm:string names=+0(%si):string[3]", 2, 2, 4, 0),
+            ("p:kprobes/a f j=@jiffies:u64 d=path->dentry->d_flags:u32", 2, 3, 0, 0),
+            ("p:kprobes/a f b=+0(%si):u8[16]", 1, 16, 0, 0),
+            ("p:kprobes/a f +8(%sp)", 1, 1, 0, 0),
         ] {
-            assert_eq!(Fetches::of(line), Fetches { arguments, reads, guards }, "{line}");
+            assert_eq!(Fetches::of(line), Fetches { arguments, reads, texts, guards }, "{line}");
         }
     }
 

@@ -77,6 +77,7 @@ fn measured(parts: &ControllerParts) -> Option<CostTable> {
                 return_ns = table.return_.ns.round(),
                 argument_ns = table.argument.ns.round(),
                 read_ns = table.read.ns.round(),
+                text_ns = table.text.ns.round(),
                 guard_ns = table.guard.ns.round(),
                 "measured what hits cost"
             );
