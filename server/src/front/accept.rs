@@ -26,6 +26,7 @@ use super::malloc_trim::Trimmer;
 use super::rate_limited_log::RateLimitedLog;
 use super::refusal::{self, Refusals};
 use super::socket::Following;
+use super::turns::Turns;
 use crate::auth::{self, Identity, LiveTls, Rights, Who};
 use crate::shutdown::Tasks;
 
@@ -167,6 +168,8 @@ impl Acceptor {
 
     /// The next connection, or why there is none. `None` when the daemon stops.
     async fn next<T>(&self, accept: impl Future<Output = io::Result<T>>) -> Option<io::Result<T>> {
+        // Those that are served have their turn between two new ones, however many wait at the door.
+        tokio::task::yield_now().await;
         tokio::select! {
             biased;
             () = self.tasks.stopping().cancelled() => None,
@@ -211,7 +214,8 @@ impl Acceptor {
                         tracing::warn!(peer = %evicted, times, "closed idle connections to make room for new ones");
                     });
                 }
-                let lane = Lane::new(self.streams.clone());
+                let turns = admitted.turns().clone();
+                let lane = Lane::new(self.streams.clone(), turns.clone());
                 let serving = Serving {
                     services: self.services.clone(),
                     lane: lane.clone(),
@@ -223,7 +227,7 @@ impl Acceptor {
                     call_memory: Arc::clone(&self.call_memory),
                     warnings: Arc::clone(&self.warnings),
                 };
-                self.tasks.spawn("connection", async move {
+                let connection = async move {
                     let closing = admitted.closing().clone();
                     match closing.run_until_cancelled(socket.finish(lane)).await {
                         Some(Ok((io, who))) => {
@@ -232,14 +236,16 @@ impl Acceptor {
                         Some(Err(error)) => tracing::debug!(%error, "a handshake failed"),
                         None => tracing::debug!("closed a connection during its handshake"),
                     }
-                });
+                };
+                self.tasks.spawn("connection", turns.take(connection));
             }
             Err(refusal) => {
                 self.warnings.refused.log(|times| {
                     tracing::warn!(%peer, reason = %refusal, times, "refused connections");
                 });
                 if let Some(place) = self.refusals.place() {
-                    let lane = Lane::new(self.streams.clone());
+                    // There are few of them at a time.
+                    let lane = Lane::new(self.streams.clone(), Turns::new(Arc::default()));
                     let limits = self.call_limits.clone();
                     self.tasks.spawn("refusal", async move {
                         match socket.finish(lane).await {

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::descriptors;
+use super::turns::Turns;
 use crate::config::{HostSize, Listen};
 
 /// How long a connection that is cut may take to end before another one is cut.
@@ -79,14 +80,25 @@ pub(super) enum Refusal {
     Total { limit: usize },
 }
 
+/// What the connections of a peer have together.
+#[derive(Debug)]
+struct Shared {
+    turns: Turns,
+    /// Until when further connections wait, since one has broken the rules of HTTP/2.
+    penance: Mutex<Option<Instant>>,
+}
+
 /// A connection, as far as admission goes.
 #[derive(Debug)]
 struct OpenConnection {
     peer: Peer,
+    shared: Arc<Shared>,
     calls: AtomicUsize,
     idle_since: Mutex<Instant>,
     /// Cancelled to ask it to close.
     closing: CancellationToken,
+    /// Whether that has happened. The token has a lock.
+    is_closing: AtomicBool,
     /// Cancelled to close its socket at once.
     cut: CancellationToken,
 }
@@ -97,12 +109,26 @@ impl OpenConnection {
         let since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
         (self.calls.load(Ordering::SeqCst) == 0).then_some(since)
     }
+
+    /// Whether it was asked to leave.
+    fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::SeqCst)
+    }
+
+    /// Asks it to leave. Returns whose it is.
+    fn close(&self) -> Peer {
+        self.is_closing.store(true, Ordering::SeqCst);
+        self.closing.cancel();
+        self.peer
+    }
 }
 
 /// All connections.
 #[derive(Debug)]
 pub(super) struct Admission {
     limits: Limits,
+    /// Whether connections of more than one peer are open.
+    are_several: Arc<AtomicBool>,
     entries: Mutex<Vec<Arc<OpenConnection>>>,
     /// A connection has ended.
     ended: Notify,
@@ -110,7 +136,7 @@ pub(super) struct Admission {
 
 impl Admission {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, entries: Mutex::default(), ended: Notify::new() }
+        Self { limits, are_several: Arc::default(), entries: Mutex::default(), ended: Notify::new() }
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<Arc<OpenConnection>>> {
@@ -125,29 +151,43 @@ impl Admission {
     ) -> Result<(Admitted, Option<Peer>), Refusal> {
         let mut entries = self.entries();
         // Closing connections do not count.
-        let open = || entries.iter().filter(|entry| !entry.closing.is_cancelled()).cloned();
+        let open = || entries.iter().filter(|entry| !entry.is_closing());
         let of_peer = || open().filter(|entry| entry.peer == peer);
         let evicted = if of_peer().count() >= self.limits.per_peer {
-            Some(close_idlest(of_peer()).ok_or(Refusal::Peer { peer, limit: self.limits.per_peer })?)
+            Some(idlest(of_peer()).ok_or(Refusal::Peer { peer, limit: self.limits.per_peer })?.close())
         } else if open().count() >= self.limits.total {
-            Some(close_idlest(open()).ok_or(Refusal::Total { limit: self.limits.total })?)
+            Some(idlest(open()).ok_or(Refusal::Total { limit: self.limits.total })?.close())
         } else {
             None
         };
+        let of_peer = entries.iter().find(|entry| entry.peer == peer);
+        let first = || Shared { turns: Turns::new(Arc::clone(&self.are_several)), penance: Mutex::default() };
+        let shared = of_peer.map_or_else(|| Arc::new(first()), |entry| Arc::clone(&entry.shared));
         let entry = Arc::new(OpenConnection {
             peer,
+            shared,
             calls: AtomicUsize::new(0),
             idle_since: Mutex::new(now),
             closing: CancellationToken::new(),
+            is_closing: AtomicBool::new(false),
             cut: CancellationToken::new(),
         });
         entries.push(Arc::clone(&entry));
+        self.look_for_several(&entries);
         Ok((Admitted { entry, admission: Arc::clone(self) }, evicted))
+    }
+
+    fn look_for_several(&self, entries: &[Arc<OpenConnection>]) {
+        let mut peers = entries.iter().map(|entry| entry.peer);
+        let first = peers.next();
+        self.are_several.store(peers.any(|peer| Some(peer) != first), Ordering::Relaxed);
     }
 
     /// Closes the connection that has been idle longest, if any is idle.
     pub(super) fn make_room(&self) -> Option<Peer> {
-        close_idlest(self.entries().iter().filter(|entry| !entry.closing.is_cancelled()).cloned())
+        let entries = self.entries();
+        let open = entries.iter().filter(|entry| !entry.is_closing());
+        idlest(open).map(OpenConnection::close)
     }
 
     /// Connections that exist, with those that close.
@@ -177,7 +217,7 @@ impl Admission {
     /// has not ended.
     fn cut_one(&self) -> bool {
         let entries = self.entries();
-        let mut closing = entries.iter().filter(|entry| entry.closing.is_cancelled());
+        let mut closing = entries.iter().filter(|entry| entry.is_closing());
         let found = closing.find(|entry| entry.idle_since().is_some());
         found.inspect(|entry| entry.cut.cancel()).is_some()
     }
@@ -188,11 +228,10 @@ pub(super) const fn most_existing(total: usize) -> usize {
     total.saturating_add(total / 4).saturating_add(8)
 }
 
-fn close_idlest(entries: impl Iterator<Item = Arc<OpenConnection>>) -> Option<Peer> {
+/// The connection that has been idle longest.
+fn idlest<'a>(entries: impl Iterator<Item = &'a Arc<OpenConnection>>) -> Option<&'a OpenConnection> {
     let idle = entries.filter_map(|entry| Some((entry.idle_since()?, entry)));
-    let (_, entry) = idle.min_by_key(|(since, _)| *since)?;
-    entry.closing.cancel();
-    Some(entry.peer)
+    Some(idle.min_by_key(|(since, _)| *since)?.1)
 }
 
 /// An admitted connection.
@@ -207,6 +246,22 @@ impl Admitted {
     pub(super) fn call(&self) -> CallUnderWay {
         self.entry.calls.fetch_add(1, Ordering::SeqCst);
         CallUnderWay(Arc::clone(&self.entry))
+    }
+
+    /// It has broken the rules of HTTP/2. Further connections of its peer wait until then.
+    pub(super) fn broke_rules(&self, until: Instant) {
+        *self.entry.shared.penance.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    }
+
+    /// Until when it has to wait, since another connection of its peer has broken the rules.
+    pub(super) fn penance(&self) -> Option<Instant> {
+        let until = *self.entry.shared.penance.lock().unwrap_or_else(PoisonError::into_inner);
+        until.filter(|until| *until > Instant::now())
+    }
+
+    /// The turns of its peer.
+    pub(super) fn turns(&self) -> &Turns {
+        &self.entry.shared.turns
     }
 
     /// Whose it is.
@@ -232,7 +287,10 @@ impl Admitted {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        self.admission.entries().retain(|entry| !Arc::ptr_eq(entry, &self.entry));
+        let mut entries = self.admission.entries();
+        entries.retain(|entry| !Arc::ptr_eq(entry, &self.entry));
+        self.admission.look_for_several(&entries);
+        drop(entries);
         self.admission.ended.notify_waiters();
     }
 }

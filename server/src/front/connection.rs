@@ -18,7 +18,7 @@ use super::admission::Admitted;
 use super::call::{Calls, Services};
 use super::call_limits::CallLimits;
 use super::call_memory::CallMemory;
-use super::greeting::{Greeted, Greeting};
+use super::greeting::Greeted;
 use super::lane::Lane;
 use super::malloc_trim::Trimmer;
 use super::resets::{self, Resets};
@@ -32,8 +32,12 @@ static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 /// How long a peer that was asked to leave may take.
 const CLOSING: Duration = Duration::from_secs(2);
 
+/// How long a connection stays that has broken the rules of HTTP/2, and the next ones of its peer wait. A client that
+/// does nothing else takes less time from others.
+const PENANCE: Duration = Duration::from_millis(20);
+
 /// HTTP/2 on a socket.
-type Http2<I> = http2::Connection<TokioIo<Greeting<I>>, Calls, Lane>;
+type Http2<I> = http2::Connection<TokioIo<Greeted<I>>, Calls, Lane>;
 
 /// A connection that is served.
 struct Served<I> {
@@ -42,8 +46,6 @@ struct Served<I> {
     lane: Lane,
     stopping: CancellationToken,
     idle_timeout: Duration,
-    /// Whether its first bytes have come, and until when they must. Absent once they have.
-    greeting: Option<(Greeted, Instant)>,
     resets: Arc<Resets>,
     warnings: Arc<Warnings>,
     /// It was asked to leave, and is cut then unless it has calls.
@@ -112,11 +114,53 @@ pub(super) struct Serving {
     pub(super) warnings: Arc<Warnings>,
 }
 
+/// Keeps a connection that has broken the rules, unless its place is needed.
+async fn do_penance(admitted: &Admitted, stopping: &CancellationToken) {
+    let until = Instant::now() + PENANCE;
+    admitted.broke_rules(until);
+    wait(until, admitted, stopping).await;
+}
+
+async fn wait(until: Instant, admitted: &Admitted, stopping: &CancellationToken) {
+    tokio::select! {
+        () = sleep_until(until) => {}
+        () = admitted.closing().cancelled() => {}
+        () = stopping.cancelled() => {}
+    }
+}
+
+/// Waits for the first bytes of a connection. Absent if they do not come, or its place is needed for another one.
+async fn greeted<I>(io: I, admitted: &Admitted, serving: &Serving) -> Option<Greeted<I>>
+where
+    I: AsyncRead + Unpin,
+{
+    if let Some(until) = admitted.penance() {
+        wait(until, admitted, serving.tasks.stopping()).await;
+    }
+    let within = serving.call_limits.handshake_time.min(serving.idle_timeout);
+    tokio::select! {
+        // What has come is served.
+        biased;
+        read = tokio::time::timeout(within, Greeted::read(io)) => match read {
+            Ok(Ok(greeted)) => return Some(greeted),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a connection did not begin as HTTP/2 does");
+                do_penance(admitted, serving.tasks.stopping()).await;
+            }
+            Err(_elapsed) => tracing::debug!("closed a connection that did not begin in time"),
+        },
+        () = admitted.closing().cancelled() => {}
+        () = serving.tasks.stopping().cancelled() => {}
+    }
+    None
+}
+
 /// Serves a connection to its end, on its lane.
 pub(super) async fn serve<I>(io: I, who: Who, admitted: Admitted, serving: Serving)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let Some(io) = greeted(io, &admitted, &serving).await else { return };
     let Serving { services, lane, tasks, idle_timeout, trimmer, rights, call_limits, call_memory, warnings } =
         serving;
     let admitted = Arc::new(admitted);
@@ -124,7 +168,6 @@ where
     let standing = Standing::new(who, &rights);
     let who = Arc::clone(&standing.who);
     let http2 = call_limits.http2(lane.clone());
-    let greet_by = Instant::now() + call_limits.handshake_time;
     let resets = Arc::<Resets>::default();
     let calls = Calls {
         services,
@@ -138,14 +181,12 @@ where
         resets: Arc::clone(&resets),
         place: Arc::default(),
     };
-    let (io, greeted) = Greeting::new(io);
     let served = Served {
         connection: Box::pin(http2.serve_connection(TokioIo::new(io), calls)),
         admitted,
         lane: lane.clone(),
         stopping: tasks.stopping().clone(),
         idle_timeout,
-        greeting: Some((greeted, greet_by)),
         resets,
         warnings,
         leaves_by: None,
@@ -172,11 +213,11 @@ where
             let look_at = self.leaves_by.unwrap_or_else(|| {
                 self.admitted.idle_since().unwrap_or_else(Instant::now) + self.idle_timeout
             });
-            let greet_by = self.greeting.as_ref().map_or_else(Instant::now, |(_, by)| *by);
             tokio::select! {
                 outcome = self.connection.as_mut() => {
                     if let Err(error) = outcome {
                         tracing::debug!(%error, "a connection ended");
+                        do_penance(&self.admitted, &self.stopping).await;
                     }
                     return None;
                 }
@@ -192,12 +233,6 @@ where
                         tracing::warn!(%peer, most, times, "closed connections that took too many calls back");
                     });
                     return None;
-                }
-                () = sleep_until(greet_by), if self.greeting.is_some() => {
-                    if self.greeting.take().is_some_and(|(greeted, _)| !greeted.is_there()) {
-                        tracing::debug!("closed a connection that did not begin in time");
-                        return None;
-                    }
                 }
                 () = self.lane.changed(), if may_move => return Some(self),
                 () = self.stopping.cancelled(), if !self.is_stopping => {

@@ -1,64 +1,62 @@
 //! The first bytes of a connection: the preface of HTTP/2 has to come within some time.
 //!
-//! Owns whether it has come. A client that sends nothing takes a descriptor and a place. After the
-//! preface, keep-alive finds one that does not answer. Never reads what is in it.
+//! Owns waiting for it, before anything is made for the connection: a client that sends nothing takes a
+//! descriptor and a place, and no more. After the preface, keep-alive finds one that does not answer.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
-/// Bytes of the preface (RFC 9113, section 3.4).
-const PREFACE: usize = 24;
+/// The preface (RFC 9113, section 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Whether the preface of a connection has come.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Greeted(Arc<AtomicBool>);
-
-impl Greeted {
-    pub(super) fn is_there(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A socket that counts its first bytes.
+/// A connection whose preface has come, and is read again by HTTP/2.
 #[derive(Debug)]
-pub(super) struct Greeting<I> {
+pub(super) struct Greeted<I> {
     io: I,
-    /// Bytes of the preface that have not come.
-    missing: usize,
-    greeted: Greeted,
+    /// What is left of it.
+    preface: &'static [u8],
 }
 
-impl<I> Greeting<I> {
-    pub(super) fn new(io: I) -> (Self, Greeted) {
-        let greeted = Greeted::default();
-        (Self { io, missing: PREFACE, greeted: greeted.clone() }, greeted)
+impl<I: AsyncRead + Unpin> Greeted<I> {
+    /// Waits for the preface.
+    ///
+    /// # Errors
+    /// Those of the socket, and [`io::ErrorKind::InvalidData`] as soon as a byte is another one.
+    pub(super) async fn read(mut io: I) -> io::Result<Self> {
+        let (mut bytes, mut come) = ([0; PREFACE.len()], 0);
+        while come < bytes.len() {
+            match io.read(&mut bytes[come..]).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                more => come += more,
+            }
+            if !PREFACE.starts_with(&bytes[..come]) {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        Ok(Self { io, preface: PREFACE })
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Greeting<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for Greeted<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.io).poll_read(context, buffer))?;
-        if self.missing > 0 {
-            self.missing = self.missing.saturating_sub(buffer.filled().len() - before);
-            if self.missing == 0 {
-                self.greeted.0.store(true, Ordering::Relaxed);
-            }
+        if self.preface.is_empty() {
+            return Pin::new(&mut self.io).poll_read(context, buffer);
         }
+        let (now, later) = self.preface.split_at(self.preface.len().min(buffer.remaining()));
+        buffer.put_slice(now);
+        self.preface = later;
         Poll::Ready(Ok(()))
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Greeting<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for Greeted<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -90,17 +88,36 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Greeting<I> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt as _;
+    use tokio::io::AsyncWriteExt as _;
 
     use super::*;
 
     #[tokio::test]
-    async fn the_preface_is_all_of_its_bytes() {
-        let (mut greeting, greeted) = Greeting::new(&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0"[..]);
-        greeting.read_exact(&mut [0; PREFACE - 1]).await.unwrap();
-        assert!(!greeted.is_there());
-        greeting.read_exact(&mut [0; 1]).await.unwrap();
-        assert!(greeted.is_there());
-        assert_eq!(greeting.read(&mut [0; 9]).await.unwrap(), 1);
+    async fn the_preface_is_read_again() {
+        let (mut client, server) = tokio::io::duplex(7);
+        let send = async move {
+            client.write_all(PREFACE).await.unwrap();
+            client.write_all(b"and more").await.unwrap();
+        };
+        let read = async {
+            let mut bytes = Vec::new();
+            Greeted::read(server).await.unwrap().read_to_end(&mut bytes).await.unwrap();
+            bytes
+        };
+        let ((), bytes) = tokio::join!(send, read);
+        assert_eq!(bytes, [PREFACE, b"and more".as_slice()].concat());
+    }
+
+    #[tokio::test]
+    async fn anything_else_is_refused_at_once() {
+        for wrong in [b"GET / HTTP/1.1\r\n".as_slice(), b"PRI * HTTP/2.1"] {
+            // The other end stays open.
+            let (mut client, server) = tokio::io::duplex(64);
+            client.write_all(wrong).await.unwrap();
+            let error = Greeted::read(server).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+        let error = Greeted::read(&PREFACE[..20]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -14,6 +14,8 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use super::turns::{InTurn, Turns};
+
 /// The lane of one connection.
 #[derive(Clone)]
 pub(super) struct Lane(Arc<Shared>);
@@ -21,6 +23,8 @@ pub(super) struct Lane(Arc<Shared>);
 struct Shared {
     control: Handle,
     streams: Handle,
+    /// Among the control calls, the peer's.
+    turns: Turns,
     has_streams: AtomicBool,
     /// Whether the connection is served by the threads for streams now.
     has_moved: AtomicBool,
@@ -35,11 +39,12 @@ impl fmt::Debug for Lane {
 
 impl Lane {
     /// Begins among the control calls of this runtime.
-    pub(super) fn new(streams: Handle) -> Self {
+    pub(super) fn new(streams: Handle, turns: Turns) -> Self {
         let control = Handle::current();
         Self(Arc::new(Shared {
             control,
             streams,
+            turns,
             has_streams: AtomicBool::new(false),
             has_moved: AtomicBool::new(false),
             changed: Notify::new(),
@@ -87,7 +92,7 @@ where
         if self.has_streams() {
             self.0.streams.spawn(future);
         } else {
-            self.0.control.spawn(Movable { lane: self.clone(), task: Some(Box::pin(future)) });
+            self.0.control.spawn(Movable { lane: self.clone(), task: Some(self.0.turns.take(future)) });
         }
     }
 }
@@ -95,7 +100,7 @@ where
 /// A task that moves to the threads for streams.
 struct Movable<F> {
     lane: Lane,
-    task: Option<Pin<Box<F>>>,
+    task: Option<InTurn<F>>,
 }
 
 impl<F> Future for Movable<F>
@@ -106,14 +111,14 @@ where
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let Some(task) = &mut self.task else { return Poll::Ready(()) };
-        if task.as_mut().poll(context).is_ready() {
+        if Pin::new(task).poll(context).is_ready() {
             return Poll::Ready(());
         }
         if !self.lane.has_streams() {
             return Poll::Pending;
         }
         if let Some(task) = self.task.take() {
-            self.lane.streams().spawn(task);
+            self.lane.streams().spawn(task.into_inner());
         }
         Poll::Ready(())
     }
@@ -133,7 +138,8 @@ mod tests {
             Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build().unwrap()
         };
         let (control, streams) = (runtime("control"), runtime("streams"));
-        let lane = control.block_on(async { Lane::new(streams.handle().clone()) });
+        let lane =
+            control.block_on(async { Lane::new(streams.handle().clone(), Turns::new(Arc::default())) });
         let (told, mut names) = mpsc::unbounded_channel();
         let (begin, begun) = oneshot::channel::<()>();
         let place = move || std::thread::current().name().map(str::to_owned);

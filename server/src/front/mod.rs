@@ -26,11 +26,12 @@ mod socket;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod turns;
 
 pub use call_limits::VANISHED_AFTER;
 pub use descriptors::raise_limit;
 pub use inherited::{Inherited, InheritedError, InheritedErrorKind};
-pub use listen::{ListenError, ListenErrorKind};
+pub use listen::{ListenError, ListenErrorKind, join_group};
 pub use memory_bound::memory_bound;
 pub use threads::try_threads;
 

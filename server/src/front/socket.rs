@@ -4,15 +4,26 @@
 //! with the threads for control calls, it would have them wake those for streams with everything that a
 //! client acknowledges: two more switches for each message. So it is registered again once its connection
 //! has moved.
+//!
+//! They also see to it that a connection takes turns: HTTP/2 works through everything that its socket has, and the thread
+//! serves nobody else meanwhile.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::Instant;
 
 use super::lane::Lane;
+
+/// How long a connection may read before it is the turn of others.
+const TURN: Duration = Duration::from_micros(200);
+
+/// What is read at once, in bytes: some forty calls that are begun and taken back.
+const AT_ONCE: usize = 4096;
 
 /// A socket of the operating system.
 pub(super) trait Registered: AsyncRead + AsyncWrite + Unpin + Sized {
@@ -39,11 +50,13 @@ pub(super) struct Following<S> {
     socket: Option<S>,
     lane: Lane,
     has_moved: bool,
+    /// Since when it reads without a pause.
+    turn: Option<Instant>,
 }
 
 impl<S: Registered> Following<S> {
     pub(super) const fn new(socket: S, lane: Lane) -> Self {
-        Self { socket: Some(socket), lane, has_moved: false }
+        Self { socket: Some(socket), lane, has_moved: false, turn: None }
     }
 
     fn socket(&mut self) -> io::Result<Pin<&mut S>> {
@@ -62,7 +75,21 @@ impl<S: Registered> AsyncRead for Following<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.socket()?.poll_read(context, buffer)
+        let begun = *self.turn.get_or_insert_with(Instant::now);
+        if begun.elapsed() >= TURN {
+            self.turn = None;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let most = AT_ONCE.min(buffer.remaining());
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
+        let read = self.socket()?.poll_read(context, &mut part);
+        let come = part.filled().len();
+        if read.is_pending() {
+            self.turn = None;
+        }
+        buffer.advance(come);
+        read
     }
 }
 
@@ -101,7 +128,27 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::runtime::Builder;
 
+    use std::sync::Arc;
+
+    use super::super::turns::Turns;
     use super::*;
+
+    #[tokio::test]
+    async fn a_connection_takes_turns() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let lane = Lane::new(tokio::runtime::Handle::current(), Turns::new(Arc::default()));
+        let mut socket = Following::new(server, lane);
+        client.write_all(&[7; 3 * AT_ONCE]).await.unwrap();
+        let mut bytes = vec![0; 2 * AT_ONCE];
+        assert_eq!(socket.read(&mut bytes).await.unwrap(), AT_ONCE);
+        // Long ago.
+        socket.turn = Instant::now().checked_sub(TURN);
+        let mut read = std::pin::pin!(socket.read(&mut bytes));
+        let first = std::future::poll_fn(|context| Poll::Ready(read.as_mut().poll(context).is_pending()));
+        assert!(first.await, "others have their turn");
+        assert_eq!(read.await.unwrap(), AT_ONCE);
+        assert_eq!(bytes[..AT_ONCE], [7; AT_ONCE]);
+    }
 
     #[test]
     fn a_socket_goes_on_where_its_connection_is_served() {
@@ -109,7 +156,7 @@ mod tests {
         let (control, streams) = (runtime(), runtime());
         let (mut client, mut socket, lane) = control.block_on(async {
             let (client, server) = UnixStream::pair().unwrap();
-            let lane = Lane::new(streams.handle().clone());
+            let lane = Lane::new(streams.handle().clone(), Turns::new(Arc::default()));
             (client, Following::new(server, lane.clone()), lane)
         });
         let mut bytes = [0; 3];

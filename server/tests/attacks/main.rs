@@ -2,7 +2,8 @@
 //!
 //! A real server in this process is attacked over its unix socket and over TLS, while a neighbour asks for
 //! checks. The figures are printed; what is asserted are ratios, and the bound of memory that the settings
-//! give. The share of the machine in a delay is measured beside it, so that a loaded one fails nothing.
+//! give. The share of the machine in a delay is measured beside it, so that a loaded one fails nothing: how long the
+//! neighbour waits while another server in this process is attacked in the same way.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[cfg(test)]
@@ -51,8 +52,11 @@ pub(crate) fn descriptors() -> usize {
     usize::try_from(soft).unwrap_or(usize::MAX)
 }
 
-/// What may come on top for the work of one turn of the daemon's threads.
-const CONSTANT: Duration = Duration::from_millis(20);
+/// A neighbour may wait so many times as long as without the attack, or with an attack on another server.
+const TIMES: u32 = 2;
+
+/// What may come on top: a time slice of the scheduler.
+const SLICE: Duration = Duration::from_millis(5);
 
 type Attack = fn(Arc<Server>, Stop) -> Pin<Box<dyn Future<Output = String> + Send>>;
 
@@ -80,8 +84,8 @@ async fn served(server: &Server) -> bool {
 #[test]
 fn attacks_cost_a_neighbour_little() {
     front::raise_limit();
-    let (daemon, attackers, neighbours) =
-        (runtime(2, "daemon"), runtime(1, "attackers"), runtime(1, "neighbour"));
+    let (daemon, elsewhere) = (runtime(2, "daemon"), runtime(2, "elsewhere"));
+    let (attackers, neighbours) = (runtime(1, "attackers"), runtime(1, "neighbour"));
     let listen = Listen {
         max_connections: 512,
         max_connections_per_peer: 256,
@@ -92,6 +96,7 @@ fn attacks_cost_a_neighbour_little() {
         handshake_timeout_s: 2,
         ..Listen::default()
     };
+    let other = Arc::new(elsewhere.block_on(Server::open(listen.clone(), "")));
     let server = Arc::new(daemon.block_on(Server::open(listen, "")));
     let bound = front::memory_bound(&server.listen);
     eprintln!("{} descriptors; clients can take {} MiB", descriptors(), bound >> 20);
@@ -100,12 +105,16 @@ fn attacks_cost_a_neighbour_little() {
     neighbours.block_on(neighbour.measure(CALLS / 4, Duration::ZERO));
     for (name, time, attack) in ATTACKS {
         let before = neighbours.block_on(neighbour.measure(CALLS, Duration::ZERO));
+        let mut beside = |attacked: &Arc<Server>| {
+            let stop = Stop::new();
+            let under_way = attackers.spawn(attack(Arc::clone(attacked), stop.clone()));
+            let during = neighbours.block_on(neighbour.measure(CALLS, time));
+            stop.cancel();
+            (during, attackers.block_on(under_way).unwrap())
+        };
+        let (floor, _) = beside(&other);
         let at_rest = resident_bytes();
-        let stop = Stop::new();
-        let under_way = attackers.spawn(attack(Arc::clone(&server), stop.clone()));
-        let during = neighbours.block_on(neighbour.measure(CALLS, time));
-        stop.cancel();
-        let figures = attackers.block_on(under_way).unwrap();
+        let (during, figures) = beside(&server);
         let ended = Instant::now();
         attackers.block_on(async {
             while !served(&server).await {
@@ -115,16 +124,17 @@ fn attacks_cost_a_neighbour_little() {
         });
         let grown = during.resident.saturating_sub(at_rest);
         eprintln!(
-            "{name}: {figures}; p99 {:.1?} before, {:.1?} during (a byte to a thread and back: {:.1?}, {:.1?}); \
-             {} MiB more memory; served again after {:.1?}",
+            "{name}: {figures}; p99 {:.1?} before, {:.1?} beside another server, {:.1?} during (a byte to a thread and \
+             back: {:.1?}, {:.1?}); {} MiB more memory; served again after {:.1?}",
             before.p99,
+            floor.p99,
             during.p99,
             before.echo_p99,
             during.echo_p99,
             grown >> 20,
             ended.elapsed(),
         );
-        let allowed: Duration = before.p99 * 2 + during.echo_p99 * HOPS + CONSTANT;
+        let allowed: Duration = before.p99.max(floor.p99) * TIMES + during.echo_p99 * HOPS + SLICE;
         assert!(during.p99 <= allowed, "{name}: {:?} and not {allowed:?}", during.p99);
         assert!(grown <= bound, "{name}: {grown} bytes more, and not {bound}");
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use http_body::Body as _;
 use kprobed_rights::{METHODS, Roles, Scope, Verb};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType, date_time_ymd};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio_rustls::TlsConnector;
@@ -238,6 +238,7 @@ async fn handshake(door: &Door, client: &Arc<ClientConfig>) -> TlsStream<TcpStre
     let connector = TlsConnector::from(Arc::clone(client));
     let socket = TcpStream::connect(door.tcp).await.unwrap();
     let mut stream = connector.connect("daemon.test".try_into().unwrap(), socket).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     // The daemon's settings of HTTP/2 come after what could have been a ticket for a session.
     stream.read_exact(&mut [0; 9]).await.unwrap();
     stream
@@ -310,7 +311,7 @@ async fn a_connection_ends_with_its_certificate_and_with_its_roles() {
     });
     let settings = client_settings(&door, short);
     let mut stream = handshake(&door, &settings).await;
-    // It ends without a request: the client has sent nothing but its handshake.
+    // It ends without a request: the client has sent nothing but its handshakes.
     let rest = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut Vec::new())).await;
     assert!(rest.is_ok(), "the connection outlives its certificate");
     let settings = client_settings(&door, signed(&door.authority, with_uri("spiffe://test/ops")));

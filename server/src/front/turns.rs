@@ -1,0 +1,129 @@
+//! Turns: how many threads for control calls one peer may have at a time.
+//!
+//! Owns that a peer, however much it asks for, leaves a thread to the others, if there are others and more than one
+//! thread. A turn is one poll of a task and is never held while a task waits, so that no call waits for another one.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio_util::sync::PollSemaphore;
+
+/// The turns of one peer.
+#[derive(Clone)]
+pub(super) struct Turns {
+    places: Arc<Semaphore>,
+    are_others: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Turns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turns").field("places", &self.places.available_permits()).finish_non_exhaustive()
+    }
+}
+
+impl Turns {
+    /// All threads of this runtime but one. `are_others` says whether another peer has a connection.
+    pub(super) fn new(are_others: Arc<AtomicBool>) -> Self {
+        let threads = Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers());
+        Self { places: Arc::new(Semaphore::new((threads - 1).max(1))), are_others }
+    }
+
+    /// A task of the peer that takes turns.
+    pub(super) fn take<F>(&self, task: F) -> InTurn<F> {
+        InTurn {
+            places: PollSemaphore::new(Arc::clone(&self.places)),
+            turns: self.clone(),
+            task: Box::pin(task),
+        }
+    }
+}
+
+/// A task that takes turns.
+pub(super) struct InTurn<F> {
+    turns: Turns,
+    places: PollSemaphore,
+    task: Pin<Box<F>>,
+}
+
+impl<F> InTurn<F> {
+    /// The task, without turns from now on.
+    pub(super) fn into_inner(self) -> Pin<Box<F>> {
+        self.task
+    }
+}
+
+impl<F: Future> Future for InTurn<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let turn = if self.turns.are_others.load(Ordering::Relaxed) {
+            ready!(self.places.poll_acquire(context))
+        } else {
+            None
+        };
+        let polled = self.task.as_mut().poll(context);
+        drop(turn);
+        polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    use tokio::task::{JoinSet, yield_now};
+
+    use super::*;
+
+    /// The most tasks that were polled at the same time.
+    async fn most_at_once(are_others: bool) -> usize {
+        let turns = Turns::new(Arc::new(AtomicBool::new(are_others)));
+        let (now, most) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let mut tasks = JoinSet::new();
+        for _ in 0..32 {
+            let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+            tasks.spawn(turns.take(async move {
+                for _ in 0..20 {
+                    most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    std::thread::sleep(Duration::from_micros(100));
+                    now.fetch_sub(1, Ordering::SeqCst);
+                    yield_now().await;
+                }
+            }));
+        }
+        tasks.join_all().await;
+        most.load(Ordering::SeqCst)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+    async fn a_thread_is_left_to_others() {
+        assert_eq!(most_at_once(true).await, 2);
+        assert_eq!(most_at_once(false).await, 3);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_waits_has_no_turn() {
+        let turns = Turns::new(Arc::new(AtomicBool::new(true)));
+        let (told, news) = tokio::sync::oneshot::channel();
+        let (waits, tells) = (turns.take(news), turns.take(async move { told.send(7).unwrap() }));
+        let (news, ()) = tokio::join!(waits, tells);
+        assert_eq!(news.unwrap(), 7);
+        // One that was given up while it waited for its turn keeps nobody waiting.
+        let place = turns.places.acquire().await.unwrap();
+        let mut given_up = turns.take(async {});
+        std::future::poll_fn(|context| {
+            assert!(Pin::new(&mut given_up).poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        drop((given_up, place));
+        turns.take(async {}).await;
+    }
+}
