@@ -38,6 +38,16 @@ pub enum Profile {
     Release,
 }
 
+impl Profile {
+    /// What cargo calls it, and the option that asks for it.
+    const fn names(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::Dev => ("dev", None),
+            Self::Release => ("release", Some("--release")),
+        }
+    }
+}
+
 /// The programs of the workspace.
 #[derive(Clone, Debug)]
 pub struct Programs {
@@ -58,10 +68,7 @@ impl Programs {
     /// See [`BuildError`].
     pub fn build(profile: Profile) -> Result<Self, BuildError> {
         let root = root().ok_or(BuildError::NoWorkspace)?;
-        let (name, option) = match profile {
-            Profile::Dev => ("dev", None),
-            Profile::Release => ("release", Some("--release")),
-        };
+        let (name, option) = profile.names();
         let step = Step::start(format!("building kprobed, kprobectl and the agent ({name})"));
         let mut command = cargo(&root);
         command
@@ -78,6 +85,25 @@ impl Programs {
             kprobectl: take("kprobectl")?,
             workload: take("kprobed-workload")?,
         })
+    }
+
+    /// Builds the daemon alone, from the source in another directory.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build_daemon(source: &Path, profile: Profile) -> Result<PathBuf, BuildError> {
+        let (name, option) = profile.names();
+        let step = Step::start(format!("building kprobed of {} ({name})", source.display()));
+        let mut command = cargo(source);
+        command.args(["build", "--bins", "--message-format=json-render-diagnostics"]).args(option).args([
+            "-p",
+            "kprobed",
+            "--features",
+            "kprobed/nats",
+        ]);
+        let mut built = built_by(command)?;
+        step.done();
+        built.remove("kprobed").ok_or(BuildError::NoProgram("kprobed"))
     }
 
     /// Builds a benchmark of one of the packages, and does not run it.

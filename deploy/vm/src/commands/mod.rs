@@ -3,6 +3,7 @@
 mod api;
 mod bench;
 mod check;
+mod compare;
 mod demo;
 mod deny;
 mod exec;
@@ -40,6 +41,7 @@ enum Subcommands {
     Exec(exec::Exec),
     Bench(bench::Bench),
     Check(check::Check),
+    Compare(compare::Compare),
     Deny(deny::Deny),
     Kernels(kernels::Kernels),
     Soak(soak::Soak),
@@ -60,6 +62,7 @@ impl Arguments {
             Subcommands::Exec(exec) => exec.run(cache),
             Subcommands::Bench(bench) => bench.run(cache),
             Subcommands::Check(check::Check {}) => check::Check::run(),
+            Subcommands::Compare(compare) => compare.run(cache),
             Subcommands::Deny(deny::Deny {}) => deny::Deny::run(),
             Subcommands::Kernels(kernels) => kernels.run(&cache),
             Subcommands::Soak(soak) => soak.run(&cache),
