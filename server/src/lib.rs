@@ -23,7 +23,8 @@
 //! Owns what needs a daemon: the single writer (`control`), its database (`store`), the API (`rpc`)
 //! behind its front end (`front`), exporters and configuration. Imports point one way: `app`, `offline`
 //! → `front`, `declared` → `rpc` → `export` → `messages` → `doctor` → `control` → `health`,
-//! `auditor` → `store` → `auth`. Below all of them, `sandbox` takes from the process what it does not need.
+//! `auditor` → `store` → `auth`. Below all of them, `sandbox` takes from the process what it does not need,
+//! and `turns` divides threads among peers.
 //! Parsing, judging and decoding are crates below, of plain functions without I/O; one thread owns all
 //! writes to the kernel.
 
@@ -45,3 +46,4 @@ pub mod sandbox;
 pub mod shutdown;
 pub mod store;
 pub mod telemetry;
+mod turns;

@@ -36,7 +36,7 @@ const CRATES: &[Crate] = &[
     Crate {
         sources: "src",
         layers: &[
-            &["auth", "sandbox"],
+            &["auth", "sandbox", "turns"],
             &["store"],
             &["health", "auditor"],
             &["control"],

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{ControlError, ControlHandle, Observer, Probe, ProbeState, Registry};
+use crate::turns;
 
 /// Looks up the states of probes.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ impl ProbeStates {
     /// # Errors
     /// [`ControlError::Stopping`].
     pub async fn of(&self, probes: Vec<Arc<Probe>>) -> Result<Vec<Arc<Probe>>, ControlError> {
-        let observed = tokio::task::block_in_place(|| self.observer.observe(&probes));
+        let observed = turns::blocking(|| self.observer.observe(&probes));
         let shown: Vec<_> = probes.iter().map(|probe| observed.shown(probe)).collect();
         let doubtful = probes.iter().zip(&shown).filter(|(known, shown)| is_doubtful(known, shown));
         let doubtful: Vec<_> = doubtful.map(|(probe, _)| probe.uid).collect();

@@ -26,9 +26,9 @@ use super::malloc_trim::Trimmer;
 use super::rate_limited_log::RateLimitedLog;
 use super::refusal::{self, Refusals};
 use super::socket::Following;
-use super::turns::Turns;
 use crate::auth::{self, Identity, LiveTls, Rights, Who};
 use crate::shutdown::Tasks;
+use crate::turns::Turns;
 
 /// How long a client may take to notice that its certificate is refused.
 const LINGER: Duration = Duration::from_secs(2);

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::descriptors;
-use super::turns::Turns;
 use crate::config::{HostSize, Listen};
+use crate::turns::Turns;
 
 /// How long a connection that is cut may take to end before another one is cut.
 const CUTTING: Duration = Duration::from_millis(100);
@@ -346,6 +346,23 @@ mod tests {
         assert_eq!(evicted, Some(root));
         let closing: Vec<_> = held.iter().map(|one| one.closing().is_cancelled()).collect();
         assert_eq!((closing, fourth.closing().is_cancelled()), (vec![false, true, false], false));
+    }
+
+    #[test]
+    fn a_peer_answers_for_its_connections() {
+        let (mut all, root, other) = (Door::new(10, 10), Peer::User(0), Peer::User(1));
+        let bad = all.admit(root).unwrap().0;
+        assert!(!all.admission.are_several.load(Ordering::Relaxed));
+        let neighbour = all.admit(other).unwrap().0;
+        assert!(all.admission.are_several.load(Ordering::Relaxed));
+        let until = Instant::now() + Duration::from_secs(100);
+        bad.broke_rules(until);
+        assert_eq!(all.admit(root).unwrap().0.penance(), Some(until));
+        assert_eq!(neighbour.penance(), None);
+        bad.broke_rules(Instant::now());
+        assert_eq!(all.admit(root).unwrap().0.penance(), None);
+        drop(bad);
+        assert!(!all.admission.are_several.load(Ordering::Relaxed));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! One HTTP/2 connection: keep-alive, idle timeout, GOAWAY, and its end.
 
+use std::error::Error as _;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -114,6 +116,12 @@ pub(super) struct Serving {
     pub(super) warnings: Arc<Warnings>,
 }
 
+/// Whether a client has, as far as HTTP/2 is concerned. One that just vanishes has not.
+fn has_broken_rules(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.is_some_and(h2::Error::is_library)
+}
+
 /// Keeps a connection that has broken the rules, unless its place is needed.
 async fn do_penance(admitted: &Admitted, stopping: &CancellationToken) {
     let until = Instant::now() + PENANCE;
@@ -145,7 +153,9 @@ where
             Ok(Ok(greeted)) => return Some(greeted),
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a connection did not begin as HTTP/2 does");
-                do_penance(admitted, serving.tasks.stopping()).await;
+                if error.kind() == io::ErrorKind::InvalidData {
+                    do_penance(admitted, serving.tasks.stopping()).await;
+                }
             }
             Err(_elapsed) => tracing::debug!("closed a connection that did not begin in time"),
         },
@@ -217,7 +227,9 @@ where
                 outcome = self.connection.as_mut() => {
                     if let Err(error) = outcome {
                         tracing::debug!(%error, "a connection ended");
-                        do_penance(&self.admitted, &self.stopping).await;
+                        if has_broken_rules(&error) {
+                            do_penance(&self.admitted, &self.stopping).await;
+                        }
                     }
                     return None;
                 }

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::turns::{InTurn, Turns};
+use crate::turns::{InTurn, Turns};
 
 /// The lane of one connection.
 #[derive(Clone)]

@@ -26,7 +26,6 @@ mod socket;
 #[cfg(test)]
 mod tests;
 mod threads;
-mod turns;
 
 pub use call_limits::VANISHED_AFTER;
 pub use descriptors::raise_limit;

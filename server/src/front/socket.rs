@@ -5,8 +5,8 @@
 //! client acknowledges: two more switches for each message. So it is registered again once its connection
 //! has moved.
 //!
-//! They also see to it that a connection takes turns: HTTP/2 works through everything that its socket has, and the thread
-//! serves nobody else meanwhile.
+//! They also see to it that a connection takes turns: HTTP/2 works through everything that its socket has, and
+//! the thread serves no other one meanwhile.
 
 use std::io;
 use std::pin::Pin;
@@ -130,8 +130,8 @@ mod tests {
 
     use std::sync::Arc;
 
-    use super::super::turns::Turns;
     use super::*;
+    use crate::turns::Turns;
 
     #[tokio::test]
     async fn a_connection_takes_turns() {

@@ -1,7 +1,7 @@
 //! Whether this process may use the network at all.
 //!
-//! Owns the question and the remedy. The unit file of systemd closes the network (`RestrictAddressFamilies=`), since most
-//! hosts need none.
+//! Owns the question and the remedy. The unit file of systemd closes the network
+//! (`RestrictAddressFamilies=`), since most hosts need none.
 
 use std::io;
 use std::net::UdpSocket;

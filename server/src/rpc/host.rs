@@ -20,6 +20,7 @@ use crate::health::{
     CheckStatus, HostCheck, LabelsFile, Storage, certificate_check, files_check, sandbox_check,
 };
 use crate::messages;
+use crate::turns;
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns};
 use kprobed_host::ring::PageLayout;
 use kprobed_lang::definition::Features;
@@ -111,8 +112,7 @@ impl HostService for HostServer {
         }
         // Reads a dozen small kernel files, and the symbol table when modules have changed.
         let probes = self.states.of(self.doctor.registry.all()).await?;
-        let (mut checks, foreign) =
-            tokio::task::block_in_place(|| (self.doctor.checks(&probes), self.doctor.foreign()));
+        let (mut checks, foreign) = turns::blocking(|| (self.doctor.checks(&probes), self.doctor.foreign()));
         checks.push(sandbox_check(&self.doctor.procfs));
         checks.push(files_check());
         checks.push(self.declarations.check());

@@ -18,6 +18,7 @@ use crate::control::{
     AdoptRequest, Adopted, ControlHandle, Foreign, ForeignEvent, LookOutcome, Reconciled, Reconciliation,
 };
 use crate::messages;
+use crate::turns;
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Glob, ProbeName};
 
@@ -53,9 +54,8 @@ impl ReconcileService for ReconcileServer {
             glob.as_ref().is_none_or(|glob| glob.matches(name)) && sight.shows_foreign(name, place)
         };
         // Reads the code of each place, and the symbol table when modules have changed.
-        let mut page = tokio::task::block_in_place(|| {
-            self.foreign.page(after.as_deref(), limit + 1, selected, &attached)
-        })?;
+        let mut page =
+            turns::blocking(|| self.foreign.page(after.as_deref(), limit + 1, selected, &attached))?;
         let more = page.len() > limit;
         page.truncate(limit);
         Ok(Response::new(v1::ListForeignProbesResponse {

@@ -26,17 +26,18 @@ const CONFIG: &str = "[listen]\nunix = \"/tmp/compare.sock\"\n[state]\ndirectory
 const ROUND: &str = r#"
 daemon=$1 config=$2 probes=$3
 rm -rf /tmp/compare /tmp/compare.sock
-if [ ! -s /tmp/lines ]; then
-    awk -v most="$probes" '/^__x64_sys_/ && n < 250 { names[n++] = $1 }
-        END { for (i = 0; i < most; i++) { name = names[i % n]; print "p:many/" substr(name, 11) "_" int(i / n) " " name } }' \
-        /sys/kernel/tracing/available_filter_functions > /tmp/lines
-fi
 "$daemon" --config "$config" > /tmp/daemon.log 2>&1 & pid=$!
 for i in $(seq 600); do
     kprobectl --server unix:/tmp/compare.sock list > /dev/null 2>&1 && break
     kill -0 $pid || { cat /tmp/daemon.log >&2; exit 1; }
     sleep 0.1
 done
+# The daemon has mounted tracefs.
+if [ ! -s /tmp/lines ]; then
+    awk -v most="$probes" '/^__x64_sys_/ && n < 250 { names[n++] = $1 }
+        END { for (i = 0; i < most; i++) { name = names[i % n]; print "p:many/" substr(name, 11) "_" int(i / n) " " name } }' \
+        /sys/kernel/tracing/available_filter_functions > /tmp/lines
+fi
 ticks() { awk '{ print $14 + $15 }' /proc/$pid/stat; }
 now() { awk '{ print int($1 * 100) }' /proc/uptime; }
 cpu=$(ticks) wall=$(now)

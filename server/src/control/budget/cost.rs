@@ -73,7 +73,8 @@ impl Fetches {
             let is_text = ["string", "ustring", "symstr"].iter().any(|text| ty.starts_with(text));
             let is_text = is_text || fetched == "$comm";
             let steps = steps + usize::from(is_symbol);
-            // The last step to a text is the text (kernel/trace/trace_probe.c:traceprobe_parse_probe_arg_body: the last DEREF becomes ST_STRING).
+            // The last step to a text is the text: DEREF becomes ST_STRING
+            // (kernel/trace/trace_probe.c:traceprobe_parse_probe_arg_body).
             let reads = if is_text { steps.saturating_sub(1) } else { steps };
             let length = array_length(ty);
             found.arguments = found.arguments.saturating_add(1);

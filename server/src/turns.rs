@@ -1,8 +1,10 @@
 //! Turns: how many threads for control calls one peer may have at a time.
 //!
-//! Owns that a peer, however much it asks for, leaves a thread to the others, if there are others and more than one
-//! thread. A turn is one poll of a task and is never held while a task waits, so that no call waits for another one.
+//! Owns that a peer, however much it asks for, leaves a thread to the others, if there are others and more
+//! than one thread. A turn is one poll of a task. It is never held while a task waits, nor while the kernel
+//! may hold up a thread, so that no call waits for another one.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -11,12 +13,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::PollSemaphore;
+
+thread_local! {
+    /// The turn of the task that this thread polls.
+    static TURN: RefCell<Option<OwnedSemaphorePermit>> = const { RefCell::new(None) };
+}
+
+/// Does something that the kernel may hold up, such as reading files of tracefs while another program writes
+/// there: other tasks go on elsewhere, those of the same peer too. What takes nothing but processor time
+/// keeps its turn.
+pub(crate) fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    drop(TURN.take());
+    tokio::task::block_in_place(work)
+}
+
+/// The turn of the thread, until the end of a poll.
+struct Polling(Option<OwnedSemaphorePermit>);
+
+impl Polling {
+    fn begin(turn: Option<OwnedSemaphorePermit>) -> Self {
+        Self(TURN.replace(turn))
+    }
+}
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        TURN.set(self.0.take());
+    }
+}
 
 /// The turns of one peer.
 #[derive(Clone)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     places: Arc<Semaphore>,
     are_others: Arc<AtomicBool>,
 }
@@ -29,13 +59,13 @@ impl fmt::Debug for Turns {
 
 impl Turns {
     /// All threads of this runtime but one. `are_others` says whether another peer has a connection.
-    pub(super) fn new(are_others: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(are_others: Arc<AtomicBool>) -> Self {
         let threads = Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers());
         Self { places: Arc::new(Semaphore::new((threads - 1).max(1))), are_others }
     }
 
     /// A task of the peer that takes turns.
-    pub(super) fn take<F>(&self, task: F) -> InTurn<F> {
+    pub(crate) fn take<F>(&self, task: F) -> InTurn<F> {
         InTurn {
             places: PollSemaphore::new(Arc::clone(&self.places)),
             turns: self.clone(),
@@ -45,7 +75,7 @@ impl Turns {
 }
 
 /// A task that takes turns.
-pub(super) struct InTurn<F> {
+pub(crate) struct InTurn<F> {
     turns: Turns,
     places: PollSemaphore,
     task: Pin<Box<F>>,
@@ -53,7 +83,7 @@ pub(super) struct InTurn<F> {
 
 impl<F> InTurn<F> {
     /// The task, without turns from now on.
-    pub(super) fn into_inner(self) -> Pin<Box<F>> {
+    pub(crate) fn into_inner(self) -> Pin<Box<F>> {
         self.task
     }
 }
@@ -67,9 +97,8 @@ impl<F: Future> Future for InTurn<F> {
         } else {
             None
         };
-        let polled = self.task.as_mut().poll(context);
-        drop(turn);
-        polled
+        let _turn = Polling::begin(turn);
+        self.task.as_mut().poll(context)
     }
 }
 
@@ -108,6 +137,20 @@ mod tests {
         assert_eq!(most_at_once(false).await, 3);
     }
 
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_task_that_blocks_has_no_turn() {
+        let turns = Turns::new(Arc::new(AtomicBool::new(true)));
+        let (told, news) = std::sync::mpsc::channel();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(turns.take(async move { blocking(|| news.recv().unwrap()) }));
+        tasks.spawn(turns.take(async move {
+            told.send(7).unwrap();
+            7
+        }));
+        assert_eq!(tasks.join_all().await, [7, 7]);
+        assert_eq!(turns.places.available_permits(), 1);
+    }
+
     #[tokio::test]
     async fn a_task_that_waits_has_no_turn() {
         let turns = Turns::new(Arc::new(AtomicBool::new(true)));
@@ -115,7 +158,7 @@ mod tests {
         let (waits, tells) = (turns.take(news), turns.take(async move { told.send(7).unwrap() }));
         let (news, ()) = tokio::join!(waits, tells);
         assert_eq!(news.unwrap(), 7);
-        // One that was given up while it waited for its turn keeps nobody waiting.
+        // One that was given up while it waited for its turn keeps none waiting.
         let place = turns.places.acquire().await.unwrap();
         let mut given_up = turns.take(async {});
         std::future::poll_fn(|context| {
