@@ -77,8 +77,10 @@ fn seconds(cpu_s: f64) -> Cell {
 /// What a trial has found, in a sentence.
 fn trial(found: &TryProbeResponse) -> String {
     let early = if found.ended_early { ", and the trial was ended early" } else { "" };
+    // What `check` says of a hit is for any values.
+    let each = found.hit_cost.as_ref().map_or_else(String::new, |cost| format!(" of {} each", hit(cost)));
     format!(
-        "{:.0} hits a second: {:.3} ms of processor time a second, {:.2} % of one CPU{early}",
+        "{:.0} hits a second{each}: {:.3} ms of processor time a second, {:.2} % of one CPU{early}",
         found.runs_per_second,
         found.ns_per_second / 1e6,
         found.ns_per_second / 1e7

@@ -49,7 +49,7 @@ pub const PREFIX: &str = "__kpd_";
 pub const END: &str = "__kpd_end";
 
 /// The distance of the string from the value: as far down as the kernel's 32-bit offset goes.
-const DISTANCE: i32 = -0x7fff_ffff;
+pub const DISTANCE: i32 = -0x7fff_ffff;
 /// Bytes of an intermediate read.
 const WORD_BYTES: usize = 8;
 

@@ -249,7 +249,8 @@ fn measure(
         }
         if let (Some(numbers), Some(addresses)) = (add(Part::GuardsOfNumbers)?, add(Part::GuardsOfAddresses)?)
         {
-            table.guard = between(each(numbers, further, GUARDS), each(addresses, further, GUARDS));
+            table.guard_of_number = each(numbers, further, GUARDS);
+            table.guard_of_address = each(addresses, further, GUARDS);
         }
     }
     Ok(CostTable { is_calibrated: true, ..table })
@@ -269,14 +270,6 @@ fn of_any_length(short: HitCost) -> HitCost {
     HitCost { error_ns: short.error_ns + short.ns / 2.0, ..short }
 }
 
-/// What something takes that can be the one or the other: no one knows which values a probe will read.
-fn between(one: HitCost, other: HitCost) -> HitCost {
-    HitCost {
-        ns: f64::midpoint(one.ns, other.ns),
-        error_ns: (one.ns - other.ns).abs() / 2.0 + one.error_ns.max(other.error_ns),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,8 +283,5 @@ mod tests {
         let cost = slower.since(round);
         assert!((cost.ns - 601.0).abs() < 1e-9 && (cost.error_ns - 1.0).abs() < 1e-9, "{cost:?}");
         assert!(Round::measure().ns > 0.0);
-        let cheap = HitCost { ns: 100.0, error_ns: 5.0 };
-        let either = between(cheap, HitCost { ns: 500.0, error_ns: 10.0 });
-        assert_eq!(either, HitCost { ns: 300.0, error_ns: 210.0 });
     }
 }

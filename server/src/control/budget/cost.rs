@@ -135,7 +135,10 @@ pub struct CostTable {
     pub(super) read: HitCost,
     /// Of some 16 bytes.
     pub(super) text: HitCost,
-    pub(super) guard: HitCost,
+    /// Of a value that is a small number, or an address of the kernel.
+    pub(super) guard_of_number: HitCost,
+    /// Of an address of user space. Before 6.10 these alone fault (lib/strncpy_from_user.c).
+    pub(super) guard_of_address: HitCost,
     /// Whether they were measured on this host.
     pub is_calibrated: bool,
 }
@@ -151,29 +154,30 @@ impl CostTable {
         argument: HitCost::about(20.0),
         read: HitCost::about(100.0),
         text: HitCost::about(200.0),
-        guard: HitCost::about(500.0),
+        guard_of_number: HitCost::about(500.0),
+        guard_of_address: HitCost::about(500.0),
         is_calibrated: false,
     };
 
     /// The conservative figures, each multiplied by the factor.
     pub(super) fn scaled(factor: f64) -> Self {
-        let Self { ftrace, optimised, breakpoint, return_, argument, read, text, guard, is_calibrated } =
-            Self::CONSERVATIVE;
+        let of = Self::CONSERVATIVE;
         Self {
-            ftrace: ftrace.times(factor),
-            optimised: optimised.times(factor),
-            breakpoint: breakpoint.times(factor),
-            return_: return_.times(factor),
-            argument: argument.times(factor),
-            read: read.times(factor),
-            text: text.times(factor),
-            guard: guard.times(factor),
-            is_calibrated,
+            ftrace: of.ftrace.times(factor),
+            optimised: of.optimised.times(factor),
+            breakpoint: of.breakpoint.times(factor),
+            return_: of.return_.times(factor),
+            argument: of.argument.times(factor),
+            read: of.read.times(factor),
+            text: of.text.times(factor),
+            guard_of_number: of.guard_of_number.times(factor),
+            guard_of_address: of.guard_of_address.times(factor),
+            is_calibrated: of.is_calibrated,
         }
     }
 
-    /// The cost of a hit of a probe with this line of `kprobe_events`.
-    pub fn hit(&self, kind: ProbeKind, arming: Option<Arming>, line: &str) -> HitCost {
+    /// The cost of a hit but for its guards, and their number.
+    fn without_guards(&self, kind: ProbeKind, arming: Option<Arming>, line: &str) -> (HitCost, u32) {
         let base = match Way::of(kind, arming) {
             Way::Ftrace => self.ftrace,
             Way::Optimised => self.optimised,
@@ -181,10 +185,41 @@ impl CostTable {
             Way::Return => self.return_,
         };
         let Fetches { arguments, reads, texts, guards } = Fetches::of(line);
-        base.plus(self.argument.times(arguments.into()))
+        let rest = base
+            .plus(self.argument.times(arguments.into()))
             .plus(self.read.times(reads.into()))
-            .plus(self.text.times(texts.into()))
-            .plus(self.guard.times(guards.into()))
+            .plus(self.text.times(texts.into()));
+        (rest, guards)
+    }
+
+    /// The cost of a hit of a probe with this line of `kprobe_events`, whatever values it reads.
+    pub fn hit(&self, kind: ProbeKind, arming: Option<Arming>, line: &str) -> HitCost {
+        let (rest, guards) = self.without_guards(kind, arming, line);
+        rest.plus(self.guard(None).times(guards.into()))
+    }
+
+    /// The same, if such shares of its guards, each from 0 to 1, read an address of user space.
+    pub(super) fn hit_with(
+        &self,
+        kind: ProbeKind,
+        arming: Option<Arming>,
+        (line, shares): (&str, &[Option<f64>]),
+    ) -> HitCost {
+        let (rest, _) = self.without_guards(kind, arming, line);
+        shares.iter().fold(rest, |cost, share| cost.plus(self.guard(*share)))
+    }
+
+    /// A guard, if such a share of its values are addresses of user space. Absent: it can be all or none.
+    fn guard(&self, share: Option<f64>) -> HitCost {
+        let Self { guard_of_number: number, guard_of_address: address, .. } = *self;
+        let error_ns = number.error_ns.max(address.error_ns);
+        match share {
+            Some(share) => HitCost { ns: number.ns + share * (address.ns - number.ns), error_ns },
+            None => HitCost {
+                ns: f64::midpoint(number.ns, address.ns),
+                error_ns: (number.ns - address.ns).abs() / 2.0 + error_ns,
+            },
+        }
     }
 }
 
@@ -232,6 +267,20 @@ mod tests {
         assert!(ftrace < returning);
         let fetching = table.hit(ProbeKind::Entry, Some(Arming::Ftrace), "p:a/b f x=+0(%di) y=+0(+8(%di))");
         assert!((fetching.ns - ftrace - 340.0).abs() < 1e-9, "{fetching:?}");
+        let table = CostTable {
+            guard_of_number: HitCost { ns: 100.0, error_ns: 5.0 },
+            guard_of_address: HitCost { ns: 500.0, error_ns: 10.0 },
+            ..table
+        };
+        let line = "p:a/b f __kpd_g0=-2147483647(+0(%di)):ustring __kpd_g1=-2147483647(+8(%di)):ustring";
+        let either = table.hit(ProbeKind::Entry, Some(Arming::Ftrace), line);
+        assert!(
+            (either.ns - ftrace - 600.0).abs() < 1e-9 && (either.error_ns - 670.0).abs() < 1e-9,
+            "{either:?}"
+        );
+        let shares = [Some(0.25), None];
+        let seen = table.hit_with(ProbeKind::Entry, Some(Arming::Ftrace), (line, &shares));
+        assert!((seen.ns - ftrace - 500.0).abs() < 1e-9 && (seen.error_ns - 470.0).abs() < 1e-9, "{seen:?}");
         let slow = CostTable::scaled(10.0).hit(ProbeKind::Entry, Some(Arming::Ftrace), "p:a/b f");
         assert_eq!(slow, HitCost { ns: 5000.0, error_ns: 2500.0 });
     }

@@ -15,6 +15,7 @@ mod meter;
 mod pace;
 mod payer;
 mod reading;
+mod seen;
 mod spending;
 mod temporary;
 mod trial;

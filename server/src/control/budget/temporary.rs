@@ -1,7 +1,7 @@
 //! Temporary probes: probes that the daemon arms for a moment, to measure something.
 //!
 //! Owns their group, and the tracing instance that records them, also those that a killed daemon
-//! has left. No one reads that instance, and nothing else is recorded in it: so the deletion of a
+//! has left. Only a trial reads that instance, and nothing else is recorded in it: so the deletion of a
 //! temporary probe empties no buffer that is in use. Never touches the probes of clients.
 
 use crate::control::ControlError;
@@ -89,6 +89,11 @@ impl<'a> Temporary<'a> {
         let counts = self.tracefs.hit_counts()?;
         let row = counts.rows().find(|row| row.listing == event.listing);
         Ok(row.map_or(0, |row| row.hits.hits.saturating_add(row.hits.nmissed)))
+    }
+
+    /// The beginning of what was recorded, as text, with this many bytes at most.
+    pub(super) fn recorded(&self, most: u64) -> Result<String, TemporaryError> {
+        Ok(self.instance.recorded_text(most)?)
     }
 
     /// Removes everything. The instance goes last: a start looks for the events if it is there.

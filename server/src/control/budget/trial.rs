@@ -1,7 +1,7 @@
 //! Trial: how often a place is run into, counted with a probe that is armed for a moment.
 //!
 //! Owns how long that takes, and its end if it costs too much. The probe is one that its caller
-//! could make, under a temporary name; nothing of it is recorded, stored or left.
+//! could make, under a temporary name; nothing of it is shown, stored or left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::cost::HitCost;
+use super::seen::{MOST_BYTES, shares_of_user_addresses};
 use super::temporary::{GROUP, Temporary, TemporaryError};
 use crate::auth::Caller;
 use crate::control::ControlError;
@@ -42,7 +43,7 @@ pub struct Trial {
     pub runs: u64,
     /// How long the probe was armed.
     pub duration: Duration,
-    /// What one hit takes.
+    /// What one hit takes, by the values that were read.
     pub cost: HitCost,
     /// Whether it ended early, since it cost as much as a probe may cost in a second.
     pub has_ended_early: bool,
@@ -71,9 +72,12 @@ impl Controller {
         let line = renamed(&probe.kernel_definition);
         let mut temporary = Temporary::make(self.tracefs(), &self.parts.instance_options.name)?;
         let counted = count(&mut temporary, &line, duration, most_ns as f64 / cost.ns, reply).await;
+        let shares = shares_of_user_addresses(&line, &temporary.recorded(MOST_BYTES).unwrap_or_default());
         let removed = temporary.remove();
         let (runs, duration, has_ended_early) = counted?;
         removed?;
+        let costs = self.parts.costs.table();
+        let cost = costs.hit_with(probe.kind, probe.arming, (&probe.kernel_definition, &shares));
         tracing::info!(definition = line, runs, ?duration, "tried a probe");
         Ok(Trial { runs, duration, cost, has_ended_early })
     }
