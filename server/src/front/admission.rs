@@ -85,7 +85,7 @@ pub(super) enum Refusal {
 struct Shared {
     turns: Turns,
     /// Until when further connections wait, since one has broken the rules of HTTP/2.
-    penance: Mutex<Option<Instant>>,
+    held_until: Mutex<Option<Instant>>,
 }
 
 /// A connection, as far as admission goes.
@@ -161,7 +161,8 @@ impl Admission {
             None
         };
         let of_peer = entries.iter().find(|entry| entry.peer == peer);
-        let first = || Shared { turns: Turns::new(Arc::clone(&self.are_several)), penance: Mutex::default() };
+        let first =
+            || Shared { turns: Turns::new(Arc::clone(&self.are_several)), held_until: Mutex::default() };
         let shared = of_peer.map_or_else(|| Arc::new(first()), |entry| Arc::clone(&entry.shared));
         let entry = Arc::new(OpenConnection {
             peer,
@@ -250,12 +251,12 @@ impl Admitted {
 
     /// It has broken the rules of HTTP/2. Further connections of its peer wait until then.
     pub(super) fn broke_rules(&self, until: Instant) {
-        *self.entry.shared.penance.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        *self.entry.shared.held_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }
 
     /// Until when it has to wait, since another connection of its peer has broken the rules.
-    pub(super) fn penance(&self) -> Option<Instant> {
-        let until = *self.entry.shared.penance.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn held_until(&self) -> Option<Instant> {
+        let until = *self.entry.shared.held_until.lock().unwrap_or_else(PoisonError::into_inner);
         until.filter(|until| *until > Instant::now())
     }
 
@@ -357,10 +358,10 @@ mod tests {
         assert!(all.admission.are_several.load(Ordering::Relaxed));
         let until = Instant::now() + Duration::from_secs(100);
         bad.broke_rules(until);
-        assert_eq!(all.admit(root).unwrap().0.penance(), Some(until));
-        assert_eq!(neighbour.penance(), None);
+        assert_eq!(all.admit(root).unwrap().0.held_until(), Some(until));
+        assert_eq!(neighbour.held_until(), None);
         bad.broke_rules(Instant::now());
-        assert_eq!(all.admit(root).unwrap().0.penance(), None);
+        assert_eq!(all.admit(root).unwrap().0.held_until(), None);
         drop(bad);
         assert!(!all.admission.are_several.load(Ordering::Relaxed));
     }

@@ -36,7 +36,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 
 /// How long a connection stays that has broken the rules of HTTP/2, and the next ones of its peer wait. A client that
 /// does nothing else takes less time from others.
-const PENANCE: Duration = Duration::from_millis(20);
+const HELD_FOR: Duration = Duration::from_millis(20);
 
 /// HTTP/2 on a socket.
 type Http2<I> = http2::Connection<TokioIo<Greeted<I>>, Calls, Lane>;
@@ -123,8 +123,8 @@ fn has_broken_rules(error: &hyper::Error) -> bool {
 }
 
 /// Keeps a connection that has broken the rules, unless its place is needed.
-async fn do_penance(admitted: &Admitted, stopping: &CancellationToken) {
-    let until = Instant::now() + PENANCE;
+async fn hold(admitted: &Admitted, stopping: &CancellationToken) {
+    let until = Instant::now() + HELD_FOR;
     admitted.broke_rules(until);
     wait(until, admitted, stopping).await;
 }
@@ -142,7 +142,7 @@ async fn greeted<I>(io: I, admitted: &Admitted, serving: &Serving) -> Option<Gre
 where
     I: AsyncRead + Unpin,
 {
-    if let Some(until) = admitted.penance() {
+    if let Some(until) = admitted.held_until() {
         wait(until, admitted, serving.tasks.stopping()).await;
     }
     let within = serving.call_limits.handshake_time.min(serving.idle_timeout);
@@ -154,7 +154,7 @@ where
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a connection did not begin as HTTP/2 does");
                 if error.kind() == io::ErrorKind::InvalidData {
-                    do_penance(admitted, serving.tasks.stopping()).await;
+                    hold(admitted, serving.tasks.stopping()).await;
                 }
             }
             Err(_elapsed) => tracing::debug!("closed a connection that did not begin in time"),
@@ -228,7 +228,7 @@ where
                     if let Err(error) = outcome {
                         tracing::debug!(%error, "a connection ended");
                         if has_broken_rules(&error) {
-                            do_penance(&self.admitted, &self.stopping).await;
+                            hold(&self.admitted, &self.stopping).await;
                         }
                     }
                     return None;

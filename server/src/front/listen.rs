@@ -4,7 +4,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{Group, getegid, setegid};
+use nix::sys::prctl::set_dumpable;
+use nix::unistd::{Group, getegid, setgid};
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
@@ -81,9 +82,12 @@ impl ListenError {
 /// and files that it makes have the group already. Their modes let only root read them.
 pub fn join_group(name: &str) {
     let Some(group) = Group::from_name(name).ok().flatten() else { return };
-    if getegid() != group.gid
-        && let Err(error) = setegid(group.gid)
-    {
+    if getegid() == group.gid {
+        return;
+    }
+    // A process that has changed its group is not dumpable (kernel/cred.c:commit_creds): a second daemon could not
+    // read in /proc who has the instance, and a crash would leave no core.
+    if let Err(error) = setgid(group.gid).and_then(|()| set_dumpable(true)) {
         tracing::debug!(%error, name, "cannot run with the group of the socket");
     }
 }
