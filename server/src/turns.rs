@@ -104,30 +104,37 @@ impl<F: Future> Future for InTurn<F> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
-
-    use tokio::task::{JoinSet, yield_now};
+    use tokio::task::JoinSet;
 
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
     async fn a_thread_is_left_to_others() {
         let turns = Turns::new(Arc::new(AtomicBool::new(true)));
-        let (now, most) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let mut tasks = JoinSet::new();
-        for _ in 0..32 {
-            let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+        // Two of them are polled, and do not give their turns back before the third was looked at.
+        let together = Arc::new(std::sync::Barrier::new(2));
+        let (mut tasks, mut releases) = (JoinSet::new(), Vec::new());
+        let (told, mut polled) = tokio::sync::mpsc::unbounded_channel();
+        for _ in 0..2 {
+            let (release, released) = std::sync::mpsc::channel::<()>();
+            releases.push(release);
+            let (together, told) = (Arc::clone(&together), told.clone());
             tasks.spawn(turns.take(async move {
-                for _ in 0..20 {
-                    most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    std::thread::yield_now();
-                    now.fetch_sub(1, Ordering::SeqCst);
-                    yield_now().await;
-                }
+                together.wait();
+                told.send(()).unwrap();
+                released.recv().unwrap_err();
             }));
         }
+        for _ in 0..2 {
+            polled.recv().await.unwrap();
+        }
+        let mut third = turns.take(async {});
+        let waits =
+            std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut third).poll(context).is_pending()));
+        assert!(waits.await, "a third thread was taken");
+        drop(releases);
+        third.await;
         tasks.join_all().await;
-        assert!(most.load(Ordering::SeqCst) <= 2, "{most:?}");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
