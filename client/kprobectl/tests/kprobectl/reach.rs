@@ -57,9 +57,10 @@ fn a_daemon_that_is_not_there() {
 fn a_socket_that_others_own() {
     let fake = Fake::start(Ending::Open);
     std::fs::set_permissions(fake.socket(), Permissions::from_mode(0o600)).unwrap();
-    // Another user must be able to run it, wherever it was built.
+    // Another user must be able to run it, wherever it was built. `cp` writes it: a file that this process had open for writing
+    // cannot be run as long as a child of another test, forked in between, has its descriptor (ETXTBSY).
     let copy = fake.directory().join("kprobectl");
-    std::fs::copy(env!("CARGO_BIN_EXE_kprobectl"), &copy).unwrap();
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_kprobectl")).arg(&copy).status().unwrap().success());
     let mut command = Command::new(copy);
     command.args(["list", "--server"]).arg(fake.socket()).env_clear();
     let is_root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
