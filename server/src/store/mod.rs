@@ -19,6 +19,7 @@ mod labels;
 mod leases;
 mod meanings;
 mod metadata;
+mod migrations;
 mod probes;
 mod requests;
 mod reversal;
@@ -54,11 +55,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use connection::Database;
-use sqlx::migrate::{MigrateError, Migrator};
+use migrations::MIGRATIONS;
+use sqlx::migrate::MigrateError;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _};
-
-static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
 
 /// The database.
 #[derive(Clone, Debug)]

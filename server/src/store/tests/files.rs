@@ -129,10 +129,12 @@ async fn a_database_is_copied_before_it_is_brought_up_to_date() {
         }
         // As the previous version left it.
         let mut connection = options(&path).create_if_missing(true).connect().await.unwrap();
-        Migrator::with_migrations(MIGRATIONS.iter().filter(|one| one.version == 1).cloned().collect())
-            .run(&mut connection)
-            .await
-            .unwrap();
+        sqlx::migrate::Migrator::with_migrations(
+            MIGRATIONS.iter().filter(|one| one.version == 1).cloned().collect(),
+        )
+        .run(&mut connection)
+        .await
+        .unwrap();
         sqlx::query("INSERT INTO request VALUES ('kept', 'x', ?, 0)")
             .bind(hour)
             .execute(&mut connection)
@@ -163,10 +165,12 @@ async fn without_a_copy_nothing_is_brought_up_to_date() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kprobed.db");
     let mut connection = options(&path).create_if_missing(true).connect().await.unwrap();
-    Migrator::with_migrations(MIGRATIONS.iter().filter(|one| one.version == 1).cloned().collect())
-        .run(&mut connection)
-        .await
-        .unwrap();
+    sqlx::migrate::Migrator::with_migrations(
+        MIGRATIONS.iter().filter(|one| one.version == 1).cloned().collect(),
+    )
+    .run(&mut connection)
+    .await
+    .unwrap();
     connection.close().await.unwrap();
     // The copy cannot be written, because a directory has its name.
     fs::create_dir(directory.path().join("kprobed.db.backup.new")).unwrap();

@@ -305,7 +305,7 @@ async fn a_database_without_labels_gets_them() {
         .foreign_keys(true);
     let mut connection = options.connect().await.unwrap();
     // As the version before labels left it.
-    Migrator::with_migrations(MIGRATIONS.iter().filter(|one| one.version == 1).cloned().collect())
+    sqlx::migrate::Migrator::with_migrations(MIGRATIONS.iter().filter(|one| one.version == 1).cloned().collect())
         .run(&mut connection)
         .await
         .unwrap();
