@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use kprobed_trace::spool::{
-    BootId, EntryKind, Expired, HEADER_BYTES, Header, Position, Record, RecordKind, Scan, SegmentId, Spool,
-    SpoolEntry, SpoolItem, SpoolOptions, scan_bytes,
+    BootId, EntryKind, Expired, HEADER_BYTES, Header, Position, Record, RecordKind, Scan, SegmentId, Shares,
+    Spool, SpoolEntry, SpoolItem, SpoolOptions, scan_bytes,
 };
 use tempfile::TempDir;
 
@@ -32,7 +32,7 @@ pub fn check(data: &[u8]) {
         );
         assert_eq!(
             record.to_entry().is_none(),
-            matches!(record.kind, RecordKind::NotStored | RecordKind::End)
+            matches!(record.kind, RecordKind::NotStored | RecordKind::Shares | RecordKind::End)
         );
         entries.extend(record.to_entry());
     });
@@ -77,7 +77,8 @@ fn opened(data: &[u8], id: SegmentId) -> Option<(TempDir, Spool, u64)> {
     let path = directory.path().join(id.to_string());
     fs::write(&path, data).expect("a file");
     let (spool, _writer, recovery) =
-        Spool::open(options(directory.path()), BootId([1; 16]), 2).expect("a spool");
+        Spool::open(options(directory.path()), BootId([1; 16]), 2, &mut |_| Shares::default())
+            .expect("a spool");
     if recovery.segments == 1 {
         return Some((directory, spool, recovery.cut_bytes));
     }

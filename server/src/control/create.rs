@@ -85,7 +85,7 @@ fn new_probe(
     if !grounds.claimed.insert(name.clone()) {
         return Err(ControlError::Twice { name });
     }
-    let record = Record::new(name, spec, line.text, now).by(caller.principal.account());
+    let record = Record::new(name, spec, line.text, now).by(&caller.principal);
     let (job, intent) = creation(record, outcome);
     Ok(Work { intent: Some(intent), request, entry: None, before: None, job })
 }

@@ -35,6 +35,7 @@ const FILES: &[(&str, &str)] = &[
     migration!("0018_exported_audit"),
     migration!("0019_adopted"),
     migration!("0020_spent_creator"),
+    migration!("0021_creator_names"),
 ];
 
 /// All steps.
@@ -68,6 +69,6 @@ mod tests {
         let steps: Vec<_> = MIGRATIONS.iter().map(|step| (step.version, step.description.as_ref())).collect();
         assert_eq!((steps.len(), steps[0]), (FILES.len(), (1, "probes")));
         assert!(steps.is_sorted_by(|one, next| one.0 < next.0), "{steps:?}");
-        assert!(steps.contains(&(15, "owner")) && steps.contains(&(20, "spent creator")), "{steps:?}");
+        assert!(steps.contains(&(15, "owner")) && steps.contains(&(21, "creator names")), "{steps:?}");
     }
 }

@@ -20,6 +20,7 @@ mod leases;
 mod meanings;
 mod metadata;
 mod migrations;
+mod names;
 mod probes;
 mod requests;
 mod reversal;

@@ -57,8 +57,9 @@ fn a_daemon_that_is_not_there() {
 fn a_socket_that_others_own() {
     let fake = Fake::start(Ending::Open);
     std::fs::set_permissions(fake.socket(), Permissions::from_mode(0o600)).unwrap();
-    // Another user must be able to run it, wherever it was built. `cp` writes it: a file that this process had open for writing
-    // cannot be run as long as a child of another test, forked in between, has its descriptor (ETXTBSY).
+    // Another user must be able to run it, wherever it was built. `cp` writes it: a file that this
+    // process had open for writing cannot be run as long as a child of another test, forked in
+    // between, has its descriptor (ETXTBSY).
     let copy = fake.directory().join("kprobectl");
     assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_kprobectl")).arg(&copy).status().unwrap().success());
     let mut command = Command::new(copy);

@@ -45,6 +45,7 @@ mod foreign;
 mod full_disk;
 mod growth;
 mod history;
+mod history_limit;
 mod hostile;
 mod kernel_module;
 mod kernels;
@@ -176,6 +177,7 @@ const TESTS: &[(&str, About, &[Test])] = &[
     ("growth", Kernel, growth::TESTS),
     ("aggregation", Kernel, aggregation::TESTS),
     ("history", Daemon, history::TESTS),
+    ("history_limit", Daemon, history_limit::TESTS),
     ("merge", Daemon, merge::TESTS),
     ("fleet", Daemon, fleet::TESTS),
     ("overload", Kernel, overload::TESTS),

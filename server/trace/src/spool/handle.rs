@@ -11,7 +11,9 @@ use super::files::Files;
 use super::recover::recover;
 use super::start;
 use super::state::{Limit, Shared};
-use super::{BootId, Cursor, Position, Recovery, SpoolEntry, SpoolError, SpoolReader, SpoolWriter};
+use super::{
+    BootId, Cursor, Position, Record, Recovery, Shares, SpoolEntry, SpoolError, SpoolReader, SpoolWriter,
+};
 
 /// Number of segments that the limit of the spool is divided into.
 const PARTS: u64 = 16;
@@ -79,7 +81,8 @@ pub struct Spool {
 
 impl Spool {
     /// Opens or creates a spool, and begins a run of the daemon in it. `wall_ns` is the time in
-    /// nanoseconds since 1970.
+    /// nanoseconds since 1970. `attribute` says what accounts have of a record: it gets all records of
+    /// a segment that was not closed, in order.
     ///
     /// # Errors
     /// [`SpoolError::InUse`], or [`SpoolError::Io`] if the directory cannot be used.
@@ -87,9 +90,10 @@ impl Spool {
         options: SpoolOptions,
         boot_id: BootId,
         wall_ns: u64,
+        attribute: &mut dyn FnMut(&Record<'_>) -> Shares,
     ) -> Result<(Self, SpoolWriter, Recovery), SpoolError> {
         let files = Files::open(&options.directory)?;
-        let (index, recovery) = recover(&files)?;
+        let (index, recovery) = recover(&files, attribute)?;
         let there = index.segments.keys().next_back().map(|id| id.epoch);
         let gone = index.expired.epochs.last().map(|gone| gone.epoch);
         // The clock may have been set back since the last run.
@@ -141,7 +145,7 @@ impl Spool {
         let start = if wanted == 0 {
             start::end(&shared.lock(), &limit)
         } else {
-            let counted = |record: &super::Record<'_>| record.to_entry().map_or(0, |entry| count(&entry));
+            let counted = |record: &Record<'_>| record.to_entry().map_or(0, |entry| count(&entry));
             let found = start::last(shared, &limit, wanted, counted)?;
             found.unwrap_or_else(|| start::beginning(&shared.lock()))
         };
@@ -151,6 +155,11 @@ impl Spool {
     /// Writes the entries in memory, and returns the position up to which readers can read now.
     pub fn limit(&self) -> Limit {
         self.shared.limit()
+    }
+
+    /// Bytes that an account has in all segments, including those in memory.
+    pub fn held(&self, account: &str) -> u64 {
+        self.shared.lock().held(account)
     }
 
     /// Statistics. Refused entries count as not stored once a later entry was stored; the writer's

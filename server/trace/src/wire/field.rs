@@ -1,0 +1,32 @@
+//! Numbers of the fields of a batch message, as in `event.proto` and `event_service.proto`.
+
+pub(super) const RESPONSE_BATCH: u32 = 3;
+pub(super) const BATCH_CPU: u32 = 1;
+pub(super) const BATCH_SEQUENCE: u32 = 2;
+pub(super) const BATCH_LOG_EVENTS: u32 = 3;
+pub(super) const BATCH_GROUPS: u32 = 4;
+pub(super) const BATCH_TASKS: u32 = 5;
+pub(super) const BATCH_SYMBOLS: u32 = 6;
+pub(super) const BATCH_CLOCK: u32 = 7;
+pub(super) const GROUP_SCHEMA_ID: u32 = 1;
+pub(super) const GROUP_ROWS: u32 = 2;
+pub(super) const GROUP_BASE_NS: u32 = 3;
+pub(super) const GROUP_OFFSETS_NS: u32 = 4;
+pub(super) const GROUP_TIDS: u32 = 5;
+pub(super) const GROUP_FLAGS: u32 = 6;
+pub(super) const GROUP_PREEMPT_COUNTS: u32 = 7;
+pub(super) const GROUP_IPS: u32 = 8;
+pub(super) const GROUP_RETURN_IPS: u32 = 9;
+pub(super) const GROUP_COLUMNS: u32 = 10;
+pub(super) const COLUMN_VALUES: u32 = 1;
+pub(super) const COLUMN_OFFSETS: u32 = 2;
+pub(super) const COLUMN_DATA: u32 = 3;
+pub(super) const COLUMN_FAULTS: u32 = 4;
+pub(super) const TASK_TID: u32 = 1;
+pub(super) const TASK_COMM: u32 = 2;
+pub(super) const TASK_TGID: u32 = 3;
+pub(super) const SYMBOL_ADDRESS: u32 = 1;
+pub(super) const SYMBOL_TEXT: u32 = 2;
+pub(super) const CLOCK_WALL_OFFSET: u32 = 1;
+pub(super) const CLOCK_ERROR_BOUND: u32 = 2;
+pub(super) const CLOCK_SAMPLED_AT: u32 = 3;
