@@ -69,7 +69,13 @@ pub(super) fn scan<R: ReadAt + Clone>(
         return Ok((Scan { facts, broken: None }, shares));
     }
     let mut shares = Shares::default();
-    let scan = walk_through(source, start, length, &mut |_, record| shares.add_all(&attribute(record)))?;
+    // What the segment says itself counts.
+    let mut each = |_, record: &Record<'_>| match record.kind {
+        RecordKind::Shares => shares = Shares::decode(record.payload).unwrap_or_default(),
+        RecordKind::End if record.key == 0 => shares = Shares::default(),
+        _ => shares.add_all(&attribute(record)),
+    };
+    let scan = walk_through(source, start, length, &mut each)?;
     // A reader that finds damage before a good last record reports it: nothing of that segment is cut off.
     Ok((closed.map_or(scan, |(facts, _)| Scan { facts, broken: None }), shares))
 }
