@@ -4,7 +4,7 @@
 //! expired, or the limit is raised: one gap, and not one for every batch that does not fit. Never writes an entry: the
 //! recorder does.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -56,23 +56,14 @@ impl Quota {
         if makers.is_empty() {
             return whole(Shares::default());
         }
-        let groups = groups_of(message).unwrap_or_default();
+        // It is a message of this process: otherwise it belongs to no account.
+        let Some(groups) = groups_of(message) else { return whole(Shares::default()) };
         let account_of = |schema_id: u32| makers.get(&schema_id).map(|maker| Arc::clone(maker.account()));
         let shares_of = |groups: &[GroupPlace], message: &Bytes| {
             shares::shares(groups, RECORD_HEAD_BYTES + message.len() as u64, account_of)
         };
         let shares = shares_of(&groups, message);
-        // Most probes of a batch have the same maker.
-        let mut asked: Vec<(&Arc<dyn Maker>, bool)> = Vec::new();
-        for maker in makers.values() {
-            if !asked.iter().any(|(known, _)| Arc::ptr_eq(known, maker)) {
-                asked.push((maker, self.is_full(&**maker, shares.of(maker.account()), spool)));
-            }
-        }
-        let is_full =
-            |maker: &Arc<dyn Maker>| asked.iter().any(|(one, is_full)| *is_full && Arc::ptr_eq(one, maker));
-        let full: Vec<u32> =
-            makers.iter().filter(|(_, maker)| is_full(maker)).map(|(schema_id, _)| *schema_id).collect();
+        let full = self.full(&makers, &shares, spool);
         if full.is_empty() {
             return whole(shares);
         }
@@ -84,9 +75,37 @@ impl Quota {
         }
         let left_out = LeftOut::of(delivery, by_schema);
         let events = delivery.log_events.saturating_sub(left_out.events);
-        let message = if kept.is_empty() { None } else { without_groups(message, is_left_out) };
-        let rest = message.map(|message| Rest { shares: shares_of(&kept, &message), events, message });
-        Kept { left_out: Some(left_out), rest }
+        if kept.is_empty() {
+            return Kept { left_out: Some(left_out), rest: None };
+        }
+        let Some(message) = without_groups(message, is_left_out) else { return whole(shares) };
+        let rest = Rest { shares: shares_of(&kept, &message), events, message };
+        Kept { left_out: Some(left_out), rest: Some(rest) }
+    }
+
+    /// The schemas of makers that have no room for their shares of a batch.
+    fn full(
+        &mut self,
+        makers: &HashMap<u32, Arc<dyn Maker>>,
+        shares: &Shares,
+        spool: &Spool,
+    ) -> HashSet<u32> {
+        // Most probes of a batch have the same maker.
+        let mut asked: Vec<(&Arc<dyn Maker>, bool)> = Vec::new();
+        let mut full = HashSet::new();
+        for (schema_id, maker) in makers {
+            let known =
+                asked.iter().find(|(known, _)| Arc::ptr_eq(known, maker)).map(|(_, is_full)| *is_full);
+            let is_full = known.unwrap_or_else(|| {
+                let is_full = self.is_full(&**maker, shares.of(maker.account()), spool);
+                asked.push((maker, is_full));
+                is_full
+            });
+            if is_full {
+                full.insert(*schema_id);
+            }
+        }
+        full
     }
 
     /// Whether an account has no room for more bytes.
