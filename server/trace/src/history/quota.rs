@@ -39,6 +39,8 @@ pub(super) struct Rest {
     pub(super) message: Bytes,
     /// Events in it.
     pub(super) events: u64,
+    /// The schemas of the batch that do not occur in it.
+    pub(super) without: HashSet<u32>,
     /// Whose it is.
     pub(super) shares: Shares,
 }
@@ -51,7 +53,7 @@ impl Quota {
         let message = delivery.message();
         let whole = |shares| {
             let (message, events) = (message.clone(), delivery.log_events);
-            Kept { left_out: None, rest: Some(Rest { message, events, shares }) }
+            Kept { left_out: None, rest: Some(Rest { message, events, without: HashSet::new(), shares }) }
         };
         if makers.is_empty() {
             return whole(Shares::default());
@@ -79,7 +81,7 @@ impl Quota {
             return Kept { left_out: Some(left_out), rest: None };
         }
         let Some(message) = without_groups(message, is_left_out) else { return whole(shares) };
-        let rest = Rest { shares: shares_of(&kept, &message), events, message };
+        let rest = Rest { shares: shares_of(&kept, &message), events, without: full, message };
         Kept { left_out: Some(left_out), rest: Some(rest) }
     }
 

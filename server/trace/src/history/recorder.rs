@@ -202,13 +202,14 @@ impl Recorder {
     }
 
     fn store(&mut self, delivery: &Delivery, rest: Rest) -> Result<(), AppendError> {
-        let Rest { message, events, shares } = rest;
-        for origin in delivery.origins.iter() {
+        let Rest { message, events, without, shares } = rest;
+        let stored = || delivery.origins.iter().filter(|origin| !without.contains(&origin.schema_id));
+        for origin in stored() {
             self.store_origin(origin, delivery.sequence)?;
         }
         let too_large = AppendError::TooLarge { bytes: message.len() as u64, limit: u32::MAX.into() };
         let entry = stored::events_entry(delivery, events, message).ok_or(too_large)?;
-        let schemas: Vec<_> = delivery.origins.iter().map(|origin| origin.schema_id).collect();
+        let schemas: Vec<_> = stored().map(|origin| origin.schema_id).collect();
         self.writer.append_of(&entry, &schemas, &shares)
     }
 

@@ -79,7 +79,7 @@ pub(super) fn origin(payload: &[u8]) -> Option<Origin> {
 struct StoredLoss {
     #[prost(message, optional, tag = "1")]
     loss: Option<v1::Loss>,
-    /// Whose events were left out. None for a loss of anything else.
+    /// Whose events were left out. None for a loss of anything else, and if they are of too many.
     #[prost(message, repeated, tag = "2")]
     left_out: Vec<StoredLeftOut>,
 }
@@ -173,8 +173,8 @@ pub(super) fn left_out_entry(left_out: &LeftOut) -> Option<SpoolEntry> {
     })
 }
 
-/// Decodes a loss. Of events that were left out, those count whose schema is `wanted`: `None` if
-/// that is none of them, and if the bytes are not a loss.
+/// Decodes a loss. Of events that were left out, those count whose schema is `wanted`, as far as it
+/// is known whose they are: `None` if that is none of them, and if the bytes are not a loss.
 pub(super) fn loss(payload: &[u8], wanted: impl Fn(u32) -> bool) -> Option<Loss> {
     let StoredLoss { loss, left_out } = StoredLoss::decode(payload).ok()?;
     let loss = loss_from_message(&loss?)?;

@@ -147,6 +147,20 @@ async fn who_has_reached_its_limit_leaves_room_to_others() {
     assert_eq!(read(&history, &hub).await.last().unwrap(), "lost 5");
     assert_eq!(history.held("uid:1"), held);
 
+    // Of many probes there is only the sum, for every reader: what is said of them takes no room.
+    let many: Vec<_> = (10..110).map(|schema_id| of_maker("e", schema_id, &alice)).collect();
+    let some: Vec<_> = many.iter().map(|source| (source, 1)).chain([(&nobodys, 1)]).collect();
+    let before = history.counts().stats.bytes;
+    publish_all(&hub, &some, 230_000);
+    publish_all(&hub, &some, 240_000);
+    let others = read_by(&history, &hub, of(&["*/d"])).await;
+    assert_eq!(
+        others.iter().filter(|one| one.starts_with("lost ")).collect::<Vec<_>>(),
+        ["lost 100", "lost 100"]
+    );
+    let bytes = history.counts().stats.bytes - before;
+    assert!(bytes < 1000, "{bytes} bytes for 200 events that were left out, and 2 that were not");
+
     // With a higher limit it goes on, and hears of that one too.
     alice.most.store(2500, Ordering::Relaxed);
     publish(&hub, &a, 0, 1, 300_000);
