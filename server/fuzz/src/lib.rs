@@ -3,7 +3,7 @@
 //! Owns the properties. Each module has a `check` that takes any bytes and panics if a property
 //! does not hold. The fuzzer calls it with generated input (`fuzz_targets`); the daemon's test
 //! suite compiles these files into a test and calls it with the corpus and mutations of it
-//! (`server/tests/fuzz`). It never uses anything of the daemon and of the client library other than
+//! (`server/tests/daemon/fuzz`). It never uses anything of the daemon and of the client library other than
 //! their public functions.
 
 pub mod batch;

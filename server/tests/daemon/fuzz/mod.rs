@@ -1,18 +1,12 @@
 //! Fuzz test on a stable compiler: the corpus, and mutations of it that are the same in every run.
 //!
 //! The properties are in `server/fuzz/src`, which is compiled into this test.
-#![expect(
-    clippy::expect_used,
-    clippy::print_stderr,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking and says why"
-)]
 
 #[expect(unreachable_pub, reason = "it is a library of its own too")]
-#[path = "../../fuzz/src/lib.rs"]
+#[path = "../../../fuzz/src/lib.rs"]
 mod targets;
 
-mod mutate;
+pub(super) mod mutate;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -4,28 +4,11 @@
 //! mutated, the same ones in each run. Nothing panics; what is refused has a documented reason; what is
 //! answered is a message of the method; and the server goes on. `KPROBED_FUZZ_MUTATIONS` is the number of
 //! requests for each method.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[cfg(test)]
 mod documented;
-#[cfg(test)]
 mod limits;
-#[allow(dead_code, clippy::allow_attributes, reason = "the other tests of the server need more of it")]
-#[cfg(test)]
-#[path = "../fuzz/mutate.rs"]
-mod mutate;
-#[cfg(test)]
 mod raw;
-#[cfg(test)]
 mod requests;
-#[allow(dead_code, clippy::allow_attributes, reason = "the test of attacks needs more of it")]
-#[cfg(test)]
-#[path = "../attacks/server.rs"]
-mod server;
-#[allow(dead_code, clippy::allow_attributes, reason = "the tests of the rules need more of it")]
-#[cfg(test)]
-#[path = "../../fixtures/world.rs"]
-mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -46,7 +29,7 @@ use tonic::{Request, Status};
 use self::documented::Documented;
 use self::raw::Raw;
 use self::requests::Requests;
-use self::server::{PATIENCE, Server};
+use crate::server::{PATIENCE, Server};
 
 /// Requests for each method.
 const REQUESTS: usize = 400;
@@ -55,7 +38,7 @@ const REQUESTS: usize = 400;
 const AT_ONCE: usize = 64;
 
 /// How long a stream may have nothing to say.
-const QUIET: Duration = Duration::from_millis(200);
+const QUIET: Duration = Duration::from_millis(50);
 
 fn requests() -> usize {
     std::env::var("KPROBED_FUZZ_MUTATIONS").map_or(REQUESTS, |number| number.parse().unwrap())

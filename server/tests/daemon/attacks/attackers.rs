@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::events;
-use crate::http2;
+use super::events;
+use super::http2;
 use crate::server::Server;
 
 const GET_CALLER: &str = "/kprobed.v1.AccessService/GetCaller";
@@ -24,7 +24,7 @@ pub(crate) type Stop = CancellationToken;
 
 /// Opens connections and says nothing on any of them.
 pub(crate) async fn silence(server: Arc<Server>, stop: Stop) -> String {
-    let wanted = crate::CONNECTIONS.min(crate::descriptors() / 2);
+    let wanted = super::CONNECTIONS.min(super::descriptors() / 2);
     let mut held = Vec::new();
     while held.len() < wanted && !stop.is_cancelled() {
         match UnixStream::connect(server.socket()).await {
@@ -147,7 +147,7 @@ pub(crate) async fn deafness(server: Arc<Server>, stop: Stop) -> String {
 pub(crate) async fn handshakes(server: Arc<Server>, stop: Stop) -> String {
     let mut held: Vec<TcpStream> = Vec::new();
     // Another address than the neighbour's.
-    for _ in 0..crate::CONNECTIONS / 10 {
+    for _ in 0..super::CONNECTIONS / 10 {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.3:0".parse().unwrap()).unwrap();
         if let Some(Ok(stream)) = stop.run_until_cancelled(socket.connect(server.tcp)).await {

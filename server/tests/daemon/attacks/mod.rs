@@ -4,23 +4,11 @@
 //! checks. The figures are printed; what is asserted are ratios, and the bound of memory that the settings
 //! give. The share of the machine in a delay is measured beside it, so that a loaded one fails nothing: how long the
 //! neighbour waits while another server in this process is attacked in the same way.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[cfg(test)]
 mod attackers;
-#[cfg(test)]
 mod events;
-#[cfg(test)]
 mod http2;
-#[cfg(test)]
 mod neighbour;
-#[allow(dead_code, clippy::allow_attributes, reason = "the tests of the surface need more of it")]
-#[cfg(test)]
-mod server;
-#[allow(dead_code, clippy::allow_attributes, reason = "the tests of the rules need more of it")]
-#[cfg(test)]
-#[path = "../../fixtures/world.rs"]
-mod world;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,10 +22,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use self::attackers::Stop;
 use self::neighbour::{Neighbour, resident_bytes};
-use self::server::{PATIENCE, Server};
+use crate::server::{PATIENCE, Server};
 
 /// Connections of the largest attack, if there are descriptors for so many.
-pub(crate) const CONNECTIONS: usize = 5000;
+const CONNECTIONS: usize = 5000;
 
 /// Calls of the neighbour before and during each attack.
 const CALLS: usize = 400;
@@ -47,7 +35,7 @@ const CALLS: usize = 400;
 const HOPS: u32 = 8;
 
 /// Files that this process may open.
-pub(crate) fn descriptors() -> usize {
+fn descriptors() -> usize {
     let (soft, _) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
     usize::try_from(soft).unwrap_or(usize::MAX)
 }
@@ -82,6 +70,7 @@ async fn served(server: &Server) -> bool {
 }
 
 #[test]
+#[ignore = "measures for a minute, best alone: part of `cargo vm test --effort full`"]
 fn attacks_cost_a_neighbour_little() {
     front::raise_limit();
     let (daemon, elsewhere) = (runtime(2, "daemon"), runtime(2, "elsewhere"));

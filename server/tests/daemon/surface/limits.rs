@@ -20,7 +20,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
-use crate::raw::Raw;
+use super::raw::Raw;
 use crate::server::{PATIENCE, Server, local};
 
 /// What the caller holds of each limit.

@@ -2,11 +2,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "tasks of a test end with it")]
 
-#[allow(dead_code, clippy::allow_attributes, reason = "the tests of the rules need more of it")]
-#[cfg(test)]
-#[path = "../fixtures/world.rs"]
-mod world;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,15 +25,15 @@ use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 // Lints know a helper of tests by `cfg(test)`.
 struct Daemon {
     socket: PathBuf,
-    _world: world::World,
+    _world: crate::world::World,
     _directory: tempfile::TempDir,
 }
 
 #[cfg(test)]
 impl Daemon {
     async fn start() -> Self {
-        let sites = std::fs::read_to_string(world::fixture("patch-sites-6.12.tsv")).unwrap();
-        let world = world::world("6.12", &sites);
+        let sites = std::fs::read_to_string(crate::world::fixture("patch-sites-6.12.tsv")).unwrap();
+        let world = crate::world::world("6.12", &sites);
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("kprobed.sock");
         let features = Features::from_readme("char, string, ustring kernel return probes support");
@@ -115,7 +110,7 @@ fn brief(answer: CheckProbeResponse) -> CheckProbeResponse {
 async fn a_stream_says_what_single_checks_say() {
     let daemon = Daemon::start().await;
     let client = daemon.client().await;
-    let rows = world::rows("oracle", "6.12");
+    let rows = crate::world::rows("oracle", "6.12");
     let places =
         rows.iter().step_by(131).map(|row| format!("p:x {}+{} a=$arg1:u64\n", row.function, row.offset));
     let returns = rows.iter().step_by(977).map(|row| format!("r:x {}+{} rv\n", row.function, row.offset));

@@ -5,7 +5,7 @@ use prost_reflect::{
     DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value,
 };
 
-use crate::mutate::Mutator;
+use crate::fuzz::mutate::Mutator;
 
 /// How deep messages lie in each other.
 const DEPTH: usize = 5;

@@ -1,0 +1,5 @@
+//! Tests of what is written: the order of modules, citations in documents, and the words that people read.
+
+mod layers;
+mod pages;
+mod words;
