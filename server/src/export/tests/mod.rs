@@ -13,7 +13,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use kprobed_audit::{ExportedEntry, Head};
 use tempfile::TempDir;
@@ -102,7 +102,7 @@ impl Run {
         exporters.add(Arc::clone(&shared));
         let policy = Policy {
             linger: Duration::from_millis(5),
-            timeout: Duration::from_millis(300),
+            timeout: Duration::from_secs(1),
             head_interval: Duration::from_millis(20),
             audit,
             ..Policy::default()
@@ -129,7 +129,8 @@ impl Run {
 
     /// Waits until nothing is queued for the only exporter.
     pub(crate) async fn drained(&self, exporters: &Exporters) -> ExporterStatus {
-        for _ in 0..2000 {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
             let status = exporters.statuses().remove(0);
             assert!(status.account.closes(), "{status:?}");
             if status.queued == Some(0) && status.place.is_some() {
@@ -137,9 +138,12 @@ impl Run {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!("{:?}", exporters.statuses());
+        panic!("not drained within {PATIENCE:?}: {:?}", exporters.statuses());
     }
 }
+
+/// How long a busy machine may take to send what waits.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Waits for a phase of the only exporter, and answers its error.
 pub(crate) async fn failing(exporters: &Exporters) -> String {
@@ -322,7 +326,7 @@ async fn a_side_that_fails_or_hangs_gets_everything_later() {
             }
         };
         let error = tokio::time::timeout(Duration::from_secs(20), failing).await.unwrap();
-        assert_eq!(error, ["send: it is broken", "send: no answer within 0.3 s"][round]);
+        assert_eq!(error, ["send: it is broken", "send: no answer within 1 s"][round]);
         bad.store(false, Ordering::Relaxed);
         run.drained(&exporters).await;
     }
