@@ -20,6 +20,10 @@ const NEEDED: [(&str, &str); 5] = [
     ("ldd", "libc-bin"),
 ];
 
+/// Programs that single tests need too.
+pub const OF_TESTS: &[(&str, &str)] =
+    &[("kubectl", "kubernetes-client"), ("umoci", "umoci"), ("crun", "crun"), ("tar", "tar")];
+
 /// Programs are missing and could not be installed.
 #[derive(Debug, thiserror::Error)]
 #[error("missing programs: {} ({reason}). Install what is missing with:\n\n    {}apt-get install --no-install-recommends {}\n", programs.join(", "), sudo(), packages.join(" "))]

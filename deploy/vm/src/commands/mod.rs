@@ -7,7 +7,9 @@ mod compare;
 mod demo;
 mod deny;
 mod exec;
+mod fetch;
 mod guest;
+mod host_tests;
 mod kernels;
 mod soak;
 mod test;
@@ -43,6 +45,7 @@ enum Subcommands {
     Check(check::Check),
     Compare(compare::Compare),
     Deny(deny::Deny),
+    Fetch(fetch::Fetch),
     Kernels(kernels::Kernels),
     Soak(soak::Soak),
     Test(test::Test),
@@ -64,6 +67,7 @@ impl Arguments {
             Subcommands::Check(check::Check {}) => check::Check::run(),
             Subcommands::Compare(compare) => compare.run(cache),
             Subcommands::Deny(deny::Deny {}) => deny::Deny::run(),
+            Subcommands::Fetch(fetch) => fetch.run(&cache),
             Subcommands::Kernels(kernels) => kernels.run(&cache),
             Subcommands::Soak(soak) => soak.run(&cache),
             Subcommands::Test(test) => test.run(&cache),

@@ -10,6 +10,7 @@ use kprobed_vm::progress::Step;
 use kprobed_vm::workspace;
 
 use super::guest::DEFAULT_SERIES;
+use super::host_tests;
 
 /// Run all tests, on the host and in guests, or those of one theme in guests
 #[derive(Args, Debug)]
@@ -43,7 +44,10 @@ pub(crate) struct Test {
     rest: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+/// The effort, for the test programs.
+const EFFORT: &str = "KPROBED_VM_EFFORT";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Effort {
     /// Little, and the same each time: for every change
     Ci,
@@ -51,36 +55,41 @@ enum Effort {
     Full,
 }
 
+impl Effort {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ci => "ci",
+            Self::Full => "full",
+        }
+    }
+}
+
 impl Test {
     pub(crate) fn run(self, cache: &Cache) -> Result<ExitCode> {
         let root = workspace::root().context("run this in the source directory, through `cargo vm`")?;
         if !self.guest_only && self.theme.is_none() {
-            let packages = [&["--workspace", "--exclude", "kprobed-vm"][..], &workspace::FEATURES].concat();
-            self.stage("the tests on the host", &root, cache, &packages)?;
-            // Its own tests, without those that boot.
-            self.stage(
-                "the tests of the guests' host",
-                &root,
-                cache,
-                &["-p", "kprobed-vm", "--lib", "--bins"],
-            )?;
+            let mut arguments = self.rest.clone();
+            if self.effort == Some(Effort::Full) {
+                arguments.push("--include-ignored".to_owned());
+            }
+            let effort = self.effort.unwrap_or(Effort::Ci).name();
+            let environment = [(EFFORT, effort.as_ref()), ("KPROBED_VM_CACHE", cache.root().as_os_str())];
+            host_tests::run(&root, environment, &arguments)?;
         }
         if !self.host_only {
-            self.stage("the tests in guests", &root, cache, &["-p", "kprobed-vm", "--test", "guest"])?;
+            self.in_guests(&root, cache)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn stage(&self, name: &str, root: &Path, cache: &Cache, packages: &[&str]) -> Result<()> {
-        let step = Step::start(format!("running {name}"));
+    fn in_guests(&self, root: &Path, cache: &Cache) -> Result<()> {
+        let step = Step::start("running the tests in guests");
         let mut command = workspace::cargo(root);
-        command.args(["test", "--quiet"]).args(packages).env("KPROBED_VM_CACHE", cache.root());
+        command
+            .args(["test", "--quiet", "-p", "kprobed-vm", "--test", "guest"])
+            .env("KPROBED_VM_CACHE", cache.root());
         if let Some(effort) = self.effort {
-            let name = match effort {
-                Effort::Ci => "ci",
-                Effort::Full => "full",
-            };
-            command.env("KPROBED_VM_EFFORT", name);
+            command.env(EFFORT, effort.name());
         }
         if !self.kernels.is_empty() {
             command.env("KPROBED_VM_KERNELS", self.kernels.join(","));
@@ -90,7 +99,7 @@ impl Test {
         command.arg("--").args(&self.theme).args(&self.rest);
         let status = command.status().context("cargo test")?;
         if !status.success() {
-            bail!("{name} failed ({status})");
+            bail!("tests in guests failed ({status})");
         }
         step.done();
         Ok(())

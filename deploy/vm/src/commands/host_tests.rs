@@ -1,0 +1,241 @@
+//! The tests that need no guest: one cargo builds them all, then several test programs run at a time.
+//!
+//! `cargo test` runs one program after the other, and most of them wait for something most of the time.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use kprobed_vm::progress::{self, Step};
+use kprobed_vm::workspace;
+use serde_json::Value;
+
+/// Limit of one test program.
+const LIMIT: Duration = Duration::from_mins(15);
+
+/// Tests of one program that run at a time. More than there are CPUs, since tests wait.
+const THREADS: &str = "4";
+
+/// What `timeout` ends with when the program had to be ended.
+const TIMED_OUT: i32 = 124;
+
+/// The package whose integration test boots guests.
+const GUESTS: &str = "kprobed-vm";
+
+/// A test program that cargo has built.
+#[derive(Debug, PartialEq, Eq)]
+struct TestProgram {
+    /// The arguments with which `cargo test` runs this program alone.
+    selection: String,
+    path: PathBuf,
+    /// Where cargo runs it: the directory of its package.
+    directory: PathBuf,
+}
+
+/// Variables of the environment that test programs get.
+type Environment<'a> = [(&'a str, &'a OsStr); 2];
+
+/// Builds all tests and runs those that need no guest. `environment` and `arguments` are for the test
+/// programs.
+pub(super) fn run(root: &Path, environment: Environment<'_>, arguments: &[String]) -> Result<()> {
+    let programs = build(root)?;
+    ensure!(!programs.is_empty(), "cargo built no tests");
+    let step = Step::start(format!("running {} test programs", programs.len()));
+    let queue = Mutex::new(VecDeque::from(programs));
+    let failed = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(program) = next(&queue) {
+                    if let Err(error) = program.run(environment, arguments) {
+                        progress::note(format_args!("FAILED: {error:#}"));
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).push(program.selection);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if !failed.is_empty() {
+        progress::note("these have failed; to repeat them:");
+        for selection in &failed {
+            progress::note(format_args!("    cargo test {selection}"));
+        }
+        bail!("{} test programs failed", failed.len());
+    }
+    step.done();
+    examples_of_documentation(root)
+}
+
+fn next(queue: &Mutex<VecDeque<TestProgram>>) -> Option<TestProgram> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+}
+
+/// The largest first: it has the most tests.
+fn build(root: &Path) -> Result<Vec<TestProgram>> {
+    let step = Step::start("building the tests");
+    let output = workspace::cargo(root)
+        .args(["test", "--no-run", "--workspace", "--message-format=json-render-diagnostics"])
+        .args(workspace::FEATURES)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo test")?;
+    ensure!(output.status.success(), "the tests cannot be built ({})", output.status);
+    let mut programs = test_programs(&String::from_utf8_lossy(&output.stdout));
+    programs.sort_by_key(|program| std::cmp::Reverse(program.path.metadata().map_or(0, |file| file.len())));
+    step.done();
+    Ok(programs)
+}
+
+/// The test programs among cargo's messages, without the one that boots guests.
+fn test_programs(messages: &str) -> Vec<TestProgram> {
+    let program = |line: &str| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        if message["profile"]["test"] != true {
+            return None;
+        }
+        let target = &message["target"];
+        let (kind, name) = (target["kind"][0].as_str()?, target["name"].as_str()?);
+        let directory = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+        let package = package(message["package_id"].as_str()?)?;
+        if package == GUESTS && kind == "test" {
+            return None;
+        }
+        let which = if kind == "lib" { "--lib".to_owned() } else { format!("--{kind} {name}") };
+        Some(TestProgram {
+            selection: format!("-p {package} {which}"),
+            path: message["executable"].as_str()?.into(),
+            directory,
+        })
+    };
+    messages.lines().filter_map(program).collect()
+}
+
+/// The name in an id of a package: `path+file:///DIRECTORY#NAME@VERSION`, or without the name when it
+/// is that of the directory.
+fn package(id: &str) -> Option<&str> {
+    let (place, version) = id.rsplit_once('#')?;
+    match version.split_once('@') {
+        Some((name, _)) => Some(name),
+        None => place.rsplit('/').next(),
+    }
+}
+
+impl TestProgram {
+    /// Runs it, and prints all that it said if it fails, its sum otherwise.
+    fn run(&self, environment: Environment<'_>, arguments: &[String]) -> Result<()> {
+        let begun = Instant::now();
+        let mut said = tempfile::tempfile().context("a file for the output")?;
+        let both = || said.try_clone().map(Stdio::from);
+        let mut command = Command::new("timeout");
+        command
+            .args(["--foreground", "--kill-after=10"])
+            .arg(LIMIT.as_secs().to_string())
+            .arg(&self.path)
+            .args(arguments)
+            .current_dir(&self.directory)
+            .env("CARGO_MANIFEST_DIR", &self.directory)
+            .envs(environment)
+            .env("RUST_TEST_THREADS", THREADS)
+            .stdin(Stdio::null())
+            .stdout(both()?)
+            .stderr(both()?);
+        let status = command.status().with_context(|| format!("cannot run {}", self.path.display()))?;
+        let text = read(&mut said)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let Self { selection, .. } = self;
+        if status.success() {
+            for sum in text.lines().filter(|line| line.starts_with("test result: ")) {
+                progress::result(format_args!("{sum}  ({selection}, {seconds:.1} s)"))?;
+            }
+            return Ok(());
+        }
+        progress::result(&text)?;
+        ensure!(
+            status.code() != Some(TIMED_OUT),
+            "{selection} did not end within {} s: what ran last is above",
+            LIMIT.as_secs()
+        );
+        bail!("{selection} ended with {status} after {seconds:.1} s: its output is above");
+    }
+}
+
+fn read(file: &mut File) -> Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn examples_of_documentation(root: &Path) -> Result<()> {
+    let step = Step::start("running the examples of the documentation");
+    let status = workspace::cargo(root)
+        .args(["test", "--quiet", "--doc", "--workspace"])
+        .args(workspace::FEATURES)
+        .status()
+        .context("cargo test")?;
+    ensure!(status.success(), "an example of the documentation failed ({status})");
+    step.done();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn artifact(package: &str, kind: &str, name: &str, is_test: bool) -> Value {
+        json!({
+            "reason": "compiler-artifact",
+            "package_id": package,
+            "manifest_path": "/source/here/Cargo.toml",
+            "target": {"kind": [kind], "name": name},
+            "profile": {"test": is_test},
+            "executable": format!("/target/{name}"),
+        })
+    }
+
+    #[test]
+    fn tests_are_found_among_cargos_messages() {
+        let messages = [
+            artifact("path+file:///source/server#kprobed@0.1.0", "lib", "kprobed", true),
+            artifact("path+file:///source/server#kprobed@0.1.0", "bin", "kprobed", false),
+            artifact("path+file:///source/client/kprobectl#0.1.0", "test", "kprobectl", true),
+            artifact("path+file:///source/deploy/vm#kprobed-vm@0.1.0", "test", "guest", true),
+            json!({"reason": "build-finished", "success": true}),
+        ];
+        let messages: Vec<_> = messages.iter().map(Value::to_string).collect();
+        let found = test_programs(&messages.join("\n"));
+        let selections: Vec<_> = found.iter().map(|program| program.selection.as_str()).collect();
+        assert_eq!(selections, ["-p kprobed --lib", "-p kprobectl --test kprobectl"]);
+        assert_eq!(found[0].directory, Path::new("/source/here"));
+    }
+
+    /// A program that does what the shell does with its first argument.
+    fn shell() -> TestProgram {
+        TestProgram { selection: "-p sh".to_owned(), path: "/bin/sh".into(), directory: "/".into() }
+    }
+
+    #[test]
+    fn a_failed_program_fails_the_run() {
+        let run = |script: &str| {
+            let environment =
+                [("STATUS", "3"), ("UNUSED", "")].map(|(name, value)| (name, OsStr::new(value)));
+            shell().run(environment, &["-c", script].map(str::to_owned))
+        };
+        assert!(run("exit 0").is_ok());
+        let error = run("exit $STATUS").unwrap_err().to_string();
+        assert!(error.contains("-p sh ended with exit status: 3"), "{error}");
+        let error = run("exit 124").unwrap_err().to_string();
+        assert!(error.contains("did not end within"), "{error}");
+    }
+}
