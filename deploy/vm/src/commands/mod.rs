@@ -12,7 +12,6 @@ mod kernels;
 mod soak;
 mod test;
 mod up;
-mod vetted;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
