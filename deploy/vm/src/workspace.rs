@@ -87,25 +87,6 @@ impl Programs {
         })
     }
 
-    /// Builds the daemon alone, from the source in another directory.
-    ///
-    /// # Errors
-    /// See [`BuildError`].
-    pub fn build_daemon(source: &Path, profile: Profile) -> Result<PathBuf, BuildError> {
-        let (name, option) = profile.names();
-        let step = Step::start(format!("building kprobed of {} ({name})", source.display()));
-        let mut command = cargo(source);
-        command.args(["build", "--bins", "--message-format=json-render-diagnostics"]).args(option).args([
-            "-p",
-            "kprobed",
-            "--features",
-            "kprobed/nats",
-        ]);
-        let mut built = built_by(command)?;
-        step.done();
-        built.remove("kprobed").ok_or(BuildError::NoProgram("kprobed"))
-    }
-
     /// Builds a benchmark of one of the packages, and does not run it.
     ///
     /// # Errors

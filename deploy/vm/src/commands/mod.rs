@@ -3,7 +3,6 @@
 mod api;
 mod bench;
 mod check;
-mod compare;
 mod demo;
 mod deny;
 mod exec;
@@ -40,7 +39,6 @@ enum Subcommands {
     Exec(exec::Exec),
     Bench(bench::Bench),
     Check(check::Check),
-    Compare(compare::Compare),
     Deny(deny::Deny),
     Kernels(kernels::Kernels),
     Soak(soak::Soak),
@@ -61,7 +59,6 @@ impl Arguments {
             Subcommands::Exec(exec) => exec.run(cache),
             Subcommands::Bench(bench) => bench.run(cache),
             Subcommands::Check(check::Check {}) => check::Check::run(),
-            Subcommands::Compare(compare) => compare.run(cache),
             Subcommands::Deny(deny::Deny {}) => deny::Deny::run(),
             Subcommands::Kernels(kernels) => kernels.run(&cache),
             Subcommands::Soak(soak) => soak.run(&cache),
