@@ -73,7 +73,7 @@ impl GuestArguments {
         };
         let machine = lab.boot(&options)?;
         let step = Step::start("starting kprobed in the guest");
-        let address = daemon::start(&machine, daemon::DEFAULT_CONFIG)
+        let address = daemon::start(&machine, daemon::PRODUCT_CONFIG)
             .with_context(|| format!("the serial log is {}", machine.serial_log().display()))?;
         step.done();
         Ok(DaemonGuest { machine, address, programs })

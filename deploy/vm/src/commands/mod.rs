@@ -8,6 +8,7 @@ mod deny;
 mod exec;
 mod guest;
 mod kernels;
+mod shell;
 mod soak;
 mod test;
 mod up;
@@ -41,6 +42,7 @@ enum Subcommands {
     Check(check::Check),
     Deny(deny::Deny),
     Kernels(kernels::Kernels),
+    Shell(shell::Shell),
     Soak(soak::Soak),
     Test(test::Test),
 }
@@ -61,6 +63,7 @@ impl Arguments {
             Subcommands::Check(check::Check {}) => check::Check::run(),
             Subcommands::Deny(deny::Deny {}) => deny::Deny::run(),
             Subcommands::Kernels(kernels) => kernels.run(&cache),
+            Subcommands::Shell(shell) => shell.run(cache),
             Subcommands::Soak(soak) => soak.run(&cache),
             Subcommands::Test(test) => test.run(&cache),
         }
