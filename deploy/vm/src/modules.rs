@@ -120,16 +120,13 @@ fn decompressed(path: &Path) -> Result<Vec<u8>, ModulesError> {
     let failed = |reason: String| ModulesError::Decompress { path: path.to_owned(), reason };
     let mut image = Vec::new();
     match path.extension().and_then(|extension| extension.to_str()) {
-        Some("xz") => lzma_rs::xz_decompress(&mut stored.as_slice(), &mut image)
-            .map_err(|error| failed(format!("{error:?}")))?,
-        Some("zst") => {
-            ruzstd::decoding::StreamingDecoder::new(stored.as_slice())
-                .map_err(|error| failed(error.to_string()))?
-                .read_to_end(&mut image)
-                .map_err(|error| failed(error.to_string()))?;
-        }
+        Some("xz") => lzma_rust2::XzReader::new(stored.as_slice(), false).read_to_end(&mut image),
+        Some("zst") => ruzstd::decoding::StreamingDecoder::new(stored.as_slice())
+            .map_err(|error| failed(error.to_string()))?
+            .read_to_end(&mut image),
         _ => return Ok(stored),
     }
+    .map_err(|error| failed(error.to_string()))?;
     Ok(image)
 }
 
@@ -172,6 +169,15 @@ mod tests {
         image
     }
 
+    /// `module("")`, as the kernel's build packs it: `xz --check=crc32 --lzma2=dict=1MiB`.
+    const PACKED: &[u8] =
+        b"\xfd\x37\x7a\x58\x5a\x00\x00\x01\x69\x22\xde\x36\x02\x00\x21\x01\x10\x00\x00\x00\xa8\x70\x8e\x86\
+          \xe0\x00\xde\x00\x42\x5d\x00\x3f\x91\x45\x84\x68\x3d\x86\x25\x9b\x62\x92\xeb\xb6\x59\x61\xb2\xdd\
+          \x20\xa6\xf5\x90\x7c\x2e\x26\x67\x61\x18\x22\x03\xfa\x44\xb5\x84\xf8\xfa\x68\x43\x56\x5b\x95\x5d\
+          \xa1\x23\x1b\x99\x02\xfb\xcb\xf9\xfe\xc1\xe5\x13\x4d\xad\x62\xfc\xaa\x28\xac\x39\x95\x80\xfb\xff\
+          \x60\x00\x00\x00\xb3\x0b\x39\x83\x00\x01\x5a\xdf\x01\x00\x00\x00\xa1\x70\x59\xdd\x3e\x30\x0d\x8b\
+          \x02\x00\x00\x00\x00\x01\x59\x5a";
+
     fn tree(modules: &[(&str, &str)], builtin: &str) -> tempfile::TempDir {
         let tree = tempfile::tempdir().unwrap();
         fs::create_dir_all(tree.path().join("kernel/drivers/x")).unwrap();
@@ -213,9 +219,7 @@ mod tests {
     fn compressed_modules_are_opened() {
         let tree = tree(&[], "");
         let image = module("");
-        let mut packed = Vec::new();
-        lzma_rs::xz_compress(&mut image.as_slice(), &mut packed).unwrap();
-        fs::write(tree.path().join("kernel/a.ko.xz"), packed).unwrap();
+        fs::write(tree.path().join("kernel/a.ko.xz"), PACKED).unwrap();
         let packed = ruzstd::encoding::compress_to_vec(
             image.as_slice(),
             ruzstd::encoding::CompressionLevel::Uncompressed,
