@@ -7,7 +7,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::apt_sources::Archives;
+/// Debian's own suites all start with one of these; other archives name theirs after them.
+const CODENAMES: [&str; 10] = [
+    "bullseye",
+    "bookworm",
+    "trixie",
+    "forky",
+    "sid",
+    "stable",
+    "oldstable",
+    "oldoldstable",
+    "testing",
+    "unstable",
+];
+/// Keys of all of Debian's suites.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Why apt could not help.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +83,6 @@ impl Apt {
     /// Fresh lists of `suites` of the machine's Debian archive, kept in `directory`. Downloads
     /// them.
     pub(crate) fn private(directory: &Path, suites: &[&str]) -> Result<Self, AptError> {
-        let archives = Archives::from_machine(Path::new("/etc/apt")).ok_or(AptError::NoArchive)?;
         let failed = |path: &Path| {
             let path = path.to_owned();
             |source| AptError::Private { path, source }
@@ -78,14 +91,10 @@ impl Apt {
             let path = directory.join(part);
             fs::create_dir_all(&path).map_err(failed(&path))?;
         }
-        let list = directory.join("all.sources");
-        fs::write(&list, archives.list(suites)).map_err(failed(&list))?;
-        let directory = directory.display();
+        let at = directory.display();
         let settings = [
-            format!("Dir::State::Lists={directory}/lists"),
-            format!("Dir::Cache={directory}/cache"),
-            format!("Dir::Etc::SourceList={directory}/all.sources"),
-            "Dir::Etc::SourceParts=-".to_owned(),
+            format!("Dir::State::Lists={at}/lists"),
+            format!("Dir::Cache={at}/cache"),
             // Container images switch this off, and without it every question reads all lists
             // again.
             "Dir::Cache::pkgcache=pkgcache.bin".to_owned(),
@@ -94,7 +103,19 @@ impl Apt {
             "APT::Sandbox::User=root".to_owned(),
             "Acquire::Languages=none".to_owned(),
         ];
-        let apt = Self { options: settings.into_iter().flat_map(|value| ["-o".to_owned(), value]).collect() };
+        let mut apt = Self::default();
+        apt.set(settings);
+        let archives = match Self::machine().archives()? {
+            Some(archives) => archives,
+            // Images of containers come without lists, and apt names only sources that have one.
+            None => {
+                apt.get(&["update"], None)?;
+                apt.archives()?.ok_or(AptError::NoArchive)?
+            }
+        };
+        let list = directory.join("all.sources");
+        fs::write(&list, archives.list(suites)).map_err(failed(&list))?;
+        apt.set([format!("Dir::Etc::SourceList={at}/all.sources"), "Dir::Etc::SourceParts=-".to_owned()]);
         // One suite that has moved away fails the command, yet the other lists are there.
         match apt.get(&["update"], None) {
             Ok(()) => Ok(apt),
@@ -139,6 +160,19 @@ impl Apt {
         self.get(&arguments, None)
     }
 
+    fn set(&mut self, settings: impl IntoIterator<Item = String>) {
+        self.options.extend(settings.into_iter().flat_map(|value| ["-o".to_owned(), value]));
+    }
+
+    /// Where Debian's releases come from, by the sources whose lists are there.
+    fn archives(&self) -> Result<Option<Archives>, AptError> {
+        let format = "$(REPO_URI) $(RELEASE) $(COMPONENT) $(ORIGIN)";
+        let arguments = ["indextargets", "--format", format, "Created-By: Packages"];
+        let output = run("apt-get", &self.options, &arguments, None)?;
+        success("apt-get", &arguments, &output)?;
+        Ok(Archives::among(&String::from_utf8_lossy(&output.stdout)))
+    }
+
     fn cache(&self, arguments: &[&str]) -> Result<String, AptError> {
         let output = run("apt-cache", &self.options, arguments, None)?;
         // It fails for unknown packages: empty output means the same.
@@ -148,6 +182,52 @@ impl Apt {
     fn get(&self, arguments: &[&str], directory: Option<&Path>) -> Result<(), AptError> {
         success("apt-get", arguments, &run("apt-get", &self.options, arguments, directory)?)
     }
+}
+
+/// Addresses of the archives that Debian's releases come from, so that this program names none.
+#[derive(Debug, PartialEq, Eq)]
+struct Archives {
+    main: String,
+    security: String,
+}
+
+impl Archives {
+    /// From lines of address, suite, component and origin.
+    fn among(targets: &str) -> Option<Self> {
+        let best = |security: bool| {
+            let candidates = targets.lines().filter_map(|line| {
+                let mut words = line.split(' ');
+                let (uri, suite, component) = (words.next()?, words.next()?, words.next()?);
+                let wanted =
+                    component == "main" && is_debian(suite) && suite.contains("security") == security;
+                wanted.then(|| (words.next() == Some("Debian"), uri.trim_end_matches('/')))
+            });
+            candidates.max_by_key(|(is_debians, _)| *is_debians).map(|(_, uri)| uri.to_owned())
+        };
+        let main = best(false)?;
+        // Mirrors usually carry both next to each other.
+        let security = best(true).unwrap_or_else(|| format!("{main}-security"));
+        Some(Self { main, security })
+    }
+
+    /// A deb822 list of `suites`; those with `-security` at their end come from the security archive.
+    fn list(&self, suites: &[&str]) -> String {
+        let key = Path::new(KEYRING).exists().then(|| format!("Signed-By: {KEYRING}\n")).unwrap_or_default();
+        let (security, main): (Vec<_>, Vec<_>) =
+            suites.iter().copied().partition(|suite| suite.ends_with("-security"));
+        [(&self.main, main), (&self.security, security)]
+            .into_iter()
+            .filter(|(_, suites)| !suites.is_empty())
+            .map(|(uri, suites)| {
+                let suites = suites.join(" ");
+                format!("Types: deb\nURIs: {uri}\nSuites: {suites}\nComponents: main\n{key}\n")
+            })
+            .collect()
+    }
+}
+
+fn is_debian(suite: &str) -> bool {
+    CODENAMES.contains(&suite.split(['-', '/']).next().unwrap_or_default())
 }
 
 /// Unpacks a package file without installing it.
@@ -208,6 +288,31 @@ fn packages(text: &str) -> Vec<Package> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn archives_are_chosen_among_what_apt_names() {
+        let archives = |targets: &str| Archives::among(targets).map(|found| (found.main, found.security));
+        let both = |main: &str, security: &str| Some((main.to_owned(), security.to_owned()));
+        let targets = "http://tool.example/apt/ bookworm main Tool\nhttp://m.example/debian/ bookworm main Debian\n\
+            http://m.example/debian/ bookworm non-free Debian\nhttp://s.example/sec/ bookworm-security main Debian\n\
+            http://u.example/ubuntu/ noble main Ubuntu\n";
+        assert_eq!(archives(targets), both("http://m.example/debian", "http://s.example/sec"));
+        let mirrors = "mirror+file:/etc/apt/mirrors/debian.list/ trixie main Debian\n";
+        let mirror = "mirror+file:/etc/apt/mirrors/debian.list";
+        assert_eq!(archives(mirrors), both(mirror, &format!("{mirror}-security")));
+        assert_eq!(archives("http://u.example/ubuntu/ noble main Ubuntu\n"), None);
+    }
+
+    #[test]
+    fn suites_come_from_their_archives() {
+        let archives = Archives { main: "http://a/debian".into(), security: "http://a/security".into() };
+        let list = archives.list(&["trixie", "trixie-security", "sid"]);
+        assert!(
+            list.starts_with("Types: deb\nURIs: http://a/debian\nSuites: trixie sid\nComponents: main\n")
+        );
+        assert!(list.contains("\nURIs: http://a/security\nSuites: trixie-security\nComponents: main\n"));
+        assert_eq!(archives.list(&["sid"]).matches("URIs").count(), 1);
+    }
 
     #[test]
     fn stanzas_become_packages() {
