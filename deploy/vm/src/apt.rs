@@ -3,9 +3,10 @@
 //! Never installs anything.
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context as _, Result, bail};
 
 /// Debian's own suites all start with one of these; other archives name theirs after them.
 const CODENAMES: [&str; 10] = [
@@ -23,41 +24,9 @@ const CODENAMES: [&str; 10] = [
 /// Keys of all of Debian's suites.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Why apt could not help.
-#[derive(Debug, thiserror::Error)]
-pub enum AptError {
-    /// A program of apt's or dpkg's cannot be run.
-    #[error(
-        "cannot run {program}: {source}. Is this a Debian machine? Elsewhere, give --kernel PATH and --modules DIRECTORY"
-    )]
-    Run {
-        /// Which program.
-        program: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// It ran and failed.
-    #[error("{command} failed: {message}")]
-    Failed {
-        /// What was run.
-        command: String,
-        /// The end of what it said.
-        message: String,
-    },
-    /// The machine's sources name no Debian archive.
-    #[error(
-        "no Debian archive among the package sources of this machine (/etc/apt): give --kernel PATH and --modules DIRECTORY"
-    )]
-    NoArchive,
-    /// Directories for private lists could not be made.
-    #[error("{path}: {source}")]
-    Private {
-        /// Which one.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
+/// What is said when there is none.
+const NO_ARCHIVE: &str =
+    "no Debian archive among the package sources of this machine: give --kernel PATH and --modules DIRECTORY";
 
 /// A package in the output of `apt-cache show`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,14 +51,10 @@ impl Apt {
 
     /// Fresh lists of `suites` of the machine's Debian archive, kept in `directory`. Downloads
     /// them.
-    pub(crate) fn private(directory: &Path, suites: &[&str]) -> Result<Self, AptError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            |source| AptError::Private { path, source }
-        };
+    pub(crate) fn private(directory: &Path, suites: &[&str]) -> Result<Self> {
         for part in ["lists/partial", "cache/archives/partial"] {
             let path = directory.join(part);
-            fs::create_dir_all(&path).map_err(failed(&path))?;
+            fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
         }
         let at = directory.display();
         let settings = [
@@ -105,16 +70,15 @@ impl Apt {
         ];
         let mut apt = Self::default();
         apt.set(settings);
-        let archives = match Self::machine().archives()? {
-            Some(archives) => archives,
+        let archives = if let Some(archives) = Self::machine().archives()? {
+            archives
+        } else {
             // Images of containers come without lists, and apt names only sources that have one.
-            None => {
-                apt.get(&["update"], None)?;
-                apt.archives()?.ok_or(AptError::NoArchive)?
-            }
+            apt.get(&["update"], None)?;
+            apt.archives()?.context(NO_ARCHIVE)?
         };
         let list = directory.join("all.sources");
-        fs::write(&list, archives.list(suites)).map_err(failed(&list))?;
+        fs::write(&list, archives.list(suites)).with_context(|| list.display().to_string())?;
         apt.set([format!("Dir::Etc::SourceList={at}/all.sources"), "Dir::Etc::SourceParts=-".to_owned()]);
         // One suite that has moved away fails the command, yet the other lists are there.
         match apt.get(&["update"], None) {
@@ -125,27 +89,27 @@ impl Apt {
     }
 
     /// Every version of `package`; empty when it is not known.
-    pub(crate) fn show(&self, package: &str) -> Result<Vec<Package>, AptError> {
+    pub(crate) fn show(&self, package: &str) -> Result<Vec<Package>> {
         Ok(packages(&self.cache(&["show", package])?))
     }
 
     /// Names of all packages that start with `prefix`.
-    pub(crate) fn names(&self, prefix: &str) -> Result<Vec<String>, AptError> {
+    pub(crate) fn names(&self, prefix: &str) -> Result<Vec<String>> {
         Ok(self.cache(&["pkgnames", prefix])?.lines().map(str::to_owned).collect())
     }
 
     /// Downloads the package files of `packages` into `directory`.
-    pub(crate) fn download(&self, packages: &[String], directory: &Path) -> Result<(), AptError> {
+    pub(crate) fn download(&self, packages: &[String], directory: &Path) -> Result<()> {
         let mut arguments = vec!["-o", "APT::Sandbox::User=root", "download"];
         arguments.extend(packages.iter().map(String::as_str));
         self.get(&arguments, Some(directory))
     }
 
     /// Downloads `package` and what it needs and this machine does not have into `directory`.
-    pub(crate) fn download_with_missing(&self, package: &str, directory: &Path) -> Result<(), AptError> {
+    pub(crate) fn download_with_missing(&self, package: &str, directory: &Path) -> Result<()> {
         // Apt needs a directory for incomplete downloads.
         let partial = directory.join("partial");
-        fs::create_dir_all(&partial).map_err(|source| AptError::Private { path: partial.clone(), source })?;
+        fs::create_dir_all(&partial).with_context(|| partial.display().to_string())?;
         let archives = format!("Dir::Cache::archives={}", directory.display());
         let mut arguments =
             vec!["-o", "APT::Sandbox::User=root", "-o", "Debug::NoLocking=1", "-o", &archives];
@@ -165,7 +129,7 @@ impl Apt {
     }
 
     /// Where Debian's releases come from, by the sources whose lists are there.
-    fn archives(&self) -> Result<Option<Archives>, AptError> {
+    fn archives(&self) -> Result<Option<Archives>> {
         let format = "$(REPO_URI) $(RELEASE) $(COMPONENT) $(ORIGIN)";
         let arguments = ["indextargets", "--format", format, "Created-By: Packages"];
         let output = run("apt-get", &self.options, &arguments, None)?;
@@ -173,13 +137,13 @@ impl Apt {
         Ok(Archives::among(&String::from_utf8_lossy(&output.stdout)))
     }
 
-    fn cache(&self, arguments: &[&str]) -> Result<String, AptError> {
+    fn cache(&self, arguments: &[&str]) -> Result<String> {
         let output = run("apt-cache", &self.options, arguments, None)?;
         // It fails for unknown packages: empty output means the same.
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn get(&self, arguments: &[&str], directory: Option<&Path>) -> Result<(), AptError> {
+    fn get(&self, arguments: &[&str], directory: Option<&Path>) -> Result<()> {
         success("apt-get", arguments, &run("apt-get", &self.options, arguments, directory)?)
     }
 }
@@ -212,17 +176,15 @@ impl Archives {
 
     /// A deb822 list of `suites`; those with `-security` at their end come from the security archive.
     fn list(&self, suites: &[&str]) -> String {
-        let key = Path::new(KEYRING).exists().then(|| format!("Signed-By: {KEYRING}\n")).unwrap_or_default();
+        let key = format!("Signed-By: {KEYRING}\n");
+        let key = if Path::new(KEYRING).exists() { key.as_str() } else { "" };
         let (security, main): (Vec<_>, Vec<_>) =
             suites.iter().copied().partition(|suite| suite.ends_with("-security"));
-        [(&self.main, main), (&self.security, security)]
-            .into_iter()
-            .filter(|(_, suites)| !suites.is_empty())
-            .map(|(uri, suites)| {
-                let suites = suites.join(" ");
-                format!("Types: deb\nURIs: {uri}\nSuites: {suites}\nComponents: main\n{key}\n")
-            })
-            .collect()
+        let both = [(&self.main, main), (&self.security, security)];
+        let wanted = both.iter().filter(|(_, suites)| !suites.is_empty()).map(|(uri, suites)| {
+            format!("Types: deb\nURIs: {uri}\nSuites: {}\nComponents: main\n{key}\n", suites.join(" "))
+        });
+        wanted.collect::<Vec<_>>().concat()
     }
 }
 
@@ -231,14 +193,14 @@ fn is_debian(suite: &str) -> bool {
 }
 
 /// Unpacks a package file without installing it.
-pub(crate) fn unpack(package: &Path, into: &Path) -> Result<(), AptError> {
+pub(crate) fn unpack(package: &Path, into: &Path) -> Result<()> {
     let (package, into) = (package.display().to_string(), into.display().to_string());
     let arguments = ["-x", &package, &into];
     success("dpkg-deb", &arguments, &run("dpkg-deb", &[], &arguments, None)?)
 }
 
 /// Whether version `a` is newer than `b`, by Debian's rules.
-pub(crate) fn is_newer(a: &str, b: &str) -> Result<bool, AptError> {
+pub(crate) fn is_newer(a: &str, b: &str) -> Result<bool> {
     Ok(run("dpkg", &[], &["--compare-versions", a, "gt", b], None)?.status.success())
 }
 
@@ -247,25 +209,24 @@ fn run(
     options: &[String],
     arguments: &[&str],
     directory: Option<&Path>,
-) -> Result<Output, AptError> {
+) -> Result<Output> {
     let mut command = Command::new(program);
     command.args(options).args(arguments).env("LC_ALL", "C").stdin(Stdio::null());
     if let Some(directory) = directory {
         command.current_dir(directory);
     }
-    command.output().map_err(|source| AptError::Run { program, source })
+    let elsewhere = "is this a Debian machine? Elsewhere, give --kernel PATH and --modules DIRECTORY";
+    command.output().with_context(|| format!("cannot run {program} ({elsewhere})"))
 }
 
-fn success(program: &str, arguments: &[&str], output: &Output) -> Result<(), AptError> {
+fn success(program: &str, arguments: &[&str], output: &Output) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = said.lines().filter(|line| !line.starts_with("W: ")).collect();
-    Err(AptError::Failed {
-        command: format!("{program} {}", arguments.join(" ")),
-        message: lines[lines.len().saturating_sub(3)..].join("; "),
-    })
+    let last = lines[lines.len().saturating_sub(3)..].join("; ");
+    bail!("{program} {} failed: {last}", arguments.join(" "))
 }
 
 fn packages(text: &str) -> Vec<Package> {

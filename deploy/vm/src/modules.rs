@@ -6,8 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
 
 use crate::elf;
 
@@ -20,38 +22,17 @@ pub(crate) struct Module {
     pub(crate) image: Vec<u8>,
 }
 
-/// Why modules could not be collected.
+/// A module that is neither in a file nor built in.
 #[derive(Debug, thiserror::Error)]
-pub enum ModulesError {
-    /// A file or directory could not be read.
-    #[error("cannot read {path}: {source}")]
-    Read {
-        /// Which one.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A compressed module is damaged, or packed in a way that is not known here.
-    #[error("cannot decompress {path}: {reason}")]
-    Decompress {
-        /// Which one.
-        path: PathBuf,
-        /// What the decompressor says.
-        reason: String,
-    },
-    /// Neither a module file nor built in.
-    #[error("the kernel modules in {directory} have no {name}, which the guest needs")]
-    Missing {
-        /// Name of the module.
-        name: String,
-        /// Where it was looked for.
-        directory: PathBuf,
-    },
+#[error("the kernel modules in {directory} have no {name}, which the guest needs")]
+pub(crate) struct Missing {
+    name: String,
+    directory: PathBuf,
 }
 
 /// The modules `wanted` and what they depend on, dependencies first, without those that are built
 /// into the kernel. `directory` is `lib/modules/RELEASE`.
-pub(crate) fn closure(directory: &Path, wanted: &[&str]) -> Result<Vec<Module>, ModulesError> {
+pub(crate) fn closure(directory: &Path, wanted: &[&str]) -> Result<Vec<Module>> {
     let builtin_list = directory.join("modules.builtin");
     // A missing list means that nothing is known to be built in; a needed module is then an error
     // below.
@@ -79,10 +60,10 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn index(&mut self, directory: &Path) -> Result<(), ModulesError> {
-        let failed = |source| ModulesError::Read { path: directory.to_owned(), source };
-        for entry in fs::read_dir(directory).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
+    fn index(&mut self, directory: &Path) -> Result<()> {
+        let name = || directory.display().to_string();
+        for entry in fs::read_dir(directory).with_context(name)? {
+            let path = entry.with_context(name)?.path();
             if path.is_dir() {
                 self.index(&path)?;
             } else if let Some(name) = path.to_str().and_then(module_name) {
@@ -92,13 +73,13 @@ impl Search<'_> {
         Ok(())
     }
 
-    fn visit(&mut self, name: &str) -> Result<(), ModulesError> {
+    fn visit(&mut self, name: &str) -> Result<()> {
         let name = name.replace('-', "_");
         if self.builtin.contains(&name) || !self.seen.insert(name.clone()) {
             return Ok(());
         }
         let Some(path) = self.files.get(&name) else {
-            return Err(ModulesError::Missing { name, directory: self.directory.to_owned() });
+            bail!(Missing { name, directory: self.directory.to_owned() });
         };
         let image = decompressed(path)?;
         for dependency in dependencies(&image) {
@@ -115,18 +96,18 @@ fn module_name(path: &str) -> Option<String> {
     matches!(compression, "" | ".xz" | ".zst").then(|| stem.replace('-', "_"))
 }
 
-fn decompressed(path: &Path) -> Result<Vec<u8>, ModulesError> {
-    let stored = fs::read(path).map_err(|source| ModulesError::Read { path: path.to_owned(), source })?;
-    let failed = |reason: String| ModulesError::Decompress { path: path.to_owned(), reason };
+fn decompressed(path: &Path) -> Result<Vec<u8>> {
+    let stored = fs::read(path).with_context(|| path.display().to_string())?;
+    let damaged = || format!("cannot decompress {}", path.display());
     let mut image = Vec::new();
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("xz") => lzma_rust2::XzReader::new(stored.as_slice(), false).read_to_end(&mut image),
         Some("zst") => ruzstd::decoding::StreamingDecoder::new(stored.as_slice())
-            .map_err(|error| failed(error.to_string()))?
+            .with_context(damaged)?
             .read_to_end(&mut image),
         _ => return Ok(stored),
     }
-    .map_err(|error| failed(error.to_string()))?;
+    .with_context(damaged)?;
     Ok(image)
 }
 
@@ -212,7 +193,7 @@ mod tests {
     fn a_missing_module_is_named() {
         let tree = tree(&[("net.ko", "gone")], "");
         let error = closure(tree.path(), &["net"]).unwrap_err();
-        assert!(matches!(error, ModulesError::Missing { name, .. } if name == "gone"));
+        assert_eq!(error.downcast::<Missing>().unwrap().name, "gone");
     }
 
     #[test]
@@ -229,6 +210,7 @@ mod tests {
         assert!(found.iter().all(|module| module.image == image));
         assert_eq!(found.len(), 2);
         fs::write(tree.path().join("kernel/c.ko.xz"), b"not xz").unwrap();
-        assert!(matches!(closure(tree.path(), &["c"]), Err(ModulesError::Decompress { .. })));
+        let error = closure(tree.path(), &["c"]).unwrap_err().to_string();
+        assert!(error.starts_with("cannot decompress "), "{error}");
     }
 }

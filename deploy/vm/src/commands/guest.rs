@@ -94,7 +94,7 @@ impl GuestArguments {
             cpus: self.cpus,
             ..GuestOptions::new(self.kernel(&lab)?)
         };
-        Ok(lab.boot(&options)?)
+        lab.boot(&options)
     }
 
     fn kernel(&self, lab: &Lab) -> Result<Kernel> {

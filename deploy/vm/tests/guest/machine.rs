@@ -277,8 +277,7 @@ pub(crate) fn be_owner(kernels: &Kernels) -> Option<Result<()>> {
     let series = env::var(OWNER).ok()?;
     let fixture = kernels.fixtures().find(|fixture| fixture.series() == series)?;
     Some(thread::scope(|scope| {
-        let booted =
-            scope.spawn(|| fixture.lab()?.boot(&GuestOptions::new(fixture.kernel()?)).map_err(Into::into));
+        let booted = scope.spawn(|| fixture.lab()?.boot(&GuestOptions::new(fixture.kernel()?)));
         let booted: Result<Machine> = booted.join().ok().context("the thread panicked")?;
         let machine = booted?;
         // The thread that booted is gone, and QEMU is to be there all the same.
