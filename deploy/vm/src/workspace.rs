@@ -22,6 +22,8 @@ pub enum Profile {
     /// The profile of the tests on the host, which have built most of it: optimised a little, with
     /// debug assertions and overflow checks.
     Dev,
+    /// Built soonest: for a person's first look.
+    Demo,
     /// As packages ship them.
     Release,
 }
@@ -31,6 +33,7 @@ impl Profile {
     const fn name(self) -> &'static str {
         match self {
             Self::Dev => "dev",
+            Self::Demo => "demo",
             Self::Release => "release",
         }
     }
@@ -58,7 +61,7 @@ impl Programs {
         let mut command = cargo(&root);
         command
             .args(["build", "--bins", "--message-format=json-render-diagnostics", "--profile", name])
-            .args(selected(&["kprobed", "kprobectl", "kprobed-vm"], true));
+            .args(selected(&["kprobed", "kprobectl", "kprobed-vm"], profile != Profile::Demo));
         let mut built = built_by(command)?;
         step.done();
         let mut take =

@@ -59,7 +59,7 @@ impl GuestArguments {
         port: u16,
         copies: &[GuestFile],
     ) -> Result<DaemonGuest> {
-        let programs = Programs::build(Profile::Dev)?;
+        let programs = Programs::build(Profile::Demo)?;
         let lab = Lab::new(cache, &programs.agent)?;
         let kernel = self.kernel(&lab)?;
         let name = self.disk.clone().unwrap_or_else(|| format!("{command}-{}", kernel.series));
