@@ -7,6 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, Result, bail};
+
 use crate::machine::{Command, Machine, MachineError, Signal};
 use crate::protocol::Status;
 
@@ -14,8 +16,11 @@ use crate::protocol::Status;
 pub const PORT: u16 = 7000;
 /// Name of its background process, and of its log.
 pub const NAME: &str = "kprobed";
-/// Default configuration of a guest's daemon.
-pub const DEFAULT_CONFIG: &str = r#"# A guest is its owner's alone.
+
+/// Who may call the daemon of a guest, and where.
+macro_rules! reachable {
+    () => {
+        r#"# A guest is its owner's alone.
 [[role]]
 name = "everybody"
 principals = ["uid:0", "group:kprobed", "loopback"]
@@ -27,7 +32,17 @@ reads = ["all"]
 [listen]
 unix = "/run/kprobed/kprobed.sock"
 tcp = "127.0.0.1:7000"
+"#
+    };
+}
 
+/// Configuration for people: all else is the product's own, with repair, budgets and calibration.
+pub const PRODUCT_CONFIG: &str = reachable!();
+
+/// Configuration for tests.
+pub const DEFAULT_CONFIG: &str = concat!(
+    reachable!(),
+    r#"
 # Tests look at what others have done before it is repaired.
 [reconcile]
 interval_ms = 0
@@ -41,7 +56,8 @@ calibrate = false
 
 [state]
 directory = "/var/lib/kprobed"
-"#;
+"#
+);
 
 /// Background process that carries connections from [`OUTSIDE`] to [`INSIDE`].
 const RELAY: &str = "relay";
@@ -50,50 +66,18 @@ const OUTSIDE: &str = "10.0.2.15:7000";
 /// Where the daemon listens.
 const INSIDE: &str = "127.0.0.1:7000";
 const PROGRAM: &str = "/usr/bin/kprobed";
-const CONFIG_PATH: &str = "/etc/kprobed/kprobed.toml";
-const LOG_PATH: &str = "/run/log/kprobed.log";
+/// Where its configuration is in the guest.
+pub const CONFIG_PATH: &str = "/etc/kprobed/kprobed.toml";
+/// Where its log is in the guest.
+pub const LOG_PATH: &str = "/run/log/kprobed.log";
 /// How long it may take to answer: an emulated guest reads the kernel's tables slowly.
 const READY: Duration = Duration::from_mins(1);
 /// How long it may take to stop.
 const STOP: Duration = Duration::from_secs(30);
 
-/// Why the daemon does not run.
-#[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
-    /// The guest failed, or refused.
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    /// It ended.
-    #[error("kprobed ended ({status:?}); the end of its log:\n{log}")]
-    Ended {
-        /// How.
-        status: Status,
-        /// The last lines of its log.
-        log: String,
-    },
-    /// It runs, but does not answer.
-    #[error(
-        "kprobed did not answer within {after:.0?}; the end of its log:\n{log}\nwhat its threads do:\n{threads}\n\
-         the end of the console:\n{console}"
-    )]
-    Silent {
-        /// How long it was waited for.
-        after: Duration,
-        /// The last lines of its log.
-        log: String,
-        /// The kernel stack of each of its threads.
-        threads: String,
-        /// The last lines of the guest's console.
-        console: String,
-    },
-    /// The machine was booted without a forward to [`PORT`].
-    #[error("the machine forwards no port to the daemon's")]
-    NoForward,
-}
-
 /// Writes `config` into the guest, starts the daemon and waits until it answers; gives back where.
 /// The machine forwards [`PORT`].
-pub fn start(machine: &Machine, config: &str) -> Result<SocketAddr, DaemonError> {
+pub fn start(machine: &Machine, config: &str) -> Result<SocketAddr> {
     machine.put(CONFIG_PATH, 0o644, config.as_bytes())?;
     // It may run since an earlier start: one is enough, and the name is taken.
     match machine.spawn(RELAY, &Command::new("/init").arg("relay").arg(OUTSIDE).arg(INSIDE)) {
@@ -106,30 +90,38 @@ pub fn start(machine: &Machine, config: &str) -> Result<SocketAddr, DaemonError>
 
 /// Waits until the daemon answers that was started in this machine, or in the one that it was
 /// restored from; gives back where.
-pub fn ready(machine: &Machine) -> Result<SocketAddr, DaemonError> {
-    let address = machine.address(PORT).ok_or(DaemonError::NoForward)?;
+pub fn ready(machine: &Machine) -> Result<SocketAddr> {
+    let address = machine.address(PORT).context("the machine forwards no port to the daemon's")?;
     let start = Instant::now();
     loop {
         if answers(address, Duration::from_millis(500)).is_ok() {
             return Ok(address);
         }
-        match machine.wait(NAME, Some(Duration::from_millis(100)))? {
-            Status::TimedOut => {}
-            status => return Err(DaemonError::Ended { status, log: log_tail(machine) }),
+        if let Some(ended) = ended(machine, Duration::from_millis(100))? {
+            bail!(ended);
         }
         if start.elapsed() > READY {
-            return Err(DaemonError::Silent {
-                after: READY,
-                log: log_tail(machine),
-                threads: threads(machine),
-                console: machine.console_tail(20),
-            });
+            bail!(
+                "kprobed did not answer within {READY:.0?}; the end of its log:\n{}\nwhat its threads do:\n{}\n\
+                 the end of the console:\n{}",
+                log_tail(machine),
+                threads(machine),
+                machine.console_tail(20)
+            );
         }
     }
 }
 
+/// How the daemon has ended, if it does within this time, and the end of its log.
+pub fn ended(machine: &Machine, within: Duration) -> Result<Option<String>> {
+    Ok(match machine.wait(NAME, Some(within))? {
+        Status::TimedOut => None,
+        status => Some(format!("kprobed ended ({status:?}); the end of its log:\n{}", log_tail(machine))),
+    })
+}
+
 /// Asks the daemon to stop (SIGTERM) and waits until it has.
-pub fn stop(machine: &Machine) -> Result<Status, DaemonError> {
+pub fn stop(machine: &Machine) -> Result<Status> {
     machine.signal(NAME, Signal::SIGTERM)?;
     Ok(machine.wait(NAME, Some(STOP))?)
 }
@@ -180,6 +172,13 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
+
+    #[test]
+    fn people_get_the_product() {
+        let headings = |config: &'static str| config.lines().filter(|line| line.starts_with('['));
+        assert_eq!(headings(PRODUCT_CONFIG).collect::<Vec<_>>(), ["[[role]]", "[[role.allow]]", "[listen]"]);
+        assert!(headings(DEFAULT_CONFIG).any(|heading| heading == "[budget]"));
+    }
 
     /// A server that reads a greeting and answers with these bytes.
     fn server(answer: &'static [u8]) -> SocketAddr {

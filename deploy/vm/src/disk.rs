@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use anyhow::{Context as _, Result, bail, ensure};
+
 use crate::machine::copy_sparse;
 use crate::packages::search_path;
 
@@ -14,25 +16,6 @@ const IMAGE_BYTES: u64 = 128 << 20;
 
 /// Size of an image whose writes are logged, in bytes. It is copied for each power cut.
 const LOGGED_BYTES: u64 = 32 << 20;
-
-/// Errors of opening or making a disk.
-#[derive(Debug, thiserror::Error)]
-pub enum DiskError {
-    /// A machine uses it, and two writers would destroy it.
-    #[error("the disk {0} is in use by another machine: choose another name with --disk NAME")]
-    InUse(PathBuf),
-    /// Not a name that can be a file's.
-    #[error("{0:?} is not a name for a disk: use letters, digits, `.`, `_`, `-`")]
-    Name(String),
-    /// The host could not make it.
-    #[error("{what}: {source}")]
-    Host {
-        /// What was tried.
-        what: String,
-        /// Why it failed.
-        source: io::Error,
-    },
-}
 
 /// An ext4 image that this program has locked: no other program can use it until the last clone is
 /// dropped.
@@ -48,22 +31,21 @@ pub struct Disk {
 impl Disk {
     /// The image called `name` in `directory`, made when it is not there, or made anew when
     /// `fresh`.
-    pub fn open(directory: &Path, name: &str, fresh: bool) -> Result<Self, DiskError> {
+    pub fn open(directory: &Path, name: &str, fresh: bool) -> Result<Self> {
         Self::hold(directory, name, fresh, |path| make(path, IMAGE_BYTES))
     }
 
     /// The image called `name` in `directory`, made anew, whose writes are logged from the first
     /// one on: see [`crate::write_log`]. Its guest has a disk that may lose what was not flushed.
-    pub fn open_logged(directory: &Path, name: &str) -> Result<Self, DiskError> {
+    pub fn open_logged(directory: &Path, name: &str) -> Result<Self> {
         let disk = Self::hold(directory, name, true, |path| make(path, LOGGED_BYTES))?;
         let log = directory.join(format!("{name}.writes"));
-        let made = File::create(&log);
-        made.map_err(|source| DiskError::Host { what: format!("make {}", log.display()), source })?;
+        File::create(&log).with_context(|| format!("make {}", log.display()))?;
         Ok(Self { log: Some(log), ..disk })
     }
 
     /// The image called `name` in `directory`, made anew as a copy of another one.
-    pub fn copy(directory: &Path, name: &str, image: &Path) -> Result<Self, DiskError> {
+    pub fn copy(directory: &Path, name: &str, image: &Path) -> Result<Self> {
         Self::hold(directory, name, true, |to| copy_sparse(image, to))
     }
 
@@ -72,30 +54,33 @@ impl Disk {
         name: &str,
         anew: bool,
         make: impl FnOnce(&Path) -> io::Result<()>,
-    ) -> Result<Self, DiskError> {
+    ) -> Result<Self> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        if name.is_empty() || name.starts_with('.') || !name.chars().all(allowed) {
-            return Err(DiskError::Name(name.to_owned()));
-        }
+        ensure!(
+            !name.is_empty() && !name.starts_with('.') && name.chars().all(allowed),
+            "{name:?} is not a name for a disk: use letters, digits, `.`, `_`, `-`"
+        );
         let image = directory.join(format!("{name}.ext4"));
-        let host = |what: &str| {
-            let what = format!("{what} {}", image.display());
-            |source| DiskError::Host { what, source }
-        };
-        fs::create_dir_all(directory).map_err(host("create the directory of"))?;
+        let what = |what: &str| format!("{what} {}", image.display());
+        fs::create_dir_all(directory).with_context(|| what("create the directory of"))?;
         // The lock is a file of its own, because the image is replaced when it is made anew.
-        let lock = File::create(directory.join(format!("{name}.lock"))).map_err(host("lock"))?;
+        let lock = File::create(directory.join(format!("{name}.lock"))).with_context(|| what("lock"))?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(DiskError::InUse(image)),
-            Err(TryLockError::Error(source)) => return Err(host("lock")(source)),
+            Err(TryLockError::WouldBlock) => {
+                bail!(
+                    "{} is in use by another machine: choose another disk with --disk NAME",
+                    image.display()
+                )
+            }
+            Err(TryLockError::Error(error)) => return Err(error).with_context(|| what("lock")),
         }
         if anew || !image.exists() {
             // Made under another name and renamed, so that an interruption leaves no incomplete
             // image.
             let making = directory.join(format!("{name}.new"));
-            make(&making).map_err(host("make"))?;
-            fs::rename(&making, &image).map_err(host("make"))?;
+            make(&making).with_context(|| what("make"))?;
+            fs::rename(&making, &image).with_context(|| what("make"))?;
         }
         Ok(Self { image, log: None, _lock: Arc::new(lock) })
     }
@@ -129,7 +114,8 @@ mod tests {
     fn a_disk_has_one_user_and_keeps_its_content() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::open(directory.path(), "a", false).unwrap();
-        assert!(matches!(Disk::open(directory.path(), "a", true), Err(DiskError::InUse(_))));
+        let error = Disk::open(directory.path(), "a", true).unwrap_err().to_string();
+        assert!(error.contains("is in use"), "{error}");
         Disk::open(directory.path(), "b", false).unwrap();
         let read = || fs::read(directory.path().join("a.ext4")).unwrap();
         let first = read();
@@ -149,7 +135,8 @@ mod tests {
     #[test]
     fn names_stay_in_the_directory() {
         for name in ["", "..", "a/b", ".hidden", "ü"] {
-            assert!(matches!(Disk::open(Path::new("/nowhere"), name, false), Err(DiskError::Name(_))));
+            let error = Disk::open(Path::new("/nowhere"), name, false).unwrap_err().to_string();
+            assert!(error.contains("is not a name"), "{error}");
         }
     }
 }

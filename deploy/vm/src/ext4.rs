@@ -4,9 +4,10 @@
 //! Owns the calls of e2fsck and debugfs. Changes the image as a mount after a power cut does: it
 //! replays the journal.
 
-use std::io;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context as _, Error, Result, anyhow};
 
 use crate::packages::search_path;
 
@@ -14,35 +15,12 @@ use crate::packages::search_path;
 /// `1`, errors were corrected.
 const CORRECTED: i32 = 1;
 
-/// Why the files could not be had.
-#[derive(Debug, thiserror::Error)]
-pub enum Ext4Error {
-    /// A program could not be run.
-    #[error("{program}: {source}")]
-    Run {
-        /// Its name.
-        program: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// A program failed.
-    #[error("{program} of an image ended with {status:?}: {said}")]
-    Failed {
-        /// Its name.
-        program: &'static str,
-        /// Its exit status, if it had one.
-        status: Option<i32>,
-        /// What it printed.
-        said: String,
-    },
-}
-
 /// Replays the journal of `image`, checks it, and copies those files of its root directory which
 /// are there into the directory `to`.
 ///
 /// # Errors
-/// [`Ext4Error`], also for a file system that cannot be put in order.
-pub fn recover(image: &Path, names: &[&str], to: &Path) -> Result<(), Ext4Error> {
+/// Also for a file system that cannot be put in order.
+pub fn recover(image: &Path, names: &[&str], to: &Path) -> Result<()> {
     let checked = run("e2fsck", &["-f", "-y"], image)?;
     if checked.status.code().is_none_or(|status| status & !CORRECTED != 0) {
         return Err(failed("e2fsck", &checked));
@@ -62,15 +40,15 @@ pub fn recover(image: &Path, names: &[&str], to: &Path) -> Result<(), Ext4Error>
     Ok(())
 }
 
-fn run(program: &'static str, arguments: &[&str], image: &Path) -> Result<Output, Ext4Error> {
+fn run(program: &'static str, arguments: &[&str], image: &Path) -> Result<Output> {
     let path = search_path(program).unwrap_or_else(|| program.into());
     let run = Command::new(path).args(arguments).arg(image).stdin(Stdio::null()).output();
-    run.map_err(|source| Ext4Error::Run { program, source })
+    run.context(program)
 }
 
-fn failed(program: &'static str, output: &Output) -> Ext4Error {
+fn failed(program: &'static str, output: &Output) -> Error {
     let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    Ext4Error::Failed { program, status: output.status.code(), said: said.join("\n").trim().to_owned() }
+    anyhow!("{program} of an image ended with {:?}: {}", output.status.code(), said.join("\n").trim())
 }
 
 #[cfg(test)]
@@ -101,6 +79,6 @@ mod tests {
         let image = directory.path().join("image");
         fs::write(&image, vec![0; 1 << 20]).unwrap();
         let error = recover(&image, &["there"], directory.path()).unwrap_err();
-        assert!(matches!(error, Ext4Error::Failed { program: "e2fsck", .. }), "{error}");
+        assert!(error.to_string().starts_with("e2fsck of an image ended with"), "{error}");
     }
 }

@@ -6,16 +6,17 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, BufWriter};
+use std::io::BufWriter;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use anyhow::{Context as _, Result, bail};
+
 use crate::cpio::{Kind, Writer};
 use crate::elf;
 use crate::kernels::Kernel;
-pub use crate::modules::ModulesError;
-use crate::modules::{self, Module};
+use crate::modules::{self, Missing, Module};
 use crate::packages::search_path;
 use crate::unpacked::Unpacked;
 
@@ -36,41 +37,6 @@ const LIBRARY_DIRECTORIES: [&str; 4] = [
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n";
 const GROUP: &str = "root:x:0:\nkprobed:x:900:\nnogroup:x:65534:\n";
 
-/// Why an initramfs could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum InitramfsError {
-    /// A file could not be read or written.
-    #[error("{path}: {source}")]
-    File {
-        /// Which one.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Modules are missing or damaged.
-    #[error(transparent)]
-    Modules(#[from] ModulesError),
-    /// A helper of the host's could not be run.
-    #[error("cannot run {program}: {source}")]
-    Run {
-        /// Which program.
-        program: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// A program would not start in the guest.
-    #[error("{program} needs the library {library}, which this machine does not have")]
-    Library {
-        /// The program.
-        program: PathBuf,
-        /// What it needs.
-        library: String,
-    },
-    /// A path in the guest that is not one.
-    #[error("{0:?} is not an absolute path in the guest")]
-    GuestPath(String),
-}
-
 /// A file of the host's that the guest gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestFile {
@@ -89,7 +55,7 @@ pub struct Initramfs {
 impl Initramfs {
     /// The files of every guest: `agent` as `/init`, busybox, the modules of `kernel`, users and
     /// groups, host name.
-    pub fn new(kernel: &Kernel, agent: &Path) -> Result<Self, InitramfsError> {
+    pub fn new(kernel: &Kernel, agent: &Path) -> Result<Self> {
         let mut this = Self::default();
         for directory in ["bin", "sbin", "lib", "lib64"] {
             this.members.insert(directory.to_owned(), (0o777, Kind::Symlink(format!("usr/{directory}"))));
@@ -111,7 +77,7 @@ impl Initramfs {
     }
 
     /// Adds a file of the host's.
-    pub fn add(&mut self, file: &GuestFile) -> Result<(), InitramfsError> {
+    pub fn add(&mut self, file: &GuestFile) -> Result<()> {
         let image = self.copy(&file.host, &file.guest)?;
         if elf::is_dynamic(&image) {
             for library in libraries(&file.host, OsStr::new(""))? {
@@ -123,7 +89,7 @@ impl Initramfs {
 
     /// Adds a file of an unpacked package at its place, `path` from the root on. A program brings its libraries,
     /// those of the package first.
-    pub fn add_unpacked(&mut self, package: &Unpacked, path: &str) -> Result<(), InitramfsError> {
+    pub fn add_unpacked(&mut self, package: &Unpacked, path: &str) -> Result<()> {
         let host = package.program(path);
         let image = self.copy(&host, &format!("/{path}"))?;
         if !elf::is_dynamic(&image) {
@@ -141,34 +107,32 @@ impl Initramfs {
     }
 
     /// Writes the archive.
-    pub fn write(&self, to: &Path) -> Result<(), InitramfsError> {
-        let failed = |source| InitramfsError::File { path: to.to_owned(), source };
-        let file = BufWriter::with_capacity(1 << 20, File::create(to).map_err(failed)?);
+    pub fn write(&self, to: &Path) -> Result<()> {
+        let name = || to.display().to_string();
+        let file = BufWriter::with_capacity(1 << 20, File::create(to).with_context(name)?);
         let mut writer = Writer::new(file);
         // In the order of their names, a directory comes before what is in it.
         for (path, (permissions, kind)) in &self.members {
-            writer.member(path, *permissions, kind).map_err(failed)?;
+            writer.member(path, *permissions, kind).with_context(name)?;
         }
-        writer.finish().map_err(failed)?;
-        Ok(())
+        writer.finish().with_context(name).map(drop)
     }
 
-    fn busybox(&mut self) -> Result<(), InitramfsError> {
+    fn busybox(&mut self) -> Result<()> {
         let host = search_path("busybox").unwrap_or_else(|| "busybox".into());
         let listed = Command::new(&host).arg("--list").stdin(Stdio::null()).output();
-        let listed = listed.map_err(|source| InitramfsError::Run { program: "busybox", source })?;
+        let listed = listed.context("cannot run busybox")?;
         for applet in String::from_utf8_lossy(&listed.stdout).lines().filter(|name| *name != "busybox") {
             self.insert(&format!("/bin/{applet}"), 0o777, Kind::Symlink("busybox".to_owned()))?;
         }
         self.add(&GuestFile { host, guest: "/bin/busybox".to_owned() })
     }
 
-    fn modules(&mut self, kernel: &Kernel) -> Result<(), InitramfsError> {
+    fn modules(&mut self, kernel: &Kernel) -> Result<()> {
         let Some(directory) = &kernel.modules else { return Ok(()) };
         let all = [NEEDED_MODULES.as_slice(), &WELCOME_MODULES].concat();
-        let found = modules::closure(directory, &all).or_else(|error| match error {
-            ModulesError::Missing { .. } => modules::closure(directory, &NEEDED_MODULES),
-            other => Err(other),
+        let found = modules::closure(directory, &all).or_else(|error| {
+            if error.is::<Missing>() { modules::closure(directory, &NEEDED_MODULES) } else { Err(error) }
         })?;
         for (position, Module { name, image }) in found.into_iter().enumerate() {
             // The agent loads them in the order of their names.
@@ -179,21 +143,22 @@ impl Initramfs {
     }
 
     /// Copies one file and gives back its content.
-    fn copy(&mut self, host: &Path, guest: &str) -> Result<Vec<u8>, InitramfsError> {
-        let failed = |source| InitramfsError::File { path: host.to_owned(), source };
-        let image = fs::read(host).map_err(failed)?;
-        let permissions = fs::metadata(host).map_err(failed)?.permissions().mode();
+    fn copy(&mut self, host: &Path, guest: &str) -> Result<Vec<u8>> {
+        let name = || host.display().to_string();
+        let image = fs::read(host).with_context(name)?;
+        let permissions = fs::metadata(host).with_context(name)?.permissions().mode();
         self.insert(guest, permissions & 0o7777, Kind::File(image.clone()))?;
         Ok(image)
     }
 
     /// Adds a file with this text, which every user can read.
-    pub(crate) fn text(&mut self, path: &str, content: &str) -> Result<(), InitramfsError> {
+    pub(crate) fn text(&mut self, path: &str, content: &str) -> Result<()> {
         self.insert(path, 0o644, Kind::File(content.as_bytes().to_vec()))
     }
 
-    fn insert(&mut self, path: &str, permissions: u32, kind: Kind) -> Result<(), InitramfsError> {
-        let path = member_path(path).ok_or_else(|| InitramfsError::GuestPath(path.to_owned()))?;
+    fn insert(&mut self, path: &str, permissions: u32, kind: Kind) -> Result<()> {
+        let path =
+            member_path(path).with_context(|| format!("{path:?} is not an absolute path in the guest"))?;
         for (slash, _) in path.match_indices('/') {
             self.members.entry(path[..slash].to_owned()).or_insert((0o755, Kind::Directory));
         }
@@ -216,22 +181,21 @@ fn member_path(path: &str) -> Option<String> {
 
 /// Paths of the libraries and of the dynamic linker that `program` needs. Those in `first` (as `LD_LIBRARY_PATH`
 /// lists directories) are taken before this machine's.
-fn libraries(program: &Path, first: &OsStr) -> Result<Vec<String>, InitramfsError> {
+fn libraries(program: &Path, first: &OsStr) -> Result<Vec<String>> {
     let mut command = Command::new("ldd");
     command.arg(program).env("LC_ALL", "C").env("LD_LIBRARY_PATH", first);
     let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|source| InitramfsError::Run { program: "ldd", source })?;
-    ldd_paths(&String::from_utf8_lossy(&output.stdout))
-        .map_err(|library| InitramfsError::Library { program: program.to_owned(), library })
+    let output = output.context("cannot run ldd")?;
+    ldd_paths(&String::from_utf8_lossy(&output.stdout)).with_context(|| program.display().to_string())
 }
 
-/// The paths in what `ldd` printed; an error is a library that it did not find.
-fn ldd_paths(text: &str) -> Result<Vec<String>, String> {
+/// The paths in what `ldd` printed.
+fn ldd_paths(text: &str) -> Result<Vec<String>> {
     let mut paths = Vec::new();
     for line in text.lines().map(str::trim) {
         let (name, found) = line.split_once(" => ").map_or((line, line), |(name, found)| (name, found));
         if found.starts_with("not found") {
-            return Err(name.to_owned());
+            bail!("it needs the library {name}, which this machine does not have");
         }
         if let Some(path) = found.split_whitespace().next().filter(|path| path.starts_with('/')) {
             paths.push(path.to_owned());
@@ -253,7 +217,8 @@ mod tests {
             ldd_paths(text).unwrap(),
             ["/lib/x86_64-linux-gnu/libgcc_s.so.1", "/lib64/ld-linux-x86-64.so.2"]
         );
-        assert_eq!(ldd_paths("\tlibx.so => not found\n"), Err("libx.so".to_owned()));
+        let error = ldd_paths("\tlibx.so => not found\n").unwrap_err();
+        assert!(error.to_string().contains("the library libx.so,"), "{error}");
         assert_eq!(ldd_paths("\tstatically linked\n").unwrap(), Vec::<String>::new());
     }
 

@@ -7,7 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use crate::apt::AptError;
+use anyhow::{Context as _, Result, bail, ensure};
+
 use crate::apt::{self, Apt};
 use crate::progress::Step;
 
@@ -32,42 +33,10 @@ pub struct Kernel {
     pub modules: Option<PathBuf>,
 }
 
-/// Errors of finding or fetching a kernel.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// apt or dpkg failed.
-    #[error(transparent)]
-    Apt(#[from] AptError),
-    /// No suite has it.
-    #[error("the Debian archive has no kernel {series}{FLAVOUR} in {suites}")]
-    Unknown {
-        /// The series that was requested.
-        series: String,
-        /// The suites that were looked at.
-        suites: String,
-    },
-    /// The packages do not have what a kernel consists of.
-    #[error("the packages {packages} contain no kernel image, or no modules")]
-    Incomplete {
-        /// Which packages.
-        packages: String,
-    },
-    /// A path that was given is not there.
-    #[error("{path}: {source}")]
-    File {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
-
 impl Kernel {
     /// A kernel of the caller's own: a bzImage, and its `lib/modules/RELEASE` directory.
-    pub fn from_paths(image: &Path, modules: Option<&Path>) -> Result<Self, KernelError> {
-        let absolute = |path: &Path| {
-            fs::canonicalize(path).map_err(|source| KernelError::File { path: path.to_owned(), source })
-        };
+    pub fn from_paths(image: &Path, modules: Option<&Path>) -> Result<Self> {
+        let absolute = |path: &Path| fs::canonicalize(path).with_context(|| path.display().to_string());
         let image = absolute(image)?;
         let modules = modules.map(absolute).transpose()?;
         let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -121,12 +90,12 @@ impl KernelStore {
     }
 
     /// [`KernelStore::find`], and [`KernelStore::fetch`] when there is none.
-    pub fn find_or_fetch(&self, series: &str) -> Result<Kernel, KernelError> {
+    pub fn find_or_fetch(&self, series: &str) -> Result<Kernel> {
         self.find(series).map_or_else(|| self.fetch(series), Ok)
     }
 
     /// The newest kernel of a series that the archive has, downloaded unless it is there.
-    pub fn fetch(&self, series: &str) -> Result<Kernel, KernelError> {
+    pub fn fetch(&self, series: &str) -> Result<Kernel> {
         let step = Step::start(format!("looking for the newest kernel {series}"));
         let (apt, release) = self.resolve(series)?;
         step.done();
@@ -136,40 +105,34 @@ impl KernelStore {
         }
         let packages = closure(&apt, &release)?;
         let step = Step::start(format!("downloading {}", packages.join(" ")));
-        let file = |path: &Path| {
-            let path = path.to_owned();
-            |source| KernelError::File { path, source }
-        };
+        let name = |path: &Path| path.display().to_string();
         // Unpacked next to its place and renamed, so that what has the name is complete.
         let making = tempfile::Builder::new()
             .prefix(".fetch-")
             .tempdir_in(&self.directory)
-            .map_err(file(&self.directory))?;
+            .with_context(|| name(&self.directory))?;
         let (debs, root) = (making.path().join("debs"), making.path().join("root"));
         for directory in [&debs, &root] {
-            fs::create_dir(directory).map_err(file(directory))?;
+            fs::create_dir(directory).with_context(|| name(directory))?;
         }
         apt.download(&packages, &debs)?;
-        for deb in fs::read_dir(&debs).map_err(file(&debs))? {
-            apt::unpack(&deb.map_err(file(&debs))?.path(), &root)?;
+        for deb in fs::read_dir(&debs).with_context(|| name(&debs))? {
+            apt::unpack(&deb.with_context(|| name(&debs))?.path(), &root)?;
         }
-        if Kernel::in_directory(&root, &release).is_none() {
-            return Err(KernelError::Incomplete { packages: packages.join(" ") });
-        }
+        let incomplete = || format!("{} contain no kernel image, or no modules", packages.join(" "));
+        ensure!(Kernel::in_directory(&root, &release).is_some(), incomplete());
         match fs::rename(&root, &target) {
             // Another program was quicker, with the same content.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
-            other => other.map_err(file(&target))?,
+            other => other.with_context(|| name(&target))?,
         }
         step.done();
-        Kernel::in_directory(&target, &release)
-            .ok_or_else(|| KernelError::Incomplete { packages: packages.join(" ") })
+        Kernel::in_directory(&target, &release).with_context(incomplete)
     }
 
     /// The release to use, and the package lists that know it.
-    fn resolve(&self, series: &str) -> Result<(Apt, String), KernelError> {
-        fs::create_dir_all(&self.directory)
-            .map_err(|source| KernelError::File { path: self.directory.clone(), source })?;
+    fn resolve(&self, series: &str) -> Result<(Apt, String)> {
+        fs::create_dir_all(&self.directory).with_context(|| self.directory.display().to_string())?;
         let machine = Apt::machine();
         if let Some(release) = newest(&machine, series)? {
             return Ok((machine, release));
@@ -184,13 +147,13 @@ impl KernelStore {
                 return Ok((private, release));
             }
         }
-        Err(KernelError::Unknown { series: series.to_owned(), suites: all.join(", ") })
+        bail!("the Debian archive has no kernel {series}{FLAVOUR} in {}", all.join(", "))
     }
 }
 
 /// The newest release of `series` that these lists know: through the meta packages, which name what
 /// is current; and when there is none (left), by the names of the kernels themselves.
-fn newest(apt: &Apt, series: &str) -> Result<Option<String>, AptError> {
+fn newest(apt: &Apt, series: &str) -> Result<Option<String>> {
     let mut candidates: Vec<(String, String)> = Vec::new();
     for meta in [format!("linux-image-{series}{FLAVOUR}"), format!("linux-image{FLAVOUR}")] {
         for package in apt.show(&meta)? {
@@ -220,7 +183,7 @@ fn newest(apt: &Apt, series: &str) -> Result<Option<String>, AptError> {
 
 /// The packages that together are the kernel `release`: those that carry its name, from the image
 /// on.
-fn closure(apt: &Apt, release: &str) -> Result<Vec<String>, AptError> {
+fn closure(apt: &Apt, release: &str) -> Result<Vec<String>> {
     let part = |name: &str| {
         ["linux-image-", "linux-binary-", "linux-modules-", "linux-base-"]
             .iter()
@@ -319,6 +282,6 @@ mod tests {
     #[test]
     fn a_kernel_by_path_has_to_be_there() {
         let error = Kernel::from_paths(Path::new("/no/such/bzImage"), None).unwrap_err();
-        assert!(matches!(error, KernelError::File { .. }));
+        assert!(format!("{error:#}").starts_with("/no/such/bzImage: "), "{error:#}");
     }
 }

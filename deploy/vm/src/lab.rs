@@ -1,46 +1,19 @@
 //! Preparing and booting a guest: packages, kernel, initramfs, disk, machine.
 
 use std::fs;
-use std::io;
 use std::path::PathBuf;
 
+use anyhow::{Context as _, Result};
+
 use crate::cache::Cache;
-use crate::disk::{Disk, DiskError};
-use crate::initramfs::{GuestFile, Initramfs, InitramfsError};
-use crate::kernels::{Kernel, KernelError};
-use crate::machine::{Machine, MachineConfig, MachineError, Snapshot};
-use crate::packages::{self, MissingPrograms};
+use crate::disk::Disk;
+use crate::initramfs::{GuestFile, Initramfs};
+use crate::kernels::Kernel;
+use crate::machine::{Machine, MachineConfig, Snapshot};
+use crate::packages;
 use crate::progress::{self, Step};
 use crate::slim::without_debug_information;
 use crate::systemd::{self, Systemd};
-
-/// Why a guest could not be put together or booted.
-#[derive(Debug, thiserror::Error)]
-pub enum LabError {
-    /// The host lacks programs.
-    #[error(transparent)]
-    Packages(#[from] MissingPrograms),
-    /// There is no such kernel.
-    #[error(transparent)]
-    Kernel(#[from] KernelError),
-    /// The initramfs could not be made.
-    #[error(transparent)]
-    Initramfs(#[from] InitramfsError),
-    /// The disk could not be had.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// The machine did not boot.
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    /// The cache cannot be written.
-    #[error("the cache {path}: {source}")]
-    Cache {
-        /// Its directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
 
 /// Settings of one guest.
 #[derive(Clone, Debug)]
@@ -96,7 +69,7 @@ pub struct Lab {
 
 impl Lab {
     /// Makes sure that the host has what it takes. `agent` is the program `kprobed-guest`.
-    pub fn new(cache: Cache, agent: impl Into<PathBuf>) -> Result<Self, LabError> {
+    pub fn new(cache: Cache, agent: impl Into<PathBuf>) -> Result<Self> {
         packages::ensure()?;
         Ok(Self { cache, agent: without_debug_information(&agent.into()) })
     }
@@ -107,17 +80,17 @@ impl Lab {
     }
 
     /// The newest cached kernel of a series, fetched when there is none.
-    pub fn kernel(&self, series: &str) -> Result<Kernel, LabError> {
-        Ok(self.cache.kernels().find_or_fetch(series)?)
+    pub fn kernel(&self, series: &str) -> Result<Kernel> {
+        self.cache.kernels().find_or_fetch(series)
     }
 
     /// The persistent disk called `name`; empty when it is new or `fresh`.
-    pub fn disk(&self, name: &str, fresh: bool) -> Result<Disk, LabError> {
-        Ok(Disk::open(&self.cache.disks(), name, fresh)?)
+    pub fn disk(&self, name: &str, fresh: bool) -> Result<Disk> {
+        Disk::open(&self.cache.disks(), name, fresh)
     }
 
     /// Boots a guest. One that fails by itself is booted again, twice at most.
-    pub fn boot(&self, options: &GuestOptions) -> Result<Machine, LabError> {
+    pub fn boot(&self, options: &GuestOptions) -> Result<Machine> {
         let config = self.prepare(options)?;
         let booted = Self::boot_prepared(options, &config);
         // QEMU has it in memory now. The logs stay.
@@ -127,12 +100,12 @@ impl Lab {
 
     /// As [`Lab::boot`], with a snapshot of the guest as it is when it has just booted; none, and
     /// the reason is said, when that fails.
-    pub fn boot_and_snapshot(&self, options: &GuestOptions) -> Result<(Machine, Option<Snapshot>), LabError> {
+    pub fn boot_and_snapshot(&self, options: &GuestOptions) -> Result<(Machine, Option<Snapshot>)> {
         let config = self.prepare(options)?;
         let booted = Self::boot_prepared(options, &config).map(|machine| {
             let snapshot = machine.snapshot(&config, &self.cache.snapshots());
             if let Err(error) = &snapshot {
-                progress::note(format_args!("no snapshot, so that every guest is booted: {error}"));
+                progress::note(format_args!("no snapshot, so that every guest is booted: {error:#}"));
             }
             (machine, snapshot.ok())
         });
@@ -141,38 +114,31 @@ impl Lab {
     }
 
     /// A snapshot of a guest that began with `first`, as it is now.
-    pub fn snapshot_again(&self, machine: &Machine, first: &Snapshot) -> Result<Snapshot, LabError> {
+    pub fn snapshot_again(&self, machine: &Machine, first: &Snapshot) -> Result<Snapshot> {
         Ok(machine.snapshot_again(first, &self.cache.snapshots())?)
     }
 
     /// A guest that begins where `snapshot` was taken, with a disk of its own called `disk` and the
     /// forwards of `options`, which the snapshot's guest was booted with. It is booted when that
     /// fails, and the reason is said.
-    pub fn restore(
-        &self,
-        snapshot: &Snapshot,
-        options: &GuestOptions,
-        disk: &str,
-    ) -> Result<Machine, LabError> {
+    pub fn restore(&self, snapshot: &Snapshot, options: &GuestOptions, disk: &str) -> Result<Machine> {
         let run = self.new_run(options)?;
-        let restored = snapshot
-            .disk()
-            .map(|image| Disk::copy(&self.cache.disks(), disk, image))
-            .transpose()
-            .map_err(LabError::from)
-            .and_then(|disk| {
-                let log = run.join("serial.log");
-                let network = (options.forwards.clone(), options.reaches_host);
-                Ok(Machine::restore(snapshot, disk, network, &log)?)
-            });
+        let restored =
+            snapshot.disk().map(|image| Disk::copy(&self.cache.disks(), disk, image)).transpose().and_then(
+                |disk| {
+                    let log = run.join("serial.log");
+                    let network = (options.forwards.clone(), options.reaches_host);
+                    Ok(Machine::restore(snapshot, disk, network, &log)?)
+                },
+            );
         restored.or_else(|error| {
-            progress::note(format_args!("a guest cannot be restored and is booted: {error}"));
+            progress::note(format_args!("a guest cannot be restored and is booted: {error:#}"));
             let disk = snapshot.disk().map(|_| self.disk(disk, true)).transpose()?;
             self.boot(&GuestOptions { disk, ..options.clone() })
         })
     }
 
-    fn boot_prepared(options: &GuestOptions, config: &MachineConfig) -> Result<Machine, LabError> {
+    fn boot_prepared(options: &GuestOptions, config: &MachineConfig) -> Result<Machine> {
         let step = Step::start(format!("booting {}", options.kernel.release));
         let machine = Machine::boot_with_retries(config, |error| {
             progress::note(format_args!("the guest failed, booting again: {error}"));
@@ -183,7 +149,7 @@ impl Lab {
 
     /// Everything that booting takes, for callers that boot in a way of their own: packs the
     /// initramfs into a new directory of the cache.
-    pub fn prepare(&self, options: &GuestOptions) -> Result<MachineConfig, LabError> {
+    pub fn prepare(&self, options: &GuestOptions) -> Result<MachineConfig> {
         let kernel = &options.kernel;
         let run = self.new_run(options)?;
         let initramfs = run.join("initramfs.cpio");
@@ -210,9 +176,9 @@ impl Lab {
     }
 
     /// A directory for the logs of one guest.
-    fn new_run(&self, options: &GuestOptions) -> Result<PathBuf, LabError> {
+    fn new_run(&self, options: &GuestOptions) -> Result<PathBuf> {
         self.cache
             .new_run(&options.kernel.series)
-            .map_err(|source| LabError::Cache { path: self.cache.root().to_owned(), source })
+            .with_context(|| format!("the cache {}", self.cache.root().display()))
     }
 }

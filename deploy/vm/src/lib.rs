@@ -23,7 +23,6 @@ pub mod workspace;
 pub mod write_log;
 
 mod apt;
-mod apt_sources;
 mod cpio;
 mod elf;
 mod modules;

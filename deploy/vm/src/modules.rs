@@ -6,8 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
 
 use crate::elf;
 
@@ -20,38 +22,17 @@ pub(crate) struct Module {
     pub(crate) image: Vec<u8>,
 }
 
-/// Why modules could not be collected.
+/// A module that is neither in a file nor built in.
 #[derive(Debug, thiserror::Error)]
-pub enum ModulesError {
-    /// A file or directory could not be read.
-    #[error("cannot read {path}: {source}")]
-    Read {
-        /// Which one.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A compressed module is damaged, or packed in a way that is not known here.
-    #[error("cannot decompress {path}: {reason}")]
-    Decompress {
-        /// Which one.
-        path: PathBuf,
-        /// What the decompressor says.
-        reason: String,
-    },
-    /// Neither a module file nor built in.
-    #[error("the kernel modules in {directory} have no {name}, which the guest needs")]
-    Missing {
-        /// Name of the module.
-        name: String,
-        /// Where it was looked for.
-        directory: PathBuf,
-    },
+#[error("the kernel modules in {directory} have no {name}, which the guest needs")]
+pub(crate) struct Missing {
+    name: String,
+    directory: PathBuf,
 }
 
 /// The modules `wanted` and what they depend on, dependencies first, without those that are built
 /// into the kernel. `directory` is `lib/modules/RELEASE`.
-pub(crate) fn closure(directory: &Path, wanted: &[&str]) -> Result<Vec<Module>, ModulesError> {
+pub(crate) fn closure(directory: &Path, wanted: &[&str]) -> Result<Vec<Module>> {
     let builtin_list = directory.join("modules.builtin");
     // A missing list means that nothing is known to be built in; a needed module is then an error
     // below.
@@ -79,10 +60,10 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn index(&mut self, directory: &Path) -> Result<(), ModulesError> {
-        let failed = |source| ModulesError::Read { path: directory.to_owned(), source };
-        for entry in fs::read_dir(directory).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
+    fn index(&mut self, directory: &Path) -> Result<()> {
+        let name = || directory.display().to_string();
+        for entry in fs::read_dir(directory).with_context(name)? {
+            let path = entry.with_context(name)?.path();
             if path.is_dir() {
                 self.index(&path)?;
             } else if let Some(name) = path.to_str().and_then(module_name) {
@@ -92,13 +73,13 @@ impl Search<'_> {
         Ok(())
     }
 
-    fn visit(&mut self, name: &str) -> Result<(), ModulesError> {
+    fn visit(&mut self, name: &str) -> Result<()> {
         let name = name.replace('-', "_");
         if self.builtin.contains(&name) || !self.seen.insert(name.clone()) {
             return Ok(());
         }
         let Some(path) = self.files.get(&name) else {
-            return Err(ModulesError::Missing { name, directory: self.directory.to_owned() });
+            bail!(Missing { name, directory: self.directory.to_owned() });
         };
         let image = decompressed(path)?;
         for dependency in dependencies(&image) {
@@ -115,21 +96,18 @@ fn module_name(path: &str) -> Option<String> {
     matches!(compression, "" | ".xz" | ".zst").then(|| stem.replace('-', "_"))
 }
 
-fn decompressed(path: &Path) -> Result<Vec<u8>, ModulesError> {
-    let stored = fs::read(path).map_err(|source| ModulesError::Read { path: path.to_owned(), source })?;
-    let failed = |reason: String| ModulesError::Decompress { path: path.to_owned(), reason };
+fn decompressed(path: &Path) -> Result<Vec<u8>> {
+    let stored = fs::read(path).with_context(|| path.display().to_string())?;
+    let damaged = || format!("cannot decompress {}", path.display());
     let mut image = Vec::new();
     match path.extension().and_then(|extension| extension.to_str()) {
-        Some("xz") => lzma_rs::xz_decompress(&mut stored.as_slice(), &mut image)
-            .map_err(|error| failed(format!("{error:?}")))?,
-        Some("zst") => {
-            ruzstd::decoding::StreamingDecoder::new(stored.as_slice())
-                .map_err(|error| failed(error.to_string()))?
-                .read_to_end(&mut image)
-                .map_err(|error| failed(error.to_string()))?;
-        }
+        Some("xz") => lzma_rust2::XzReader::new(stored.as_slice(), false).read_to_end(&mut image),
+        Some("zst") => ruzstd::decoding::StreamingDecoder::new(stored.as_slice())
+            .with_context(damaged)?
+            .read_to_end(&mut image),
         _ => return Ok(stored),
     }
+    .with_context(damaged)?;
     Ok(image)
 }
 
@@ -172,6 +150,15 @@ mod tests {
         image
     }
 
+    /// `module("")`, as the kernel's build packs it: `xz --check=crc32 --lzma2=dict=1MiB`.
+    const PACKED: &[u8] =
+        b"\xfd\x37\x7a\x58\x5a\x00\x00\x01\x69\x22\xde\x36\x02\x00\x21\x01\x10\x00\x00\x00\xa8\x70\x8e\x86\
+          \xe0\x00\xde\x00\x42\x5d\x00\x3f\x91\x45\x84\x68\x3d\x86\x25\x9b\x62\x92\xeb\xb6\x59\x61\xb2\xdd\
+          \x20\xa6\xf5\x90\x7c\x2e\x26\x67\x61\x18\x22\x03\xfa\x44\xb5\x84\xf8\xfa\x68\x43\x56\x5b\x95\x5d\
+          \xa1\x23\x1b\x99\x02\xfb\xcb\xf9\xfe\xc1\xe5\x13\x4d\xad\x62\xfc\xaa\x28\xac\x39\x95\x80\xfb\xff\
+          \x60\x00\x00\x00\xb3\x0b\x39\x83\x00\x01\x5a\xdf\x01\x00\x00\x00\xa1\x70\x59\xdd\x3e\x30\x0d\x8b\
+          \x02\x00\x00\x00\x00\x01\x59\x5a";
+
     fn tree(modules: &[(&str, &str)], builtin: &str) -> tempfile::TempDir {
         let tree = tempfile::tempdir().unwrap();
         fs::create_dir_all(tree.path().join("kernel/drivers/x")).unwrap();
@@ -206,16 +193,14 @@ mod tests {
     fn a_missing_module_is_named() {
         let tree = tree(&[("net.ko", "gone")], "");
         let error = closure(tree.path(), &["net"]).unwrap_err();
-        assert!(matches!(error, ModulesError::Missing { name, .. } if name == "gone"));
+        assert_eq!(error.downcast::<Missing>().unwrap().name, "gone");
     }
 
     #[test]
     fn compressed_modules_are_opened() {
         let tree = tree(&[], "");
         let image = module("");
-        let mut packed = Vec::new();
-        lzma_rs::xz_compress(&mut image.as_slice(), &mut packed).unwrap();
-        fs::write(tree.path().join("kernel/a.ko.xz"), packed).unwrap();
+        fs::write(tree.path().join("kernel/a.ko.xz"), PACKED).unwrap();
         let packed = ruzstd::encoding::compress_to_vec(
             image.as_slice(),
             ruzstd::encoding::CompressionLevel::Uncompressed,
@@ -225,6 +210,7 @@ mod tests {
         assert!(found.iter().all(|module| module.image == image));
         assert_eq!(found.len(), 2);
         fs::write(tree.path().join("kernel/c.ko.xz"), b"not xz").unwrap();
-        assert!(matches!(closure(tree.path(), &["c"]), Err(ModulesError::Decompress { .. })));
+        let error = closure(tree.path(), &["c"]).unwrap_err().to_string();
+        assert!(error.starts_with("cannot decompress "), "{error}");
     }
 }

@@ -18,7 +18,7 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 /// Version that both sides must agree on: the frames have no other compatibility rule.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Largest frame that either side accepts, in bytes, without its length prefix.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
 /// How many bytes of a stream travel in one frame.
@@ -81,6 +81,15 @@ pub struct Process {
     pub cwd: Option<String>,
 }
 
+/// How large a terminal is, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    /// Lines.
+    pub rows: u16,
+    /// Characters of a line.
+    pub columns: u16,
+}
+
 /// One message, either way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
@@ -97,6 +106,8 @@ pub enum Frame {
         process: Process,
         /// Kill it after so many milliseconds.
         timeout_ms: Option<u64>,
+        /// Give it a terminal of this size, in a session of its own: all of its output is `Stdout` then.
+        terminal: Option<Size>,
     },
     /// Write a file (replacing it, creating its directories); answered by `Done`.
     Put {
@@ -138,6 +149,8 @@ pub enum Frame {
     Data(#[serde(with = "serde_bytes")] Vec<u8>),
     /// No more `Data`.
     End,
+    /// The terminal of the process that runs has another size now.
+    Resize(Size),
     /// Bytes of standard output.
     Stdout(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Bytes of standard error.
@@ -243,12 +256,17 @@ mod tests {
         })
     }
 
+    fn size() -> impl Strategy<Value = Size> {
+        any::<(u16, u16)>().prop_map(|(rows, columns)| Size { rows, columns })
+    }
+
     fn frame() -> impl Strategy<Value = Frame> {
         let bytes = || vec(any::<u8>(), 0..300);
         prop_oneof![
             (any::<u32>(), ".*").prop_map(|(version, release)| Frame::Hello { version, release }),
-            (process(), any::<Option<u64>>())
-                .prop_map(|(process, timeout_ms)| Frame::Run { process, timeout_ms }),
+            (process(), any::<Option<u64>>(), option::of(size()))
+                .prop_map(|(process, timeout_ms, terminal)| Frame::Run { process, timeout_ms, terminal }),
+            size().prop_map(Frame::Resize),
             (".*", any::<u32>()).prop_map(|(path, mode)| Frame::Put { path, mode }),
             ".*".prop_map(|path| Frame::Get { path }),
             (".*", process()).prop_map(|(name, process)| Frame::Spawn { name, process }),

@@ -5,55 +5,27 @@
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
 
 use crate::cache::Cache;
-use crate::packages::{self, MissingPrograms};
+use crate::packages;
 use crate::progress::Step;
 
-/// Why the tools are not there.
+/// The package index does not answer, and the packages are not there yet.
 #[derive(Debug, thiserror::Error)]
-pub enum PythonError {
-    /// There is no Python, or it cannot make virtual environments.
-    #[error(transparent)]
-    Missing(#[from] MissingPrograms),
-    /// A program cannot be run.
-    #[error("cannot run {program}: {source}")]
-    Run {
-        /// Which one.
-        program: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The cache cannot be written.
-    #[error("{path}: {source}")]
-    Cache {
-        /// Which file or directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The package index does not answer.
-    #[error(
-        "the Python package index does not answer, and the packages of {list} are not in the cache yet: {message}. Run this once with a network"
-    )]
-    NoNetwork {
-        /// The list of packages.
-        list: &'static str,
-        /// What pip said last.
-        message: String,
-    },
-    /// pip or Python failed for another reason.
-    #[error("{command} failed: {message}")]
-    Failed {
-        /// What was run.
-        command: String,
-        /// The end of what it said.
-        message: String,
-    },
+#[error(
+    "the Python package index does not answer, and the packages of {list} are not in the cache yet: {said}. Run this once with a network"
+)]
+pub struct NoNetwork {
+    list: &'static str,
+    said: String,
 }
+
+/// How pip is run.
+const PIP: [&str; 5] = ["-m", "pip", "install", "-q", "--disable-pip-version-check"];
 
 /// A list of packages, each with its version and the hashes of its files.
 #[derive(Clone, Copy, Debug)]
@@ -82,32 +54,27 @@ impl Environment {
     /// same one take turns.
     ///
     /// # Errors
-    /// See [`PythonError`]; [`PythonError::NoNetwork`] only when the packages must be fetched.
-    pub fn ensure(cache: &Cache, list: Requirements) -> Result<Self, PythonError> {
+    /// [`NoNetwork`] if the packages must be fetched and cannot be.
+    pub fn ensure(cache: &Cache, list: Requirements) -> Result<Self> {
         packages::ensure_python()?;
-        let version = said(&run(Path::new("python3"), &["--version"])?, "python3 --version")?;
+        let version = said(Path::new("python3"), &["--version"])?.context("python3 --version")?;
         let mut key = DefaultHasher::new();
         (list.text, &version).hash(&mut key);
         let root = cache.root().join("python");
-        let directory = root.join(format!("{:016x}", key.finish()));
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| PythonError::Cache { path, source }
-        };
-        fs::create_dir_all(&root).map_err(failed(&root))?;
-        let lock = directory.with_extension("lock");
-        let file = File::create(&lock).map_err(failed(&lock))?;
-        file.lock().map_err(failed(&lock))?;
-        let environment = Self { directory };
+        let this = Self { directory: root.join(format!("{:016x}", key.finish())) };
+        fs::create_dir_all(&root).with_context(|| root.display().to_string())?;
+        let lock = this.directory.with_extension("lock");
+        let locked = File::create(&lock).and_then(|file| file.lock().map(|()| file));
+        let _turn = locked.with_context(|| lock.display().to_string())?;
         // Written last: what was interrupted is made anew.
-        let complete = environment.directory.join("complete");
+        let complete = this.directory.join("complete");
         if !complete.is_file() {
             let step = Step::start(format!("installing the packages of {}", list.name));
-            environment.make(list)?;
-            fs::write(&complete, list.text).map_err(failed(&complete))?;
+            this.make(list)?;
+            fs::write(&complete, list.text).with_context(|| complete.display().to_string())?;
             step.done();
         }
-        Ok(environment)
+        Ok(this)
     }
 
     /// Where a program of the environment is: `python`, or one of its packages'.
@@ -117,35 +84,27 @@ impl Environment {
 
     /// Builds the Python package in `source` and installs it into `target`, with the packages that
     /// the environment has and no network.
-    ///
-    /// # Errors
-    /// [`PythonError::Failed`] with the end of what pip said.
-    pub fn install(&self, source: &Path, target: &Path) -> Result<(), PythonError> {
+    pub fn install(&self, source: &Path, target: &Path) -> Result<()> {
         let (source, target) = (source.display().to_string(), target.display().to_string());
         let options = ["--no-index", "--no-deps", "--no-build-isolation", "--no-cache-dir", "--target"];
-        let mut arguments = vec!["-m", "pip", "install", "-q", "--disable-pip-version-check"];
-        arguments.extend(options);
-        arguments.extend([target.as_str(), source.as_str()]);
-        said(&run(&self.program("python"), &arguments)?, "pip install").map(drop)
+        let arguments = [PIP.as_slice(), &options, &[&target, &source]].concat();
+        said(&self.program("python"), &arguments)?.context("pip install").map(drop)
     }
 
-    fn make(&self, list: Requirements) -> Result<(), PythonError> {
+    fn make(&self, list: Requirements) -> Result<()> {
         let directory = self.directory.display().to_string();
-        let arguments = ["-m", "venv", "--clear", &directory];
-        said(&run(Path::new("python3"), &arguments)?, "python3 -m venv")?;
+        said(Path::new("python3"), &["-m", "venv", "--clear", &directory])?.context("python3 -m venv")?;
         let file = self.directory.join("requirements.txt");
-        fs::write(&file, list.text).map_err(|source| PythonError::Cache { path: file.clone(), source })?;
+        fs::write(&file, list.text).with_context(|| file.display().to_string())?;
         let file = file.display().to_string();
         let options =
             ["--require-hashes", "--only-binary", ":all:", "--no-deps", "--retries", "2", "-r", &file];
-        let mut arguments = vec!["-m", "pip", "install", "-q", "--disable-pip-version-check"];
-        arguments.extend(options);
-        let output = run(&self.program("python"), &arguments)?;
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        if !output.status.success() && is_about_the_network(&text) {
-            return Err(PythonError::NoNetwork { list: list.name, message: last_line(&text) });
+        match said(&self.program("python"), &[PIP.as_slice(), &options].concat())? {
+            Err(Failed(said)) if is_about_the_network(&said) => {
+                bail!(NoNetwork { list: list.name, said: said.lines().last().unwrap_or_default().to_owned() })
+            }
+            installed => installed.context("pip install").map(drop),
         }
-        said(&output, "pip install").map(drop)
     }
 }
 
@@ -154,29 +113,22 @@ fn is_about_the_network(text: &str) -> bool {
     text.contains("after connection broken by")
 }
 
-fn last_line(text: &str) -> String {
-    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it does not say why").trim().to_owned()
-}
+/// What a program says that has failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Failed(String);
 
-fn run(program: &Path, arguments: &[&str]) -> Result<Output, PythonError> {
-    Command::new(program)
-        .args(arguments)
-        .env("LC_ALL", "C.UTF-8")
-        .env_remove("PYTHONPATH")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|source| PythonError::Run { program: program.to_owned(), source })
-}
-
-/// The standard output of what ended well.
-fn said(output: &Output, command: &str) -> Result<String, PythonError> {
+/// The standard output of a program, or its last words.
+fn said(program: &Path, arguments: &[&str]) -> Result<Result<String, Failed>> {
+    let mut command = Command::new(program);
+    command.args(arguments).env("LC_ALL", "C.UTF-8").env_remove("PYTHONPATH").stdin(Stdio::null());
+    let output = command.output().with_context(|| format!("cannot run {}", program.display()))?;
     if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        return Ok(Ok(String::from_utf8_lossy(&output.stdout).into_owned()));
     }
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     let lines: Vec<&str> = text.lines().collect();
-    let message = lines[lines.len().saturating_sub(15)..].join("\n");
-    Err(PythonError::Failed { command: command.to_owned(), message })
+    Ok(Err(Failed(lines[lines.len().saturating_sub(15)..].join("\n"))))
 }
 
 #[cfg(test)]
@@ -206,7 +158,6 @@ mod tests {
     fn a_missing_network_is_told_from_a_wrong_file() {
         let unreachable = "WARNING: Retrying (Retry(total=0, ...)) after connection broken by 'NewConnectionError(...)'\nERROR: No matching distribution found for buf-bin==1.75.0\n";
         assert!(is_about_the_network(unreachable));
-        assert_eq!(last_line(unreachable), "ERROR: No matching distribution found for buf-bin==1.75.0");
         assert!(!is_about_the_network("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES"));
     }
 }

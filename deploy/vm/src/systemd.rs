@@ -4,12 +4,12 @@
 //! units that a package adds to the boot (`*.wants`): a guest starts nothing that no test asks for.
 
 use std::fs;
-use std::io;
-use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
 
 use crate::cache::Cache;
-use crate::initramfs::{Initramfs, InitramfsError};
-use crate::unpacked::{Unpacked, UnpackedError};
+use crate::initramfs::Initramfs;
+use crate::unpacked::Unpacked;
 
 /// For the kernel command line: the boot ends with `basic.target`, and messages go to the kernel's log.
 pub(crate) const CMDLINE: &str =
@@ -27,25 +27,6 @@ const UNITS: &str = "lib/systemd/system";
 /// Kinds of units that start no program, by the ends of their names.
 const QUIET_UNITS: [&str; 3] = [".target", ".slice", ".mount"];
 
-/// Why there is no systemd for guests.
-#[derive(Debug, thiserror::Error)]
-pub enum SystemdError {
-    /// The package cannot be had.
-    #[error(transparent)]
-    Package(#[from] UnpackedError),
-    /// A file that it should have.
-    #[error("the package systemd has no {0}")]
-    Missing(&'static str),
-    /// Its units cannot be listed.
-    #[error("{path}: {source}")]
-    Units {
-        /// Their directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
-
 /// The files of systemd that guests get.
 #[derive(Clone, Debug)]
 pub struct Systemd {
@@ -56,35 +37,33 @@ pub struct Systemd {
 
 impl Systemd {
     /// The package of this machine's Debian, downloaded when it is not in `cache`.
-    ///
-    /// # Errors
-    /// See [`SystemdError`].
-    pub fn ensure(cache: &Cache) -> Result<Self, SystemdError> {
+    pub fn ensure(cache: &Cache) -> Result<Self> {
         let package = Unpacked::ensure_with_missing(cache, "systemd")?;
         let place = |path: &str| {
             // Later releases have everything below /usr.
             [path.to_owned(), format!("usr/{path}")].into_iter().find(|path| package.program(path).exists())
         };
+        let missing = |path: &str| format!("the package systemd has no {path}");
         let mut files: Vec<_> = PROGRAMS.into_iter().filter_map(place).collect();
         for needed in [PROGRAMS[0], PROGRAMS[2]] {
-            place(needed).ok_or(SystemdError::Missing(needed))?;
+            place(needed).with_context(|| missing(needed))?;
         }
-        let units = place(UNITS).ok_or(SystemdError::Missing(UNITS))?;
+        let units = place(UNITS).with_context(|| missing(UNITS))?;
         let directory = package.program(&units);
-        let failed = |source| SystemdError::Units { path: directory.clone(), source };
-        for entry in fs::read_dir(&directory).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let is_file = entry.file_type().map_err(failed)?.is_file();
-            if is_file && QUIET_UNITS.iter().any(|end| name.ends_with(end)) {
-                files.push(format!("{units}/{name}"));
+        let name = || directory.display().to_string();
+        for entry in fs::read_dir(&directory).with_context(name)? {
+            let entry = entry.with_context(name)?;
+            let unit = entry.file_name().to_string_lossy().into_owned();
+            let is_file = entry.file_type().with_context(name)?.is_file();
+            if is_file && QUIET_UNITS.iter().any(|end| unit.ends_with(end)) {
+                files.push(format!("{units}/{unit}"));
             }
         }
         Ok(Self { package, files })
     }
 
     /// Puts them at their places in a guest.
-    pub(crate) fn add_to(&self, content: &mut Initramfs) -> Result<(), InitramfsError> {
+    pub(crate) fn add_to(&self, content: &mut Initramfs) -> Result<()> {
         content.text("/etc/machine-id", MACHINE_ID)?;
         self.files.iter().try_for_each(|path| content.add_unpacked(&self.package, path))
     }

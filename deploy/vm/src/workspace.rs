@@ -3,30 +3,18 @@
 use std::collections::HashMap;
 use std::env;
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
 
 use crate::initramfs::GuestFile;
 use crate::progress::Step;
 use crate::slim::without_debug_information;
 
-/// Why the programs could not be built.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// Neither cargo's environment nor the current directory leads to the source.
-    #[error("the source of kprobed is not here: run this within its directory, through `cargo vm`")]
-    NoWorkspace,
-    /// cargo cannot be run.
-    #[error("cannot run cargo: {0}")]
-    Cargo(io::Error),
-    /// cargo said why.
-    #[error("cargo build failed ({0})")]
-    Failed(ExitStatus),
-    /// It built, but not this program.
-    #[error("cargo built no program called {0}")]
-    NoProgram(&'static str),
-}
+/// What is said when neither cargo's environment nor the current directory leads to the source.
+const NO_WORKSPACE: &str =
+    "the source of kprobed is not here: run this within its directory, through `cargo vm`";
 
 /// How the programs are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,16 +22,19 @@ pub enum Profile {
     /// The profile of the tests on the host, which have built most of it: optimised a little, with
     /// debug assertions and overflow checks.
     Dev,
+    /// Built soonest: for a person's first look.
+    Demo,
     /// As packages ship them.
     Release,
 }
 
 impl Profile {
-    /// What cargo calls it, and the option that asks for it.
-    const fn names(self) -> (&'static str, Option<&'static str>) {
+    /// What cargo calls it.
+    const fn name(self) -> &'static str {
         match self {
-            Self::Dev => ("dev", None),
-            Self::Release => ("release", Some("--release")),
+            Self::Dev => "dev",
+            Self::Demo => "demo",
+            Self::Release => "release",
         }
     }
 }
@@ -63,22 +54,18 @@ pub struct Programs {
 
 impl Programs {
     /// Builds them, cargo's own progress on standard error.
-    ///
-    /// # Errors
-    /// See [`BuildError`].
-    pub fn build(profile: Profile) -> Result<Self, BuildError> {
-        let root = root().ok_or(BuildError::NoWorkspace)?;
-        let (name, option) = profile.names();
+    pub fn build(profile: Profile) -> Result<Self> {
+        let root = root().context(NO_WORKSPACE)?;
+        let name = profile.name();
         let step = Step::start(format!("building kprobed, kprobectl and the agent ({name})"));
         let mut command = cargo(&root);
         command
-            .args(["build", "--bins", "--message-format=json-render-diagnostics"])
-            .args(option)
-            .args(FEATURES)
-            .args(["-p", "kprobed", "-p", "kprobectl", "-p", "kprobed-vm"]);
+            .args(["build", "--bins", "--message-format=json-render-diagnostics", "--profile", name])
+            .args(selected(&["kprobed", "kprobectl", "kprobed-vm"], profile != Profile::Demo));
         let mut built = built_by(command)?;
         step.done();
-        let mut take = |name| built.remove(name).ok_or(BuildError::NoProgram(name));
+        let mut take =
+            |name| built.remove(name).with_context(|| format!("cargo built no program called {name}"));
         Ok(Self {
             agent: take("kprobed-guest")?,
             kprobed: take("kprobed")?,
@@ -87,40 +74,18 @@ impl Programs {
         })
     }
 
-    /// Builds the daemon alone, from the source in another directory.
-    ///
-    /// # Errors
-    /// See [`BuildError`].
-    pub fn build_daemon(source: &Path, profile: Profile) -> Result<PathBuf, BuildError> {
-        let (name, option) = profile.names();
-        let step = Step::start(format!("building kprobed of {} ({name})", source.display()));
-        let mut command = cargo(source);
-        command.args(["build", "--bins", "--message-format=json-render-diagnostics"]).args(option).args([
-            "-p",
-            "kprobed",
-            "--features",
-            "kprobed/nats",
-        ]);
-        let mut built = built_by(command)?;
-        step.done();
-        built.remove("kprobed").ok_or(BuildError::NoProgram("kprobed"))
-    }
-
     /// Builds a benchmark of one of the packages, and does not run it.
-    ///
-    /// # Errors
-    /// See [`BuildError`].
-    pub fn build_bench(package: &str, bench: &'static str) -> Result<PathBuf, BuildError> {
-        let root = root().ok_or(BuildError::NoWorkspace)?;
+    pub fn build_bench(package: &str, bench: &'static str) -> Result<PathBuf> {
+        let root = root().context(NO_WORKSPACE)?;
         let step = Step::start(format!("building the benchmark {bench}"));
         let mut command = cargo(&root);
         command
             .args(["bench", "--no-run", "--message-format=json-render-diagnostics"])
-            .args(FEATURES)
-            .args(["-p", package, "--bench", bench]);
+            .args(selected(&[package], true))
+            .args(["--bench", bench]);
         let mut built = built_by(command)?;
         step.done();
-        built.remove(bench).ok_or(BuildError::NoProgram(bench))
+        built.remove(bench).with_context(|| format!("cargo built no program called {bench}"))
     }
 
     /// Daemon, client and workload, at their places in the guest.
@@ -138,11 +103,10 @@ impl Programs {
 }
 
 /// Runs cargo, its progress on standard error: the programs that it reports.
-fn built_by(mut command: Command) -> Result<HashMap<String, PathBuf>, BuildError> {
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().map_err(BuildError::Cargo)?;
-    if !output.status.success() {
-        return Err(BuildError::Failed(output.status));
-    }
+fn built_by(mut command: Command) -> Result<HashMap<String, PathBuf>> {
+    let output =
+        command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo failed ({})", output.status);
     Ok(executables(&String::from_utf8_lossy(&output.stdout)))
 }
 
@@ -166,6 +130,16 @@ pub fn cargo(root: &Path) -> Command {
 /// Cargo features that packages have and a plain build does not: one set for all builds here, so
 /// that each crate is built once.
 pub const FEATURES: [&str; 2] = ["--features", "kprobed/nats,kprobectl/nats"];
+
+/// The options that select these crates, with those of [`FEATURES`] that are theirs: cargo refuses features of
+/// a crate that is not selected.
+fn selected(crates: &[&str], with_features: bool) -> Vec<String> {
+    let owned = |feature: &&str| feature.split_once('/').is_some_and(|(owner, _)| crates.contains(&owner));
+    let features = FEATURES[1].split(',').filter(owned).filter(|_| with_features);
+    let options = |option: &str, value: &str| [option.to_owned(), value.to_owned()];
+    let crates = crates.iter().flat_map(|name| options("-p", name));
+    crates.chain(features.flat_map(|feature| options("--features", feature))).collect()
+}
 
 /// The workspace's directory: what cargo says it runs this program from, or a directory above the
 /// current one.
@@ -202,6 +176,16 @@ not json
         let found = executables(messages);
         assert_eq!(found.len(), 1);
         assert_eq!(found["kprobectl"], Path::new("/t/release/kprobectl"));
+    }
+
+    #[test]
+    fn a_crate_is_selected_with_its_own_features() {
+        assert_eq!(selected(&["kprobed"], true).join(" "), "-p kprobed --features kprobed/nats");
+        assert_eq!(
+            selected(&["kprobed", "kprobectl", "kprobed-vm"], true).join(" "),
+            "-p kprobed -p kprobectl -p kprobed-vm --features kprobed/nats --features kprobectl/nats"
+        );
+        assert_eq!(selected(&["kprobed"], false).join(" "), "-p kprobed");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `cargo vm deny`: licences, versions and sources of all dependencies.
 //!
-//! The rules are below, and in [`super::vetted`]. `cargo deny` and `cargo vet` have more of them and take
-//! minutes to build: they are used if they are installed.
+//! The rules are below. `cargo deny` has more of them and takes minutes to build: it is used if it is
+//! installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,8 +11,6 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use kprobed_vm::{progress, workspace};
 use serde_json::Value;
-
-use super::vetted;
 
 /// Licences that ask for no more than that they are named.
 const LICENCES: &[&str] = &[
@@ -59,8 +57,7 @@ const SOURCE: &str = "registry+https://github.com/rust-lang/crates.io-index";
 Examples:
   cargo vm deny
 
-A version that `.cargo/vet` does not list is refused: look at what has changed, and add it there, or use
-`cargo vet`. Advisories are checked if `cargo deny` is installed; they need the network.")]
+`Cargo.lock` pins each version with its checksum. Advisories are checked if `cargo deny` is installed; they need the network.")]
 pub(crate) struct Deny {}
 
 impl Deny {
@@ -73,8 +70,7 @@ impl Deny {
             .context("cargo metadata")?;
         ensure!(output.status.success(), "cargo metadata failed ({})", output.status);
         let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
-        let (count, mut problems) = check(&metadata);
-        problems.extend(vetted::problems(&root)?);
+        let (count, problems) = check(&metadata);
         for problem in &problems {
             progress::note(problem);
         }
@@ -86,9 +82,6 @@ impl Deny {
             run(&root, &["deny", "check", "advisories"])?;
         } else {
             progress::note("advisories were not checked: `cargo install cargo-deny` makes it possible");
-        }
-        if is_installed("cargo-vet") {
-            run(&root, &["vet", "--locked"])?;
         }
         Ok(ExitCode::SUCCESS)
     }

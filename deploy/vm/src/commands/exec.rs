@@ -1,6 +1,6 @@
 //! `cargo vm exec`: one command in a guest in which the daemon runs.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use kprobed_vm::cache::Cache;
 use kprobed_vm::initramfs::GuestFile;
-use kprobed_vm::machine::{Command, MachineError, Stream};
+use kprobed_vm::machine::{Command, Input, MachineError, Stream};
 use kprobed_vm::progress;
 use kprobed_vm::protocol::Status;
 
@@ -23,11 +23,12 @@ const EACCES: i32 = 13;
 Examples:
   cargo vm exec -- kprobectl doctor
   cargo vm exec --kernel 6.1 -- uname -r
+  cargo vm exec -- sh < script
   cargo vm exec --copy ./workload -- sh -c './workload & kprobectl list'
   cargo vm exec --copy ./rules.toml:/etc/rules.toml -- cat /etc/rules.toml
 
-The command's output is passed through and its exit status is this one's:
-126 or 127 when it cannot be run, 128 + N when signal N ended it.")]
+Standard input, unless it is a terminal, and the command's output are passed through (`cargo vm shell` is for a terminal). Its
+exit status is this one's: 126 or 127 when it cannot be run, 128 + N when signal N ended it.")]
 pub(crate) struct Exec {
     #[command(flatten)]
     guest: GuestArguments,
@@ -46,7 +47,10 @@ impl Exec {
         let (program, arguments) = self.command.split_first().context("no command is given")?;
         let guest = self.guest.start(cache, "exec", 0, &copies)?;
         let mut delivered = Ok(());
-        let ran = guest.machine.exec_streaming(&Command::new(program).args(arguments), |stream, bytes| {
+        let stdin = io::stdin();
+        let input = (!stdin.is_terminal()).then(|| Input::read(stdin));
+        let command = Command::new(program).args(arguments);
+        let ran = guest.machine.exec_with_input(&command, input.into_iter().flatten(), |stream, bytes| {
             // The command continues when its output is no longer read; the first failure is
             // reported.
             let written = pass_on(stream, bytes);

@@ -59,7 +59,7 @@ impl GuestArguments {
         port: u16,
         copies: &[GuestFile],
     ) -> Result<DaemonGuest> {
-        let programs = Programs::build(Profile::Dev)?;
+        let programs = Programs::build(Profile::Demo)?;
         let lab = Lab::new(cache, &programs.agent)?;
         let kernel = self.kernel(&lab)?;
         let name = self.disk.clone().unwrap_or_else(|| format!("{command}-{}", kernel.series));
@@ -73,7 +73,7 @@ impl GuestArguments {
         };
         let machine = lab.boot(&options)?;
         let step = Step::start("starting kprobed in the guest");
-        let address = daemon::start(&machine, daemon::DEFAULT_CONFIG)
+        let address = daemon::start(&machine, daemon::PRODUCT_CONFIG)
             .with_context(|| format!("the serial log is {}", machine.serial_log().display()))?;
         step.done();
         Ok(DaemonGuest { machine, address, programs })
@@ -94,7 +94,7 @@ impl GuestArguments {
             cpus: self.cpus,
             ..GuestOptions::new(self.kernel(&lab)?)
         };
-        Ok(lab.boot(&options)?)
+        lab.boot(&options)
     }
 
     fn kernel(&self, lab: &Lab) -> Result<Kernel> {

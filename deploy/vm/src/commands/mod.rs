@@ -3,7 +3,6 @@
 mod api;
 mod bench;
 mod check;
-mod compare;
 mod demo;
 mod deny;
 mod exec;
@@ -11,10 +10,10 @@ mod fetch;
 mod guest;
 mod host_tests;
 mod kernels;
+mod shell;
 mod soak;
 mod test;
 mod up;
-mod vetted;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -43,10 +42,10 @@ enum Subcommands {
     Exec(exec::Exec),
     Bench(bench::Bench),
     Check(check::Check),
-    Compare(compare::Compare),
     Deny(deny::Deny),
     Fetch(fetch::Fetch),
     Kernels(kernels::Kernels),
+    Shell(shell::Shell),
     Soak(soak::Soak),
     Test(test::Test),
 }
@@ -65,10 +64,10 @@ impl Arguments {
             Subcommands::Exec(exec) => exec.run(cache),
             Subcommands::Bench(bench) => bench.run(cache),
             Subcommands::Check(check::Check {}) => check::Check::run(),
-            Subcommands::Compare(compare) => compare.run(cache),
             Subcommands::Deny(deny::Deny {}) => deny::Deny::run(),
             Subcommands::Fetch(fetch) => fetch.run(&cache),
             Subcommands::Kernels(kernels) => kernels.run(&cache),
+            Subcommands::Shell(shell) => shell.run(cache),
             Subcommands::Soak(soak) => soak.run(&cache),
             Subcommands::Test(test) => test.run(&cache),
         }

@@ -99,8 +99,8 @@ pub(crate) fn command(process: &Process) -> Result<Command, Refusal> {
 
 fn connection(mut stream: &TcpStream, background: &Background) {
     let answered = hello(stream).and_then(|()| match read_frame(&mut stream)? {
-        Frame::Run { process, timeout_ms } => {
-            let status = run::run(stream, &process, timeout_ms.map(Duration::from_millis))?;
+        Frame::Run { process, timeout_ms, terminal } => {
+            let status = run::run(stream, &process, timeout_ms.map(Duration::from_millis), terminal)?;
             send(stream, &Frame::Exit(status))
         }
         Frame::Put { path, mode } => {

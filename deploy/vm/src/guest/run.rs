@@ -1,21 +1,24 @@
 //! Running a process in the guest, with its output sent to the host and its input read from the
-//! host.
+//! host, through pipes or a terminal.
 
-use std::io::{Read, Write as _};
+use std::fs::File;
+use std::io::{self, Read, Write as _};
 use std::net::TcpStream;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{ChildStdin, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kprobed_vm::protocol::{ALIVE_INTERVAL, CHUNK_BYTES, Frame, Process, Status, read_frame};
+use kprobed_vm::protocol::{ALIVE_INTERVAL, CHUNK_BYTES, Frame, Process, Size, Status, read_frame};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, isatty, tcsetwinsize};
 
 use crate::agent::{Refusal, Stop, command, send};
 
@@ -24,25 +27,77 @@ use crate::agent::{Refusal, Stop, command, send};
 const LINGER: Duration = Duration::from_millis(300);
 /// How often a quiet process is looked at, in milliseconds.
 const TICK_MS: u8 = 100;
+/// What ends the input of a terminal: Ctrl-D.
+const END_OF_INPUT: u8 = 4;
+
+/// A process that was started, and this end of its streams.
+struct Started {
+    child: Child,
+    stdin: Option<File>,
+    stdout: Option<File>,
+    stderr: Option<File>,
+}
+
+/// With three pipes.
+fn piped(process: &Process) -> Result<Started, Refusal> {
+    let mut command = command(process)?;
+    // A group of its own, so that a time-out ends what it started too.
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().map_err(|error| Refusal::io(name(process), &error))?;
+    let stdin = child.stdin.take().map(|pipe| File::from(OwnedFd::from(pipe)));
+    let stdout = child.stdout.take().map(|pipe| File::from(OwnedFd::from(pipe)));
+    let stderr = child.stderr.take().map(|pipe| File::from(OwnedFd::from(pipe)));
+    Ok(Started { child, stdin, stdout, stderr })
+}
+
+/// With a terminal, which is that of its session: Ctrl-C reaches what runs in the foreground.
+fn at_terminal(process: &Process, size: Size) -> Result<Started, Refusal> {
+    let failed = |error| Refusal::io("terminal", &error);
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let opened = (|| {
+        let ours = openpt(flags)?;
+        unlockpt(&ours)?;
+        resize(&ours, size)?;
+        let theirs = ioctl_tiocgptpeer(&ours, flags)?;
+        io::Result::Ok((File::from(ours), theirs))
+    })();
+    let (ours, theirs) = opened.map_err(failed)?;
+    let as_leader = ["/bin/busybox", "setsid", "-c"].map(str::to_owned);
+    let argv = as_leader.into_iter().chain(process.argv.iter().cloned()).collect();
+    let mut command = command(&Process { argv, ..process.clone() })?;
+    command
+        .stdin(theirs.try_clone().map_err(failed)?)
+        .stdout(theirs.try_clone().map_err(failed)?)
+        .stderr(theirs);
+    let child = command.spawn().map_err(|error| Refusal::io(name(process), &error))?;
+    let stdin = ours.try_clone().map_err(failed)?;
+    Ok(Started { child, stdin: Some(stdin), stdout: Some(ours), stderr: None })
+}
+
+fn resize(terminal: impl AsFd, Size { rows, columns }: Size) -> io::Result<()> {
+    Ok(tcsetwinsize(terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?)
+}
+
+fn name(process: &Process) -> &str {
+    process.argv.first().map_or("", String::as_str)
+}
 
 /// Runs `process`; the host's `Data` frames on `stream` are its standard input.
-pub(crate) fn run(stream: &TcpStream, process: &Process, timeout: Option<Duration>) -> Result<Status, Stop> {
-    let name = process.argv.first().map_or("", String::as_str);
+pub(crate) fn run(
+    stream: &TcpStream,
+    process: &Process,
+    timeout: Option<Duration>,
+    terminal: Option<Size>,
+) -> Result<Status, Stop> {
     let incoming = stream.try_clone().map_err(|error| Refusal::io("socket", &error))?;
-    let mut started = command(process).and_then(|mut command| {
-        // A group of its own, so that a time-out ends what it started too.
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        command.spawn().map_err(|error| Refusal::io(name, &error))
-    });
+    let mut started = terminal.map_or_else(|| piped(process), |size| at_terminal(process, size));
     let host_gone = Arc::new(AtomicBool::new(false));
-    let stdin = started.as_mut().ok().and_then(|child| child.stdin.take());
+    let stdin = started.as_mut().ok().and_then(|started| started.stdin.take());
     // Also when nothing was started: the host's bytes have to leave the socket.
     feed(incoming, stdin, Arc::clone(&host_gone));
-    let mut child = started?;
+    let Started { mut child, mut stdout, mut stderr, .. } = started?;
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(|error| Refusal::new(error.to_string()))?);
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
-    let mut stdout = child.stdout.take();
-    let mut stderr = child.stderr.take();
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut last_sent = Instant::now();
     let mut ended: Option<(ExitStatus, Instant)> = None;
@@ -57,7 +112,7 @@ pub(crate) fn run(stream: &TcpStream, process: &Process, timeout: Option<Duratio
             last_sent = Instant::now();
         }
         if ended.is_none() {
-            let status = child.try_wait().map_err(|error| Refusal::io(name, &error))?;
+            let status = child.try_wait().map_err(|error| Refusal::io(name(process), &error))?;
             ended = status.map(|status| (status, Instant::now()));
             timed_out |= ended.is_none() && deadline.is_some_and(|deadline| deadline <= Instant::now());
             if timed_out || host_gone.load(Ordering::Relaxed) {
@@ -92,7 +147,7 @@ fn kill(group: Pid) {
 /// Moves what is there without waiting; true when something moved. At the end the pipe becomes
 /// `None`.
 fn pump(
-    pipe: &mut Option<impl Read + AsFd>,
+    pipe: &mut Option<File>,
     chunk: &mut [u8],
     mut deliver: impl FnMut(Vec<u8>) -> Result<(), Stop>,
 ) -> Result<bool, Stop> {
@@ -123,7 +178,7 @@ fn wait_for_output(stdout: Option<std::os::fd::BorrowedFd<'_>>, stderr: Option<s
 /// Feeds the process from the connection until `End`, then watches the connection: when the host
 /// closes it while the process runs, the host is gone. This thread is never joined, because a pipe
 /// that is never read may hold it.
-fn feed(mut incoming: TcpStream, mut stdin: Option<ChildStdin>, host_gone: Arc<AtomicBool>) {
+fn feed(mut incoming: TcpStream, mut stdin: Option<File>, host_gone: Arc<AtomicBool>) {
     thread::spawn(move || {
         loop {
             match read_frame(&mut incoming) {
@@ -133,7 +188,13 @@ fn feed(mut incoming: TcpStream, mut stdin: Option<ChildStdin>, host_gone: Arc<A
                         stdin = None;
                     }
                 }
-                Ok(Frame::End) => stdin = None,
+                // Of a program that has ended meanwhile, or of one without a terminal: there is nothing to do.
+                Ok(Frame::Resize(size)) => drop(stdin.as_ref().map(|terminal| resize(terminal, size))),
+                Ok(Frame::End) => {
+                    if let Some(mut terminal) = stdin.take().filter(|terminal| isatty(terminal)) {
+                        drop(terminal.write_all(&[END_OF_INPUT]));
+                    }
+                }
                 Ok(_) | Err(_) => break host_gone.store(true, Ordering::Relaxed),
             }
         }

@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use super::command::{Input, Stream};
 use crate::protocol::{
     ALIVE_INTERVAL, CHUNK_BYTES, Frame, ProtocolError, Status, VERSION, read_frame, write_frame,
 };
@@ -101,6 +102,46 @@ impl Conversation {
             Frame::Exit(status) => Ok(status),
             _ => Err(Failure::Unexpected("not a process's end")),
         }
+    }
+
+    /// The output of the process that was asked for, and how it ended.
+    pub(super) fn outcome(&mut self, mut output: impl FnMut(Stream, &[u8])) -> Result<Status, Failure> {
+        loop {
+            match self.next()? {
+                Frame::Stdout(bytes) => output(Stream::Stdout, &bytes),
+                Frame::Stderr(bytes) => output(Stream::Stderr, &bytes),
+                Frame::Exit(status) => return Ok(status),
+                _ => return Err(Failure::Unexpected("no output and no end of a process")),
+            }
+        }
+    }
+
+    /// Sends `input` to the process that was asked for, as it comes, while `answer` reads. Nothing waits for the
+    /// thread that does: a pipe without an end, or a person, may hold it.
+    pub(super) fn with_input<T>(
+        &mut self,
+        input: impl Iterator<Item = Input> + Send + 'static,
+        answer: impl FnOnce(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        // A process reads when it likes; that the guest is dead shows in what it no longer says.
+        self.stream.set_write_timeout(None)?;
+        let mut outgoing = self.stream.try_clone()?;
+        thread::spawn(move || {
+            for item in input {
+                let frame = match item {
+                    Input::Bytes(bytes) => Frame::Data(bytes),
+                    Input::Resized(size) => Frame::Resize(size),
+                };
+                if write_frame(&mut outgoing, &frame).is_err() {
+                    return;
+                }
+            }
+            // An error shows in the answer, or in its absence.
+            drop(write_frame(&mut outgoing, &Frame::End));
+        });
+        let result = answer(self);
+        drop(self.stream.shutdown(Shutdown::Both));
+        result
     }
 
     /// Sends `bytes` as the data of the request that was just sent, while `answer` reads: the guest

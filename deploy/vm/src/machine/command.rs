@@ -1,8 +1,10 @@
 //! A command to run in the guest, and its output.
 
+use std::io::Read;
+use std::iter;
 use std::time::Duration;
 
-use crate::protocol::{Process, Status};
+use crate::protocol::{CHUNK_BYTES, Process, Size, Status};
 
 /// A command for the guest; it starts in `/root` with a fixed `PATH` and `HOME` and nothing else in
 /// its environment.
@@ -11,6 +13,7 @@ pub struct Command {
     pub(super) process: Process,
     pub(super) stdin: Vec<u8>,
     pub(super) timeout: Option<Duration>,
+    pub(super) terminal: Option<Size>,
 }
 
 impl Command {
@@ -64,6 +67,33 @@ impl Command {
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
+    }
+
+    /// Gives it a terminal of this size, as a person has one; all of its output is standard output then.
+    #[must_use]
+    pub fn terminal(mut self, size: Size) -> Self {
+        self.terminal = Some(size);
+        self
+    }
+}
+
+/// What a command is given while it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Bytes for its standard input, or typed at its terminal.
+    Bytes(Vec<u8>),
+    /// Its terminal has another size.
+    Resized(Size),
+}
+
+impl Input {
+    /// What `from` has, as it comes. What cannot be read ends it.
+    pub fn read(mut from: impl Read) -> impl Iterator<Item = Self> {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        iter::from_fn(move || match from.read(&mut chunk) {
+            Ok(0) | Err(_) => None,
+            Ok(count) => Some(Self::Bytes(chunk[..count].to_vec())),
+        })
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use accel::Accelerator;
 use agent::{Conversation, Failure, SILENCE};
-pub use command::{Command, Output, Stream};
+pub use command::{Command, Input, Output, Stream};
 use console::Console;
 pub use error::MachineError;
 pub use nix::sys::signal::Signal;
@@ -233,19 +233,21 @@ impl Machine {
         command: &Command,
         mut output: impl FnMut(Stream, &[u8]),
     ) -> Result<Status, MachineError> {
-        let request =
-            Frame::Run { process: command.process.clone(), timeout_ms: command.timeout.map(milliseconds) };
-        self.converse(&request, |conversation| {
-            conversation.with_data(command.stdin.as_slice(), |conversation| {
-                loop {
-                    match conversation.next()? {
-                        Frame::Stdout(bytes) => output(Stream::Stdout, &bytes),
-                        Frame::Stderr(bytes) => output(Stream::Stderr, &bytes),
-                        Frame::Exit(status) => return Ok(status),
-                        _ => return Err(Failure::Unexpected("no output and no end of a process")),
-                    }
-                }
-            })
+        self.converse(&request(command), |conversation| {
+            conversation.with_data(command.stdin.as_slice(), |conversation| conversation.outcome(&mut output))
+        })
+    }
+
+    /// As [`Machine::exec_streaming`], with `input` instead of the command's own, taken while it runs. The end
+    /// of the command does not wait for the end of `input`.
+    pub fn exec_with_input(
+        &self,
+        command: &Command,
+        input: impl Iterator<Item = Input> + Send + 'static,
+        mut output: impl FnMut(Stream, &[u8]),
+    ) -> Result<Status, MachineError> {
+        self.converse(&request(command), |conversation| {
+            conversation.with_input(input, |conversation| conversation.outcome(&mut output))
         })
     }
 
@@ -426,6 +428,14 @@ impl AsRef<Self> for Machine {
 /// CPU time of all machines that the calling thread has ended or dropped.
 pub fn cpu_time_of_dropped() -> Duration {
     qemu::cpu_time_of_dropped()
+}
+
+fn request(command: &Command) -> Frame {
+    Frame::Run {
+        process: command.process.clone(),
+        timeout_ms: command.timeout.map(milliseconds),
+        terminal: command.terminal,
+    }
 }
 
 fn host(what: &str) -> impl FnOnce(io::Error) -> MachineError {

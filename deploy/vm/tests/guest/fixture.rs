@@ -162,14 +162,14 @@ impl Fixture {
     pub(crate) fn kernel(&self) -> Result<Kernel> {
         let lab = self.lab()?;
         let _alone = preparing();
-        Ok(lab.kernel(&self.series)?)
+        lab.kernel(&self.series)
     }
 
     /// A kernel of another series.
     pub(crate) fn other_kernel(&self) -> Result<Kernel> {
         let lab = self.lab()?;
         let _alone = preparing();
-        Ok(lab.kernel(&self.other)?)
+        lab.kernel(&self.other)
     }
 
     /// The shared machine, booted now if it does not run (any more). No other trial has it
@@ -269,11 +269,11 @@ impl Fixture {
         let options = GuestOptions { reaches_host, ..self.options()? };
         let mut booted = self.booted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Kept::Snapshot(snapshot) = &*booted {
-            return Ok(self.lab()?.restore(snapshot, &options, disk)?);
+            return self.lab()?.restore(snapshot, &options, disk);
         }
         let options = GuestOptions { disk: Some(self.lab()?.disk(disk, true)?), ..options };
         if matches!(*booted, Kept::Never) {
-            return Ok(self.lab()?.boot(&options)?);
+            return self.lab()?.boot(&options);
         }
         let (machine, snapshot) = self.lab()?.boot_and_snapshot(&options)?;
         *booted = snapshot.map_or(Kept::Never, |snapshot| Kept::Snapshot(Box::new(snapshot)));

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::UpdateProbeRequest;
 use kprobed_vm::machine::{Command, Signal};
-use kprobed_vm::python::{Environment, PythonError, Requirements};
+use kprobed_vm::python::{Environment, NoNetwork, Requirements};
 use kprobed_vm::{daemon, progress, workspace};
 use serde_json::Value;
 
@@ -29,11 +29,11 @@ pub(crate) const TESTS: &[Test] = &[
 pub(crate) fn tools(fixture: &Fixture) -> Result<Option<Environment>> {
     match Environment::ensure(fixture.lab()?.cache(), Requirements::LANGUAGES) {
         Ok(tools) => Ok(Some(tools)),
-        Err(error @ PythonError::NoNetwork { .. }) => {
+        Err(error) if error.is::<NoNetwork>() => {
             progress::note(format_args!("\n######## NOT TESTED, what needs Python packages: {error}\n"));
             Ok(None)
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 

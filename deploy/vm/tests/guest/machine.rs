@@ -2,25 +2,33 @@
 //! reported as what it is, and no process outlives its owner.
 
 use std::env;
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{self, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use kprobed_vm::daemon;
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::{Command, Machine, MachineError, Signal, Stream};
+use kprobed_vm::machine::{Command, Input, Machine, MachineError, Signal, Stream};
 use kprobed_vm::progress;
-use kprobed_vm::protocol::Status;
+use kprobed_vm::protocol::{Size, Status};
 
 use crate::Test;
 use crate::fixture::{Fixture, Kernels};
+
+/// How long a command may take in an emulated guest on a busy host.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) const TESTS: &[Test] = &[
     ("commands_report_how_they_ended", commands_report_how_they_ended),
     ("ten_megabytes_pass_in_both_directions", ten_megabytes_pass_in_both_directions),
     ("output_arrives_while_the_command_runs", output_arrives_while_the_command_runs),
+    ("a_command_ends_before_its_input", a_command_ends_before_its_input),
+    ("a_shell_at_a_terminal_answers", a_shell_at_a_terminal_answers),
+    ("the_guest_goes_on_without_its_daemon", the_guest_goes_on_without_its_daemon),
     ("what_a_command_leaves_behind_does_not_hold_it", what_a_command_leaves_behind_does_not_hold_it),
     ("background_processes_obey", background_processes_obey),
     ("a_panic_is_noticed", a_panic_is_noticed),
@@ -81,6 +89,67 @@ fn output_arrives_while_the_command_runs(fixture: &Fixture) -> Result<()> {
     };
     ensure!(first == b"first\n" && second == b"second\n", "{seen:?}");
     ensure!(late.saturating_sub(*early) > Duration::from_millis(700), "{seen:?}");
+    Ok(())
+}
+
+fn a_command_ends_before_its_input(fixture: &Fixture) -> Result<()> {
+    let (script, mut input) = io::pipe()?;
+    input.write_all(b"echo $((6 * 7))\nexit 5\n")?;
+    let mut seen = Vec::new();
+    let command = Command::new("sh").timeout(PATIENCE);
+    let machine = fixture.machine()?;
+    let status = machine.exec_with_input(&command, Input::read(script), |_, bytes| seen.extend(bytes))?;
+    ensure!(status == Status::Exited(5) && seen == b"42\n", "{status:?}: {}", String::from_utf8_lossy(&seen));
+    // Held until here: the script had no end.
+    drop(input);
+    Ok(())
+}
+
+fn a_shell_at_a_terminal_answers(fixture: &Fixture) -> Result<()> {
+    let command =
+        Command::new("sh").env("PS1", "> ").terminal(Size { rows: 33, columns: 111 }).timeout(PATIENCE);
+    let (keys, typed) = mpsc::channel();
+    let press = |text: &str| keys.send(Input::Bytes(text.as_bytes().to_vec()));
+    // In the order in which they are awaited: what the shell shows, and what is done then.
+    let mut steps = [
+        ("> ", Box::new(|| press("stty size\r")) as Box<dyn Fn() -> _>),
+        ("\n33 111", Box::new(|| keys.send(Input::Resized(Size { rows: 40, columns: 90 })))),
+        ("> ", Box::new(|| press("stty size; sleep 1000\r"))),
+        // Ctrl-C, for what runs in the foreground; Ctrl-D, for the shell.
+        ("\n40 90", Box::new(|| press("\x03"))),
+        ("> ", Box::new(|| press("\x04"))),
+    ]
+    .into_iter()
+    .peekable();
+    let (mut all, mut fresh) = (String::new(), String::new());
+    let status = fixture.machine()?.exec_with_input(&command, typed.into_iter(), |_, bytes| {
+        let text = String::from_utf8_lossy(bytes).replace('\r', "");
+        all.push_str(&text);
+        fresh.push_str(&text);
+        while let Some((awaited, act)) = steps.peek()
+            && let Some(at) = fresh.find(awaited)
+        {
+            fresh.drain(..at + awaited.len());
+            drop(act());
+            steps.next();
+        }
+    })?;
+    // 128 + SIGINT is what the last command has left.
+    ensure!(status == Status::Exited(130) && steps.peek().is_none(), "{status:?}: {all:?}");
+    Ok(())
+}
+
+fn the_guest_goes_on_without_its_daemon(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("machine", daemon::DEFAULT_CONFIG)?;
+    let machine = &guest.machine;
+    ensure!(daemon::ended(machine, Duration::ZERO)?.is_none(), "the daemon runs");
+    machine.signal(daemon::NAME, Signal::SIGKILL)?;
+    ensure!(machine.wait(daemon::NAME, Some(PATIENCE))?.is_signal(Signal::SIGKILL));
+    let said = daemon::ended(machine, Duration::ZERO)?.context("the daemon was killed")?;
+    ensure!(said.contains("Signaled(9)") && said.contains("kprobed"), "{said}");
+    ensure!(machine.failure().is_none() && machine.exec(&Command::new("true"))?.status.success());
+    daemon::start(machine, daemon::DEFAULT_CONFIG)?;
+    ensure!(daemon::ended(machine, Duration::ZERO)?.is_none(), "the daemon was started again");
     Ok(())
 }
 
@@ -208,8 +277,7 @@ pub(crate) fn be_owner(kernels: &Kernels) -> Option<Result<()>> {
     let series = env::var(OWNER).ok()?;
     let fixture = kernels.fixtures().find(|fixture| fixture.series() == series)?;
     Some(thread::scope(|scope| {
-        let booted =
-            scope.spawn(|| fixture.lab()?.boot(&GuestOptions::new(fixture.kernel()?)).map_err(Into::into));
+        let booted = scope.spawn(|| fixture.lab()?.boot(&GuestOptions::new(fixture.kernel()?)));
         let booted: Result<Machine> = booted.join().ok().context("the thread panicked")?;
         let machine = booted?;
         // The thread that booted is gone, and QEMU is to be there all the same.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::process;
 
-use anyhow::{Context as _, Error, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::packages;
 use kprobed_vm::python::{Environment, Requirements};
 use serde_json::Value;
@@ -21,8 +21,7 @@ pub(crate) const TESTS: &[Test] =
 /// checked against the schemas of Kubernetes too.
 fn manifests_are_rendered(fixture: &Fixture) -> Result<()> {
     packages::ensure_programs(&[("kubectl", "kubernetes-client")])?;
-    let schemas =
-        || Environment::ensure(fixture.lab()?.cache(), Requirements::KUBERNETES).map_err(Error::from);
+    let schemas = || Environment::ensure(fixture.lab()?.cache(), Requirements::KUBERNETES);
     let schemas = pick(false, true).then(schemas).transpose()?;
     let kubernetes = deploy()?.join("kubernetes");
     let mut directories = vec![kubernetes.join("base")];
