@@ -7,10 +7,14 @@ use kprobed_vm::machine::Command;
 use crate::Test;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("boots_the_kernel_that_was_asked_for", boots_the_kernel_that_was_asked_for),
-    ("disk_survives_a_power_cut", disk_survives_a_power_cut),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        boots_the_kernel_that_was_asked_for,
+    }
+    Harness {
+        disk_survives_a_power_cut,
+    }
+};
 
 fn boots_the_kernel_that_was_asked_for(fixture: &Fixture) -> Result<()> {
     let output = fixture.machine()?.exec(&Command::new("uname").arg("-r"))?;

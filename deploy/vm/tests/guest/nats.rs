@@ -20,11 +20,14 @@ use tempfile::TempDir;
 
 use crate::Test;
 use crate::certificates::Authority;
-use crate::exporters::{call, exporter, is_drained};
+use crate::exporters::{exporter, is_drained};
 use crate::fixture::{Fixture, programs};
 
-pub(crate) const TESTS: &[Test] =
-    &[("what_is_published_is_what_was_recorded", what_is_published_is_what_was_recorded)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        what_is_published_is_what_was_recorded,
+    }
+};
 
 const FIRST: i64 = 1_000_000;
 const CALLS: i64 = 5000;
@@ -149,27 +152,25 @@ fn what_is_published_is_what_was_recorded(fixture: &Fixture) -> Result<()> {
     let (mut server, authority) = Server::start()?;
     let config = config(server.port);
     let identity = authority.sign("kprobed.test")?;
-    let prepare = |machine: &machine::Machine| {
-        for (name, text) in [
-            ("nats-ca.pem", authority.pem().as_bytes()),
-            ("nats.pem", &identity.cert_pem),
-            ("nats.key", &identity.key_pem),
-            ("nats.password", b"kprobed:secret-word\n"),
-        ] {
-            machine.put(&format!("/etc/kprobed/{name}"), 0o600, text)?;
-        }
-        Ok(())
-    };
-    let mut guest = fixture.own_daemon_with_host("nats", &config, prepare)?;
+    let mut guest = fixture.daemon()?;
+    for (name, text) in [
+        ("nats-ca.pem", authority.pem().as_bytes()),
+        ("nats.pem", &identity.cert_pem),
+        ("nats.key", &identity.key_pem),
+        ("nats.password", b"kprobed:secret-word\n"),
+    ] {
+        guest.machine.put(&format!("/etc/kprobed/{name}"), 0o600, text)?;
+    }
+    guest.renew(&config)?;
     guest.add("p:numbers __x64_sys_getsid n=+0x70(%di):s32 flags=%flags")?;
     guest.add("p:other __x64_sys_getpgid")?;
     exporter(&guest, is_drained)?;
-    call(&guest, FIRST, CALLS)?;
+    guest.call(FIRST, CALLS)?;
     exporter(&guest, is_drained)?;
 
     // The server is killed, and comes back.
     server.kill()?;
-    call(&guest, FIRST + CALLS, CALLS)?;
+    guest.call(FIRST + CALLS, CALLS)?;
     let failing = exporter(&guest, |exporter| exporter.state() == ExporterState::Failing)?;
     ensure!(failing.error.contains("connect to") || failing.error.contains("publish to"), "{failing:?}");
     server.spawn()?;
@@ -189,10 +190,10 @@ fn what_is_published_is_what_was_recorded(fixture: &Fixture) -> Result<()> {
     guest.restart(&config)?;
     exporter(&guest, |exporter| exporter.ledger.as_ref().is_some_and(|ledger| ledger.acknowledged > 1000))?;
     guest.shell("touch /tmp/enough")?;
-    ensure!(guest.machine.wait("numbers", Some(Duration::from_mins(1)))?.success());
+    ensure!(guest.machine.wait("numbers", Duration::from_mins(1))?.success());
     exporter(&guest, is_drained)?;
 
-    let seen = by_number(&guest.shell("kprobectl observe kprobes/numbers --oldest --no-follow -q -o json")?)?;
+    let seen = by_number(&guest.ctl("observe kprobes/numbers --oldest --no-follow -q -o json")?)?;
     let (code, printed, notes) = server.observe(&["--oldest", "--no-follow", "-o", "json"])?;
     ensure!(code == Some(0), "{code:?}: {notes}");
     let published = by_number(&printed)?;
@@ -216,7 +217,7 @@ fn what_is_published_is_what_was_recorded(fixture: &Fixture) -> Result<()> {
     ensure!(last["ledger"]["answered"] == 1 && last["ledger"]["targeted"] == 1, "{last}");
 
     selections(&server, published.len())?;
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 /// What a person would ask the stream for.

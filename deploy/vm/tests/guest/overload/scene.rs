@@ -149,7 +149,7 @@ impl Scene {
         let mut calls = Calls { all: 0, odd: 0 };
         for caller in 0..CALLERS {
             let name = format!("caller-{caller}");
-            ensure!(self.guest.machine.wait(&name, Some(PATIENCE))?.success());
+            ensure!(self.guest.machine.wait(&name, PATIENCE)?.success());
             let next: i64 = self.guest.shell(&format!("cat /run/log/{name}.log"))?.trim().parse()?;
             let made = (next - FIRST - caller * NUMBERS).unsigned_abs();
             calls.all += made;
