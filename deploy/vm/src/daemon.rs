@@ -14,6 +14,10 @@ use crate::protocol::Status;
 pub const PORT: u16 = 7000;
 /// Name of its background process, and of its log.
 pub const NAME: &str = "kprobed";
+/// Where its configuration is.
+pub const CONFIG_PATH: &str = "/etc/kprobed/kprobed.toml";
+/// Where its log is.
+pub const LOG_PATH: &str = "/run/log/kprobed.log";
 /// Default configuration of a guest's daemon.
 pub const DEFAULT_CONFIG: &str = r#"# A guest is its owner's alone.
 [[role]]
@@ -50,8 +54,6 @@ const OUTSIDE: &str = "10.0.2.15:7000";
 /// Where the daemon listens.
 const INSIDE: &str = "127.0.0.1:7000";
 const PROGRAM: &str = "/usr/bin/kprobed";
-const CONFIG_PATH: &str = "/etc/kprobed/kprobed.toml";
-const LOG_PATH: &str = "/run/log/kprobed.log";
 /// How long it may take to answer: an emulated guest reads the kernel's tables slowly.
 const READY: Duration = Duration::from_mins(1);
 /// How long it may take to stop.
@@ -113,7 +115,7 @@ pub fn ready(machine: &Machine) -> Result<SocketAddr, DaemonError> {
         if answers(address, Duration::from_millis(500)).is_ok() {
             return Ok(address);
         }
-        match machine.wait(NAME, Some(Duration::from_millis(100)))? {
+        match machine.wait(NAME, Duration::from_millis(100))? {
             Status::TimedOut => {}
             status => return Err(DaemonError::Ended { status, log: log_tail(machine) }),
         }
@@ -131,7 +133,7 @@ pub fn ready(machine: &Machine) -> Result<SocketAddr, DaemonError> {
 /// Asks the daemon to stop (SIGTERM) and waits until it has.
 pub fn stop(machine: &Machine) -> Result<Status, DaemonError> {
     machine.signal(NAME, Signal::SIGTERM)?;
-    Ok(machine.wait(NAME, Some(STOP))?)
+    Ok(machine.wait(NAME, STOP)?)
 }
 
 /// The last lines of the daemon's log; what went wrong with reading it otherwise.
@@ -147,10 +149,10 @@ pub fn log_tail(machine: &Machine) -> String {
 }
 
 /// The name of each thread of the daemon, its state and CPU times, and where in the kernel it is.
-fn threads(machine: &Machine) -> String {
+pub fn threads(machine: &Machine) -> String {
     let script = r"cat /proc/loadavg
         for thread in /proc/$(pidof kprobed)/task/*; do cat $thread/stat $thread/stack; done";
-    match machine.exec(&Command::shell(script).timeout(Duration::from_secs(10))) {
+    match machine.exec(&Command::shell(script).limit(Duration::from_secs(10))) {
         Ok(output) => output.stdout_text(),
         Err(error) => format!("(not known: {error})"),
     }

@@ -1,8 +1,10 @@
 //! Preparing and booting a guest: packages, kernel, initramfs, disk, machine.
 
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cache::Cache;
 use crate::disk::{Disk, DiskError};
@@ -40,6 +42,20 @@ pub enum LabError {
         /// Why.
         source: io::Error,
     },
+}
+
+/// Guests of this process that were booted again.
+static BOOTED_AGAIN: AtomicUsize = AtomicUsize::new(0);
+
+/// How many guests of this process failed and were booted again.
+pub fn booted_again() -> usize {
+    BOOTED_AGAIN.load(Ordering::Relaxed)
+}
+
+/// Says why a guest is booted again, and counts it.
+pub fn note_again(why: impl Display) {
+    BOOTED_AGAIN.fetch_add(1, Ordering::Relaxed);
+    progress::note(why);
 }
 
 /// Settings of one guest.
@@ -166,7 +182,7 @@ impl Lab {
                 Ok(Machine::restore(snapshot, disk, network, &log)?)
             });
         restored.or_else(|error| {
-            progress::note(format_args!("a guest cannot be restored and is booted: {error}"));
+            note_again(format_args!("a guest cannot be restored and is booted: {error}"));
             let disk = snapshot.disk().map(|_| self.disk(disk, true)).transpose()?;
             self.boot(&GuestOptions { disk, ..options.clone() })
         })
@@ -175,7 +191,7 @@ impl Lab {
     fn boot_prepared(options: &GuestOptions, config: &MachineConfig) -> Result<Machine, LabError> {
         let step = Step::start(format!("booting {}", options.kernel.release));
         let machine = Machine::boot_with_retries(config, |error| {
-            progress::note(format_args!("the guest failed, booting again: {error}"));
+            note_again(format_args!("the guest failed, booting again: {error}"));
         })?;
         step.done();
         Ok(machine)

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
@@ -119,7 +120,8 @@ impl Compare {
             let step = Step::start(format!("round {round} of {}", self.rounds));
             for ((daemon, config), rounds) in sides.into_iter().zip(&mut measured) {
                 let probes = self.probes.to_string();
-                let output = guest.exec(&Command::new("sh").args(["/tmp/round", daemon, config, &probes]))?;
+                let command = Command::new("sh").args(["/tmp/round", daemon, config, &probes]);
+                let output = guest.exec(&command.limit(Duration::from_mins(10)))?;
                 ensure!(output.status.success(), "{daemon}: {}", output.stderr_text());
                 rounds.push(Round::parse(&output.stdout_text()).context("the script printed no figures")?);
             }

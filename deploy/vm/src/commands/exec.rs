@@ -45,8 +45,9 @@ impl Exec {
         let copies = self.copies.iter().map(|copy| guest_file(copy)).collect::<Result<Vec<_>>>()?;
         let (program, arguments) = self.command.split_first().context("no command is given")?;
         let guest = self.guest.start(cache, "exec", 0, &copies)?;
+        let command = Command::new(program).args(arguments).unlimited();
         let mut delivered = Ok(());
-        let ran = guest.machine.exec_streaming(&Command::new(program).args(arguments), |stream, bytes| {
+        let ran = guest.machine.exec_streaming(&command, |stream, bytes| {
             // The command continues when its output is no longer read; the first failure is
             // reported.
             let written = pass_on(stream, bytes);

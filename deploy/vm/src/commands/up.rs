@@ -57,7 +57,7 @@ impl Up {
                 post_mortem(&guest.machine);
                 return Err(failure.into());
             }
-            match guest.machine.wait(daemon::NAME, Some(Duration::ZERO))? {
+            match guest.machine.wait(daemon::NAME, Duration::ZERO)? {
                 Status::TimedOut => {}
                 status => bail!("kprobed ended ({status:?}):\n{}", daemon::log_tail(&guest.machine)),
             }

@@ -245,7 +245,7 @@ fn until(
     loop {
         // Asked before, so that what is shown is from after the fault.
         let was_hit = is_hit()?;
-        if guest.machine.wait(daemon::NAME, Some(Duration::from_millis(20)))? != Status::TimedOut {
+        if guest.machine.wait(daemon::NAME, Duration::from_millis(20))? != Status::TimedOut {
             return Ok(());
         }
         if let Ok(probes) = guest.probes()
