@@ -230,7 +230,8 @@ impl DaemonGuest {
         let begun = Instant::now();
         while !is_so()? {
             ensure!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}\n{}", self.log());
-            thread::sleep(Duration::from_millis(50));
+            // What is looked at may cost an emulated guest as much as what it is to do.
+            thread::sleep(Duration::from_millis(100));
         }
         Ok(begun.elapsed())
     }
