@@ -45,7 +45,7 @@ pub(crate) struct Test {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Effort {
-    /// Little, and the same each time: for every change
+    /// Little, and the same in each run of a commit: for every change
     Ci,
     /// Much: before a release
     Full,

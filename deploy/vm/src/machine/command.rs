@@ -73,7 +73,7 @@ impl Command {
         self
     }
 
-    /// Lets it take as long as it likes: somebody looks at it.
+    /// Lets it take as long as it likes: a person watches it.
     #[must_use]
     pub fn unlimited(mut self) -> Self {
         self.limit = None;

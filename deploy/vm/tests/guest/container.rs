@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::Test;
 use crate::container_spec::{Pod, Volume};
+use crate::daemon::OwnMachine;
 use crate::fixture::{Fixture, programs};
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -126,7 +127,7 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
         disk: Some(lab.disk(&fixture.disk_name("container"), true)?),
         ..GuestOptions::new(fixture.kernel()?)
     };
-    let machine = lab.boot(&options)?;
+    let machine = OwnMachine::new(lab.boot(&options)?);
     let pod = Pod::of(&fs::read_to_string(deploy()?.join("kubernetes/base/daemonset.yaml"))?)?;
     let served =
         BTreeMap::from([("kprobed-config", CONFIG), ("kprobed-probes", PROBES), ("podinfo", PODINFO)]);

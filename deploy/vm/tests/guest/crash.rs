@@ -328,7 +328,7 @@ fn nothing_acknowledged_is_lost(fixture: &Fixture) -> Result<()> {
     ensure!(cases.failures.is_empty(), "{} cases failed: {:#?}", cases.failures.len(), cases.failures);
     ensure!(hit > 0, "no fault was made");
     progress::note(format_args!("{}: {hit} faults in all, 0 acknowledgements lost", fixture.series()));
-    cases.guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 /// Makes a change without a fault.
@@ -352,5 +352,5 @@ fn a_lost_acknowledgement_is_noticed(fixture: &Fixture) -> Result<()> {
     guest.restart(daemon::DEFAULT_CONFIG)?;
     let noticed = check(&guest, &expected, false);
     ensure!(noticed.is_err(), "an acknowledgement was lost, and the check says nothing");
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

@@ -14,8 +14,8 @@ use anyhow::{Result, bail};
 use crate::differential::random::{commit, mix};
 use crate::trials::Notes;
 
-/// Trials that run at the same time, beside one for each CPU: those wait for something now and
-/// then.
+/// Trials that run at the same time beside one for each CPU, because each waits for something at
+/// times.
 const MORE_THAN_CPUS: usize = 2;
 
 /// The trials that take longest with a guest of their own, for a machine that has run none yet.
@@ -107,7 +107,7 @@ impl Schedule {
         drop(self.wait(self.state(), rank, None));
     }
 
-    /// A trial has ended, or is given up: then nobody gets the shared guest that it has.
+    /// A trial has ended, or is given up: then no other one gets the shared guest that it has.
     pub(crate) fn leave(&self, trial: &str) {
         let mut state = self.state();
         state.running -= 1;
