@@ -9,7 +9,7 @@ use kprobed_client::api::{AuditAction, AuditEntry, ReadAuditRequest};
 use kprobed_client::event::StreamRequest;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, Said, kprobectl};
+use crate::daemon::{DaemonGuest, Said, config_with_roles, kprobectl};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -25,8 +25,7 @@ const ROLES: &str = "[[role]]\nname = \"root\"\nprincipals = [\"uid:0\"]\n[[role
     [[role.deny]]\nmethods = [\"change\"]\nfunctions = [\"vfs_*\"]\n";
 
 fn config() -> String {
-    let (_, settings) = kprobed_vm::daemon::DEFAULT_CONFIG.split_once("[listen]").unwrap_or_default();
-    format!("{ROLES}[log]\nlevel = \"debug\"\n[listen]{settings}")
+    config_with_roles(&format!("{ROLES}[log]\nlevel = \"debug\"\n"))
 }
 
 fn entries(guest: &DaemonGuest) -> Result<Vec<AuditEntry>> {

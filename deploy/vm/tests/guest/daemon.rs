@@ -39,6 +39,17 @@ pub(crate) fn config(settings: &str) -> String {
     format!("{}\n{settings}\n", daemon::DEFAULT_CONFIG)
 }
 
+/// The usual configuration, with other roles.
+pub(crate) fn config_with_roles(roles: &str) -> String {
+    let (_, settings) = daemon::DEFAULT_CONFIG.split_once("[listen]").unwrap_or_default();
+    format!("{roles}[listen]{settings}")
+}
+
+/// The usual configuration, with so many milliseconds between two looks at the probes.
+pub(crate) fn config_looking_every(interval_ms: u32) -> String {
+    daemon::DEFAULT_CONFIG.replace("interval_ms = 0", &format!("interval_ms = {interval_ms}"))
+}
+
 /// Why a call was refused.
 pub(crate) fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>) -> Result<RpcError> {
     match outcome {

@@ -69,10 +69,15 @@ fn documents_make_probes_and_change_nothing_twice(fixture: &Fixture) -> Result<(
     // Twice, and from what is there: nothing changes, the revision stays.
     let all = run(&guest, 0, "list -o yaml")?;
     guest.write_for_ctl("all.yaml", &all)?;
-    guest.write_for_ctl("respelled.yaml", &all.replace("p:kprobes/numbers ", "p:numbers  "))?;
-    for file in ["probes.yaml", "all.yaml", "respelled.yaml"] {
-        let again = run(&guest, 0, &format!("apply -f {file}"))?;
-        ensure!(again == "kprobes/numbers unchanged\nkprobes/opened unchanged\n", "{file}: {again}");
+    let respelled = run(&guest, 0, "get numbers -o yaml")?.replace("p:kprobes/numbers ", "p:numbers  ");
+    let both = "kprobes/numbers unchanged\nkprobes/opened unchanged\n";
+    for (arguments, unchanged) in [
+        ("apply -f probes.yaml", both),
+        ("apply -f all.yaml", both),
+        ("apply -f -", "kprobes/numbers unchanged\n"),
+    ] {
+        let again = guest.ctl_fed(arguments, &respelled)?;
+        ensure!(again.code == 0 && again.all() == unchanged, "{arguments}: {again:?}");
         ensure!(guest.probes()?.iter().map(|probe| &probe.etag).eq(made.iter().map(|probe| &probe.etag)));
     }
     ensure!(run(&guest, 0, "diff -f all.yaml")?.is_empty());

@@ -12,7 +12,7 @@ use kprobed_vm::protocol::Status;
 use serde_json::Value;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, Running, config, refused};
+use crate::daemon::{DaemonGuest, Running, config, config_looking_every, refused};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -273,13 +273,9 @@ fn what_is_held_goes_with_its_holder(fixture: &Fixture) -> Result<()> {
     ensure_clean(&guest)
 }
 
-/// A look at the probes ten times a second: it must not bring back what has expired.
-fn eager() -> String {
-    daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 100")
-}
-
 fn a_lease_ends_and_can_be_renewed(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon_with(&eager())?;
+    // A look at the probes ten times a second must not bring back what has expired.
+    let guest = fixture.daemon_with(&config_looking_every(100))?;
     let mut stream = guest.subscribe(StreamRequest::new())?;
     guest.started(&mut stream)?;
     let begun = uptime(&guest)?;

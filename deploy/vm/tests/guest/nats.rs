@@ -14,12 +14,13 @@ use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ExporterState;
 use kprobed_vm::cache::Cache;
 use kprobed_vm::unpacked::Unpacked;
-use kprobed_vm::{daemon, machine, progress, protocol};
+use kprobed_vm::{machine, progress, protocol};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::Test;
 use crate::certificates::Authority;
+use crate::daemon;
 use crate::exporters::{exporter, is_drained};
 use crate::fixture::{Fixture, programs};
 
@@ -120,13 +121,12 @@ impl Server {
 
 fn config(port: u16) -> String {
     let host = Ipv4Addr::from(protocol::HOST_ADDRESS);
-    format!(
-        "{}\n[tracing]\nbuffer_kib = 16384\non_exit = \"keep\"\n\
+    daemon::config(&format!(
+        "[tracing]\nbuffer_kib = 16384\non_exit = \"keep\"\n\
          [export.nats]\nurl = \"tls://{host}:{port}\"\nprobes = [\"*/numbers\"]\nheartbeat_ms = 200\n\
          password_file = \"/etc/kprobed/nats.password\"\n[export.nats.create]\nmax_mib = 256\n\
-         [export.nats.tls]\nca = \"/etc/kprobed/nats-ca.pem\"\ncertificate = \"/etc/kprobed/nats.pem\"\nkey = \"/etc/kprobed/nats.key\"\n",
-        daemon::DEFAULT_CONFIG
-    )
+         [export.nats.tls]\nca = \"/etc/kprobed/nats-ca.pem\"\ncertificate = \"/etc/kprobed/nats.pem\"\nkey = \"/etc/kprobed/nats.key\"",
+    ))
 }
 
 /// Events by their numbers, without what only a merge of hosts adds.

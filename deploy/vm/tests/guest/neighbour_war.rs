@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{GetLedgerResponse, Probe, ProbeState};
 use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::progress;
 use kprobed_vm::protocol::Status;
-use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every};
 use crate::differential::Random;
 use crate::effort;
 use crate::fixture::Fixture;
@@ -161,8 +161,7 @@ fn declared(probe: &Probe) -> ProbeState {
 
 fn all_is_as_declared_or_explained(fixture: &Fixture) -> Result<()> {
     let mut random = Random::of_theme("neighbour_war");
-    let config = daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 200");
-    let guest = fixture.daemon_with(&config)?;
+    let guest = fixture.daemon_with(&config_looking_every(200))?;
     declare(&guest)?;
     let war = War::draw(&mut random);
     let seen = wage(&guest, &war)?;

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ExporterState;
 use kprobed_vm::python::Environment;
-use kprobed_vm::{daemon, progress, protocol, workspace};
+use kprobed_vm::{progress, protocol, workspace};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::Test;
 use crate::certificates::Authority;
+use crate::daemon;
 use crate::exporters::{exporter, is_drained};
 use crate::fixture::Fixture;
 use crate::languages::tools;
@@ -206,12 +207,11 @@ fn hits(receiver: &Receiver) -> Result<Option<i64>> {
 
 fn config(port: u16) -> String {
     let host = Ipv4Addr::from(protocol::HOST_ADDRESS);
-    format!(
-        "{}\n[tracing]\nbuffer_kib = 16384\n[export.otlp]\nendpoint = \"https://{host}:{port}\"\ntraces = true\n\
+    daemon::config(&format!(
+        "[tracing]\nbuffer_kib = 16384\n[export.otlp]\nendpoint = \"https://{host}:{port}\"\ntraces = true\n\
          metrics_interval_s = 1\nprobes = [\"kprobes/*\"]\n[export.otlp.tls]\nca = \"/etc/kprobed/receiver-ca.pem\"\n\
-         domain = \"receiver.test\"\n",
-        daemon::DEFAULT_CONFIG
-    )
+         domain = \"receiver.test\"",
+    ))
 }
 
 fn a_receiver_gets_what_clients_see(fixture: &Fixture) -> Result<()> {

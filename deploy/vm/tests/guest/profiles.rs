@@ -9,7 +9,7 @@ use kprobed_client::api::{CheckStatus, HitSeries, ListHitRatesRequest};
 use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, config};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -21,8 +21,8 @@ pub(crate) const TESTS: &[Test] = tests! {
 
 /// Samples every second, which are rolled up to minutes with the next one, and those to hours.
 fn quick() -> String {
-    let roll_up = "sample_interval_s = 1\nsample_retention_hours = 0\nminute_retention_days = 0\n";
-    format!("{}{roll_up}", daemon::DEFAULT_CONFIG)
+    let roll_up = "sample_interval_s = 1\nsample_retention_hours = 0\nminute_retention_days = 0";
+    config(roll_up)
 }
 
 /// Hits of a probe by the day, in all boots, until there are none that are not rolled up.

@@ -3,11 +3,10 @@
 
 use anyhow::{Result, ensure};
 use kprobed_client::api::{Probe, ProbeState};
-use kprobed_vm::daemon;
 use kprobed_vm::machine::{Command, Signal};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -17,11 +16,6 @@ pub(crate) const TESTS: &[Test] = tests! {
     }
 };
 
-/// So short that the test does not wait for it.
-fn config() -> String {
-    daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 100")
-}
-
 /// Waits until a probe is as it should be.
 fn wait_until(guest: &DaemonGuest, name: &str, is: impl Fn(&Probe) -> bool) -> Result<Probe> {
     guest.until(name, || Ok(is(&guest.probe(name)?)))?;
@@ -29,7 +23,7 @@ fn wait_until(guest: &DaemonGuest, name: &str, is: impl Fn(&Probe) -> bool) -> R
 }
 
 fn what_others_do_is_repaired(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon_with(&config())?;
+    let guest = fixture.daemon_with(&config_looking_every(100))?;
     let filtered = guest.add("p:filtered __x64_sys_getppid pad=%di:u64")?;
     guest.wait_for(guest.client.set_filter(&filtered.name, "common_pid > 1"))??;
     guest.add("p:off __x64_sys_getppid")?;
@@ -87,7 +81,7 @@ fn what_others_do_is_repaired(fixture: &Fixture) -> Result<()> {
 }
 
 fn a_neighbour_who_insists_is_left_alone(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon_with(&config())?;
+    let guest = fixture.daemon_with(&config_looking_every(100))?;
     guest.add("p:fought __x64_sys_getppid")?;
     guest.add("p:other __x64_sys_getpgid")?;
     let switch = format!("{}/events/kprobes/fought/enable", guest.instance()?);

@@ -10,7 +10,7 @@ use kprobed_vm::machine::Signal;
 use tonic::Code;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, TRACEFS, config_with_roles};
 use crate::fixture::{Fixture, Shared};
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -35,8 +35,7 @@ const GUEST: &str = "[[role]]\nname = \"guest\"\nprincipals = [\"loopback\"]\n[[
 
 /// The default configuration, with the roles of root and of the client.
 fn config(of_the_client: &str) -> String {
-    let (_, settings) = kprobed_vm::daemon::DEFAULT_CONFIG.split_once("[listen]").unwrap_or_default();
-    format!("{ROOT}{of_the_client}[listen]{settings}")
+    config_with_roles(&format!("{ROOT}{of_the_client}"))
 }
 
 /// The shared guest with these roles in force.

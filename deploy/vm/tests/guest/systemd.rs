@@ -266,6 +266,8 @@ fn keys_are_credentials_of_the_service(host: &Host) -> Result<()> {
          --domain {} auth whoami",
         certificates::DAEMON
     );
+    // The first call starts the daemon, which may take longer than a client waits for TLS.
+    host.until("a daemon with certificates", &call)?;
     let caller = host.shell(&call)?;
     ensure!(caller.contains("client.test"), "{caller}");
     // Read again from the same place.

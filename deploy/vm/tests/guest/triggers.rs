@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CheckStatus, ProbeState, ReconcileOutcome, ReconciledProbe};
-use kprobed_vm::{daemon, progress};
+use kprobed_vm::progress;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -26,8 +26,7 @@ pub(crate) const TESTS: &[Test] = tests! {
 
 /// With a period that never ends.
 pub(crate) fn config() -> String {
-    daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 3600000")
-        + "\n[log]\nlevel = \"info,kprobed=debug\"\n"
+    config_looking_every(3_600_000) + "\n[log]\nlevel = \"info,kprobed=debug\"\n"
 }
 
 /// The reason that the daemon has noted last for a probe, without a look; the name of its state

@@ -3,10 +3,9 @@
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::ProbeWatch;
 use kprobed_client::api::{Probe, ProbeState, WatchEvent, WatchProbesRequest, WatchProbesResponse};
-use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, config_looking_every};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -43,7 +42,7 @@ fn expect(
 fn what_becomes_of_probes_is_told(fixture: &Fixture) -> Result<()> {
     use ProbeState::{Armed, Disabled, Drifted, Unspecified};
     use WatchEvent::{Added, Changed, Deleted, Present, Restarted, Synced};
-    let config = daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 100");
+    let config = config_looking_every(100);
     let mut guest = fixture.new_daemon(&config)?;
     guest.add("p:old __x64_sys_getppid")?;
     let mut watch = guest.wait_for(guest.client.watch_probes(WatchProbesRequest::default()))??;

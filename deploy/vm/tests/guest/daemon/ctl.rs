@@ -81,6 +81,12 @@ impl DaemonGuest {
         Said::new(&self.command(arguments)?.output()?)
     }
 
+    /// The same, with this on its standard input.
+    pub(crate) fn ctl_fed(&self, arguments: &str, text: &str) -> Result<Said> {
+        self.write_for_ctl("fed", text)?;
+        Said::new(&self.command(arguments)?.stdin(File::open(self.home.path().join("fed"))?).output()?)
+    }
+
     /// What it prints, when it succeeds.
     pub(crate) fn ctl(&self, arguments: &str) -> Result<String> {
         let said = self.ctl_says(arguments)?;
