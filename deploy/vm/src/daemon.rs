@@ -16,6 +16,10 @@ use crate::protocol::Status;
 pub const PORT: u16 = 7000;
 /// Name of its background process, and of its log.
 pub const NAME: &str = "kprobed";
+/// Where its configuration is.
+pub const CONFIG_PATH: &str = "/etc/kprobed/kprobed.toml";
+/// Where its log is.
+pub const LOG_PATH: &str = "/run/log/kprobed.log";
 
 /// Who may call the daemon of a guest, and where.
 macro_rules! reachable {
@@ -66,10 +70,6 @@ const OUTSIDE: &str = "10.0.2.15:7000";
 /// Where the daemon listens.
 const INSIDE: &str = "127.0.0.1:7000";
 const PROGRAM: &str = "/usr/bin/kprobed";
-/// Where its configuration is in the guest.
-pub const CONFIG_PATH: &str = "/etc/kprobed/kprobed.toml";
-/// Where its log is in the guest.
-pub const LOG_PATH: &str = "/run/log/kprobed.log";
 /// How long it may take to answer: an emulated guest reads the kernel's tables slowly.
 const READY: Duration = Duration::from_mins(1);
 /// How long it may take to stop.
@@ -114,7 +114,7 @@ pub fn ready(machine: &Machine) -> Result<SocketAddr> {
 
 /// How the daemon has ended, if it does within this time, and the end of its log.
 pub fn ended(machine: &Machine, within: Duration) -> Result<Option<String>> {
-    Ok(match machine.wait(NAME, Some(within))? {
+    Ok(match machine.wait(NAME, within)? {
         Status::TimedOut => None,
         status => Some(format!("kprobed ended ({status:?}); the end of its log:\n{}", log_tail(machine))),
     })
@@ -123,7 +123,7 @@ pub fn ended(machine: &Machine, within: Duration) -> Result<Option<String>> {
 /// Asks the daemon to stop (SIGTERM) and waits until it has.
 pub fn stop(machine: &Machine) -> Result<Status> {
     machine.signal(NAME, Signal::SIGTERM)?;
-    Ok(machine.wait(NAME, Some(STOP))?)
+    Ok(machine.wait(NAME, STOP)?)
 }
 
 /// The last lines of the daemon's log; what went wrong with reading it otherwise.
@@ -139,10 +139,10 @@ pub fn log_tail(machine: &Machine) -> String {
 }
 
 /// The name of each thread of the daemon, its state and CPU times, and where in the kernel it is.
-fn threads(machine: &Machine) -> String {
+pub fn threads(machine: &Machine) -> String {
     let script = r"cat /proc/loadavg
         for thread in /proc/$(pidof kprobed)/task/*; do cat $thread/stat $thread/stack; done";
-    match machine.exec(&Command::shell(script).timeout(Duration::from_secs(10))) {
+    match machine.exec(&Command::shell(script).limit(Duration::from_secs(10))) {
         Ok(output) => output.stdout_text(),
         Err(error) => format!("(not known: {error})"),
     }

@@ -1,7 +1,9 @@
 //! Preparing and booting a guest: packages, kernel, initramfs, disk, machine.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result};
 
@@ -14,6 +16,20 @@ use crate::packages;
 use crate::progress::{self, Step};
 use crate::slim::without_debug_information;
 use crate::systemd::{self, Systemd};
+
+/// Guests of this process that were booted again.
+static BOOTED_AGAIN: AtomicUsize = AtomicUsize::new(0);
+
+/// How many guests of this process failed and were booted again.
+pub fn booted_again() -> usize {
+    BOOTED_AGAIN.load(Ordering::Relaxed)
+}
+
+/// Says why a guest is booted again, and counts it.
+pub fn note_again(why: impl Display) {
+    BOOTED_AGAIN.fetch_add(1, Ordering::Relaxed);
+    progress::note(why);
+}
 
 /// Settings of one guest.
 #[derive(Clone, Debug)]
@@ -132,7 +148,7 @@ impl Lab {
                 },
             );
         restored.or_else(|error| {
-            progress::note(format_args!("a guest cannot be restored and is booted: {error:#}"));
+            note_again(format_args!("a guest cannot be restored and is booted: {error:#}"));
             let disk = snapshot.disk().map(|_| self.disk(disk, true)).transpose()?;
             self.boot(&GuestOptions { disk, ..options.clone() })
         })
@@ -141,7 +157,7 @@ impl Lab {
     fn boot_prepared(options: &GuestOptions, config: &MachineConfig) -> Result<Machine> {
         let step = Step::start(format!("booting {}", options.kernel.release));
         let machine = Machine::boot_with_retries(config, |error| {
-            progress::note(format_args!("the guest failed, booting again: {error}"));
+            note_again(format_args!("the guest failed, booting again: {error}"));
         })?;
         step.done();
         Ok(machine)

@@ -140,7 +140,7 @@ pub enum Frame {
         /// Its name.
         name: String,
         /// Answer `TimedOut` after so many milliseconds.
-        timeout_ms: Option<u64>,
+        timeout_ms: u64,
     },
     /// End every process, write everything to disk and switch off; not answered, [`POWER_OFF_LINE`]
     /// is the proof.
@@ -271,7 +271,7 @@ mod tests {
             ".*".prop_map(|path| Frame::Get { path }),
             (".*", process()).prop_map(|(name, process)| Frame::Spawn { name, process }),
             (".*", any::<i32>()).prop_map(|(name, signal)| Frame::Signal { name, signal }),
-            (".*", any::<Option<u64>>()).prop_map(|(name, timeout_ms)| Frame::Wait { name, timeout_ms }),
+            (".*", any::<u64>()).prop_map(|(name, timeout_ms)| Frame::Wait { name, timeout_ms }),
             bytes().prop_map(Frame::Data),
             bytes().prop_map(Frame::Stdout),
             bytes().prop_map(Frame::Stderr),

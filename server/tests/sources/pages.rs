@@ -106,7 +106,7 @@ fn problem(text: &str, main: &str) -> Option<String> {
             .find_map(|path| fs::read_to_string(path).ok())
             .unwrap_or_default();
         return test
-            .filter(|test| !source.contains(&format!("(\"{test}\"")))
+            .filter(|test| !source.contains(&format!("\nfn {test}(")))
             .map(|test| format!("the theme `{theme}` has no test `{test}`"));
     }
     let (path, item) = text.split_once(": ").map_or((text, None), |(path, item)| (path, Some(item)));

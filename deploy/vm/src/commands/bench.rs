@@ -61,7 +61,7 @@ impl Bench {
             command = command.args(["--workloads", "kprobe"]);
         }
         let mut delivered = Ok(());
-        let ran = guest.exec_streaming(&command.args(&self.rest), |stream, bytes| {
+        let ran = guest.exec_streaming(&command.args(&self.rest).unlimited(), |stream, bytes| {
             let written = pass_on(stream, bytes);
             if delivered.is_ok() {
                 delivered = written;

@@ -46,10 +46,10 @@ impl Exec {
         let copies = self.copies.iter().map(|copy| guest_file(copy)).collect::<Result<Vec<_>>>()?;
         let (program, arguments) = self.command.split_first().context("no command is given")?;
         let guest = self.guest.start(cache, "exec", 0, &copies)?;
+        let command = Command::new(program).args(arguments).unlimited();
         let mut delivered = Ok(());
         let stdin = io::stdin();
         let input = (!stdin.is_terminal()).then(|| Input::read(stdin));
-        let command = Command::new(program).args(arguments);
         let ran = guest.machine.exec_with_input(&command, input.into_iter().flatten(), |stream, bytes| {
             // The command continues when its output is no longer read; the first failure is
             // reported.

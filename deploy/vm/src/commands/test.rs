@@ -21,7 +21,7 @@ Examples:
   cargo vm test survival::probes_survive_a_power_cut --kernels 6.1
   cargo vm test --guest-only --effort full --kernels 5.10,6.1,6.12,6.18,7.2
 
-The last one is the check of a release. KPROBED_VM_SEED=NUMBER repeats the draws of a failed test. KPROBED_VM_ACCEL is tcg or
+The last one is the check of a release. KPROBED_VM_SEED=SEED repeats the draws of a failed test. KPROBED_VM_ACCEL is tcg or
 kvm; without it, KVM is used if it works.")]
 pub(crate) struct Test {
     /// Kernel series to test on, separated by commas [default: 6.1 and 6.12; 6.12 with a THEME]
@@ -37,8 +37,8 @@ pub(crate) struct Test {
     /// [default: as much as `ci`, from new seeds]
     #[arg(long, value_name = "EFFORT", env = "KPROBED_VM_EFFORT")]
     effort: Option<Effort>,
-    /// Only guest tests with this in their name
-    theme: Option<String>,
+    /// Only guest tests with one of these in their name
+    theme: Vec<String>,
     /// For the test programs themselves
     #[arg(last = true, value_name = "ARGS")]
     rest: Vec<String>,
@@ -49,7 +49,7 @@ const EFFORT: &str = "KPROBED_VM_EFFORT";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Effort {
-    /// Little, and the same each time: for every change
+    /// Little, and the same in each run of a commit: for every change
     Ci,
     /// Much: before a release
     Full,
@@ -67,7 +67,7 @@ impl Effort {
 impl Test {
     pub(crate) fn run(self, cache: &Cache) -> Result<ExitCode> {
         let root = workspace::root().context("run this in the source directory, through `cargo vm`")?;
-        if !self.guest_only && self.theme.is_none() {
+        if !self.guest_only && self.theme.is_empty() {
             let mut arguments = self.rest.clone();
             if self.effort == Some(Effort::Full) {
                 arguments.push("--include-ignored".to_owned());
@@ -93,10 +93,11 @@ impl Test {
         }
         if !self.kernels.is_empty() {
             command.env("KPROBED_VM_KERNELS", self.kernels.join(","));
-        } else if self.theme.is_some() {
+        } else if !self.theme.is_empty() {
             command.env("KPROBED_VM_KERNELS", DEFAULT_SERIES);
         }
-        command.arg("--").args(&self.theme).args(&self.rest);
+        command.env("KPROBED_VM_TESTS", self.theme.join(","));
+        command.arg("--").args(&self.rest);
         let status = command.status().context("cargo test")?;
         if !status.success() {
             bail!("tests in guests failed ({status})");

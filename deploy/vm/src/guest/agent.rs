@@ -117,7 +117,7 @@ fn connection(mut stream: &TcpStream, background: &Background) {
             send(stream, &Frame::Done)
         }
         Frame::Wait { name, timeout_ms } => {
-            let status = wait(stream, background, &name, timeout_ms.map(Duration::from_millis))?;
+            let status = wait(stream, background, &name, Duration::from_millis(timeout_ms))?;
             send(stream, &Frame::Exit(status))
         }
         Frame::PowerOff => Err(Refusal::new(power::off(background)).into()),
@@ -182,20 +182,14 @@ fn get(stream: &TcpStream, path: &str) -> Result<(), Stop> {
     }
 }
 
-fn wait(
-    stream: &TcpStream,
-    background: &Background,
-    name: &str,
-    timeout: Option<Duration>,
-) -> Result<Status, Stop> {
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+fn wait(stream: &TcpStream, background: &Background, name: &str, timeout: Duration) -> Result<Status, Stop> {
+    let begun = Instant::now();
     loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let slice = left.unwrap_or(protocol::ALIVE_INTERVAL).min(protocol::ALIVE_INTERVAL);
-        if let Some(status) = background.wait(name, slice)? {
+        let left = timeout.saturating_sub(begun.elapsed());
+        if let Some(status) = background.wait(name, left.min(protocol::ALIVE_INTERVAL))? {
             return Ok(status);
         }
-        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+        if begun.elapsed() >= timeout {
             return Ok(Status::TimedOut);
         }
         send(stream, &Frame::Alive)?;

@@ -25,6 +25,8 @@ use crate::agent::{Refusal, Stop, command, send};
 /// How long output may still come after the process has ended: a process that it started may keep
 /// the pipes open.
 const LINGER: Duration = Duration::from_millis(300);
+/// How long a process may still be there after it was killed: one that sleeps in the kernel may stay.
+const DYING: Duration = Duration::from_secs(5);
 /// How often a quiet process is looked at, in milliseconds.
 const TICK_MS: u8 = 100;
 /// What ends the input of a terminal: Ctrl-D.
@@ -124,6 +126,12 @@ pub(crate) fn run(
             && (drained || (!moved && at.elapsed() >= LINGER))
         {
             return Ok(if timed_out { Status::TimedOut } else { convert(status) });
+        }
+        if deadline.is_some_and(|deadline| deadline + DYING <= Instant::now()) {
+            return Ok(match ended {
+                Some((status, _)) if !timed_out => convert(status),
+                _ => Status::TimedOut,
+            });
         }
         if drained {
             // Nothing left to poll: the end is near, or the process has closed its output.

@@ -1,25 +1,31 @@
 //! A command to run in the guest, and its output.
 
+use std::fmt;
 use std::io::Read;
 use std::iter;
 use std::time::Duration;
 
 use crate::protocol::{CHUNK_BYTES, Process, Size, Status};
 
+/// How long a command may take that says nothing else: an emulated guest may have a part of a CPU
+/// only.
+const LIMIT: Duration = Duration::from_mins(2);
+
 /// A command for the guest; it starts in `/root` with a fixed `PATH` and `HOME` and nothing else in
-/// its environment.
-#[derive(Clone, Debug, Default)]
+/// its environment. It is killed when it takes longer than its limit.
+#[derive(Clone, Debug)]
 pub struct Command {
     pub(super) process: Process,
     pub(super) stdin: Vec<u8>,
-    pub(super) timeout: Option<Duration>,
+    pub(super) limit: Option<Duration>,
     pub(super) terminal: Option<Size>,
 }
 
 impl Command {
     /// Runs `program`, which is searched in the guest's `PATH`.
     pub fn new(program: impl Into<String>) -> Self {
-        Self { process: Process { argv: vec![program.into()], ..Process::default() }, ..Self::default() }
+        let process = Process { argv: vec![program.into()], ..Process::default() };
+        Self { process, stdin: Vec::new(), limit: Some(LIMIT), terminal: None }
     }
 
     /// Runs a line of shell (busybox's).
@@ -62,10 +68,18 @@ impl Command {
         self
     }
 
-    /// Kills it, and what it started, after this long; its status is then [`Status::TimedOut`].
+    /// Kills it, and what it started, after this long, instead of two minutes; its status is then
+    /// [`Status::TimedOut`].
     #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Lets it take as long as it likes: a person watches it.
+    #[must_use]
+    pub fn unlimited(mut self) -> Self {
+        self.limit = None;
         self
     }
 
@@ -97,8 +111,15 @@ impl Input {
     }
 }
 
+/// Its words, as they were given.
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.process.argv.join(" "))
+    }
+}
+
 /// The result of a command: status and output.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Output {
     /// How it ended.
     pub status: Status,
@@ -120,6 +141,24 @@ impl Output {
     }
 }
 
+/// As text, for people: the last lines of each.
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LINES: usize = 40;
+        write!(f, "{:?}", self.status)?;
+        for (name, text) in [("stdout", self.stdout_text()), ("stderr", self.stderr_text())] {
+            let lines: Vec<_> = text.lines().collect();
+            let (left_out, shown) = lines.split_at(lines.len().saturating_sub(LINES));
+            match (shown, left_out.len()) {
+                ([], _) => {}
+                (_, 0) => write!(f, "\n{name}:\n{}", shown.join("\n"))?,
+                (_, count) => write!(f, "\n{name}, without its first {count} lines:\n{}", shown.join("\n"))?,
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Which of a command's two outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
@@ -127,4 +166,24 @@ pub enum Stream {
     Stdout,
     /// Standard error.
     Stderr,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_shown_as_text() {
+        let output = |stdout: &str, stderr: &str| Output {
+            status: Status::Exited(1),
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+        };
+        assert_eq!(format!("{:?}", output("", "no such probe\n")), "Exited(1)\nstderr:\nno such probe");
+        assert_eq!(format!("{:?}", output("", "")), "Exited(1)");
+        let long = (1..=50).map(|number| number.to_string()).collect::<Vec<_>>().join("\n");
+        let shown = format!("{:?}", output(&long, "why"));
+        assert!(shown.starts_with("Exited(1)\nstdout, without its first 10 lines:\n11\n12\n"), "{shown}");
+        assert!(shown.ends_with("\n50\nstderr:\nwhy"), "{shown}");
+    }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use super::Output;
 use crate::protocol::ProtocolError;
 
 /// Why a machine could not be started or used.
@@ -56,6 +57,16 @@ pub enum MachineError {
     /// The agent speaks, but not as expected: host and guest were not built from the same source.
     #[error("the agent in the guest said something unexpected ({0}): was it built from this source?")]
     Unexpected(&'static str),
+    /// The command took longer than it may, and was killed.
+    #[error("`{command}` did not end within {after:.0?} and was killed; until then: {printed:?}")]
+    TooLong {
+        /// Its words.
+        command: String,
+        /// How long it may take.
+        after: Duration,
+        /// What it had printed.
+        printed: Output,
+    },
     /// More than one virtual CPU with a QEMU that cannot do that without corrupting the guest.
     #[error(
         "{cpus} CPUs need QEMU 10 or newer, this is {version}: older ones run each virtual CPU on a thread of its own and \
@@ -93,6 +104,7 @@ impl MachineError {
             Self::Panicked { .. } | Self::Exited { .. } | Self::Hung { .. } | Self::Lost { .. } => true,
             Self::Refused { .. }
             | Self::Unexpected(_)
+            | Self::TooLong { .. }
             | Self::TooManyCpus { .. }
             | Self::UncleanPowerOff { .. }
             | Self::Host { .. } => false,

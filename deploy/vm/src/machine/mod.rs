@@ -218,13 +218,22 @@ impl Machine {
     }
 
     /// Runs `command` to its end and collects its output.
+    ///
+    /// # Errors
+    /// [`MachineError::TooLong`], with what it has printed, if it does not end within its limit.
     pub fn exec(&self, command: &Command) -> Result<Output, MachineError> {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let status = self.exec_streaming(command, |stream, bytes| match stream {
             Stream::Stdout => stdout.extend_from_slice(bytes),
             Stream::Stderr => stderr.extend_from_slice(bytes),
         })?;
-        Ok(Output { status, stdout, stderr })
+        let output = Output { status, stdout, stderr };
+        match (status, command.limit) {
+            (Status::TimedOut, Some(after)) => {
+                Err(MachineError::TooLong { command: command.to_string(), after, printed: output })
+            }
+            _ => Ok(output),
+        }
     }
 
     /// Runs `command` to its end, giving its output to `output` as it comes.
@@ -273,7 +282,7 @@ impl Machine {
     }
 
     /// Starts `command` in the background; its output is appended to `/run/log/NAME.log`. Its
-    /// standard input is empty and its time-out is not used. An error when a process of that name
+    /// standard input is empty and it has no limit. An error when a process of that name
     /// runs.
     pub fn spawn(&self, name: &str, command: &Command) -> Result<(), MachineError> {
         let request = Frame::Spawn { name: name.to_owned(), process: command.process.clone() };
@@ -291,8 +300,8 @@ impl Machine {
 
     /// Waits until a background process has ended, for at most `timeout`: then the status is
     /// [`Status::TimedOut`], and the process goes on.
-    pub fn wait(&self, name: &str, timeout: Option<Duration>) -> Result<Status, MachineError> {
-        let request = Frame::Wait { name: name.to_owned(), timeout_ms: timeout.map(milliseconds) };
+    pub fn wait(&self, name: &str, timeout: Duration) -> Result<Status, MachineError> {
+        let request = Frame::Wait { name: name.to_owned(), timeout_ms: milliseconds(timeout) };
         self.converse(&request, Conversation::status)
     }
 
@@ -317,6 +326,11 @@ impl Machine {
     /// Kills the guest where it stands, as a power cut would. What the disk acknowledged to the
     /// guest is there afterwards.
     pub fn power_cut(self) {
+        self.kill();
+    }
+
+    /// As [`Machine::power_cut`], while others may use it: what they wait for fails.
+    pub fn kill(&self) {
         self.qemu.kill();
     }
 
@@ -433,7 +447,7 @@ pub fn cpu_time_of_dropped() -> Duration {
 fn request(command: &Command) -> Frame {
     Frame::Run {
         process: command.process.clone(),
-        timeout_ms: command.timeout.map(milliseconds),
+        timeout_ms: command.limit.map(milliseconds),
         terminal: command.terminal,
     }
 }

@@ -3,28 +3,28 @@
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::SubscriberLedger;
 use kprobed_client::event::{LossCause, StreamItem, StreamRequest};
-use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{self, DaemonGuest, TRACEFS};
 use crate::effort;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("a_million_events_arrive_through_a_large_buffer", a_million_events_arrive_through_a_large_buffer),
-    (
-        "a_million_events_are_accounted_for_in_a_small_buffer",
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
         a_million_events_are_accounted_for_in_a_small_buffer,
-    ),
-    ("a_slow_subscriber_costs_only_itself", a_slow_subscriber_costs_only_itself),
-    ("deleting_a_probe_keeps_the_events_of_others", deleting_a_probe_keeps_the_events_of_others),
-    ("the_daemon_does_not_record_itself", the_daemon_does_not_record_itself),
-    ("a_profile_leaves_the_daemons_own_hits_out", a_profile_leaves_the_daemons_own_hits_out),
-    ("hits_by_the_daemon_have_their_own_term", hits_by_the_daemon_have_their_own_term),
-    ("hits_while_a_probe_is_disabled_are_told_apart", hits_while_a_probe_is_disabled_are_told_apart),
-    ("what_the_buffers_do_not_take_is_counted", what_the_buffers_do_not_take_is_counted),
-    ("idle_readers_sleep", idle_readers_sleep),
-];
+        deleting_a_probe_keeps_the_events_of_others,
+        the_daemon_does_not_record_itself,
+        a_profile_leaves_the_daemons_own_hits_out,
+        hits_by_the_daemon_have_their_own_term,
+        hits_while_a_probe_is_disabled_are_told_apart,
+        what_the_buffers_do_not_take_is_counted,
+        idle_readers_sleep,
+    }
+    Daemon {
+        a_million_events_arrive_through_a_large_buffer,
+        a_slow_subscriber_costs_only_itself,
+    }
+};
 
 /// How many events: a million before a release.
 fn calls() -> u64 {
@@ -39,8 +39,7 @@ const PROBE: &str = "p:million __x64_sys_getppid regs=%di flags=%flags stack=$st
 const TEXTS: &str = "p:million __x64_sys_getppid a=$comm b=$comm c=$comm d=$comm";
 
 fn config(buffer_kib: u64) -> String {
-    let config = daemon::DEFAULT_CONFIG;
-    format!("{config}\n[tracing]\nbuffer_kib = {buffer_kib}\nbuffer_max_kib = {buffer_kib}\n")
+    daemon::config(&format!("[tracing]\nbuffer_kib = {buffer_kib}\nbuffer_max_kib = {buffer_kib}"))
 }
 
 /// What a client received.
@@ -85,17 +84,17 @@ fn million(guest: &DaemonGuest) -> Result<Received> {
 }
 
 fn a_million_events_arrive_through_a_large_buffer(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("million-large", &config(effort::pick(16 << 10, 96 << 10)))?;
+    let guest = fixture.daemon_with(&config(effort::pick(16 << 10, 96 << 10)))?;
     guest.add(PROBE)?;
     let received = million(&guest)?;
     let ledger = guest.ledger_of("kprobes/million")?;
     ensure!(ledger.hits == Some(calls()) && ledger.lost == Some(0) && ledger.not_read == 0, "{ledger:?}");
     ensure!(received.delivered == calls() && received.overrun == 0 && received.dropped == 0, "{received:?}");
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn a_million_events_are_accounted_for_in_a_small_buffer(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("million-small", &config(64))?;
+    let guest = fixture.daemon_with(&config(64))?;
     guest.add(PROBE)?;
     let received = million(&guest)?;
     let ledger = guest.ledger_of("kprobes/million")?;
@@ -108,7 +107,7 @@ fn a_million_events_are_accounted_for_in_a_small_buffer(fixture: &Fixture) -> Re
         "{received:?} {ledger:?}"
     );
     ensure!(ledger.filtered == Some(0) && ledger.own == Some(0), "{ledger:?}");
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn a_slow_subscriber_costs_only_itself(fixture: &Fixture) -> Result<()> {
@@ -201,7 +200,7 @@ fn a_profile_leaves_the_daemons_own_hits_out(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.add("p:reads vfs_read")?;
     let shown = |arguments: &str| -> Result<(Vec<String>, String)> {
-        let text = guest.shell(&format!("kprobectl profile reads {arguments}"))?;
+        let text = guest.ctl(&format!("profile reads {arguments}"))?;
         let row = text.lines().find(|line| line.starts_with("kprobes/reads")).context(text.clone())?;
         Ok((row.split_whitespace().skip(1).map(str::to_owned).collect(), text))
     };
@@ -224,7 +223,7 @@ fn a_profile_leaves_the_daemons_own_hits_out(fixture: &Fixture) -> Result<()> {
     let (row, text) = shown("--include-self")?;
     let hits = guest.ledger_of("kprobes/reads")?.hits.context("no hits")?;
     ensure!(row.len() == 2 && (others + own..=hits).contains(&number(&row, 0)?), "{text} {hits}");
-    let json = guest.shell("kprobectl profile reads -o json")?;
+    let json = guest.ctl("profile reads -o json")?;
     let json: serde_json::Value = serde_json::from_str(&json)?;
     let count = |key: &str| json[0][key].as_str().and_then(|text| text.parse::<u64>().ok());
     ensure!(count("hits") >= Some(others + own) && count("own") >= Some(own), "{json}");
@@ -257,13 +256,13 @@ fn hits_by_the_daemon_have_their_own_term(fixture: &Fixture) -> Result<()> {
         );
         own_before = own;
     }
-    let shown = guest.shell("kprobectl ledger")?;
+    let shown = guest.ctl("ledger")?;
     ensure!(shown.contains("the ledger closes, and it is settled"), "{shown}");
     // With a filter they are part of what was held back, and said to be.
     guest.wait_for(guest.client.set_filter("opens", "path ~ \"/never*\""))??;
     let filtered = guest.ledger_of("kprobes/opens")?;
     ensure!(filtered.own.is_none() && filtered.filtered > Some(own_before), "{filtered:?}");
-    let shown = guest.shell("kprobectl ledger")?;
+    let shown = guest.ctl("ledger")?;
     ensure!(shown.contains("FILTERED includes kprobed's own hits"), "{shown}");
     Ok(())
 }
@@ -290,7 +289,7 @@ fn hits_while_a_probe_is_disabled_are_told_apart(fixture: &Fixture) -> Result<()
 }
 
 fn what_the_buffers_do_not_take_is_counted(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("dropped", &config(64))?;
+    let guest = fixture.daemon_with(&config(64))?;
     guest.add(PROBE)?;
     // Another program switched overwriting off: the kernel refuses new events then.
     guest.shell(&format!("echo 0 > {}/options/overwrite", guest.instance()?))?;
@@ -312,7 +311,7 @@ fn what_the_buffers_do_not_take_is_counted(fixture: &Fixture) -> Result<()> {
         .map(|loss| if loss.cause == LossCause::DroppedEvents { loss.count.unwrap_or(0) } else { 0 })
         .sum();
     ensure!(told == dropped, "{told} told, {dropped} dropped: {:?}", recording.losses);
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn idle_readers_sleep(fixture: &Fixture) -> Result<()> {

@@ -18,15 +18,19 @@ use crate::Test;
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("counts_are_exact", counts_are_exact),
-    ("latencies_of_known_sleeps", latencies_of_known_sleeps),
-    ("stacks_begin_at_the_probe", stacks_begin_at_the_probe),
-    ("own_threads_are_left_out_and_counted", own_threads_are_left_out_and_counted),
-    ("a_counted_probe_stays", a_counted_probe_stays),
-    ("a_killed_daemon_leaves_nothing", a_killed_daemon_leaves_nothing),
-    ("commands_show_what_was_counted", commands_show_what_was_counted),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        counts_are_exact,
+        latencies_of_known_sleeps,
+        stacks_begin_at_the_probe,
+        own_threads_are_left_out_and_counted,
+    }
+    Daemon {
+        a_counted_probe_stays,
+        a_killed_daemon_leaves_nothing,
+        commands_show_what_was_counted,
+    }
+};
 
 fn field(name: &str, scale: KeyScale, bucket_size: u64) -> AggregationKey {
     let key = FieldKey { field: name.to_owned(), scale: scale.into(), bucket_size };
@@ -72,7 +76,7 @@ fn counts(fixture: &Fixture) -> Result<bool> {
     }
     let guest = fixture.daemon()?;
     guest.add("p:seek ksys_lseek far=%si:s64")?;
-    let answer = guest.shell("kprobectl hist seek --by far --duration 1s 2>&1 || true")?;
+    let answer = guest.ctl_says("hist seek --by far --duration 1s")?.all();
     ensure!(answer.contains("it was built without `CONFIG_HIST_TRIGGERS`"), "{answer}");
     Ok(false)
 }
@@ -235,9 +239,10 @@ fn own_threads_are_left_out_and_counted(fixture: &Fixture) -> Result<()> {
     };
     let (least, most, rows_before) = difference()?;
     // Checks of a stream run on threads that are started for them.
-    guest.shell(
-        "for i in $(seq 20); do echo 'p:x vfs_read' | kprobectl check -f - > /dev/null || exit 1; done",
-    )?;
+    for _ in 0..20 {
+        let said = guest.ctl_fed("check -f -", "p:x vfs_read\n")?;
+        ensure!(said.code == 0, "{said:?}");
+    }
     for _ in 0..40 {
         guest.ledger_of("kprobes/reads")?;
     }
@@ -258,7 +263,10 @@ fn own_threads_are_left_out_and_counted(fixture: &Fixture) -> Result<()> {
         guest.wait_for(guest.client.delete_aggregation(name))??;
     }
 
-    let work = "kprobectl ledger; dd if=/dev/zero of=/dev/null bs=1 count=100 2> /dev/null";
+    let work = || {
+        guest.ctl("ledger")?;
+        guest.shell("dd if=/dev/zero of=/dev/null bs=1 count=100 2> /dev/null").map(drop)
+    };
     let shown = counted_by(&guest, "hist reads --by comm", work)?;
     ensure!(
         !shown.contains("kprobed-") && shown.contains("by kprobed's own threads are left out"),
@@ -294,15 +302,7 @@ fn a_counted_probe_stays(fixture: &Fixture) -> Result<()> {
     ensure!(snapshot.hits == 1000 && snapshot.rows.len() == 1, "{snapshot:?}");
     // The aggregation goes with its stream.
     drop(stream);
-    let mut left = guest.wait_for(guest.client.list_aggregations())??.len();
-    for _ in 0..100 {
-        if left == 0 {
-            break;
-        }
-        guest.shell("sleep 0.1")?;
-        left = guest.wait_for(guest.client.list_aggregations())??.len();
-    }
-    ensure!(left == 0, "the aggregation outlives its stream");
+    guest.until("its end", || Ok(guest.wait_for(guest.client.list_aggregations())??.is_empty()))?;
     guest.delete("calls").map(drop)
 }
 
@@ -310,7 +310,7 @@ fn a_killed_daemon_leaves_nothing(fixture: &Fixture) -> Result<()> {
     if !counts(fixture)? {
         return Ok(());
     }
-    let mut guest = fixture.own_daemon("counting", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     guest.add("p:nap hrtimer_nanosleep")?;
     guest.add("r:woke hrtimer_nanosleep ret=$retval:s64")?;
     guest.shell("echo 'somebodys_event u64 x' >> /sys/kernel/tracing/synthetic_events")?;
@@ -322,27 +322,29 @@ fn a_killed_daemon_leaves_nothing(fixture: &Fixture) -> Result<()> {
     guest.kill()?;
     ensure!(guest.shell("ls /sys/kernel/tracing/instances")?.contains("kprobed-aggregation"));
     guest.restart(daemon::DEFAULT_CONFIG)?;
-    ensure!(guest.shell("ls /sys/kernel/tracing/instances")? == "kprobed\n", "{}", guest.log());
+    let instances = guest.shell("ls /sys/kernel/tracing/instances")?;
+    ensure!(["kprobed\n", "kprobed-next\n"].contains(&instances.as_str()), "{instances}{}", guest.log());
     ensure!(guest.tracefs("synthetic_events")?.starts_with("somebodys_event"));
     ensure!(guest.tracefs("synthetic_events")?.lines().count() == 1);
     ensure!(guest.wait_for(guest.client.list_aggregations())??.is_empty());
+    guest.shell("echo '!somebodys_event u64 x' >> /sys/kernel/tracing/synthetic_events")?;
     guest.delete("nap")?;
     guest.delete("woke")?;
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 /// Counts with a command while a shell does its work, and ends it as Ctrl-C does. What it has
 /// printed.
-fn counted_by(guest: &DaemonGuest, command: &str, work: &str) -> Result<String> {
-    let note = "/tmp/counting";
-    let printed = guest.shell(&format!(
-        "rm -f {note}; kprobectl {command} 2> {note} & \
-         for i in $(seq 300); do grep -q 'until Ctrl-C' {note} 2> /dev/null && break; sleep 0.1; done; \
-         {{ {work}; }} > /dev/null; kill -INT $!; wait $! || {{ cat {note} >&2; exit 1; }}"
-    ))?;
+fn counted_by(guest: &DaemonGuest, command: &str, work: impl Fn() -> Result<()>) -> Result<String> {
+    let mut counting = guest.start_ctl(command)?;
+    guest.until("it counts", || Ok(counting.printed()?.contains("until Ctrl-C")))?;
+    work()?;
+    counting.interrupt()?;
+    let said = counting.end()?;
+    ensure!(said.code == 0, "{said:?}");
     let instances = guest.shell("ls /sys/kernel/tracing/instances")?;
     ensure!(!instances.contains("aggregation"), "an instance is left: {instances}");
-    Ok(printed)
+    Ok(said.stdout)
 }
 
 fn commands_show_what_was_counted(fixture: &Fixture) -> Result<()> {
@@ -353,15 +355,18 @@ fn commands_show_what_was_counted(fixture: &Fixture) -> Result<()> {
     guest.add("p:seek ksys_lseek far=%si:s64")?;
     guest.add("p:nap hrtimer_nanosleep")?;
     guest.add("r:woke hrtimer_nanosleep ret=$retval:s64")?;
-    let work = "for far in -100 -100 0 1 2 3 4 700; do workload seek /dev/null $far; done";
+    let seek = || {
+        let each = "for far in -100 -100 0 1 2 3 4 700; do workload seek /dev/null $far; done";
+        guest.shell(each).map(drop)
+    };
     let ours = "--filter 'COMM == \"workload\"'";
-    let json = |command: &str, work: &str| -> Result<serde_json::Value> {
+    let json = |command: &str, work: &dyn Fn() -> Result<()>| -> Result<serde_json::Value> {
         let printed = counted_by(&guest, command, work)?;
         serde_json::from_str(&printed).with_context(|| printed.clone())
     };
 
     // Each call is in the histogram once, below its own power of two.
-    let read = json(&format!("hist seek --by far.log2 --sum far {ours} -o json"), work)?;
+    let read = json(&format!("hist seek --by far.log2 --sum far {ours} -o json"), &seek)?;
     ensure!(read["hits"] == 8 && read["dropped"] == 0 && read["last"] == true, "{read}");
     let rows = read["rows"].as_array().context("no rows")?;
     let count = |row: &serde_json::Value| row["count"].as_u64().unwrap_or_default();
@@ -374,13 +379,13 @@ fn commands_show_what_was_counted(fixture: &Fixture) -> Result<()> {
         whole["percentiles"]["p50"]["last"] == 1 && whole["percentiles"]["max"]["first"] == 513,
         "{read}"
     );
-    let drawn = counted_by(&guest, &format!("hist seek --by far.log2 {ours}"), work)?;
+    let drawn = counted_by(&guest, &format!("hist seek --by far.log2 {ours}"), seek)?;
     ensure!(drawn.contains("(512, 1K]") && drawn.contains("8 hits, 0 dropped, 5 rows"), "{drawn}");
-    let table = counted_by(&guest, &format!("hist seek --by comm {ours}"), work)?;
+    let table = counted_by(&guest, &format!("hist seek --by comm {ours}"), seek)?;
     ensure!(table.contains("workload") && table.contains("8 hits, 0 dropped, 1 row"), "{table}");
 
     // Flame graphs begin at the outermost function, and end at the probe.
-    let folded = counted_by(&guest, &format!("stacks seek {ours} -o folded"), work)?;
+    let folded = counted_by(&guest, &format!("stacks seek {ours} -o folded"), seek)?;
     let counts = folded.lines().map(|line| {
         let (stack, count) = line.rsplit_once(' ').context("no count")?;
         ensure!(stack.ends_with(";ksys_lseek") && stack.contains("do_syscall_64;"), "{line}");
@@ -391,27 +396,26 @@ fn commands_show_what_was_counted(fixture: &Fixture) -> Result<()> {
     // Who sleeps for 0.11 s has slept for 0.11 s, or a little more. The shell sleeps too, under
     // another name.
     let slept = "latency nap woke --by comm --end-filter 'ret == 0 && COMM == \"workload\"' -o json";
-    let read = json(slept, "workload numbers 1 2 --pause-us 110000")?;
+    let sleep = || guest.workload(&["numbers", "1", "2", "--pause-us", "110000"]).map(drop);
+    let read = json(slept, &sleep)?;
     ensure!(read["hits"] == 2 && read["match_dropped"] == 0, "{read}");
     let total = read["distributions"][0]["sums"]["latency_ns"].as_u64().unwrap_or_default();
     ensure!((220_000_000..5_000_000_000).contains(&total), "{read}");
 
     // An aggregation that is kept goes on counting after the command has ended, until it is
     // removed.
-    ensure!(guest.shell(&format!("kprobectl hist seek --keep seeks {ours}"))? == "seeks\n");
-    guest.shell(work)?;
-    ensure!(guest.shell("kprobectl aggregations")?.contains("kprobes/seek"));
-    let read = guest.shell("kprobectl aggregations read seeks")?;
+    ensure!(guest.ctl(&format!("hist seek --keep seeks {ours}"))? == "seeks\n");
+    seek()?;
+    ensure!(guest.ctl("aggregations")?.contains("kprobes/seek"));
+    let read = guest.ctl("aggregations read seeks")?;
     ensure!(read.contains("8 hits, 0 dropped"), "{read}");
-    let deleted = guest.shell("kprobectl aggregations delete seeks")?;
+    let deleted = guest.ctl("aggregations delete seeks")?;
     ensure!(deleted == "seeks hits=8 dropped=0\n", "{deleted}");
 
     // A command that is killed leaves nothing in the kernel.
-    guest.shell(
-        "kprobectl hist seek 2> /tmp/counting & \
-         for i in $(seq 300); do grep -q 'until Ctrl-C' /tmp/counting 2> /dev/null && break; sleep 0.1; done; \
-         kill -KILL $!; for i in $(seq 100); do [ \"$(kprobectl aggregations -o json)\" = '[]' ] && exit 0; \
-         sleep 0.1; done; exit 1",
-    )?;
+    let counting = guest.start_ctl("hist seek")?;
+    guest.until("it counts", || Ok(counting.printed()?.contains("until Ctrl-C")))?;
+    drop(counting);
+    guest.until("its end", || Ok(guest.wait_for(guest.client.list_aggregations())??.is_empty()))?;
     ["seek", "nap", "woke"].iter().try_for_each(|probe| guest.delete(probe).map(drop))
 }

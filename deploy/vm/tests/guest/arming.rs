@@ -13,7 +13,11 @@ use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[("every_place_is_armed_as_predicted", every_place_is_armed_as_predicted)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        every_place_is_armed_as_predicted,
+    }
+};
 
 /// Functions of varied code that every kernel has; the last one has entries in the exception table.
 const FUNCTIONS: [&str; 5] = ["vfs_read", "vfs_write", "do_sys_openat2", "kernel_clone", "strncpy_from_user"];

@@ -9,11 +9,15 @@ use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("every_event_that_passes_the_filter_arrives", every_event_that_passes_the_filter_arrives),
-    ("attached_events_survive_the_death_of_the_daemon", attached_events_survive_the_death_of_the_daemon),
-    ("what_can_not_be_attached_says_why", what_can_not_be_attached_says_why),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        every_event_that_passes_the_filter_arrives,
+    }
+    Daemon {
+        attached_events_survive_the_death_of_the_daemon,
+        what_can_not_be_attached_says_why,
+    }
+};
 
 /// `getppid`, which nothing in the guest calls but the workload.
 const GETPPID: &str = "id == 110";
@@ -70,7 +74,7 @@ fn every_event_that_passes_the_filter_arrives(fixture: &Fixture) -> Result<()> {
 }
 
 fn attached_events_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("attached", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     // Of another tool, and gone when the daemon comes back.
     guest.shell("echo p:theirs/one vfs_read >> /sys/kernel/tracing/kprobe_events")?;
     attach(&guest, "theirs/one", "")?;
@@ -101,7 +105,7 @@ fn attached_events_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<
     ensure!(attach(&guest, "theirs/one", "")?.state() == AttachedEventState::Recording);
     guest.wait_for(guest.client.detach_event("theirs/one"))??;
     ensure!(guest.tracefs("kprobe_events")?.contains("theirs/one"), "its definition stays");
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn what_can_not_be_attached_says_why(fixture: &Fixture) -> Result<()> {

@@ -9,23 +9,23 @@ use kprobed_client::api::{AuditAction, AuditEntry, ReadAuditRequest};
 use kprobed_client::event::StreamRequest;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, Said, config_with_roles, kprobectl};
 use crate::fixture::Fixture;
-use crate::triggers::wait_until;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("every_change_and_refusal_is_logged", every_change_and_refusal_is_logged),
-    ("a_killed_daemon_leaves_a_whole_log", a_killed_daemon_leaves_a_whole_log),
-    ("exported_entries_are_verified_elsewhere", exported_entries_are_verified_elsewhere),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        every_change_and_refusal_is_logged,
+        a_killed_daemon_leaves_a_whole_log,
+        exported_entries_are_verified_elsewhere,
+    }
+};
 
 const ROLES: &str = "[[role]]\nname = \"root\"\nprincipals = [\"uid:0\"]\n[[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n\
     [[role]]\nname = \"guest\"\nprincipals = [\"loopback\"]\n[[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n\
     [[role.deny]]\nmethods = [\"change\"]\nfunctions = [\"vfs_*\"]\n";
 
 fn config() -> String {
-    let (_, settings) = kprobed_vm::daemon::DEFAULT_CONFIG.split_once("[listen]").unwrap_or_default();
-    format!("{ROLES}[log]\nlevel = \"debug\"\n[listen]{settings}")
+    config_with_roles(&format!("{ROLES}[log]\nlevel = \"debug\"\n"))
 }
 
 fn entries(guest: &DaemonGuest) -> Result<Vec<AuditEntry>> {
@@ -42,7 +42,7 @@ fn entries(guest: &DaemonGuest) -> Result<Vec<AuditEntry>> {
 /// Refusals and reads are written beside the calls.
 fn find(guest: &DaemonGuest, what: &str, is_it: impl Fn(&AuditEntry) -> bool) -> Result<AuditEntry> {
     let found = RefCell::new(None);
-    wait_until(guest, what, || {
+    guest.until(what, || {
         *found.borrow_mut() = entries(guest)?.into_iter().find(|entry| is_it(entry));
         Ok(found.borrow().is_some())
     })?;
@@ -50,7 +50,7 @@ fn find(guest: &DaemonGuest, what: &str, is_it: impl Fn(&AuditEntry) -> bool) ->
 }
 
 fn every_change_and_refusal_is_logged(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("audit", &config())?;
+    let guest = fixture.new_daemon(&config())?;
     guest.add("p:calls __x64_sys_getppid")?;
     let made = entries(&guest)?.pop().context("an entry")?;
     ensure!(made.action() == AuditAction::Changed && made.principal == "loopback", "{made:?}");
@@ -76,7 +76,7 @@ fn every_change_and_refusal_is_logged(fixture: &Fixture) -> Result<()> {
     let refused = find(&guest, "a refusal of the verdict", |entry| entry.definition.contains("no_such"))?;
     ensure!(refused.action() == AuditAction::Refused && !refused.reason.is_empty(), "{refused:?}");
     for (change, command) in [("attach", "attach sched/no_such"), ("adopt", "adopt kprobes/no_such")] {
-        guest.shell(&format!("kprobectl {command} && exit 1; true"))?;
+        ensure!(guest.ctl_says(command)?.code != 0, "{command}");
         let refused = find(&guest, change, |entry| entry.change == change)?;
         ensure!(
             refused.action() == AuditAction::Refused && refused.probe.ends_with("/no_such"),
@@ -95,25 +95,25 @@ fn every_change_and_refusal_is_logged(fixture: &Fixture) -> Result<()> {
     let gone = find(&guest, "the deletion", |entry| entry.change == "delete")?;
     ensure!(gone.action() == AuditAction::Changed && gone.principal.starts_with("user:root"), "{gone:?}");
 
-    let verified = guest.shell("kprobectl audit verify")?;
+    let verified = guest.ctl("audit verify")?;
     ensure!(verified.contains("are as they were written"), "{verified}");
-    let shown = guest.shell("kprobectl audit --action refused --probe 'kprobes/*'")?;
+    let shown = guest.ctl("audit --action refused --probe kprobes/*")?;
     ensure!(shown.contains("refused") && shown.contains("kprobes/other"), "{shown}");
     Ok(())
 }
 
 /// Kills the daemon in the middle of changes. What the log says is then what became of them.
 fn a_killed_daemon_leaves_a_whole_log(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("killed-audit", &config())?;
+    let mut guest = fixture.new_daemon(&config())?;
     let mut head = String::new();
     for turn in 0..4 {
-        let script = format!(
-            "(for i in 1 2 3 4 5 6 7 8; do kprobectl add \"p:t{turn}_$i __x64_sys_getppid\"; done) >/dev/null 2>&1 & echo $! > /tmp/adding\n\
-             until kprobectl get kprobes/t{turn}_2 >/dev/null 2>&1; do :; done"
-        );
-        guest.shell(&script)?;
+        let add = |number| guest.start_ctl(&format!("add 'p:t{turn}_{number} __x64_sys_getppid'"));
+        let adding = (1..=8).map(add).collect::<Result<Vec<_>>>()?;
+        guest.until("two probes", || {
+            Ok(guest.tracefs("kprobe_events")?.matches(&format!("/t{turn}_")).count() >= 2)
+        })?;
         guest.kill()?;
-        guest.shell("kill $(cat /tmp/adding) 2>/dev/null; true")?;
+        drop(adding);
         guest.restart(&config())?;
         let known: HashSet<_> = guest.probes()?.into_iter().map(|probe| probe.name).collect();
         let entries = entries(&guest)?;
@@ -134,8 +134,8 @@ fn a_killed_daemon_leaves_a_whole_log(fixture: &Fixture) -> Result<()> {
             );
         }
         let noted = if head.is_empty() { String::new() } else { format!(" --head {head}") };
-        guest.shell(&format!("kprobectl audit verify{noted}"))?;
-        let verified = guest.shell("kprobectl audit verify -o json")?;
+        guest.ctl(&format!("audit verify{noted}"))?;
+        let verified = guest.ctl("audit verify -o json")?;
         let (_, rest) = verified.split_once("\"head\": \"").context("a head")?;
         rest.split('"').next().unwrap_or_default().clone_into(&mut head);
     }
@@ -148,7 +148,7 @@ const EXPORTED: &str = "/var/lib/kprobed/audited.jsonl";
 /// without a daemon, and against one that has been rewritten since.
 fn exported_entries_are_verified_elsewhere(fixture: &Fixture) -> Result<()> {
     let config = format!("{}\n[export.jsonl]\npath = \"{EXPORTED}\"\naudit = true\n", config());
-    let mut guest = fixture.own_daemon("exported-audit", &config)?;
+    let mut guest = fixture.new_daemon(&config)?;
     for turn in 0..3 {
         guest.add(&format!("p:e{turn} __x64_sys_getppid"))?;
         guest.workload(&["getppid", "200"])?;
@@ -158,9 +158,9 @@ fn exported_entries_are_verified_elsewhere(fixture: &Fixture) -> Result<()> {
             guest.restart(&config)?;
         }
     }
-    guest.shell("kprobectl delete kprobes/e0")?;
+    guest.ctl("delete kprobes/e0")?;
     let sent = RefCell::new(String::new());
-    wait_until(&guest, "all entries are in the file", || {
+    guest.until("all entries are in the file", || {
         let exporter = guest.wait_for(guest.client.exporters())??.pop().context("an exporter")?;
         let audit = exporter.audit.context("it exports the audit log")?;
         ensure!(audit.dropped == 0 && audit.expired == 0 && audit.error.is_empty(), "{audit:?}");
@@ -170,28 +170,36 @@ fn exported_entries_are_verified_elsewhere(fixture: &Fixture) -> Result<()> {
         Ok(is_sent && audit.queued == Some(0))
     })?;
     let head = sent.into_inner();
-    guest.shell(&format!("cp {EXPORTED} /tmp/copy.jsonl"))?;
-    let verify = "kprobectl --server unix:/nonexistent audit verify";
+    let text = guest.shell(&format!("cat {EXPORTED}"))?;
+    guest.write_for_ctl("copy.jsonl", &text)?;
+    // Without a daemon.
+    let home = guest.home();
+    let verify = |arguments: &str| {
+        let verify = format!("--server unix:/nonexistent audit verify {arguments}");
+        Said::new(&kprobectl(home, &verify)?.output()?)
+    };
     // Refusals that are joined may have followed.
-    let verified = guest.shell(&format!("{verify} -f /tmp/copy.jsonl --head {head} -o json"))?;
+    let verified = verify(&format!("-f copy.jsonl --head {head} -o json"))?;
     ensure!(
-        verified.contains("\"holds\": true") && verified.contains("\"first_entry\": \"1\""),
-        "{verified}"
+        verified.stdout.contains("\"holds\": true") && verified.stdout.contains("\"first_entry\": \"1\""),
+        "{verified:?}"
     );
     // The head leaves the host with the events, too.
     let said = guest.shell(&format!("grep -c '\"type\":\"progress\".*\"audit_head\":' {EXPORTED}"))?;
     ensure!(said.trim() != "0", "{said}");
-    let text = guest.shell("cat /tmp/copy.jsonl")?;
     let events = text.lines().filter(|line| line.starts_with("{\"type\":\"event\"")).count();
     ensure!(events > 0, "no event among the entries");
 
     // What the log says is changed at the receiver.
-    guest.shell("sed 's/p:kprobes\\/e1/p:kprobes\\/x1/' /tmp/copy.jsonl > /tmp/changed.jsonl")?;
-    let found = guest.shell(&format!("{verify} -f /tmp/changed.jsonl 2>&1; echo exit $?"))?;
-    ensure!(found.contains("exit 1") && found.contains("it, or one before it, was changed"), "{found}");
-    guest.shell("grep -v '\"sequence\":2,' /tmp/copy.jsonl > /tmp/removed.jsonl")?;
-    let found = guest.shell(&format!("{verify} -f /tmp/removed.jsonl 2>&1; echo exit $?"))?;
-    ensure!(found.contains("exit 1") && found.contains("entry 2 is not there"), "{found}");
+    let changed = text.replace("p:kprobes/e1", "p:kprobes/x1");
+    let removed: Vec<_> = text.lines().filter(|line| !line.contains("\"sequence\":2,")).collect();
+    for (text, said) in
+        [(changed, "it, or one before it, was changed"), (removed.join("\n") + "\n", "entry 2 is not there")]
+    {
+        guest.write_for_ctl("forged.jsonl", &text)?;
+        let found = verify("-f forged.jsonl")?;
+        ensure!(found.code == 1 && found.all().contains(said), "{found:?}");
+    }
     Ok(())
 }
 

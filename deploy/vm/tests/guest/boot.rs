@@ -7,15 +7,18 @@ use kprobed_vm::machine::Command;
 use crate::Test;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("boots_the_kernel_that_was_asked_for", boots_the_kernel_that_was_asked_for),
-    ("disk_survives_a_power_cut", disk_survives_a_power_cut),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        boots_the_kernel_that_was_asked_for,
+    }
+    Harness {
+        disk_survives_a_power_cut,
+    }
+};
 
 fn boots_the_kernel_that_was_asked_for(fixture: &Fixture) -> Result<()> {
-    let output = fixture.machine()?.exec(&Command::new("uname").arg("-r"))?;
-    ensure!(output.status.success(), "{output:?}");
-    ensure!(output.stdout_text().trim() == fixture.kernel()?.release, "{output:?}");
+    let release = fixture.daemon()?.shell("uname -r")?;
+    ensure!(release.trim() == fixture.kernel()?.release, "{release}");
     Ok(())
 }
 

@@ -14,20 +14,20 @@ use crate::Test;
 use crate::daemon::{DaemonGuest, Event};
 use crate::effort;
 use crate::fixture::Fixture;
-use crate::triggers::wait_until;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("a_storm_is_disarmed_in_time", a_storm_is_disarmed_in_time),
-    ("the_dearest_probes_of_a_host_go_first", the_dearest_probes_of_a_host_go_first),
-    ("a_thousand_probes_together_are_over_the_budget", a_thousand_probes_together_are_over_the_budget),
-    ("what_one_principal_has_made_shares_a_budget", what_one_principal_has_made_shares_a_budget),
-    ("only_a_person_arms_it_again", only_a_person_arms_it_again),
-    ("a_pause_ends_by_itself", a_pause_ends_by_itself),
-    (
-        "a_declared_probe_is_armed_again_and_stays_declared",
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        a_storm_is_disarmed_in_time,
+    }
+    Daemon {
+        the_dearest_probes_of_a_host_go_first,
+        a_thousand_probes_together_are_over_the_budget,
+        what_one_principal_has_made_shares_a_budget,
+        only_a_person_arms_it_again,
+        a_pause_ends_by_itself,
         a_declared_probe_is_armed_again_and_stays_declared,
-    ),
-];
+    }
+};
 
 /// From the hit that is over the budget to the last one.
 const DISARMED_WITHIN: Duration = Duration::from_millis(200);
@@ -45,10 +45,6 @@ pub(crate) fn config(probe_ns_per_s: u64, host_ns_per_s: u64, more: &str) -> Str
 
 fn probe_config(more: &str) -> String {
     config(PROBE_NS_PER_S, 0, more)
-}
-
-fn get(guest: &DaemonGuest, name: &str) -> Result<Probe> {
-    Ok(guest.wait_for(guest.client.get_probe(name))??)
 }
 
 /// How fast a loop of calls was.
@@ -95,7 +91,7 @@ fn overrun(events: &[&Event], hit_ns: f64) -> Result<Duration> {
 }
 
 fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("budget", &probe_config(""))?;
+    let guest = fixture.daemon_with(&probe_config(""))?;
     guest.add("p:slow __x64_sys_getsid")?;
     let bare = storm(&guest, 400, 0)?.per_s;
     let (mut overruns, mut speeds) = (Vec::new(), Vec::new());
@@ -104,10 +100,10 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
         if round % 2 == 1 {
             // The daemon has seen that nothing happens, and looks no more.
             guest.workload(&["numbers", "1000000", "600", "--pause-us", "5000"])?;
-            ensure!(get(&guest, "storm")?.state() == ProbeState::Armed);
+            ensure!(guest.probe("storm")?.state() == ProbeState::Armed);
         }
         let recording = guest.record(|| storm(&guest, 1200, 0).map(drop))?;
-        let probe = get(&guest, "storm")?;
+        let probe = guest.probe("storm")?;
         ensure!(probe.state() == ProbeState::Tripped && probe.enabled, "{probe:?}\n{}", guest.log());
         ensure!(probe.state_reason == "OVER_PROBE_BUDGET", "{probe:?}");
         ensure!(probe.state_message.contains("a probe may take 10.0 ms"), "{probe:?}");
@@ -131,7 +127,7 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
     let in_time = overruns.iter().filter(|overrun| **overrun <= DISARMED_WITHIN).count();
     ensure!(in_time + 1 >= overruns.len(), "{overruns:?}\n{}", guest.log());
     ensure!(speeds.get(speeds.len() / 2).is_some_and(|speed| *speed >= 0.9), "{speeds:?}");
-    ensure!(get(&guest, "slow")?.state() == ProbeState::Armed, "a slow probe stays");
+    ensure!(guest.probe("slow")?.state() == ProbeState::Armed, "a slow probe stays");
     Ok(())
 }
 
@@ -139,14 +135,14 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
 const COSTS: usize = 5;
 
 fn the_dearest_probes_of_a_host_go_first(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("budget-host", &config(0, 10_000_000, "calibrate = false"))?;
+    let guest = fixture.daemon_with(&config(0, 10_000_000, "calibrate = false"))?;
     let names: Vec<_> = (0..COSTS).map(|number| format!("kprobes/cost{number}")).collect();
     for (number, name) in names.iter().enumerate() {
         let arguments: Vec<_> = (0..4 * number).map(|field| format!("a{field}=+8(%sp):u64")).collect();
         guest.add(&format!("p:{name} __x64_sys_getppid {}", arguments.join(" ")))?;
     }
     let states = || -> Result<Vec<ProbeState>> {
-        names.iter().map(|name| get(&guest, name).map(|probe| probe.state())).collect()
+        names.iter().map(|name| guest.probe(name).map(|probe| probe.state())).collect()
     };
     storm(&guest, 4000, 4000)?;
     let after = states()?;
@@ -155,7 +151,7 @@ fn the_dearest_probes_of_a_host_go_first(fixture: &Fixture) -> Result<()> {
     ensure!(first > 0, "{after:?}: none is left\n{}", guest.log());
     ensure!(after.iter().take(first).all(|state| *state == ProbeState::Armed), "{after:?}");
     ensure!(after.iter().skip(first).all(|state| *state == ProbeState::Tripped), "{after:?}");
-    let dearest = get(&guest, "kprobes/cost4")?;
+    let dearest = guest.probe("kprobes/cost4")?;
     ensure!(dearest.state_reason == "OVER_HOST_BUDGET", "{dearest:?}");
     // The others are within it.
     storm(&guest, 3000, 4000)?;
@@ -169,12 +165,12 @@ fn a_thousand_probes_together_are_over_the_budget(fixture: &Fixture) -> Result<(
     let count = effort::pick(200, 1000);
     // A hit counts 500 ns.
     let by_label = "label_ns_per_s = { rollout = 1000000 }\ncalibrate = false";
-    let guest = fixture.own_daemon("budget-thousand", &config(0, 20_000_000, by_label))?;
+    let guest = fixture.daemon_with(&config(0, 20_000_000, by_label))?;
     let lines: Vec<_> = (0..count).map(|number| format!("p:many/m{number} __x64_sys_getppid")).collect();
-    guest.machine.put("/tmp/many", 0o600, lines.join("\n").as_bytes())?;
-    guest.shell("kprobectl add -f /tmp/many > /dev/null")?;
+    guest.write_for_ctl("many", &lines.join("\n"))?;
+    guest.ctl("add -f many")?;
     let of_rollout: Vec<_> = (0..count / 5).map(|number| format!("many/m{number}")).collect();
-    guest.shell(&format!("kprobectl label {} rollout=7 > /dev/null", of_rollout.join(" ")))?;
+    guest.ctl(&format!("label {} rollout=7", of_rollout.join(" ")))?;
     let tripped = |reason: &str| -> Result<HashSet<String>> {
         let probes = guest.probes()?.into_iter().filter(|probe| probe.state_reason == reason);
         Ok(probes.map(|probe| probe.name).collect())
@@ -205,7 +201,7 @@ fn a_thousand_probes_together_are_over_the_budget(fixture: &Fixture) -> Result<(
 /// What it has adopted was there before, and is not on its budget.
 fn what_one_principal_has_made_shares_a_budget(fixture: &Fixture) -> Result<()> {
     let by_creator = "creator_ns_per_s = 10000000\ncalibrate = false";
-    let mut guest = fixture.own_daemon("budget-creator", &config(0, 0, by_creator))?;
+    let mut guest = fixture.daemon_with(&config(0, 0, by_creator))?;
     guest.shell("echo 'p:others/there __x64_sys_getppid' >> /sys/kernel/tracing/kprobe_events")?;
     guest.shell("kprobectl adopt others/there --enable")?;
     for number in 0..4 {
@@ -228,9 +224,9 @@ fn what_one_principal_has_made_shares_a_budget(fixture: &Fixture) -> Result<()> 
     };
     let tripped = check(&guest, "after the storm")?;
     // The one that was adopted was adopted by root, and the first row has taken the most.
-    let shown = guest.shell("kprobectl get others/there")?;
+    let shown = guest.ctl("get others/there")?;
     ensure!(shown.lines().any(|line| line.split_whitespace().eq(["created", "by", "uid:0"])), "{shown}");
-    let shown = guest.shell("kprobectl cost --by creator")?;
+    let shown = guest.ctl("cost --by creator")?;
     let columns: Vec<Vec<_>> = shown.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
     let hits = |creator: &str, probes: &str| {
         let row = columns.iter().find(|row| row.first() == Some(&creator) && row.get(1) == Some(&probes));
@@ -247,10 +243,10 @@ fn what_one_principal_has_made_shares_a_budget(fixture: &Fixture) -> Result<()> 
 
 fn only_a_person_arms_it_again(fixture: &Fixture) -> Result<()> {
     let config = probe_config("");
-    let mut guest = fixture.own_daemon("budget-person", &config)?;
+    let mut guest = fixture.daemon_with(&config)?;
     let document = "probe: kprobes/storm\ndefinition: p:kprobes/storm __x64_sys_getppid\n";
-    guest.machine.put("/tmp/storm.yaml", 0o644, document.as_bytes())?;
-    let apply = |guest: &DaemonGuest| guest.shell("kprobectl apply -f /tmp/storm.yaml");
+    guest.write_for_ctl("storm.yaml", document)?;
+    let apply = |guest: &DaemonGuest| guest.ctl("apply -f storm.yaml");
     ensure!(apply(&guest)?.contains("created"));
     let mut watch = guest.wait_for(guest.client.watch_probes(WatchProbesRequest::default()))??;
     storm(&guest, 1200, 0)?;
@@ -263,7 +259,7 @@ fn only_a_person_arms_it_again(fixture: &Fixture) -> Result<()> {
     }
     drop(watch);
     let tripped = |guest: &DaemonGuest, when: &str| -> Result<()> {
-        let probe = get(guest, "storm")?;
+        let probe = guest.probe("storm")?;
         ensure!(probe.state() == ProbeState::Tripped && probe.enabled, "{when}: {probe:?}");
         ensure!(guest.in_instance("events/kprobes/storm/enable")?.trim() == "0", "{when}");
         Ok(())
@@ -278,7 +274,7 @@ fn only_a_person_arms_it_again(fixture: &Fixture) -> Result<()> {
     guest.wait_for(guest.client.set_filter("storm", ""))??;
     // Another program switches it on: that is repaired, and not taken for a person.
     guest.shell(&format!("echo 1 > {}/events/kprobes/storm/enable", guest.instance()?))?;
-    ensure!(get(&guest, "storm")?.state() == ProbeState::Drifted);
+    ensure!(guest.probe("storm")?.state() == ProbeState::Drifted);
     guest.wait_for(guest.client.reconcile_probes(true))??;
     tripped(&guest, "after a neighbour")?;
     // Deleting another probe moves everything to a second instance.
@@ -291,13 +287,13 @@ fn only_a_person_arms_it_again(fixture: &Fixture) -> Result<()> {
     guest.stop()?;
     guest.restart(&config)?;
     tripped(&guest, "after a restart")?;
-    let told = guest.shell("kprobectl get storm; kprobectl list")?;
+    let told = guest.ctl("get storm")? + &guest.ctl("list")?;
     ensure!(told.contains("tripped") && told.contains("kprobectl enable kprobes/storm"), "{told}");
     let armed = guest.wait_for(guest.client.set_enabled("storm", true))??;
     ensure!(armed.state() == ProbeState::Armed && armed.state_reason.is_empty(), "{armed:?}");
     guest.kill()?;
     guest.restart(&config)?;
-    ensure!(get(&guest, "storm")?.state() == ProbeState::Armed, "that is kept too");
+    ensure!(guest.probe("storm")?.state() == ProbeState::Armed, "that is kept too");
     storm(&guest, 1200, 0)?;
     tripped(&guest, "after a second storm")?;
     let off = guest.wait_for(guest.client.set_enabled("storm", false))??;
@@ -306,7 +302,7 @@ fn only_a_person_arms_it_again(fixture: &Fixture) -> Result<()> {
 }
 
 fn a_pause_ends_by_itself(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("budget-pause", &probe_config("rearm_after_s = 1"))?;
+    let guest = fixture.new_daemon(&probe_config("rearm_after_s = 1"))?;
     guest.add("p:storm __x64_sys_getppid")?;
     let mut watch = guest.wait_for(guest.client.watch_probes(WatchProbesRequest::default()))??;
     let mut until = |state: ProbeState| -> Result<SystemTime> {
@@ -330,18 +326,18 @@ fn a_pause_ends_by_itself(fixture: &Fixture) -> Result<()> {
     let least = [Duration::from_millis(800), Duration::from_millis(1800)];
     ensure!(pauses.iter().zip(least).all(|(pause, least)| *pause >= least), "{pauses:?}");
     // The audit log has what the daemon did by itself, in that order.
-    let own = "kprobectl audit --principal kprobed --probe kprobes/storm";
-    wait_until(&guest, "the last entry", || Ok(guest.shell(own)?.lines().count() == 4))?;
-    let entries = guest.shell(own)?;
+    let own = "audit --principal kprobed --probe kprobes/storm";
+    guest.until("the last entry", || Ok(guest.ctl(own)?.lines().count() == 4))?;
+    let entries = guest.ctl(own)?;
     let actions: Vec<_> = entries.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
     ensure!(actions == ["ended", "changed", "ended", "changed"], "{entries}");
     ensure!(entries.contains("`budget.probe_ns_per_s`") && entries.contains("armed again"), "{entries}");
-    guest.shell("kprobectl audit verify")?;
+    guest.ctl("audit verify")?;
     Ok(())
 }
 
 fn a_declared_probe_is_armed_again_and_stays_declared(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("budget-declared", &probe_config(""))?;
+    let guest = fixture.daemon_with(&probe_config(""))?;
     let document = "probe: kprobes/storm\ndefinition: p:kprobes/storm __x64_sys_getppid\n";
     let mut watch = guest.wait_for(guest.client.watch_probes(WatchProbesRequest::default()))??;
     let mut until = |state: ProbeState| -> Result<Probe> {

@@ -6,20 +6,24 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{BufferLedger, CreateProbeRequest, GetLedgerResponse, ProbeLedger};
 use kprobed_vm::machine::{Command, Signal};
-use kprobed_vm::{daemon, progress};
+use kprobed_vm::progress;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
-use crate::fixture::Fixture;
+use crate::daemon::{DaemonGuest, config};
+use crate::fixture::{Fixture, Shared};
 
-pub(crate) const TESTS: &[Test] = &[("deletions_pause_nothing", deletions_pause_nothing)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        deletions_pause_nothing,
+    }
+};
 
 /// Probes on the function that is called, all of which record.
 const PROBES: u64 = 6;
 
 /// Processes that do nothing but call it, and come before others: the daemon has a small part of
 /// the one CPU.
-const CALLERS: u64 = 4;
+const CALLERS: u64 = 2;
 
 /// Twice the share of others. With much more the grace periods of a deletion last until the buffers
 /// have overflowed as a whole, and recording has to pause.
@@ -30,11 +34,11 @@ const ROUNDS: u64 = 2;
 
 /// Buffers that the callers fill within seconds, and not within the grace periods of a deletion: those
 /// last some ticks, however fast the host is, while the calls are as fast as it is.
-const CONFIG: &str = "\n[tracing]\nbuffer_kib = 32768\nbuffer_max_kib = 32768\n\n[spool]\nmax_mib = 32\n";
+const CONFIG: &str = "[tracing]\nbuffer_kib = 32768\nbuffer_max_kib = 32768\n[spool]\nmax_mib = 32";
 
 /// A guest with the probes and the callers.
-fn busy(fixture: &Fixture) -> Result<DaemonGuest> {
-    let guest = fixture.own_daemon("busy-deletions", &format!("{}{CONFIG}", daemon::DEFAULT_CONFIG))?;
+fn busy(fixture: &Fixture) -> Result<Shared<'_, DaemonGuest>> {
+    let guest = fixture.daemon_with(&config(CONFIG))?;
     for number in 0..PROBES {
         guest.add(&format!("p:stays{number} __x64_sys_getpgid number=+0x70(%di):u64 ip=%ip sp=%sp"))?;
     }
@@ -74,7 +78,7 @@ fn ledger_at_rest(guest: &DaemonGuest) -> Result<GetLedgerResponse> {
     for number in 0..CALLERS {
         let name = format!("hits{number}");
         guest.machine.signal(&name, Signal::SIGKILL)?;
-        guest.machine.wait(&name, Some(Duration::from_secs(30)))?;
+        guest.machine.wait(&name, Duration::from_secs(30))?;
     }
     let ledger = guest.ledger()?;
     ensure!(ledger.settled && ledger.probes.len() as u64 == PROBES, "{ledger:?}");
@@ -99,7 +103,7 @@ fn deletions_pause_nothing(fixture: &Fixture) -> Result<()> {
         // times: recording pauses, and every probe says how many of its hits that cost.
         let counted = |probe: &ProbeLedger| probe.paused > 0 && probe.not_read >= probe.paused;
         ensure!(ledger.probes.iter().all(counted), "{ledger:?}");
-        return guest.machine.power_off().map_err(Into::into);
+        return Ok(());
     }
     // Every hit of the probes that stayed was read, or overwritten: none was missed between two
     // instances, and none came from both.
@@ -108,5 +112,5 @@ fn deletions_pause_nothing(fixture: &Fixture) -> Result<()> {
         "{ledger:?}\n{}",
         guest.log()
     );
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kprobed_client::Identity;
@@ -99,7 +100,7 @@ pub(crate) fn serve_tls(guest: &DaemonGuest) -> Result<()> {
 /// Kills that daemon.
 pub(crate) fn kill_tls(guest: &DaemonGuest) -> Result<Status> {
     guest.machine.signal(NAME, Signal::SIGKILL)?;
-    Ok(guest.machine.wait(NAME, None)?)
+    Ok(guest.machine.wait(NAME, Duration::from_mins(1))?)
 }
 
 /// What that daemon has logged.

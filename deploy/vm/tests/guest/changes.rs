@@ -16,11 +16,13 @@ use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("each_has_its_own_outcome", each_has_its_own_outcome),
-    ("hits_of_others_are_told_apart", hits_of_others_are_told_apart),
-    ("many_live_and_come_back", many_live_and_come_back),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        each_has_its_own_outcome,
+        hits_of_others_are_told_apart,
+        many_live_and_come_back,
+    }
+};
 
 fn create(definition: &str, filter: &str) -> CreateProbeRequest {
     CreateProbeRequest {
@@ -218,7 +220,7 @@ fn sizes() -> Result<Vec<usize>> {
 /// Probes are defined, enabled, disabled, brought back after a restart, and deleted, many at once;
 /// the kernel alone does the same.
 fn many_live_and_come_back(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("many", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     let idle = restart(&mut guest)?;
     for size in sizes()? {
         let places = places(&guest, size)?;

@@ -1,18 +1,20 @@
 //! `kprobectl` against a real daemon: times, fields and names that an operator types.
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_vm::machine::{Command, Output};
+use kprobed_vm::machine::Command;
 use serde_json::Value;
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("times_that_are_printed_are_read", times_that_are_printed_are_read),
-    ("task_names_are_meant_whatever_a_probe_records", task_names_are_meant_whatever_a_probe_records),
-    ("what_is_unknown_is_refused_with_what_is_known", what_is_unknown_is_refused_with_what_is_known),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        times_that_are_printed_are_read,
+        task_names_are_meant_whatever_a_probe_records,
+        what_is_unknown_is_refused_with_what_is_known,
+    }
+};
 
 /// `getsid` is called by nothing else in the guest, and `di` of its registers is its argument.
 const NUMBERS: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
@@ -25,17 +27,13 @@ const FIRST: i64 = 2_000_000;
 
 /// Makes calls with `count` numbers, and has their events in the history.
 fn call(guest: &DaemonGuest, count: i64) -> Result<()> {
-    guest.workload(&["numbers", &FIRST.to_string(), &count.to_string()])?;
+    guest.call(FIRST, count)?;
     guest.ledger().map(drop)
-}
-
-fn run(guest: &DaemonGuest, script: &str) -> Result<Output> {
-    Ok(guest.machine.exec(&Command::shell(script))?)
 }
 
 /// Events that a command prints as JSON.
 fn events(guest: &DaemonGuest, options: &str) -> Result<Vec<Value>> {
-    let printed = guest.shell(&format!("kprobectl observe -q -o json {options}"))?;
+    let printed = guest.ctl(&format!("observe -q -o json {options}"))?;
     let objects = printed.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>();
     Ok(objects.with_context(|| printed.clone())?.into_iter().filter(|one| one["type"] == "event").collect())
 }
@@ -45,7 +43,7 @@ fn times_that_are_printed_are_read(fixture: &Fixture) -> Result<()> {
     guest.add(NUMBERS)?;
     call(&guest, 6)?;
     let times = |options: &str| -> Result<Vec<String>> {
-        let text = guest.shell(&format!("kprobectl observe numbers -q --no-header {options}"))?;
+        let text = guest.ctl(&format!("observe numbers -q --no-header {options}"))?;
         Ok(text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
     };
     // Of the day, and with the date.
@@ -63,8 +61,8 @@ fn times_that_are_printed_are_read(fixture: &Fixture) -> Result<()> {
     let fourth = all.get(3).and_then(|event| event["time"].as_str()).context("no time")?;
     let since = events(&guest, &format!("numbers --since {fourth}"))?;
     ensure!(since.as_slice() == all.get(3..).unwrap_or_default(), "--since {fourth}: {since:?} of {all:?}");
-    let refused = run(&guest, "kprobectl observe --duration 07:00:00")?;
-    ensure!(String::from_utf8_lossy(&refused.stderr).contains("is a time of day"), "{refused:?}");
+    let refused = guest.ctl_says("observe --duration 07:00:00")?;
+    ensure!(refused.stderr.contains("is a time of day"), "{refused:?}");
     Ok(())
 }
 
@@ -96,23 +94,13 @@ fn task_names_are_meant_whatever_a_probe_records(fixture: &Fixture) -> Result<()
     }
 
     // Of new events too, which are caused when the daemon has subscribed the command.
-    let script = format!(
-        "kprobectl observe --comm workload -n 2 --duration 60s -o json > /tmp/seen 2> /tmp/said &\n\
-         until grep -q '^observing 2 probes$' /tmp/said; do kill -0 $! || break; done\n\
-         workload numbers {FIRST} 1 > /dev/null; wait $!; cat /tmp/said >&2; cat /tmp/seen"
-    );
-    let output = run(&guest, &script)?;
-    let seen = output.stdout_text();
-    ensure!(
-        seen.contains("kprobes/namesakes") && seen.contains("kprobes/others"),
-        "{seen}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let seen = guest.observe("--comm workload -n 2 --duration 60s -o json", || call(&guest, 1))?;
+    ensure!(seen.contains("kprobes/namesakes") && seen.contains("kprobes/others"), "{seen}");
 
     // The kernel's filter of a probe follows the kernel's rule: the field of the probe comes first.
-    guest.shell("kprobectl filter namesakes 'comm == 2000001'")?;
-    let refused = run(&guest, "kprobectl filter namesakes 'comm == \"workload\"'")?;
-    ensure!(!refused.stdout_text().contains("workload"), "{refused:?}");
+    guest.ctl("filter namesakes 'comm == 2000001'")?;
+    let refused = guest.ctl_says("filter namesakes 'comm == \"workload\"'")?;
+    ensure!(!refused.stdout.contains("workload"), "{refused:?}");
     Ok(())
 }
 
@@ -121,26 +109,23 @@ fn what_is_unknown_is_refused_with_what_is_known(fixture: &Fixture) -> Result<()
     guest.add(NUMBERS)?;
     guest.add("p:beside __x64_sys_getppid")?;
     call(&guest, 1)?;
-    let said = |script: &str| -> Result<String> {
-        let output = run(&guest, script)?;
-        Ok(format!("{:?} {}{}", output.status, output.stdout_text(), String::from_utf8_lossy(&output.stderr)))
-    };
-    for (script, expected) in [
-        ("kprobectl observe numbers --fields nosuch", "`kprobes/numbers` has no field `nosuch`"),
-        ("kprobectl observe --fields nosuch --last 1", "none of the 2 selected probes has a field `nosuch`"),
-        ("kprobectl observe --fields n,com --last 1", "did you mean `comm`?"),
-        ("kprobectl observe --fields n --last 1", "`kprobes/beside` has no field `n`"),
-        ("kprobectl symbols --module nosuch", "no module `nosuch` is loaded"),
-        ("kprobectl version --server /run/nosuch.sock; echo exit $?", "exit 3"),
+    for (arguments, expected) in [
+        ("observe numbers --fields nosuch", "`kprobes/numbers` has no field `nosuch`"),
+        ("observe --fields nosuch --last 1", "none of the 2 selected probes has a field `nosuch`"),
+        ("observe --fields n,com --last 1", "did you mean `comm`?"),
+        ("observe --fields n --last 1", "`kprobes/beside` has no field `n`"),
+        ("symbols --module nosuch", "no module `nosuch` is loaded"),
     ] {
-        let said = said(script)?;
-        ensure!(said.contains(expected), "{script}: {said}");
+        let said = guest.ctl_says(arguments)?;
+        ensure!(said.all().contains(expected), "{arguments}: {said:?}");
     }
+    let absent = guest.machine.exec(&Command::shell("kprobectl version --server /run/nosuch.sock"))?;
+    ensure!(absent.status.shell_code() == 3, "{absent:?}");
     ensure!(events(&guest, "--fields n --last 1")?.len() == 1);
     // An attached event counts as well as a probe.
-    guest.shell("kprobectl attach raw_syscalls/sys_enter --filter 'id == 110'")?;
-    guest.shell("kprobectl observe --fields id --last 1")?;
-    guest.shell("kprobectl observe --filter 'id == 110' --last 1")?;
-    guest.shell("kprobectl detach raw_syscalls/sys_enter")?;
+    guest.ctl("attach raw_syscalls/sys_enter --filter 'id == 110'")?;
+    guest.ctl("observe --fields id --last 1")?;
+    guest.ctl("observe --filter 'id == 110' --last 1")?;
+    guest.ctl("detach raw_syscalls/sys_enter")?;
     Ok(())
 }

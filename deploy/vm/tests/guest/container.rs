@@ -18,10 +18,14 @@ use serde_json::Value;
 
 use crate::Test;
 use crate::container_spec::{Pod, Volume};
+use crate::daemon::OwnMachine;
 use crate::fixture::{Fixture, programs};
 
-pub(crate) const TESTS: &[Test] =
-    &[("the_image_works_as_the_daemonset_runs_it", the_image_works_as_the_daemonset_runs_it)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        the_image_works_as_the_daemonset_runs_it,
+    }
+};
 
 /// How long an emulated guest may take for anything.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -91,7 +95,7 @@ fn wait_for(machine: &Machine, script: &str) -> Result<()> {
         let log = || {
             String::from_utf8_lossy(&machine.get("/run/log/container.log").unwrap_or_default()).into_owned()
         };
-        let ended = machine.wait("container", Some(Duration::from_millis(100)))?;
+        let ended = machine.wait("container", Duration::from_millis(500))?;
         ensure!(ended == Status::TimedOut, "the container has ended ({ended:?}):\n{}", log());
         ensure!(begun.elapsed() < PATIENCE, "{script}: {output:?}\n{}", log());
     }
@@ -123,7 +127,7 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
         disk: Some(lab.disk(&fixture.disk_name("container"), true)?),
         ..GuestOptions::new(fixture.kernel()?)
     };
-    let machine = lab.boot(&options)?;
+    let machine = OwnMachine::new(lab.boot(&options)?);
     let pod = Pod::of(&fs::read_to_string(deploy()?.join("kubernetes/base/daemonset.yaml"))?)?;
     let served =
         BTreeMap::from([("kprobed-config", CONFIG), ("kprobed-probes", PROBES), ("podinfo", PODINFO)]);
@@ -133,6 +137,7 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
 
     let crun = ["--cgroup-manager=disabled", "run", "--no-pivot", "--bundle", BUNDLE, "kprobed"];
     machine.spawn("container", &Command::new("crun").args(crun))?;
+    wait_for(&machine, "test -S /run/kprobed/kprobed.sock")?;
     wait_for(&machine, "kprobectl list > /dev/null")?;
     only_these_capabilities(&machine, &pod)?;
     // The name of the node, not that of the pod.
@@ -167,7 +172,7 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
 
     nothing_else_was_written(&machine, &volumes)?;
     shell(&machine, &format!("crun --cgroup-manager=disabled kill kprobed {}", Signal::SIGTERM as i32))?;
-    let ended = machine.wait("container", Some(PATIENCE))?;
+    let ended = machine.wait("container", PATIENCE)?;
     ensure!(
         ended.success(),
         "{ended:?}: {}",

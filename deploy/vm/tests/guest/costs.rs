@@ -9,14 +9,17 @@ use std::env;
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::Client;
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, ListProbesRequest, ReconcileOutcome};
-use kprobed_vm::{daemon, progress};
+use kprobed_vm::progress;
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] =
-    &[("calls_and_looks_beside_many_probes", calls_and_looks_beside_many_probes)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        calls_and_looks_beside_many_probes,
+    }
+};
 
 /// The calls, and how many lists of all events each of them reads at most: a definition is proven
 /// by the list of what is registered, read before and after it, and hits are only in the list of
@@ -111,7 +114,7 @@ fn calls(guest: &DaemonGuest) -> Result<Vec<(&'static str, Cost)>> {
 }
 
 fn calls_and_looks_beside_many_probes(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("cost", daemon::DEFAULT_CONFIG)?;
+    let guest = fixture.daemon()?;
     guest.add("p:cost/records __x64_sys_getsid")?;
     let mut made = 0;
     let mut first: Option<Vec<(&str, Cost)>> = None;
@@ -156,5 +159,5 @@ fn calls_and_looks_beside_many_probes(fixture: &Fixture) -> Result<()> {
             outcome?;
         }
     }
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

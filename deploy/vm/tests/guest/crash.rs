@@ -2,8 +2,9 @@
 //! refuses, the disk fails, or the disk is full from then on. An acknowledged change is there
 //! afterwards; any other change is there as a whole or not at all.
 //!
-//! In CI every third kind of change meets one fault, at a drawn step. With `--effort full` every
-//! step meets all four; `KPROBED_VM_CRASH=delete,stop` does that for the named kinds only, and
+//! In CI a third of the kinds of change meets one fault each: kinds, faults and steps are drawn anew
+//! for each commit, and kernels that are tested together take different kinds. What a draw finds is
+//! mended, or is in [`KNOWN`] until it is. With `--effort full` every step meets all four; `KPROBED_VM_CRASH=delete,stop` does that for the named kinds only, and
 //! `KPROBED_VM_CRASH=delete:full` with one of the faults.
 
 use std::env;
@@ -26,10 +27,14 @@ use crate::differential::Random;
 use crate::effort;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("nothing_acknowledged_is_lost", nothing_acknowledged_is_lost),
-    ("a_lost_acknowledgement_is_noticed", a_lost_acknowledgement_is_noticed),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        nothing_acknowledged_is_lost,
+    }
+    Daemon {
+        a_lost_acknowledgement_is_noticed,
+    }
+};
 
 /// What the program in the guest that makes faults calls them.
 const FAULT_KINDS: [&str; 4] = ["kill", "kernel", "disk", "full"];
@@ -37,13 +42,25 @@ const FAULT_KINDS: [&str; 4] = ["kill", "kernel", "disk", "full"];
 /// Kinds that change the database only.
 const OF_THE_ROW: [&str; 2] = ["renew", "keep"];
 
+/// A case that is known to fail.
+struct Known {
+    kind: &'static str,
+    fault: &'static str,
+    step: usize,
+    why: &'static str,
+}
+
+/// The cases that are known to fail: no draw takes one, and the enumeration of all says which passes by
+/// now.
+const KNOWN: &[Known] = &[];
+
 /// Steps among which CI draws at first. A kind of change that has fewer is drawn for once more,
 /// among those that were seen.
 const FIRST_STEPS: usize = 12;
 
 /// Waits until a process has ended.
 fn ended(guest: &DaemonGuest, process: &str) -> Result<Status> {
-    let status = guest.machine.wait(process, Some(PATIENCE))?;
+    let status = guest.machine.wait(process, PATIENCE)?;
     ensure!(status != Status::TimedOut, "{process} does not end\n{}", guest.log());
     Ok(status)
 }
@@ -60,7 +77,7 @@ fn start(guest: &mut DaemonGuest, fault: &str, at: usize) -> Result<(Follower, b
     guest.machine.signal(daemon::NAME, Signal::SIGCONT)?;
     let begun = Instant::now();
     loop {
-        if guest.machine.wait(daemon::NAME, Some(Duration::from_millis(50)))? != Status::TimedOut {
+        if guest.machine.wait(daemon::NAME, Duration::from_millis(50))? != Status::TimedOut {
             return Ok((follower, false));
         }
         if guest.connect_again().is_ok() && guest.probes().is_ok() {
@@ -165,11 +182,19 @@ fn prepared(fixture: &Fixture, disk: &str) -> Result<DaemonGuest> {
     Ok(guest)
 }
 
-/// Every third kind: kernels that are tested together take different ones.
+/// A third of the kinds, and a fault for each.
 fn third(fixture: &Fixture, random: &mut Random) -> Vec<Choice> {
-    let first = (random.below(3) + usize::from(fixture.is_older_than(6, 12))) % 3;
-    let plans = CHANGE_KINDS.iter().skip(first).step_by(3).enumerate();
-    plans.map(|(number, plan)| (plan, vec![FAULT_KINDS[number % FAULT_KINDS.len()]])).collect()
+    let mut kinds: Vec<_> = CHANGE_KINDS.iter().collect();
+    for left in (1..kinds.len()).rev() {
+        kinds.swap(left, random.below(left + 1));
+    }
+    let mut choices: Vec<Choice> =
+        kinds.into_iter().map(|kind| (kind, vec![*random.pick(&FAULT_KINDS)])).collect();
+    let count = choices.len() / 3;
+    // The same draw gives another kernel the next third.
+    choices.rotate_left(if fixture.is_older_than(6, 12) { count } else { 0 });
+    choices.truncate(count);
+    choices
 }
 
 /// A kind of change, and the faults that it meets.
@@ -227,11 +252,27 @@ impl Enumeration<'_> {
         let mut figures = Figures::default();
         let mut at = if self.is_whole { 1 } else { 1 + self.random.below(FIRST_STEPS) };
         loop {
+            let known =
+                KNOWN.iter().find(|known| (known.kind, known.fault, known.step) == (*name, fault, at));
+            if known.is_some() && !self.is_whole {
+                at += 1;
+                continue;
+            }
             figures.cases += 1;
             let case = case(&mut self.guest, &act(), fault, at)
                 .with_context(|| format!("{name}, {fault} at step {at}"));
-            let case = match case {
-                Err(error) if self.is_whole && self.failures.len() + 1 < MOST_FAILURES => {
+            let case = match (case, known) {
+                (Err(error), Some(Known { why, .. })) => {
+                    progress::note(format_args!("{}: known, {why}: {error:#}", self.fixture.series()));
+                    drop(self.guest);
+                    self.guest = prepared(self.fixture, "crash")?;
+                    at += 1;
+                    continue;
+                }
+                (Ok(_), Some(Known { why, .. })) => {
+                    bail!("{name}, {fault} at step {at} passes, and is in the list of cases that fail: {why}")
+                }
+                (Err(error), None) if self.is_whole && self.failures.len() + 1 < MOST_FAILURES => {
                     // The others are of interest too. They begin with a guest in which nothing went
                     // wrong.
                     progress::note(format_args!("{}: FAILED: {error:#}", self.fixture.series()));
@@ -242,7 +283,7 @@ impl Enumeration<'_> {
                     at += 1;
                     continue;
                 }
-                case => case?,
+                (case, None) => case?,
             };
             figures.hit += usize::from(case.is_hit);
             figures.acknowledged += case.acknowledged;
@@ -267,7 +308,7 @@ impl Enumeration<'_> {
 fn nothing_acknowledged_is_lost(fixture: &Fixture) -> Result<()> {
     let chosen = env::var("KPROBED_VM_CRASH").ok();
     let is_whole = chosen.is_some() || effort::pick(false, true);
-    let mut random = Random::of_theme(fixture, "crash")?;
+    let mut random = Random::of_theme("crash");
     let choices = match &chosen {
         None if is_whole => CHANGE_KINDS.iter().map(|plan| (plan, FAULT_KINDS.to_vec())).collect(),
         None => third(fixture, &mut random),
@@ -287,7 +328,7 @@ fn nothing_acknowledged_is_lost(fixture: &Fixture) -> Result<()> {
     ensure!(cases.failures.is_empty(), "{} cases failed: {:#?}", cases.failures.len(), cases.failures);
     ensure!(hit > 0, "no fault was made");
     progress::note(format_args!("{}: {hit} faults in all, 0 acknowledgements lost", fixture.series()));
-    cases.guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 /// Makes a change without a fault.
@@ -311,5 +352,5 @@ fn a_lost_acknowledgement_is_noticed(fixture: &Fixture) -> Result<()> {
     guest.restart(daemon::DEFAULT_CONFIG)?;
     let noticed = check(&guest, &expected, false);
     ensure!(noticed.is_err(), "an acknowledgement was lost, and the check says nothing");
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

@@ -245,7 +245,7 @@ fn until(
     loop {
         // Asked before, so that what is shown is from after the fault.
         let was_hit = is_hit()?;
-        if guest.machine.wait(daemon::NAME, Some(Duration::from_millis(20)))? != Status::TimedOut {
+        if guest.machine.wait(daemon::NAME, Duration::from_millis(20))? != Status::TimedOut {
             return Ok(());
         }
         if let Ok(probes) = guest.probes()
@@ -259,12 +259,8 @@ fn until(
 
 /// Waits until the daemon has these probes.
 fn settled(guest: &DaemonGuest, wanted: &Model) -> Result<()> {
-    let begun = Instant::now();
-    while shown(&guest.probes()?) != *wanted {
-        ensure!(begun.elapsed() < PATIENCE, "{:#?}\n{}", shown(&guest.probes()?), guest.log());
-        thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
+    let settled = guest.until("the probes that are declared", || Ok(shown(&guest.probes()?) == *wanted));
+    settled.map(drop).with_context(|| format!("{:#?}", guest.probes().map(|probes| shown(&probes))))
 }
 
 /// After an answer, or the loss of the connection.

@@ -4,13 +4,10 @@
 //! that program.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result};
 use kprobed_vm::machine::Command;
 
-use crate::crash_acts::PATIENCE;
 use crate::daemon::DaemonGuest;
 
 /// The program that makes a fault, which follows the daemon.
@@ -28,11 +25,8 @@ impl Follower {
         let follow = format!("{daemon}; exec workload faults $pid {fault} {at}");
         guest.machine.spawn(&name, &Command::shell(follow))?;
         let follower = Self { name };
-        let begun = Instant::now();
-        while !follower.said(guest)?.contains("ready") {
-            ensure!(begun.elapsed() < PATIENCE, "{}", follower.said(guest)?);
-            thread::sleep(Duration::from_millis(10));
-        }
+        let ready = guest.until("it follows the daemon", || Ok(follower.said(guest)?.contains("ready")));
+        ready.with_context(|| follower.said(guest).unwrap_or_default())?;
         Ok(follower)
     }
 

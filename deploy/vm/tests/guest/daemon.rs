@@ -1,19 +1,27 @@
 //! A guest with a running daemon, for tests: a client, the guest's own view of tracefs, and
 //! workloads.
 
+mod clean;
+mod ctl;
+
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::time::Duration;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+pub(crate) use ctl::{Running, Said, kprobectl};
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, GetLedgerResponse, Probe, ProbeLedger};
 use kprobed_client::event::{EventStream, Loss, StreamItem, StreamRequest};
-use kprobed_client::{Client, ConnectOptions, RpcError};
+use kprobed_client::{Client, ConnectOptions, Error, RpcError};
 use kprobed_vm::daemon;
 use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::machine::{Command, Machine, MachineError, Signal};
 use kprobed_vm::protocol::Status;
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::fixture::Fixture;
@@ -26,30 +34,69 @@ pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 /// daemon a part of that.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// A machine in which the daemon answers.
+/// The usual configuration, with more settings behind it.
+pub(crate) fn config(settings: &str) -> String {
+    format!("{}\n{settings}\n", daemon::DEFAULT_CONFIG)
+}
+
+/// The usual configuration, with other roles.
+pub(crate) fn config_with_roles(roles: &str) -> String {
+    let (_, settings) = daemon::DEFAULT_CONFIG.split_once("[listen]").unwrap_or_default();
+    format!("{roles}[listen]{settings}")
+}
+
+/// The usual configuration, with so many milliseconds between two looks at the probes.
+pub(crate) fn config_looking_every(interval_ms: u32) -> String {
+    daemon::DEFAULT_CONFIG.replace("interval_ms = 0", &format!("interval_ms = {interval_ms}"))
+}
+
+/// Why a call was refused.
+pub(crate) fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>) -> Result<RpcError> {
+    match outcome {
+        Err(Error::Rpc(error)) => Ok(*error),
+        Err(error) => Err(error.into()),
+        Ok(accepted) => bail!("{accepted:?} was not refused"),
+    }
+}
+
+/// A machine in which the daemon answers. Dropping it kills the machine.
 pub(crate) struct DaemonGuest {
     pub(crate) machine: OwnMachine,
     pub(crate) client: Client,
     runtime: Runtime,
+    /// The configuration with which the daemon was started last.
+    started_with: String,
+    /// What the guest shows when no trial has left anything.
+    clean: OnceCell<String>,
+    /// Where `kprobectl` on the host keeps what it remembers.
+    home: TempDir,
 }
 
-/// A machine whose logs are kept when it is given up: its trial may have failed.
-pub(crate) struct OwnMachine(Option<Machine>);
+/// A machine whose logs are kept when it is given up, because its trial may have failed, and that is
+/// killed when the trial's time is over.
+pub(crate) struct OwnMachine(Option<Arc<Machine>>);
 
 impl OwnMachine {
-    pub(crate) const fn new(machine: Machine) -> Self {
-        Self(Some(machine))
+    pub(crate) fn new(machine: Machine) -> Self {
+        let own = Self(Some(Arc::new(machine)));
+        own.is_used();
+        own
+    }
+
+    /// The trial of this thread uses it.
+    pub(crate) fn is_used(&self) {
+        self.0.iter().for_each(report::uses);
     }
 
     /// See [`Machine::power_off`].
     pub(crate) fn power_off(mut self) -> Result<(), MachineError> {
-        self.0.take().map_or(Ok(()), Machine::power_off)
+        self.0.take().and_then(Arc::into_inner).map_or(Ok(()), Machine::power_off)
     }
 
     /// See [`Machine::power_cut`].
     pub(crate) fn power_cut(mut self) {
         if let Some(machine) = self.0.take() {
-            machine.power_cut();
+            machine.kill();
         }
     }
 }
@@ -65,7 +112,7 @@ impl Deref for OwnMachine {
 
 impl Drop for OwnMachine {
     fn drop(&mut self) {
-        self.0.iter().for_each(report::keep_last_words);
+        self.0.iter().for_each(|machine| report::keep_last_words(machine));
     }
 }
 
@@ -100,8 +147,14 @@ impl Recording {
     }
 }
 
-impl AsRef<Machine> for DaemonGuest {
-    fn as_ref(&self) -> &Machine {
+impl AsRef<Self> for OwnMachine {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+impl AsRef<OwnMachine> for DaemonGuest {
+    fn as_ref(&self) -> &OwnMachine {
         &self.machine
     }
 }
@@ -125,16 +178,23 @@ impl DaemonGuest {
     /// Starts the daemon in a machine that runs.
     pub(crate) fn over(machine: Machine, config: &str) -> Result<Self> {
         daemon::start(&machine, config)?;
-        Self::in_service(machine)
+        Self::in_service(machine, config)
     }
 
-    /// Connects to the daemon that runs in a machine.
-    pub(crate) fn in_service(machine: Machine) -> Result<Self> {
+    /// Connects to the daemon that runs in a machine, with this configuration.
+    pub(crate) fn in_service(machine: Machine, config: &str) -> Result<Self> {
         let address = daemon::ready(&machine)?;
         // A thread of its own answers the daemon's keep-alive, whatever the trial does meanwhile.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(connect(address))?;
-        Ok(Self { machine: OwnMachine::new(machine), client, runtime })
+        Ok(Self {
+            machine: OwnMachine::new(machine),
+            client,
+            runtime,
+            started_with: config.to_owned(),
+            clean: OnceCell::new(),
+            home: tempfile::tempdir()?,
+        })
     }
 
     /// Connects to a daemon that another program has started at the same place.
@@ -152,41 +212,51 @@ impl DaemonGuest {
     /// Kills the daemon (SIGKILL), and waits until it has ended.
     pub(crate) fn kill(&self) -> Result<()> {
         self.machine.signal(daemon::NAME, Signal::SIGKILL)?;
-        let status = self.machine.wait(daemon::NAME, Some(PATIENCE))?;
+        let status = self.machine.wait(daemon::NAME, PATIENCE)?;
         ensure!(status.is_signal(Signal::SIGKILL), "{status:?}");
         Ok(())
     }
 
     /// Starts the daemon again after it has ended.
     pub(crate) fn restart(&mut self, config: &str) -> Result<()> {
+        config.clone_into(&mut self.started_with);
         let address = daemon::start(&self.machine, config)?;
         self.client = self.runtime.block_on(connect(address))?;
         Ok(())
+    }
+
+    /// Has the daemon read a configuration (SIGHUP), and waits until it has: the roles of it are in
+    /// force. The connection of a client that has other roles then is ended.
+    pub(crate) fn reload(&self, config: &str) -> Result<()> {
+        let reloads =
+            || Ok::<_, anyhow::Error>(self.whole_log()?.matches("the configuration is reloaded").count());
+        let before = reloads()?;
+        self.machine.put(daemon::CONFIG_PATH, 0o644, config.as_bytes())?;
+        self.machine.signal(daemon::NAME, Signal::SIGHUP)?;
+        self.until("the configuration is reloaded", || Ok(reloads()? > before)).map(drop)
+    }
+
+    /// Waits until something is so. Returns how long that took.
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn() -> Result<bool>) -> Result<Duration> {
+        let begun = Instant::now();
+        while !is_so()? {
+            ensure!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}\n{}", self.log());
+            // What is looked at may cost an emulated guest as much as what it is to do.
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(begun.elapsed())
     }
 
     pub(crate) fn wait_for<T>(&self, future: impl Future<Output = T>) -> Result<T> {
         self.runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await }).context("no answer")
     }
 
-    /// Deletes all probes, detaches all events, and removes what a test before this one left to
-    /// other tools.
-    pub(crate) fn reset(&self) -> Result<()> {
-        let probes = self.probes()?.into_iter();
-        let requests = probes.map(|probe| DeleteProbeRequest { name: probe.name, ..Default::default() });
-        for requests in requests.collect::<Vec<_>>().chunks(Client::CHANGES_AT_ONCE) {
-            self.wait_for(self.client.delete_probes(requests.to_vec()))??
-                .into_iter()
-                .collect::<Result<Vec<_>, _>>()?;
-        }
-        for event in self.wait_for(self.client.attached_events())?? {
-            self.wait_for(self.client.detach_event(&event.name))??;
-        }
-        self.shell(&format!("echo > {TRACEFS}/error_log; echo > {TRACEFS}/kprobe_events"))?;
-        Ok(())
-    }
-
     pub(crate) fn probes(&self) -> Result<Vec<Probe>> {
         Ok(self.wait_for(self.client.list_probes(""))??)
+    }
+
+    pub(crate) fn probe(&self, name: &str) -> Result<Probe> {
+        Ok(self.wait_for(self.client.get_probe(name))??)
     }
 
     /// Makes a probe that records.
@@ -200,11 +270,7 @@ impl DaemonGuest {
     pub(crate) fn refusal(&self, definition: &str) -> Result<RpcError> {
         let request =
             CreateProbeRequest { definition: definition.to_owned(), enabled: true, ..Default::default() };
-        match self.wait_for(self.client.create_probe(request))? {
-            Err(kprobed_client::Error::Rpc(error)) => Ok(*error),
-            Err(error) => bail!("{definition}: {error}"),
-            Ok(probe) => bail!("{definition} was accepted as {}", probe.name),
-        }
+        refused(self.wait_for(self.client.create_probe(request))?).with_context(|| definition.to_owned())
     }
 
     pub(crate) fn delete(&self, name: &str) -> Result<Option<kprobed_client::api::HitProfile>> {
@@ -276,23 +342,6 @@ impl DaemonGuest {
         self.wait_for(stream.next())??.context("the stream has ended")
     }
 
-    /// What `kprobectl observe` prints with these arguments, until it ends, while `work` is done:
-    /// that begins when it is subscribed.
-    pub(crate) fn observe(&self, arguments: &str, work: impl FnOnce() -> Result<()>) -> Result<String> {
-        let subscribers = |guest: &Self| Ok::<_, anyhow::Error>(guest.ledger()?.subscribers.len());
-        let before = subscribers(self)?;
-        let observe = format!("exec kprobectl observe {arguments} > /tmp/observed 2> /tmp/observer");
-        self.machine.spawn("observer", &Command::shell(observe))?;
-        while subscribers(self)? == before {
-            let status = self.machine.wait("observer", Some(Duration::from_millis(50)))?;
-            ensure!(status == Status::TimedOut, "{status:?}: {}", self.shell("cat /tmp/observer")?);
-        }
-        work()?;
-        let status = self.machine.wait("observer", Some(PATIENCE))?;
-        ensure!(status.success(), "{status:?}: {}", self.shell("cat /tmp/observer")?);
-        self.shell("cat /tmp/observed")
-    }
-
     /// Runs a shell script in the guest; its standard output.
     pub(crate) fn shell(&self, script: &str) -> Result<String> {
         self.run(&Command::shell(script))
@@ -302,6 +351,11 @@ impl DaemonGuest {
     pub(crate) fn workload(&self, arguments: &[&str]) -> Result<Vec<String>> {
         let output = self.run(&Command::new("workload").args(arguments.iter().copied()))?;
         Ok(output.lines().map(str::to_owned).collect())
+    }
+
+    /// Makes calls of `getsid`, which no other program makes, with so many numbers from the first on.
+    pub(crate) fn call(&self, first: i64, count: i64) -> Result<()> {
+        self.workload(&["numbers", &first.to_string(), &count.to_string()]).map(drop)
     }
 
     fn run(&self, command: &Command) -> Result<String> {
@@ -324,6 +378,11 @@ impl DaemonGuest {
     /// A file below tracefs.
     pub(crate) fn tracefs(&self, path: &str) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.machine.get(&format!("{TRACEFS}/{path}"))?).into_owned())
+    }
+
+    /// All that daemons have logged in this guest.
+    pub(crate) fn whole_log(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.machine.get(daemon::LOG_PATH)?).into_owned())
     }
 
     /// The daemon's log, for when something went wrong.

@@ -10,14 +10,16 @@ use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("symbol_strings_under_load_harm_nobody", symbol_strings_under_load_harm_nobody),
-    ("filters_on_symbol_strings_are_the_daemons", filters_on_symbol_strings_are_the_daemons),
-    ("what_would_harm_the_kernel_is_never_written", what_would_harm_the_kernel_is_never_written),
-    ("filters_that_would_harm_the_kernel_are_refused", filters_that_would_harm_the_kernel_are_refused),
-    ("values_that_nothing_proves_are_marked", values_that_nothing_proves_are_marked),
-    ("variables_of_the_kernel_can_fault", variables_of_the_kernel_can_fault),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        symbol_strings_under_load_harm_nobody,
+        filters_on_symbol_strings_are_the_daemons,
+        what_would_harm_the_kernel_is_never_written,
+        filters_that_would_harm_the_kernel_are_refused,
+        values_that_nothing_proves_are_marked,
+        variables_of_the_kernel_can_fault,
+    }
+};
 
 /// What the workload opens.
 const PATH: &str = "/tmp/dangerous";
@@ -105,14 +107,10 @@ fn filters_on_symbol_strings_are_the_daemons(fixture: &Fixture) -> Result<()> {
     let text = format!("{error:?}");
     ensure!(text.contains("the kernel records `at` as an address") && text.contains(".function"), "{text}");
     // Each of the two patterns selects what it says, in the daemon.
-    let run = |filter: &str| {
-        let observe = format!(
-            "kprobectl observe m/where -n 1 --duration 20s --filter '{filter}' -o json & \
-             for i in $(seq 1000); do workload open {PATH} 65 384 1 > /dev/null; kill -0 $! 2> /dev/null || break; done; wait $!"
-        );
-        guest.shell(&observe)
-    };
-    let found = run("at ~ \"do_sys_openat2+0x*\" && comm == \"workload\"")?;
+    let filter = "at ~ \"do_sys_openat2+0x*\" && comm == \"workload\"";
+    let found = guest.observe(&format!("m/where -n 1 --duration 20s --filter '{filter}' -o json"), || {
+        guest.workload(&["open", PATH, "65", "384", "3"]).map(drop)
+    })?;
     ensure!(found.contains("\"at\":\"do_sys_openat2+0x"), "{found}");
     Ok(())
 }
@@ -153,9 +151,8 @@ fn filters_that_would_harm_the_kernel_are_refused(fixture: &Fixture) -> Result<(
         let set = guest.wait_for(guest.client.set_filter("m/three", filter))?;
         let Err(kprobed_client::Error::Rpc(error)) = set else { anyhow::bail!("{filter}: {set:?}") };
         ensure!(error.reason == "BAD_FILTER" && error.message.contains("`three` has 3 bytes"), "{error:?}");
-        let count =
-            format!("kprobectl hist m/three --by four --filter '{filter}' --duration 1s 2>&1 || true");
-        let counted = guest.shell(&count)?;
+        let counted =
+            guest.ctl_says(&format!("hist m/three --by four --filter '{filter}' --duration 1s"))?.all();
         // Debian builds 5.10 without histograms.
         let is_built = !fixture.is_older_than(6, 1);
         ensure!(counted.contains(if is_built { "`three` has 3 bytes" } else { "NOT_BUILT" }), "{counted}");
@@ -185,11 +182,9 @@ fn marked(
     let fields = probe.schema.as_ref().context("no schema")?.fields.iter();
     let marked = fields.filter(|field| !field.fault_detected).map(|field| field.name.clone()).collect();
     let observe = |form: &str| {
-        guest.shell(&format!(
-            "kprobectl observe {} -n 1 --duration 20s --filter 'comm == \"workload\"{filter}' {form} & \
-             for i in $(seq 1000); do workload open {PATH} 65 384 1 > /dev/null; kill -0 $! 2> /dev/null || break; done; wait $!",
-            probe.name
-        ))
+        let filter = format!("comm == \"workload\"{filter}");
+        let arguments = format!("{} -n 1 --duration 20s --filter '{filter}' {form}", probe.name);
+        guest.observe(&arguments, || guest.workload(&["open", PATH, "65", "384", "3"]).map(drop))
     };
     let text = observe("")?;
     let object = observe("-o json")?;

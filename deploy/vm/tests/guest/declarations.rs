@@ -1,22 +1,21 @@
 //! Probes as documents: what `apply`, `diff`, `delete -f` and a directory of declarations do on a
 //! real kernel.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::{CheckStatus, Probe, UpdateProbeRequest};
 use kprobed_vm::daemon;
-use kprobed_vm::machine::Command;
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("documents_make_probes_and_change_nothing_twice", documents_make_probes_and_change_nothing_twice),
-    ("a_directory_says_what_there_is", a_directory_says_what_there_is),
-    ("files_take_back_what_a_lost_database_left", files_take_back_what_a_lost_database_left),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        documents_make_probes_and_change_nothing_twice,
+        a_directory_says_what_there_is,
+        files_take_back_what_a_lost_database_left,
+    }
+};
 
 /// `getsid` is called by nothing else in the guest, and `di` of its registers is its argument.
 const NUMBERS: &str = "\
@@ -27,13 +26,11 @@ owner: storage team
 description: which numbers are asked for
 ";
 
-/// Runs a command, which has to end with this code. Returns what it printed to both outputs.
-fn run(guest: &DaemonGuest, code: i32, script: &str) -> Result<String> {
-    let output = guest.machine.exec(&Command::shell(format!("({script}) 2>&1; echo \"exit $?\"")))?;
-    let text = output.stdout_text();
-    let Some((text, ended)) = text.trim_end().rsplit_once("exit ") else { bail!("{script}: {text}") };
-    ensure!(ended == code.to_string(), "{script} ended with {ended}, not {code}:\n{text}");
-    Ok(text.to_owned())
+/// Runs `kprobectl`, which has to end with this code. Returns what it printed to both outputs.
+fn run(guest: &DaemonGuest, code: i32, arguments: &str) -> Result<String> {
+    let said = guest.ctl_says(arguments)?;
+    ensure!(said.code == code, "{arguments}: {said:?}");
+    Ok(said.all())
 }
 
 fn write(guest: &DaemonGuest, path: &str, text: &str) -> Result<()> {
@@ -55,48 +52,50 @@ fn values(guest: &DaemonGuest, probe: &str, field: &str, first: i64, count: i64)
 }
 
 fn documents_make_probes_and_change_nothing_twice(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("documents", daemon::DEFAULT_CONFIG)?;
+    let guest = fixture.daemon()?;
     let opened = "---\nprobe: kprobes/opened\ndefinition: r:kprobes/opened do_sys_openat2 fd=$retval:s32\nenabled: false\nlabels: {team: storage}\n";
-    write(&guest, "/tmp/probes.yaml", &format!("{NUMBERS}{opened}"))?;
+    guest.write_for_ctl("probes.yaml", &format!("{NUMBERS}{opened}"))?;
 
-    let differs = run(&guest, 1, "kprobectl diff -f /tmp/probes.yaml")?;
+    let differs = run(&guest, 1, "diff -f probes.yaml")?;
     ensure!(differs.contains("+probe: kprobes/numbers") && differs.contains("--- nothing"), "{differs}");
-    let planned = run(&guest, 0, "kprobectl apply -f /tmp/probes.yaml --dry-run")?;
+    let planned = run(&guest, 0, "apply -f probes.yaml --dry-run")?;
     ensure!(planned.contains("kprobes/numbers created") && guest.probes()?.is_empty(), "{planned}");
-    let applied = run(&guest, 0, "kprobectl apply -f /tmp/probes.yaml")?;
+    let applied = run(&guest, 0, "apply -f probes.yaml")?;
     ensure!(applied == "kprobes/numbers created\nkprobes/opened created\n", "{applied}");
     let made = guest.probes()?;
     ensure!(made.iter().map(|probe| probe.enabled).eq([true, false]), "{made:?}");
     ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000000", "2000001", "2000002"]);
 
     // Twice, and from what is there: nothing changes, the revision stays.
-    for command in [
-        "kprobectl apply -f /tmp/probes.yaml",
-        "kprobectl list -o yaml > /tmp/all.yaml && kprobectl apply -f /tmp/all.yaml",
-        "kprobectl get numbers -o yaml | sed 's/p:kprobes.numbers /p:numbers  /' | kprobectl apply -f - && echo kprobes/opened unchanged",
+    let all = run(&guest, 0, "list -o yaml")?;
+    guest.write_for_ctl("all.yaml", &all)?;
+    let respelled = run(&guest, 0, "get numbers -o yaml")?.replace("p:kprobes/numbers ", "p:numbers  ");
+    let both = "kprobes/numbers unchanged\nkprobes/opened unchanged\n";
+    for (arguments, unchanged) in [
+        ("apply -f probes.yaml", both),
+        ("apply -f all.yaml", both),
+        ("apply -f -", "kprobes/numbers unchanged\n"),
     ] {
-        let again = run(&guest, 0, command)?;
-        ensure!(again == "kprobes/numbers unchanged\nkprobes/opened unchanged\n", "{command}: {again}");
+        let again = guest.ctl_fed(arguments, &respelled)?;
+        ensure!(again.code == 0 && again.all() == unchanged, "{arguments}: {again:?}");
         ensure!(guest.probes()?.iter().map(|probe| &probe.etag).eq(made.iter().map(|probe| &probe.etag)));
     }
-    ensure!(run(&guest, 0, "kprobectl diff -f /tmp/all.yaml")?.is_empty());
+    ensure!(run(&guest, 0, "diff -f all.yaml")?.is_empty());
 
     // Another filter, and then another definition: one line differs, and one probe changes.
     let filtered = format!("{NUMBERS}filter: n == 2000001\n");
-    write(&guest, "/tmp/numbers.yaml", &filtered)?;
-    let differs = run(&guest, 1, "kprobectl diff -f /tmp/numbers.yaml")?;
+    guest.write_for_ctl("numbers.yaml", &filtered)?;
+    let differs = run(&guest, 1, "diff -f numbers.yaml")?;
     let changed: Vec<_> = differs
         .lines()
         .filter(|line| line.starts_with(['+', '-']) && !line.starts_with("+++") && !line.starts_with("---"))
         .collect();
     ensure!(changed == ["+filter: n == 2000001"], "{differs}");
-    ensure!(run(&guest, 0, "kprobectl apply -f /tmp/numbers.yaml")? == "kprobes/numbers configured\n");
+    ensure!(run(&guest, 0, "apply -f numbers.yaml")? == "kprobes/numbers configured\n");
     ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000001"]);
     let wider = NUMBERS.replace("n=+0x70(%di):s32", "n=+0x70(%di):s32 again=+0x70(%di):u16");
-    write(&guest, "/tmp/numbers.yaml", &wider)?;
-    ensure!(
-        run(&guest, 0, "kprobectl apply -f /tmp/numbers.yaml --atomic")? == "kprobes/numbers configured\n"
-    );
+    guest.write_for_ctl("numbers.yaml", &wider)?;
+    ensure!(run(&guest, 0, "apply -f numbers.yaml --atomic")? == "kprobes/numbers configured\n");
     // 2000000 is 0x1e8480.
     ensure!(values(&guest, "kprobes/numbers", "again", 2_000_000, 2)? == ["33920", "33921"]);
 
@@ -111,31 +110,18 @@ fn documents_make_probes_and_change_nothing_twice(fixture: &Fixture) -> Result<(
         ),
         ("probe: kprobes/x\ndefinition: p:kprobes/y vfs_read\n", "the definition is of `kprobes/y`"),
     ] {
-        write(&guest, "/tmp/wrong.yaml", &format!("{opened}owner: other\n---\n{text}"))?;
-        let refused = run(&guest, 1, "kprobectl apply -f /tmp/wrong.yaml")?;
-        ensure!(refused.contains(said) && refused.contains("/tmp/wrong.yaml:"), "{refused}");
+        guest.write_for_ctl("wrong.yaml", &format!("{opened}owner: other\n---\n{text}"))?;
+        let refused = run(&guest, 1, "apply -f wrong.yaml")?;
+        ensure!(refused.contains(said) && refused.contains("wrong.yaml:"), "{refused}");
         ensure!(refused.contains("nothing was changed"), "{refused}");
         ensure!(guest.probes()?.iter().map(|probe| &probe.etag).eq(before.iter().map(|probe| &probe.etag)));
     }
-    ensure!(run(&guest, 2, "kprobectl diff -f /tmp/nothing.yaml")?.contains("cannot read"));
+    ensure!(run(&guest, 2, "diff -f nothing.yaml")?.contains("cannot read"));
 
-    let pruned = run(&guest, 0, "kprobectl apply -f /tmp/numbers.yaml --prune -l team=storage")?;
+    let pruned = run(&guest, 0, "apply -f numbers.yaml --prune -l team=storage")?;
     ensure!(pruned == "kprobes/numbers unchanged\nkprobes/opened deleted\n", "{pruned}");
-    run(&guest, 0, "kprobectl delete -f /tmp/numbers.yaml")?;
+    run(&guest, 0, "delete -f numbers.yaml")?;
     ensure!(guest.probes()?.is_empty() && guest.tracefs("kprobe_events")?.trim().is_empty());
-    Ok(())
-}
-
-/// Waits until something is so.
-fn until(guest: &DaemonGuest, what: &str, so: impl Fn() -> Result<bool>) -> Result<()> {
-    let begun = Instant::now();
-    while !so()? {
-        if begun.elapsed() > Duration::from_secs(40) {
-            let list = run(guest, 0, "kprobectl list || true")?;
-            bail!("{what}: not so\n{list}\n{}", guest.log());
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
     Ok(())
 }
 
@@ -149,39 +135,39 @@ fn check(guest: &DaemonGuest) -> Result<(CheckStatus, String)> {
 }
 
 fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("declarations", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     let directory = "/etc/kprobed/probes.d";
-    until(&guest, "a first look", || Ok(check(&guest)?.1.contains("there is no directory")))?;
+    guest.until("a first look", || Ok(check(&guest)?.1.contains("there is no directory")))?;
     ensure!(guest.probes()?.is_empty());
     // A volume of Kubernetes: a link to a link.
     guest.shell(&format!("mkdir -p {directory}/..1 && cd {directory} && ln -s ..1 ..data"))?;
     write(&guest, &format!("{directory}/..1/numbers.yaml"), NUMBERS)?;
     guest.shell(&format!("cd {directory} && ln -s ..data/numbers.yaml numbers.yaml"))?;
-    until(&guest, "the first file", || Ok(probe(&guest, "kprobes/numbers")?.is_some()))?;
+    guest.until("the first file", || Ok(probe(&guest, "kprobes/numbers")?.is_some()))?;
     ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 2)? == ["2000000", "2000001"]);
     let first = guest.probes()?.remove(0);
     ensure!(first.declared_by == "numbers.yaml" && first.owner == "storage team", "{first:?}");
-    until(&guest, "all is well", || Ok(check(&guest)?.0 == CheckStatus::Ok))?;
+    guest.until("all is well", || Ok(check(&guest)?.0 == CheckStatus::Ok))?;
 
     // The link is swapped: the same probe with another filter.
     guest.shell(&format!("mkdir {directory}/..2"))?;
     write(&guest, &format!("{directory}/..2/numbers.yaml"), &format!("{NUMBERS}filter: n == 2000001\n"))?;
     guest
         .shell(&format!("cd {directory} && ln -s ..2 ..data_tmp && mv -T ..data_tmp ..data && rm -r ..1"))?;
-    until(&guest, "the swap", || {
+    guest.until("the swap", || {
         Ok(probe(&guest, "kprobes/numbers")?.is_some_and(|found| found.filter == "n == 2000001"))
     })?;
     ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000001"]);
     ensure!(probe(&guest, "kprobes/numbers")?.is_some_and(|found| found.uid == first.uid));
 
     // It belongs to its file.
-    let refused = run(&guest, 1, "kprobectl disable numbers")?;
+    let refused = run(&guest, 1, "disable numbers")?;
     ensure!(
         refused.contains("the file `numbers.yaml` declares `kprobes/numbers`")
             && refused.contains("--take-over"),
         "{refused}"
     );
-    ensure!(run(&guest, 1, "kprobectl delete numbers")?.contains("DECLARED_BY_FILE"));
+    ensure!(run(&guest, 1, "delete numbers")?.contains("DECLARED_BY_FILE"));
 
     // Half of a file, as rsync --inplace leaves it, and a daemon that is killed then: the last good
     // state.
@@ -195,11 +181,11 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
         let (status, finding) = check(guest)?;
         Ok(status == CheckStatus::Failed && finding.contains("numbers.yaml:"))
     };
-    until(&guest, "half a file is noticed", || half(&guest))?;
-    ensure!(run(&guest, 0, "kprobectl list")?.contains("what the file declared before stays as it was"));
+    guest.until("half a file is noticed", || half(&guest))?;
+    ensure!(run(&guest, 0, "list")?.contains("what the file declared before stays as it was"));
     guest.kill()?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
-    until(&guest, "half a file is noticed again", || half(&guest))?;
+    guest.until("half a file is noticed again", || half(&guest))?;
     let kept = probe(&guest, "kprobes/numbers")?;
     ensure!(kept.is_some_and(|kept| kept.uid == first.uid && kept.filter == "n == 2000001" && kept.enabled));
     ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000001"]);
@@ -213,8 +199,8 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
         "probe: kprobes/bad\ndefinition: p:kprobes/bad do_sys_openat2+3\n---\nprobe: kprobes/mine\ndefinition: p:kprobes/mine vfs_write\n---\n\
          probe: kprobes/good\ndefinition: p:kprobes/good vfs_write\n",
     )?;
-    until(&guest, "the good one of three", || Ok(probe(&guest, "kprobes/good")?.is_some()))?;
-    let list = run(&guest, 0, "kprobectl list")?;
+    guest.until("the good one of three", || Ok(probe(&guest, "kprobes/good")?.is_some()))?;
+    let list = run(&guest, 0, "list")?;
     ensure!(list.contains("second.yaml:2:13: `kprobes/bad` is not made"), "{list}");
     ensure!(list.contains("second.yaml:4:8: a client made `kprobes/mine`"), "{list}");
     ensure!(probe(&guest, "kprobes/mine")?.is_some_and(|mine| mine.definition.contains("vfs_read")));
@@ -228,9 +214,7 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
     };
     let taken = guest.wait_for(guest.client.update_probe(take_over))??;
     ensure!(taken.declared_by.is_empty() && !taken.enabled, "{taken:?}");
-    until(&guest, "that is said", || {
-        Ok(run(&guest, 0, "kprobectl list")?.contains("a client made `kprobes/good`"))
-    })?;
+    guest.until("that is said", || Ok(run(&guest, 0, "list")?.contains("a client made `kprobes/good`")))?;
     let clients = probe(&guest, "kprobes/good")?.filter(|good| !good.enabled).context("it is as it was")?;
 
     // The file takes it back if it says `take_over`: with the file's definition, and its counts
@@ -242,7 +226,7 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
         "probe: kprobes/mine\ndefinition: p:kprobes/mine vfs_write\n---\n\
          probe: kprobes/good\ndefinition: p:good  vfs_write\ntake_over: true\n",
     )?;
-    until(&guest, "the file takes it", || {
+    guest.until("the file takes it", || {
         Ok(probe(&guest, "kprobes/good")?
             .is_some_and(|good| good.declared_by == "second.yaml" && good.enabled))
     })?;
@@ -251,7 +235,7 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
     let after = guest.ledger_of("kprobes/good")?.hits;
     ensure!(before > Some(0) && after >= before, "{before:?}, and then {after:?}");
     ensure!(probe(&guest, "kprobes/mine")?.is_some_and(|mine| mine.declared_by.is_empty()));
-    let list = run(&guest, 0, "kprobectl list")?;
+    let list = run(&guest, 0, "list")?;
     ensure!(
         list.contains("a client made `kprobes/mine`") && list.contains("write `take_over: true`"),
         "{list}"
@@ -259,19 +243,19 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
 
     // All goes with the directory, but what is a client's.
     guest.shell(&format!("mv {directory} /tmp/old"))?;
-    until(&guest, "the directory is gone", || {
+    guest.until("the directory is gone", || {
         Ok(guest.probes()?.iter().map(|probe| probe.name.as_str()).eq(["kprobes/mine"]))
     })?;
-    until(&guest, "all is well again", || Ok(check(&guest)?.0 == CheckStatus::Ok))?;
-    guest.machine.power_off().map_err(Into::into)
+    guest.until("all is well again", || Ok(check(&guest)?.0 == CheckStatus::Ok))?;
+    Ok(())
 }
 
 fn files_take_back_what_a_lost_database_left(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("taken-back", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     let directory = "/etc/kprobed/probes.d";
     guest.shell(&format!("mkdir -p {directory}"))?;
     write(&guest, &format!("{directory}/numbers.yaml"), &format!("{NUMBERS}filter: n > 2000000\n"))?;
-    until(&guest, "the file", || Ok(probe(&guest, "kprobes/numbers")?.is_some()))?;
+    guest.until("the file", || Ok(probe(&guest, "kprobes/numbers")?.is_some()))?;
     // Another program has the event of the second file.
     guest.shell(&format!("echo 'p:kprobes/theirs vfs_read' >> {TRACEFS}/kprobe_events"))?;
     write(
@@ -280,7 +264,7 @@ fn files_take_back_what_a_lost_database_left(fixture: &Fixture) -> Result<()> {
         "probe: kprobes/theirs\ndefinition: p:kprobes/theirs vfs_read\n",
     )?;
     let refused = "kprobed did not define it: it is exactly this probe";
-    until(&guest, "the second file", || Ok(run(&guest, 0, "kprobectl list")?.contains(refused)))?;
+    guest.until("the second file", || Ok(run(&guest, 0, "list")?.contains(refused)))?;
     let before = guest.tracefs("kprobe_events")?;
     let id = guest.tracefs("events/kprobes/numbers/id")?;
     guest.kill()?;
@@ -288,7 +272,7 @@ fn files_take_back_what_a_lost_database_left(fixture: &Fixture) -> Result<()> {
     // What it records meanwhile is of no probe; from here on it is.
     guest.workload(&["numbers", "2000000", "5"])?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
-    until(&guest, "it is as declared", || {
+    guest.until("it is as declared", || {
         Ok(probe(&guest, "kprobes/numbers")?.is_some_and(|found| {
             found.declared_by == "numbers.yaml" && found.enabled && found.filter == "n > 2000000"
         }))
@@ -300,16 +284,11 @@ fn files_take_back_what_a_lost_database_left(fixture: &Fixture) -> Result<()> {
     let ledger = guest.ledger_of("kprobes/numbers")?;
     ensure!((ledger.hits, ledger.read) == (Some(3), 2), "{ledger:?}");
     // What is another program's is still said to be that.
-    until(&guest, "the second file is refused again", || {
-        Ok(run(&guest, 0, "kprobectl list")?.contains(refused))
-    })?;
+    guest.until("the second file is refused again", || Ok(run(&guest, 0, "list")?.contains(refused)))?;
     ensure!(probe(&guest, "kprobes/theirs")?.is_none());
     // It goes with its file.
     guest.shell(&format!("rm {directory}/numbers.yaml"))?;
-    until(
-        &guest,
-        "it is gone",
-        || Ok(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/theirs vfs_read"),
-    )?;
-    guest.machine.power_off().map_err(Into::into)
+    guest
+        .until("it is gone", || Ok(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/theirs vfs_read"))?;
+    Ok(())
 }

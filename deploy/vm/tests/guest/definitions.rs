@@ -20,10 +20,12 @@ use crate::differential::{Compared, Random, ask_both, generator, seeds};
 use crate::effort;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("lines_that_once_differed_get_the_kernels_answer", lines_that_once_differed_get_the_kernels_answer),
-    ("generated_lines_get_the_kernels_answer", generated_lines_get_the_kernels_answer),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        lines_that_once_differed_get_the_kernels_answer,
+        generated_lines_get_the_kernels_answer,
+    }
+};
 
 /// Seeds for each kernel.
 fn seeds_drawn() -> usize {
@@ -242,7 +244,7 @@ fn generated_lines_get_the_kernels_answer(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let with_types = has_types(&guest)?;
     let (mut different, mut accepted, mut compared) = (Vec::new(), 0, 0);
-    for seed in seeds(fixture, "definitions", seeds_drawn())? {
+    for seed in seeds("definitions", seeds_drawn()) {
         let mut random = Random::seeded(seed);
         let lines: Vec<_> = (0..LINES).map(|_| generator::line(&mut random, with_types)).collect();
         compared += lines.len();

@@ -12,16 +12,20 @@ use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, TRACEFS, config};
 use crate::effort;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("deletions_lose_nothing_of_others", deletions_lose_nothing_of_others),
-    ("a_group_is_deleted_at_once", a_group_is_deleted_at_once),
-    ("without_a_second_instance_the_loss_is_counted", without_a_second_instance_the_loss_is_counted),
-    ("sub_buffers_have_the_configured_size", sub_buffers_have_the_configured_size),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        deletions_lose_nothing_of_others,
+        without_a_second_instance_the_loss_is_counted,
+        sub_buffers_have_the_configured_size,
+    }
+    Daemon {
+        a_group_is_deleted_at_once,
+    }
+};
 
 /// How often a probe is made and deleted again.
 fn rounds() -> u32 {
@@ -29,7 +33,7 @@ fn rounds() -> u32 {
 }
 
 /// Room for what comes while an emulated daemon does something else.
-const CONFIG: &str = "\n[tracing]\nbuffer_kib = 16384\nbuffer_max_kib = 16384\n\n[spool]\nmax_mib = 32\n";
+const CONFIG: &str = "[tracing]\nbuffer_kib = 16384\nbuffer_max_kib = 16384\n[spool]\nmax_mib = 32";
 
 /// Name of the background process.
 const HITS: &str = "hits";
@@ -102,13 +106,13 @@ fn deletion(name: &str) -> DeleteProbeRequest {
 
 fn end_of_hits(guest: &DaemonGuest) -> Result<()> {
     guest.machine.signal(HITS, Signal::SIGTERM)?;
-    let status = guest.machine.wait(HITS, Some(Duration::from_secs(30)))?;
+    let status = guest.machine.wait(HITS, Duration::from_secs(30))?;
     ensure!(status.is_signal(Signal::SIGTERM), "{status:?}");
     Ok(())
 }
 
 fn deletions_lose_nothing_of_others(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("deletions", &format!("{}{CONFIG}", daemon::DEFAULT_CONFIG))?;
+    let guest = fixture.daemon_with(&config(CONFIG))?;
     guest.add("p:numbered __x64_sys_getpgid number=+0x70(%di):u64")?;
     guest.wait_for(guest.client.attach_event("syscalls/sys_enter_getpgid", ""))??;
     let request = StreamRequest::new().queue_events(50_000_000).queue_bytes(128 << 20);
@@ -153,7 +157,7 @@ fn deletions_lose_nothing_of_others(fixture: &Fixture) -> Result<()> {
     let numbered = ledger.probes.iter().find(|probe| probe.probe == "kprobes/numbered").context("gone")?;
     ensure!(ledger.settled && numbered.not_read == 0 && numbered.paused == 0, "{numbered:?}");
     progress::note(format_args!("{} numbered calls, {} deletions", by_probe.last, rounds()));
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn a_group_is_deleted_at_once(fixture: &Fixture) -> Result<()> {
@@ -195,7 +199,7 @@ fn a_group_is_deleted_at_once(fixture: &Fixture) -> Result<()> {
 }
 
 fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("no-second", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.new_daemon(daemon::DEFAULT_CONFIG)?;
     guest.add("p:numbered __x64_sys_getpgid number=+0x70(%di):u64")?;
     // Another program uses the second name, and keeps it.
     let taken = format!("{TRACEFS}/instances/kprobed-next");
@@ -238,7 +242,9 @@ fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()
     }
     ensure!(!told.is_empty() && hits == ledger.paused, "{told:?} {ledger:?}");
     baselines_of_busy_probes_blame_nobody(&mut guest)?;
-    guest.machine.power_off().map_err(Into::into)
+    guest.machine.signal("taker", Signal::SIGKILL)?;
+    guest.machine.wait("taker", Duration::from_secs(30))?;
+    guest.shell(&format!("rmdir {taken}")).map(drop)
 }
 
 /// Probes of another program. With them the kernel's list of hits is so long that the emulated CPU
@@ -265,7 +271,9 @@ fn baselines_of_busy_probes_blame_nobody(guest: &mut DaemonGuest) -> Result<()> 
         bail!("{told:?}\n{log}")
     };
     ensure!(duration > Duration::ZERO && log.contains("paused recording"), "{told:?}\n{log}");
-    let shown = guest.shell("kprobectl observe --since 10m --no-follow 2>&1 > /dev/null | grep ^lost:")?;
+    let said = guest.ctl_says("observe --oldest --no-follow")?;
+    let lost = said.stderr.lines().filter(|line| line.starts_with("lost:"));
+    let shown = lost.collect::<Vec<_>>().join("\n");
     progress::note(format_args!("{}", shown.lines().last().unwrap_or_default()));
     ensure!(shown.contains("to take the baseline of its ledger"), "{shown}");
     ensure!(!shown.contains("somebody") && !shown.contains("another program"), "{shown}");
@@ -294,20 +302,16 @@ fn pauses(guest: &DaemonGuest) -> Result<Vec<RecordingPause>> {
 }
 
 fn sub_buffers_have_the_configured_size(fixture: &Fixture) -> Result<()> {
-    for (setting, bytes) in [
-        ("", 65536),
-        ("\n[tracing]\nsub_buffer_kib = 16\n", 16384),
-        ("\n[tracing]\nsub_buffer_kib = 0\n", 4096),
-    ] {
-        let config = format!("{}{setting}", daemon::DEFAULT_CONFIG);
-        let guest = fixture.own_daemon("sub-buffers", &config)?;
+    for (setting, bytes) in
+        [("", 65536), ("[tracing]\nsub_buffer_kib = 16", 16384), ("[tracing]\nsub_buffer_kib = 0", 4096)]
+    {
+        let guest = fixture.daemon_with(&config(setting))?;
         let host = guest.wait_for(guest.client.host())??;
         let has_choice = guest.shell(&format!("ls {}", host.instance))?.contains("buffer_subbuf_size_kb");
         ensure!(host.sub_buffer_bytes == if has_choice { bytes } else { 4096 }, "{host:?}");
         guest.add("p:numbered __x64_sys_getpgid number=+0x70(%di):u64")?;
         let recording = guest.record(|| guest.workload(&["number", "20000"]).map(drop))?;
         ensure!(recording.of("kprobes/numbered", "workload").count() == 20_000);
-        guest.machine.power_off()?;
     }
     Ok(())
 }

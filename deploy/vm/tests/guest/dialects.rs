@@ -6,10 +6,12 @@ use kprobed_client::api::ProbeState;
 use crate::Test;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("the_words_of_2009_read_arguments", the_words_of_2009_read_arguments),
-    ("prototypes_read_arguments", prototypes_read_arguments),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        the_words_of_2009_read_arguments,
+        prototypes_read_arguments,
+    }
+};
 
 const PATH: &str = "\"/tmp/dialects\"";
 

@@ -10,15 +10,16 @@ use kprobed_vm::{daemon, progress};
 use serde_json::Value;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, config};
 use crate::fixture::Fixture;
-use crate::leases::eventually;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("lines_are_what_clients_see", lines_are_what_clients_see),
-    ("a_stuck_side_costs_nobody_else", a_stuck_side_costs_nobody_else),
-    ("figures_are_those_of_the_ledger", figures_are_those_of_the_ledger),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        lines_are_what_clients_see,
+        a_stuck_side_costs_nobody_else,
+        figures_are_those_of_the_ledger,
+    }
+};
 
 const FILE: &str = "/var/lib/kprobed/events.jsonl";
 
@@ -26,14 +27,6 @@ const FILE: &str = "/var/lib/kprobed/events.jsonl";
 const PROBE: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32 regs=%di flags=%flags";
 
 const FIRST: i64 = 1_000_000;
-
-fn config(settings: &str) -> String {
-    format!("{}\n{settings}\n", daemon::DEFAULT_CONFIG)
-}
-
-pub(crate) fn call(guest: &DaemonGuest, first: i64, count: i64) -> Result<()> {
-    guest.workload(&["numbers", &first.to_string(), &count.to_string()]).map(drop)
-}
 
 /// The only exporter, when it is as a test wants it.
 pub(crate) fn exporter(guest: &DaemonGuest, wanted: impl Fn(&Exporter) -> bool) -> Result<Exporter> {
@@ -103,11 +96,11 @@ fn lines_are_what_clients_see(fixture: &Fixture) -> Result<()> {
     let config = config(&format!(
         "[tracing]\nbuffer_kib = 32768\non_exit = \"keep\"\n[export.jsonl]\npath = \"{FILE}\"\nprobes = [\"*/numbers\"]\n"
     ));
-    let mut guest = fixture.own_daemon("exported-lines", &config)?;
+    let mut guest = fixture.new_daemon(&config)?;
     guest.add(PROBE)?;
     guest.add("p:other __x64_sys_getpgid")?;
     exporter(&guest, is_drained)?;
-    call(&guest, FIRST, 20_000)?;
+    guest.call(FIRST, 20_000)?;
     guest.shell("sh -c 'exit 0'")?;
     let drained = exporter(&guest, is_drained)?;
     let read = drained.ledger.clone().context("no ledger")?;
@@ -124,13 +117,13 @@ fn lines_are_what_clients_see(fixture: &Fixture) -> Result<()> {
     guest.restart(&config)?;
     exporter(&guest, |exporter| exporter.ledger.as_ref().is_some_and(|ledger| ledger.acknowledged > 1000))?;
     guest.shell("touch /tmp/enough")?;
-    ensure!(guest.machine.wait("numbers", Some(Duration::from_mins(1)))?.success());
+    ensure!(guest.machine.wait("numbers", Duration::from_mins(1))?.success());
     exporter(&guest, is_drained)?;
 
     let exported = lines(&guest, &guest.shell(&format!("cat {FILE}"))?)?;
     check_reports(&exported)?;
     let exported = by_number(&exported)?;
-    let seen = guest.shell("kprobectl observe kprobes/numbers --oldest --no-follow -q -o json")?;
+    let seen = guest.ctl("observe kprobes/numbers --oldest --no-follow -q -o json")?;
     let seen = by_number(&lines(&guest, &seen)?)?;
     for (number, event) in &seen {
         let other = exported.get(number).with_context(|| format!("{number} was not exported"))?;
@@ -150,16 +143,15 @@ fn lines_are_what_clients_see(fixture: &Fixture) -> Result<()> {
         seen.len(),
         exported.len()
     );
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn a_stuck_side_costs_nobody_else(fixture: &Fixture) -> Result<()> {
     const CALLS: i64 = 60_000;
     let config = config("[tracing]\nbuffer_kib = 32768\n[export.jsonl]\npath = \"/tmp/pipe\"\n");
     // A pipe with a reader that reads nothing.
-    let machine = fixture.own_daemon("stuck-side", daemon::DEFAULT_CONFIG)?;
-    machine.shell("mkfifo /tmp/pipe")?;
-    let mut guest = machine;
+    let mut guest = fixture.new_daemon(daemon::DEFAULT_CONFIG)?;
+    guest.shell("mkfifo /tmp/pipe")?;
     ensure!(guest.stop()?.success(), "{}", guest.log());
     guest.machine.spawn(
         "reader",
@@ -172,11 +164,11 @@ fn a_stuck_side_costs_nobody_else(fixture: &Fixture) -> Result<()> {
     guest.add(PROBE)?;
     let mut stream = guest.subscribe(kprobed_client::event::StreamRequest::new().probe("*/numbers"))?;
     guest.started(&mut stream)?;
-    call(&guest, FIRST, CALLS)?;
+    guest.call(FIRST, CALLS)?;
     let failing = exporter(&guest, |exporter| exporter.state() == ExporterState::Failing)?;
     ensure!(failing.error.contains("no answer within 10 s"), "{failing:?}");
-    let doctor = guest.machine.exec(&Command::new("kprobectl").arg("doctor"))?;
-    ensure!(doctor.stdout_text().contains("jsonl has sent nothing for"), "{doctor:?}");
+    let doctor = guest.ctl_says("doctor")?;
+    ensure!(doctor.stdout.contains("jsonl has sent nothing for"), "{doctor:?}");
     let ledger = guest.ledger()?;
     let lost: u64 = ledger.buffers.iter().map(|buffer| buffer.overrun).sum();
     let numbers = ledger.probes.iter().find(|probe| probe.probe == "kprobes/numbers").context("no probe")?;
@@ -198,14 +190,14 @@ fn a_stuck_side_costs_nobody_else(fixture: &Fixture) -> Result<()> {
         let line: Value = serde_json::from_str(line).ok()?;
         line["fields"]["n"].as_i64()
     };
-    eventually("the reader has every number", &guest, || {
+    guest.until("the reader has every number", || {
         let text = guest.shell("cat /tmp/lines")?;
         let mut all: Vec<i64> = text.lines().filter_map(numbers).collect();
         all.sort_unstable();
         all.dedup();
         Ok(all == (FIRST..FIRST + CALLS).collect::<Vec<_>>())
     })?;
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 /// Samples of a scrape by name and labels.
@@ -221,10 +213,10 @@ fn scrape(guest: &DaemonGuest) -> Result<BTreeMap<String, f64>> {
 
 fn figures_are_those_of_the_ledger(fixture: &Fixture) -> Result<()> {
     let config = config("[tracing]\nbuffer_kib = 16384\n[export.prometheus]\nlisten = \"127.0.0.1:9464\"\n");
-    let guest = fixture.own_daemon("figures", &config)?;
+    let guest = fixture.daemon_with(&config)?;
     guest.add(PROBE)?;
     guest.add("r:returned __x64_sys_getsid $retval")?;
-    call(&guest, FIRST, 5000)?;
+    guest.call(FIRST, 5000)?;
     let ledger: GetLedgerResponse = guest.ledger()?;
     let samples = scrape(&guest)?;
     let expect = |name: &str, value: u64| -> Result<()> {
@@ -262,10 +254,10 @@ fn figures_are_those_of_the_ledger(fixture: &Fixture) -> Result<()> {
     let samples = scrape(&guest)?;
     let of = |probe: &str| samples.get(&format!("kprobed_probe_up{{probe=\"kprobes/{probe}\"}}")).copied();
     ensure!((of("numbers"), of("returned")) == (Some(1.0), Some(0.0)), "{samples:?}");
-    guest.shell("kprobectl delete returned")?;
+    guest.ctl("delete returned")?;
     let after = scrape(&guest)?;
     ensure!(!after.keys().any(|name| name.contains("returned")), "{after:?}");
     let refused = guest.shell("wget -qO- http://127.0.0.1:9464/ 2>&1 || true")?;
     ensure!(refused.contains("404"), "{refused}");
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

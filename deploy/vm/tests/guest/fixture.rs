@@ -2,20 +2,23 @@
 
 use std::cell::Cell;
 use std::env;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::cache::Cache;
 use kprobed_vm::daemon;
+use kprobed_vm::initramfs::GuestFile;
 use kprobed_vm::kernels::Kernel;
-use kprobed_vm::lab::{GuestOptions, Lab};
+use kprobed_vm::lab::{GuestOptions, Lab, note_again};
 use kprobed_vm::machine::{Command, Machine, Snapshot, cpu_time_of_dropped};
-use kprobed_vm::progress;
 use kprobed_vm::workspace::{Profile, Programs};
+use kprobed_vm::{packages, progress};
 
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, OwnMachine};
+use crate::report;
+use crate::schedule::Turn;
 
 /// Where a daemon serves figures if its configuration says so: the tests reach it from the host.
 pub(crate) const METRICS_PORT: u16 = 9464;
@@ -43,8 +46,8 @@ impl Kernels {
                 series: series.clone(),
                 other,
                 lab: OnceLock::new(),
-                bare: Turns::default(),
-                with_daemon: Turns::default(),
+                bare: Mutex::new(None),
+                with_daemon: Mutex::new(None),
                 booted: Mutex::new(Kept::NotYet),
                 serving: Mutex::new(Kept::NotYet),
             })
@@ -59,30 +62,12 @@ pub(crate) struct Fixture {
     /// Another kernel, for trials that change it.
     other: String,
     lab: OnceLock<Lab>,
-    bare: Turns<Machine>,
-    with_daemon: Turns<DaemonGuest>,
+    bare: Mutex<Option<OwnMachine>>,
+    with_daemon: Mutex<Option<DaemonGuest>>,
     /// A guest with the programs and an empty disk, when it had just booted.
     booted: Mutex<Kept>,
     /// The same when its daemon had read what it needs of the kernel.
     serving: Mutex<Kept>,
-}
-
-/// A machine that trials use one after the other.
-struct Turns<M> {
-    turn: Mutex<()>,
-    machine: Mutex<Option<Arc<M>>>,
-}
-
-impl<M> Default for Turns<M> {
-    fn default() -> Self {
-        Self { turn: Mutex::new(()), machine: Mutex::new(None) }
-    }
-}
-
-impl<M> Turns<M> {
-    fn now(&self) -> MutexGuard<'_, Option<Arc<M>>> {
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 thread_local! {
@@ -96,31 +81,42 @@ pub(crate) fn cpu_time() -> Duration {
 }
 
 /// A shared machine for as long as one trial has it.
-pub(crate) struct Shared<'a, M: AsRef<Machine>> {
-    machine: Arc<M>,
+pub(crate) struct Shared<'a, M: AsRef<OwnMachine>> {
+    machine: MutexGuard<'a, Option<M>>,
     begun: Duration,
-    _turn: MutexGuard<'a, ()>,
+    _turn: Option<Turn>,
 }
 
-impl<'a, M: AsRef<Machine>> Shared<'a, M> {
-    fn new(machine: Arc<M>, turn: MutexGuard<'a, ()>) -> Self {
-        let begun = (*machine).as_ref().cpu_time();
-        Self { machine, begun, _turn: turn }
+impl<'a, M: AsRef<OwnMachine>> Shared<'a, M> {
+    fn new(turn: Option<Turn>, mut slot: MutexGuard<'a, Option<M>>, machine: M) -> Self {
+        machine.as_ref().is_used();
+        let begun = machine.as_ref().cpu_time();
+        *slot = Some(machine);
+        Self { machine: slot, begun, _turn: turn }
     }
 }
 
-impl<M: AsRef<Machine>> Deref for Shared<'_, M> {
+impl<M: AsRef<OwnMachine>> Deref for Shared<'_, M> {
     type Target = M;
 
     fn deref(&self) -> &M {
-        &self.machine
+        let Some(machine) = &*self.machine else { unreachable!("it was put there, under the same lock") };
+        machine
     }
 }
 
-impl<M: AsRef<Machine>> Drop for Shared<'_, M> {
+impl<M: AsRef<OwnMachine>> DerefMut for Shared<'_, M> {
+    fn deref_mut(&mut self) -> &mut M {
+        let Some(machine) = &mut *self.machine else { unreachable!("it was put there, under the same lock") };
+        machine
+    }
+}
+
+impl<M: AsRef<OwnMachine>> Drop for Shared<'_, M> {
     fn drop(&mut self) {
-        let used = (*self.machine).as_ref().cpu_time().saturating_sub(self.begun);
-        SHARED.set(SHARED.get() + used);
+        let machine = (**self).as_ref();
+        report::keep_last_words(machine);
+        SHARED.set(SHARED.get() + machine.cpu_time().saturating_sub(self.begun));
     }
 }
 
@@ -174,43 +170,53 @@ impl Fixture {
 
     /// The shared machine, booted now if it does not run (any more). No other trial has it
     /// meanwhile.
-    pub(crate) fn machine(&self) -> Result<Shared<'_, Machine>> {
-        let turn = self.bare.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut bare = self.bare.now();
-        if let Some(machine) = bare.as_ref().filter(|machine| machine.failure().is_none()) {
-            return Ok(Shared::new(Arc::clone(machine), turn));
-        }
-        let machine = Arc::new(self.lab()?.boot(&GuestOptions::new(self.kernel()?))?);
-        *bare = Some(Arc::clone(&machine));
-        Ok(Shared::new(machine, turn))
+    pub(crate) fn machine(&self) -> Result<Shared<'_, OwnMachine>> {
+        let turn = report::turn(&self.series, "machine")?;
+        let mut slot = self.bare.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = match slot.take().filter(|machine| machine.failure().is_none()) {
+            Some(machine) => machine,
+            None => OwnMachine::new(self.lab()?.boot(&GuestOptions::new(self.kernel()?))?),
+        };
+        Ok(Shared::new(turn, slot, machine))
     }
 
-    /// The shared machine with the daemon in it, without any probe. No other trial has it
-    /// meanwhile.
+    /// The shared machine with the daemon in it, with the usual configuration, without any probe.
+    /// What earlier trials have left on its disk, such as events in the history, is there. No other
+    /// trial has it meanwhile.
     pub(crate) fn daemon(&self) -> Result<Shared<'_, DaemonGuest>> {
-        let turn = self.with_daemon.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut shared = self.with_daemon.now();
-        // A machine that has failed releases its disk before the next one uses it.
-        let is_usable = |guest: &Arc<DaemonGuest>| match guest.machine.failure() {
-            Some(failure) => {
-                progress::note(format_args!(
-                    "the shared guest has failed, another one takes its place: {failure}"
+        self.daemon_with(daemon::DEFAULT_CONFIG)
+    }
+
+    /// The same with another configuration.
+    pub(crate) fn daemon_with(&self, config: &str) -> Result<Shared<'_, DaemonGuest>> {
+        self.shared(|guest| guest.reset(config))
+    }
+
+    /// The same with a daemon that has just started, with nothing on its disk.
+    pub(crate) fn new_daemon(&self, config: &str) -> Result<Shared<'_, DaemonGuest>> {
+        self.shared(|guest| guest.renew(config))
+    }
+
+    fn shared(&self, prepare: impl Fn(&mut DaemonGuest) -> Result<()>) -> Result<Shared<'_, DaemonGuest>> {
+        let turn = report::turn(&self.series, "daemon")?;
+        let mut slot = self.with_daemon.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = slot.take().and_then(|mut guest| {
+            let outcome =
+                guest.machine.failure().map_or_else(|| prepare(&mut guest), |failure| Err(failure.into()));
+            // It is gone before the next one uses its disk.
+            outcome.map(|()| guest).map_err(|error| {
+                note_again(format_args!(
+                    "{}: the shared guest cannot be used any more, another one takes its place: {error:#}",
+                    self.series
                 ));
-                false
-            }
-            None => true,
-        };
-        let guest = match shared.take().filter(is_usable) {
-            Some(guest) => guest,
-            None => Arc::new(self.own_daemon("shared", daemon::DEFAULT_CONFIG)?),
-        };
-        // A trial that failed half-way must not fail the next one.
-        match guest.reset() {
-            Ok(()) => *shared = Some(Arc::clone(&guest)),
-            Err(error) => progress::note(format_args!("the shared guest cannot be reset: {error:#}")),
+            }).ok()
+        });
+        if let Some(guest) = kept {
+            return Ok(Shared::new(turn, slot, guest));
         }
-        drop(shared);
-        Ok(Shared::new(guest, turn))
+        let mut guest = self.own_daemon("shared", daemon::DEFAULT_CONFIG)?;
+        prepare(&mut guest)?;
+        Ok(Shared::new(turn, slot, guest))
     }
 
     /// A machine with the daemon in it, on an empty disk, for one trial. With the usual
@@ -218,19 +224,19 @@ impl Fixture {
     pub(crate) fn own_daemon(&self, name: &str, config: &str) -> Result<DaemonGuest> {
         let disk = self.disk_name(name);
         if config != daemon::DEFAULT_CONFIG {
-            return DaemonGuest::over(self.own_machine(&disk, false)?, config);
+            return DaemonGuest::over(self.own_machine(&disk)?, config);
         }
         let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
         if let Kept::Snapshot(snapshot) = &*serving {
             let machine = self.lab()?.restore(snapshot, &self.options()?, &disk)?;
-            return DaemonGuest::in_service(machine).or_else(|error| {
+            return DaemonGuest::in_service(machine, config).or_else(|error| {
                 progress::note(format_args!(
                     "a daemon does not go on where it was, and is started: {error:#}"
                 ));
-                DaemonGuest::over(self.own_machine(&disk, false)?, config)
+                DaemonGuest::over(self.own_machine(&disk)?, config)
             });
         }
-        let machine = self.own_machine(&disk, false)?;
+        let machine = self.own_machine(&disk)?;
         daemon::start(&machine, config)?;
         if matches!(*serving, Kept::NotYet) {
             *serving = self.snapshot_serving(&machine).unwrap_or_else(|error| {
@@ -238,20 +244,7 @@ impl Fixture {
                 Kept::Never
             });
         }
-        DaemonGuest::in_service(machine)
-    }
-
-    /// A machine with an empty disk that reaches servers on the host, for one trial. `prepare` gets
-    /// it before the daemon starts.
-    pub(crate) fn own_daemon_with_host(
-        &self,
-        name: &str,
-        config: &str,
-        prepare: impl FnOnce(&Machine) -> Result<()>,
-    ) -> Result<DaemonGuest> {
-        let machine = self.own_machine(&self.disk_name(name), true)?;
-        prepare(&machine)?;
-        DaemonGuest::over(machine, config)
+        DaemonGuest::in_service(machine, config)
     }
 
     /// A snapshot of a guest whose daemon serves, when it has read what it needs of the kernel.
@@ -265,8 +258,8 @@ impl Fixture {
 
     /// A machine with the programs in it and an empty disk. Only the first one boots; the others
     /// begin where it was then.
-    fn own_machine(&self, disk: &str, reaches_host: bool) -> Result<Machine> {
-        let options = GuestOptions { reaches_host, ..self.options()? };
+    fn own_machine(&self, disk: &str) -> Result<Machine> {
+        let options = self.options()?;
         let mut booted = self.booted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Kept::Snapshot(snapshot) = &*booted {
             return self.lab()?.restore(snapshot, &options, disk);
@@ -280,18 +273,18 @@ impl Fixture {
         Ok(machine)
     }
 
-    /// A guest with the programs, without a disk.
+    /// A guest with the programs, and the one of Debian that takes capabilities away, without a
+    /// disk. It reaches servers on the host.
     pub(crate) fn options(&self) -> Result<GuestOptions> {
+        let setpriv = packages::search_path("setpriv").context("setpriv belongs to every Debian")?;
+        let mut files = programs()?.guest_files();
+        files.push(GuestFile { host: setpriv, guest: "/usr/bin/setpriv".to_owned() });
         Ok(GuestOptions {
-            files: programs()?.guest_files(),
+            files,
             forwards: vec![(0, daemon::PORT), (0, METRICS_PORT)],
+            reaches_host: true,
             ..GuestOptions::new(self.kernel()?)
         })
-    }
-
-    /// The machine that a trial shares which has none of its own, if it was booted.
-    pub(crate) fn shared_daemon(&self) -> Option<Arc<DaemonGuest>> {
-        self.with_daemon.now().clone()
     }
 
     /// Name of a disk, the same each time.
@@ -315,5 +308,8 @@ pub(crate) fn programs() -> Result<&'static Programs> {
 /// other kernels wait for it.
 fn preparing() -> MutexGuard<'static, ()> {
     static PREPARING: Mutex<()> = Mutex::new(());
-    PREPARING.lock().unwrap_or_else(PoisonError::into_inner)
+    match PREPARING.try_lock() {
+        Ok(alone) => alone,
+        Err(_) => report::waits(|| PREPARING.lock().unwrap_or_else(PoisonError::into_inner)),
+    }
 }

@@ -2,26 +2,27 @@
 //! roll-outs, and the events of all hosts in one order while one of them is killed and returns.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::daemon;
 use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::machine::Command as GuestCommand;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::Test;
 use crate::certificates::{self, Authority, kill_tls, serve_tls};
-use crate::daemon::DaemonGuest;
-use crate::fixture::{Fixture, programs};
+use crate::daemon::{DaemonGuest, Running, Said, kprobectl};
+use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[("three_hosts_are_one_fleet", three_hosts_are_one_fleet)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        three_hosts_are_one_fleet,
+    }
+};
 
 /// No other program calls `getsid`.
 const PROBE: &str = "p:kprobes/numbers __x64_sys_getsid n=+0x70(%di):s32";
@@ -39,31 +40,11 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// In the order of their names, which is that of waves. `db1` has the other kernel.
 const NAMES: [&str; 3] = ["db1", "web1", "web2"];
 
-/// What one run of `kprobectl` said.
-struct Said {
-    code: i32,
-    stdout: String,
-    all: String,
-}
-
-impl Said {
-    fn new(output: &Output) -> Result<Self> {
-        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let all = format!("{}\n{stdout}{stderr}", output.status);
-        Ok(Self { code: output.status.code().with_context(|| all.clone())?, stdout, all })
-    }
-
-    /// The lines of its output, as objects.
-    fn objects(&self) -> Result<Vec<Value>> {
-        let lines = self.stdout.lines().map(serde_json::from_str).collect::<Result<_, _>>();
-        lines.with_context(|| self.all.clone())
-    }
-}
-
 /// The guests, and the files of a client.
 struct Fleet {
     directory: TempDir,
+    /// Whether `db1` has the older kernel, or both others.
+    db1_is_older: bool,
     guests: BTreeMap<&'static str, DaemonGuest>,
 }
 
@@ -78,7 +59,8 @@ impl Fleet {
             (NAMES[1], fixture.own_daemon("fleet-web1", config)?),
             (NAMES[2], fixture.own_daemon("fleet-web2", config)?),
         ]);
-        let fleet = Self { directory: tempfile::tempdir()?, guests };
+        let db1_is_older = !fixture.is_older_than(6, 10);
+        let fleet = Self { directory: tempfile::tempdir()?, db1_is_older, guests };
         let authority = Authority::new()?;
         for guest in fleet.guests.values() {
             authority.certify(guest)?;
@@ -115,37 +97,19 @@ impl Fleet {
         self.guests.get(name).context("no such host")
     }
 
-    /// The command, its arguments separated by blanks; a quoted definition is one.
-    fn kprobectl(&self, arguments: &str) -> Result<Command> {
-        let mut command = Command::new(&programs()?.kprobectl);
-        command
-            .env("KPROBECTL_CONFIG", self.path("config.yaml"))
-            .env("XDG_STATE_HOME", self.directory.path())
-            .env("NO_COLOR", "1")
-            .current_dir(self.directory.path())
-            .stdin(Stdio::null());
-        for (index, part) in arguments.split('\'').enumerate() {
-            match index % 2 {
-                0 => command.args(part.split_whitespace()),
-                _ => command.arg(part),
-            };
-        }
-        Ok(command)
-    }
-
     fn run(&self, arguments: &str) -> Result<Said> {
-        Said::new(&self.kprobectl(arguments)?.output()?)
+        Said::new(&kprobectl(self.directory.path(), arguments)?.output()?)
     }
 
     fn succeed(&self, arguments: &str) -> Result<Said> {
         let said = self.run(arguments)?;
-        ensure!(said.code == 0, "kprobectl {arguments}: {}", said.all);
+        ensure!(said.code == 0, "kprobectl {arguments}: {}", said.all());
         Ok(said)
     }
 
     /// Calls the probed function once on a host, with a number.
     fn call(&self, host: &str, number: i64) -> Result<()> {
-        self.guest(host)?.workload(&["numbers", &number.to_string(), "1"]).map(drop)
+        self.guest(host)?.call(number, 1)
     }
 
     /// The names of the probes of each host, as its daemon says over its socket.
@@ -159,8 +123,8 @@ impl Fleet {
 }
 
 fn three_hosts_are_one_fleet(fixture: &Fixture) -> Result<()> {
-    // Both kernels are in it: it is the same on either of them.
-    if fixture.is_older_than(6, 12) {
+    // Between its kernel and the other one, functions have changed that this is about.
+    if fixture.is_older_than(6, 1) {
         return Ok(());
     }
     let fleet = Fleet::boot(fixture)?;
@@ -169,30 +133,30 @@ fn three_hosts_are_one_fleet(fixture: &Fixture) -> Result<()> {
     a_refusal_of_the_last_wave_changes_nothing(&fleet)?;
     a_gate_puts_everything_back(&fleet)?;
     let applied = fleet.succeed(&format!("{ROLL_OUT} -f wanted.yaml --soak 1s"))?;
-    ensure!(fleet.probes()? == vec![vec!["kprobes/numbers".to_owned()]; 3], "{}", applied.all);
+    ensure!(fleet.probes()? == vec![vec!["kprobes/numbers".to_owned()]; 3], "{}", applied.all());
     one_order_while_a_host_is_killed(&fleet)
 }
 
 fn certificates_count_on_both_sides(fleet: &Fleet) -> Result<()> {
     let listed = fleet.succeed("list --hosts all")?;
-    ensure!(listed.all.contains(ALL_ANSWERED), "{}", listed.all);
+    ensure!(listed.all().contains(ALL_ANSWERED), "{}", listed.all());
     let some = fleet.succeed("ledger -L role=web")?;
-    ensure!(some.all.contains("hosts: 2 targeted = 2 answered"), "{}", some.all);
+    ensure!(some.all().contains("hosts: 2 targeted = 2 answered"), "{}", some.all());
     // A client with a certificate of another authority.
     fs::create_dir_all(fleet.path("stranger"))?;
     Authority::new()?.write_client(&fleet.path("stranger"))?;
     let stranger = "--ca ca.pem --cert stranger/client.pem --key stranger/client.key";
     let refused =
         fleet.run(&format!("list --hosts all {stranger} --domain {} --timeout 20s", certificates::DAEMON))?;
-    ensure!(refused.code == 3 && refused.all.contains("3 unreachable"), "{}", refused.all);
-    ensure!(refused.all.contains("does not accept the certificate of this client"), "{}", refused.all);
+    ensure!(refused.code == 3 && refused.all().contains("3 unreachable"), "{}", refused.all());
+    ensure!(refused.all().contains("does not accept the certificate of this client"), "{}", refused.all());
     // Hosts that are not those which their certificates say.
     let refused = fleet.run(
         "list --hosts all --ca ca.pem --cert client.pem --key client.key --domain other.test --timeout 20s",
     )?;
-    ensure!(refused.code == 3 && refused.all.contains("3 unreachable"), "{}", refused.all);
+    ensure!(refused.code == 3 && refused.all().contains("3 unreachable"), "{}", refused.all());
     let again = fleet.succeed("list --hosts @failed")?;
-    ensure!(again.all.contains(ALL_ANSWERED), "{}", again.all);
+    ensure!(again.all().contains(ALL_ANSWERED), "{}", again.all());
     Ok(())
 }
 
@@ -207,21 +171,24 @@ fn kernels_are_told_apart(fleet: &Fleet) -> Result<()> {
         "a=%si: parameter arg (struct proto_accept_arg *)",
         ALL_ANSWERED,
     ] {
-        ensure!(differs.all.contains(part), "{part}: {}", differs.all);
+        ensure!(differs.all().contains(part), "{part}: {}", differs.all());
     }
     let strict = fleet.run("check 'p:accept inet_csk_accept a=%si' --hosts all --strict")?;
-    ensure!(strict.code == 1, "{}", strict.all);
+    ensure!(strict.code == 1, "{}", strict.all());
     let missing = fleet.run("check 'p:new __x64_sys_cachestat' --hosts all -o json")?;
-    ensure!(missing.code == 1, "{}", missing.all);
+    ensure!(missing.code == 1, "{}", missing.all());
     let verdicts: BTreeMap<String, String> = missing
         .objects()?
         .iter()
         .filter(|object| object["host"].is_string())
         .map(|object| (text(&object["host"]), object.to_string()))
         .collect();
-    ensure!(verdicts.len() == 3, "{}", missing.all);
+    ensure!(verdicts.len() == 3, "{}", missing.all());
     for (host, answer) in verdicts {
-        ensure!(answer.contains("\"refused\"") == (host == "db1"), "{host}: {answer}");
+        ensure!(
+            answer.contains("\"refused\"") == ((host == "db1") == fleet.db1_is_older),
+            "{host}: {answer}"
+        );
     }
     Ok(())
 }
@@ -233,26 +200,28 @@ fn text(value: &Value) -> String {
 /// The first host takes the change and the others do not: it is not changed either.
 fn a_refusal_of_the_last_wave_changes_nothing(fleet: &Fleet) -> Result<()> {
     let before = fleet.probes()?;
-    let flags =
-        "probe: kprobes/flags\ndefinition: 'p:kprobes/flags inet_csk_accept f=flags'\nenabled: true\n";
+    let parameter = if fleet.db1_is_older { "flags" } else { "arg" };
+    let flags = format!(
+        "probe: kprobes/flags\ndefinition: 'p:kprobes/flags inet_csk_accept f={parameter}'\nenabled: true\n"
+    );
     fs::write(fleet.path("flags.yaml"), flags)?;
     let planned = fleet.run("rollout plan -f flags.yaml --hosts all --waves 1,100% -o json")?;
-    ensure!(planned.code == 1, "{}", planned.all);
-    let plan: Value = serde_json::from_str(&planned.stdout).with_context(|| planned.all.clone())?;
-    let hosts = plan["hosts"].as_array().with_context(|| planned.all.clone())?;
-    ensure!(hosts.len() == 3, "{}", planned.all);
+    ensure!(planned.code == 1, "{}", planned.all());
+    let plan: Value = serde_json::from_str(&planned.stdout).with_context(|| planned.all().clone())?;
+    let hosts = plan["hosts"].as_array().with_context(|| planned.all().clone())?;
+    ensure!(hosts.len() == 3, "{}", planned.all());
     for host in hosts {
-        let is_older = host["host"] == "db1";
-        ensure!((host["step"] == "accepted") == is_older, "{host}");
-        ensure!(host["note"].as_str().is_some_and(|note| note.is_empty() == is_older), "{host}");
+        let takes_it = host["host"] == "db1";
+        ensure!((host["step"] == "accepted") == takes_it, "{host}");
+        ensure!(host["note"].as_str().is_some_and(|note| note.is_empty() == takes_it), "{host}");
     }
     let refused = fleet.run(&format!("{ROLL_OUT} -f flags.yaml --soak 1s -o json"))?;
-    ensure!(refused.code == 1, "{}", refused.all);
+    ensure!(refused.code == 1, "{}", refused.all());
     let objects = refused.objects()?;
     let events: Vec<_> = objects.iter().filter_map(|object| object["event"].as_str()).collect();
-    ensure!(events == ["started", "accepted", "gate_failed", "undoing", "undone"], "{}", refused.all);
+    ensure!(events == ["started", "accepted", "gate_failed", "undoing", "undone"], "{}", refused.all());
     let after = fleet.probes()?;
-    ensure!(after == before, "{before:?} became {after:?}: {}", refused.all);
+    ensure!(after == before, "{before:?} became {after:?}: {}", refused.all());
     Ok(())
 }
 
@@ -265,75 +234,35 @@ fn a_gate_puts_everything_back(fleet: &Fleet) -> Result<()> {
         GuestCommand::new("workload").args(["numbers", "1000000", "1000000", "--pause-us", "1000"]);
     busy.spawn("busy", &workload.args(["--until", "/tmp/enough"]))?;
     let failed = fleet.run(&format!("{ROLL_OUT} -f wanted.yaml --soak 2s --gate hits<=20/s -o json"))?;
-    ensure!(failed.code == 1, "{}", failed.all);
+    ensure!(failed.code == 1, "{}", failed.all());
     let objects = failed.objects()?;
     let events: Vec<_> = objects.iter().map(|object| text(&object["event"])).collect();
     let first = |name: &str| events.iter().position(|event| event == name);
     ensure!(
         first("passed") < first("gate_failed") && first("passed").is_some(),
         "db1 passes: {}",
-        failed.all
+        failed.all()
     );
-    ensure!(failed.all.contains("hits<=20/s") && failed.all.contains("web2"), "{}", failed.all);
+    ensure!(failed.all().contains("hits<=20/s") && failed.all().contains("web2"), "{}", failed.all());
     let status = fleet.run("rollout status -o json")?;
-    ensure!(status.stdout.contains("\"undone\""), "{}", status.all);
+    ensure!(status.stdout.contains("\"undone\""), "{}", status.all());
     let after = fleet.probes()?;
-    ensure!(after == before, "{before:?} became {after:?}: {}", failed.all);
+    ensure!(after == before, "{before:?} became {after:?}: {}", failed.all());
     fleet.guest("web2")?.shell("touch /tmp/enough")?;
-    busy.wait("busy", Some(PATIENCE))?;
+    busy.wait("busy", PATIENCE)?;
     Ok(())
 }
 
-/// `kprobectl observe` in the background.
-struct Observer {
-    child: Child,
-    lines: PathBuf,
-    notes: PathBuf,
-}
-
-impl Drop for Observer {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
-impl Observer {
-    fn start(fleet: &Fleet) -> Result<Self> {
-        let (lines, notes) = (fleet.path("observed"), fleet.path("notes"));
-        let mut command = fleet.kprobectl("observe kprobes/numbers --hosts all --max-wait 4s -o json")?;
-        let child = command.stdout(File::create(&lines)?).stderr(File::create(&notes)?).spawn()?;
-        Ok(Self { child, lines, notes })
-    }
-
-    /// All that it has written.
-    fn objects(&self) -> Result<Vec<Value>> {
-        let text = fs::read_to_string(&self.lines)?;
-        // The last line may be under way.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
-    }
-
-    /// Waits until what it has written is as a test wants it.
-    fn until(&self, what: &str, holds: impl Fn(&[Value]) -> bool) -> Result<()> {
-        let begun = Instant::now();
-        loop {
-            let objects = self.objects()?;
-            if holds(&objects) {
-                return Ok(());
-            }
-            let notes = || fs::read_to_string(&self.notes).unwrap_or_default();
-            ensure!(begun.elapsed() < PATIENCE, "{what}: {objects:?}\n{}", notes());
-            std::thread::sleep(Duration::from_millis(20));
+/// Waits until what `kprobectl observe` has written is as a test wants it.
+fn until(observer: &Running, what: &str, holds: impl Fn(&[Value]) -> bool) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let objects = observer.objects()?;
+        if holds(&objects) {
+            return Ok(());
         }
-    }
-
-    /// Interrupts it, as a person does; all that it has written.
-    fn interrupt(mut self) -> Result<Vec<Value>> {
-        kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGINT)?;
-        let status = self.child.wait()?;
-        ensure!(status.success(), "{status}: {}", fs::read_to_string(&self.notes)?);
-        self.objects()
+        ensure!(begun.elapsed() < PATIENCE, "{what}: {}", observer.printed()?);
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -351,11 +280,12 @@ fn states(objects: &[Value], host: &str) -> Vec<String> {
 }
 
 fn one_order_while_a_host_is_killed(fleet: &Fleet) -> Result<()> {
-    let observer = Observer::start(fleet)?;
+    let observe = "observe kprobes/numbers --hosts all --max-wait 4s -o json";
+    let mut observer = Running::start(kprobectl(fleet.directory.path(), observe)?)?;
     let is_now = |objects: &[Value], host: &str, state: &str| {
         states(objects, host).last().is_some_and(|last| last == state)
     };
-    observer.until("all are there", |objects| NAMES.iter().all(|host| is_now(objects, host, "live")))?;
+    until(&observer, "all are there", |objects| NAMES.iter().all(|host| is_now(objects, host, "live")))?;
     let mut called = BTreeMap::from(NAMES.map(|host| (host, 0_u64)));
     let mut next = 0;
     let mut call = |hosts: &[&'static str]| -> Result<usize> {
@@ -370,21 +300,24 @@ fn one_order_while_a_host_is_killed(fleet: &Fleet) -> Result<()> {
     for _ in 0..5 {
         call(&NAMES)?;
     }
-    observer.until("events of all", shown(15))?;
+    until(&observer, "events of all", shown(15))?;
 
     let killed = fleet.guest("db1")?;
     kill_tls(killed)?;
     let count = call(&["web1", "web2", "web1"])?;
-    observer.until("the others go on", shown(count))?;
-    observer.until("it is late", |objects| is_now(objects, "db1", "late"))?;
+    until(&observer, "the others go on", shown(count))?;
+    until(&observer, "it is late", |objects| is_now(objects, "db1", "late"))?;
     serve_tls(killed)?;
-    observer.until("it is back", |objects| is_now(objects, "db1", "back"))?;
+    until(&observer, "it is back", |objects| is_now(objects, "db1", "back"))?;
     let mut count = 0;
     for _ in 0..5 {
         count = call(&NAMES)?;
     }
-    observer.until("events of all again", shown(count))?;
-    let objects = observer.interrupt()?;
+    until(&observer, "events of all again", shown(count))?;
+    observer.interrupt()?;
+    let said = observer.end()?;
+    ensure!(said.code == 0, "{said:?}");
+    let objects = said.objects()?;
 
     let events: Vec<_> = of_type(&objects, "event").collect();
     let numbers: Vec<_> = events.iter().map(|event| event["fields"]["n"].as_i64()).collect();

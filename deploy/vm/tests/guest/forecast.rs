@@ -14,10 +14,12 @@ use crate::budget::{config, storm};
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("a_forecast_is_what_is_measured", a_forecast_is_what_is_measured),
-    ("what_was_taken_is_kept", what_was_taken_is_kept),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        a_forecast_is_what_is_measured,
+        what_was_taken_is_kept,
+    }
+};
 
 /// What is measured is at least this part of the forecast less its error, and at most the other of the
 /// forecast and its error.
@@ -27,7 +29,7 @@ const BOUND: (f64, f64) = (0.7, 1.3);
 const CALIBRATED_WITHIN_MS: u64 = 2500;
 
 fn json(guest: &DaemonGuest, command: &str) -> Result<Vec<Value>> {
-    let text = guest.shell(&format!("kprobectl {command} -o json"))?;
+    let text = guest.ctl(&format!("{command} -o json"))?;
     Ok(serde_json::Deserializer::from_str(&text).into_iter().collect::<Result<_, _>>()?)
 }
 
@@ -71,7 +73,7 @@ fn measured(guest: &DaemonGuest, definition: &str) -> Result<f64> {
 }
 
 fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("forecast", &config(0, 0, ""))?;
+    let mut guest = fixture.new_daemon(&config(0, 0, ""))?;
     let told = guest.shell("grep 'measured what hits cost' /run/log/kprobed.log")?;
     progress::note(format_args!("{}: {}", fixture.series(), told.trim()));
     let took = told.split_once("took_ms=").and_then(|(_, rest)| rest.split([' ', '\n']).next());
@@ -148,7 +150,7 @@ fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
 
 fn what_was_taken_is_kept(fixture: &Fixture) -> Result<()> {
     let config = config(0, 0, "");
-    let mut guest = fixture.own_daemon("taken", &config)?;
+    let mut guest = fixture.daemon_with(&config)?;
     let taken = |guest: &DaemonGuest| -> Result<(f64, f64, f64)> {
         let costs = json(guest, "cost --days 2")?.pop().context("no answer")?;
         let sum = |days: &Value, key: &str| -> Result<f64> {
@@ -178,9 +180,9 @@ fn what_was_taken_is_kept(fixture: &Fixture) -> Result<()> {
     // Deleted probes are shown too, and nothing is counted twice.
     ensure!((runs - 6000.0).abs() < 0.5 && later_s > daemon_s, "{runs}, {daemon_s} s and {later_s} s");
     // By who made it, which is kept too.
-    let by = guest.shell("kprobectl cost --by creator")?;
+    let by = guest.ctl("cost --by creator")?;
     ensure!(by.lines().any(|line| line.starts_with("loopback ")), "{by}");
-    let table = guest.shell("kprobectl cost")?;
+    let table = guest.ctl("cost")?;
     ensure!(table.contains("kprobes/taken") && table.contains("(kprobed itself)"), "{table}");
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Foreign events: listed, left unchanged, and adopted on request; also the daemon's own after its
 //! database was lost.
 
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,12 +14,16 @@ use crate::Test;
 use crate::daemon::{DaemonGuest, Recording, TRACEFS};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("foreign_events_are_listed_and_left_alone", foreign_events_are_listed_and_left_alone),
-    ("a_foreign_event_is_adopted_as_it_is", a_foreign_event_is_adopted_as_it_is),
-    ("what_was_lost_with_the_database_is_adopted", what_was_lost_with_the_database_is_adopted),
-    ("an_adopted_event_survives", an_adopted_event_survives),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        foreign_events_are_listed_and_left_alone,
+    }
+    Daemon {
+        a_foreign_event_is_adopted_as_it_is,
+        what_was_lost_with_the_database_is_adopted,
+        an_adopted_event_survives,
+    }
+};
 
 /// The argument of the system call that `workload numbers` makes.
 const NUMBERS: &str = "__x64_sys_getsid n=+0x70(%di):s32";
@@ -104,7 +109,7 @@ fn foreign_events_are_listed_and_left_alone(fixture: &Fixture) -> Result<()> {
     }
     ensure!(names == expected.clone().map(|(name, ..)| name.to_owned()), "{names:?}");
     // The command shows the same.
-    let shown = guest.shell("kprobectl list --foreign -o wide")?;
+    let shown = guest.ctl("list --foreign -o wide")?;
     ensure!(expected.iter().all(|(name, ..)| shown.contains(name)) && !shown.contains("kprobes/"), "{shown}");
 
     // What cannot be adopted says why, and nothing was written.
@@ -198,13 +203,8 @@ fn a_foreign_event_is_adopted_as_it_is(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-fn kill(guest: &DaemonGuest) -> Result<()> {
-    guest.kill()?;
-    Ok(())
-}
-
 fn what_was_lost_with_the_database_is_adopted(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("lost-database", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     guest.add(&format!("p:numbers {NUMBERS}"))?;
     guest.wait_for(guest.client.set_filter("numbers", "n > 2"))??;
     guest.add("p:calls __x64_sys_getppid")?;
@@ -215,7 +215,7 @@ fn what_was_lost_with_the_database_is_adopted(fixture: &Fixture) -> Result<()> {
     guest.workload(&["numbers", "1", "10"])?;
     guest.workload(&["getppid", "100"])?;
     let listed = guest.tracefs("kprobe_events")?;
-    kill(&guest)?;
+    guest.kill()?;
     guest.shell("rm -r /var/lib/kprobed/*")?;
     guest.workload(&["getppid", "20"])?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
@@ -229,12 +229,12 @@ fn what_was_lost_with_the_database_is_adopted(fixture: &Fixture) -> Result<()> {
         ensure!(named(&guest, name)?.made_by_kprobed == own, "{events:?}");
     }
     ensure!(!named(&guest, "kprobes/numbers")?.definition.contains("__kpd_"), "{events:?}");
-    let shown = guest.shell("kprobectl adopt --all-own --dry-run 2>&1")?;
+    let shown = guest.ctl_says("adopt --all-own --dry-run")?.all();
     ensure!(shown.contains("nothing was changed") && guest.probes()?.is_empty(), "{shown}");
-    guest.shell("kprobectl adopt --all-own -l from=lost")?;
+    guest.ctl("adopt --all-own -l from=lost")?;
     if foreign(&guest)?.iter().any(|event| event.name == "group/off") {
         // Nothing tells whose it is: it reads no memory, and is switched off.
-        guest.shell("kprobectl adopt group/off")?;
+        guest.ctl("adopt group/off")?;
     }
     ensure!(foreign(&guest)?.is_empty() && guest.tracefs("kprobe_events")? == listed);
     let states: Vec<_> = guest
@@ -270,34 +270,33 @@ fn what_was_lost_with_the_database_is_adopted(fixture: &Fixture) -> Result<()> {
     let ledger = guest.ledger_of("kprobes/calls")?;
     ensure!(ledger.not_read == 0 && (7..60).contains(&ledger.read), "{ledger:?}");
     // They are probes like all others: they survive the next end, and go with a clean one.
-    kill(&guest)?;
+    guest.kill()?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     ensure!(guest.probes()?.len() == 3 && guest.tracefs("kprobe_events")? == listed, "{}", guest.log());
     ensure!(guest.stop()?.success());
     guest.shell("[ -e /sys/kernel/tracing/kprobe_events ] || mount -t tracefs nodev /sys/kernel/tracing")?;
     ensure!(guest.tracefs("kprobe_events")?.is_empty(), "{}", guest.tracefs("kprobe_events")?);
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 /// A daemon that ends right after it has adopted an event does not take it from its owner: it is a
 /// probe, or what it was.
 fn an_adopted_event_survives(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("adopted", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     let line = format!("p:theirs/numbers {NUMBERS}");
     guest.shell(&format!("echo '{line}' >> {TRACEFS}/kprobe_events"))?;
     // Killed at different moments of the call.
-    for pause_us in [0, 40_000, 80_000, 120_000, 160_000, 240_000, 400_000] {
-        let script = format!(
-            "kprobectl adopt theirs/numbers --enable > /dev/null 2>&1 & busybox usleep {pause_us}; kill -9 $(pidof kprobed); wait; true"
-        );
-        guest.shell(&script)?;
-        guest.machine.wait(daemon::NAME, Some(Duration::from_secs(30)))?;
+    for pause_ms in [0, 30, 100, 400] {
+        let adopting = guest.start_ctl("adopt theirs/numbers --enable")?;
+        thread::sleep(Duration::from_millis(pause_ms));
+        guest.kill()?;
+        drop(adopting);
         guest.restart(daemon::DEFAULT_CONFIG)?;
         let (probes, foreign) = (guest.probes()?, foreign(&guest)?);
-        ensure!(guest.tracefs("kprobe_events")?.trim() == line, "{pause_us}: {}", guest.log());
-        ensure!(probes.len() + foreign.len() == 1, "{pause_us}: {probes:?} {foreign:?}");
+        ensure!(guest.tracefs("kprobe_events")?.trim() == line, "{pause_ms}: {}", guest.log());
+        ensure!(probes.len() + foreign.len() == 1, "{pause_ms}: {probes:?} {foreign:?}");
         if let Some(probe) = probes.first() {
-            ensure!(probe.state() == ProbeState::Armed, "{pause_us}: {probe:?}");
+            ensure!(probe.state() == ProbeState::Armed, "{pause_ms}: {probe:?}");
             break;
         }
     }
@@ -309,9 +308,9 @@ fn an_adopted_event_survives(fixture: &Fixture) -> Result<()> {
     // After a clean stop it is defined again, now with what tells faults from values.
     ensure!(guest.stop()?.success());
     guest.restart(daemon::DEFAULT_CONFIG)?;
-    let probe = guest.wait_for(guest.client.get_probe("theirs/numbers"))??;
+    let probe = guest.probe("theirs/numbers")?;
     ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
     let recording = guest.record(|| guest.workload(&["numbers", "7", "3"]).map(drop))?;
     ensure!(numbers(&recording, "theirs/numbers") == ["7", "8", "9"], "{recording:?}");
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

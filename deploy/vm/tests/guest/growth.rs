@@ -2,14 +2,19 @@
 
 use anyhow::{Result, bail, ensure};
 use kprobed_client::event::{LossCause, PauseReason, RecordingPause};
-use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{self, DaemonGuest};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] =
-    &[("buffers_grow_with_the_rate", buffers_grow_with_the_rate), ("fixed_buffers_stay", fixed_buffers_stay)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        buffers_grow_with_the_rate,
+    }
+    Daemon {
+        fixed_buffers_stay,
+    }
+};
 
 /// Four arguments: 52 bytes an event. Emulated machines make some ten thousands a second.
 const PROBE: &str = "p:calls __x64_sys_getppid regs=%di flags=%flags stack=$stack ip=%ip";
@@ -24,8 +29,7 @@ const CALLS: u64 = 100_000;
 const ROUNDS: usize = 30;
 
 fn config(most_kib: u64) -> String {
-    let config = daemon::DEFAULT_CONFIG;
-    format!("{config}\n[tracing]\nbuffer_kib = {SMALL_KIB}\nbuffer_max_kib = {most_kib}\n")
+    daemon::config(&format!("[tracing]\nbuffer_kib = {SMALL_KIB}\nbuffer_max_kib = {most_kib}"))
 }
 
 fn buffer_kib(guest: &DaemonGuest) -> Result<u64> {
@@ -71,7 +75,7 @@ fn call(guest: &DaemonGuest) -> Result<()> {
 }
 
 fn buffers_grow_with_the_rate(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("growth", &config(LARGE_KIB))?;
+    let mut guest = fixture.daemon_with(&config(LARGE_KIB))?;
     guest.add(PROBE)?;
     let small_kib = buffer_kib(&guest)?;
     ensure!((SMALL_KIB..SMALL_KIB + ROUNDING_KIB).contains(&small_kib), "{small_kib} KiB");
@@ -101,11 +105,11 @@ fn buffers_grow_with_the_rate(fixture: &Fixture) -> Result<()> {
     guest.kill()?;
     guest.restart(&config(SMALL_KIB))?;
     ensure!(buffer_kib(&guest)? == small_kib, "{} KiB", buffer_kib(&guest)?);
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn fixed_buffers_stay(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("fixed", &config(0))?;
+    let guest = fixture.daemon_with(&config(0))?;
     guest.add(PROBE)?;
     let before_kib = buffer_kib(&guest)?;
     for _ in 0..3 {
@@ -114,5 +118,5 @@ fn fixed_buffers_stay(fixture: &Fixture) -> Result<()> {
     ensure!(buffer_kib(&guest)? == before_kib, "{} KiB", buffer_kib(&guest)?);
     let ledger = guest.ledger_of("kprobes/calls")?;
     ensure!(ledger.paused == 0, "{ledger:?}");
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

@@ -11,15 +11,17 @@ use kprobed_vm::machine::Command;
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, config};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("the_past_is_shown_as_it_was", the_past_is_shown_as_it_was),
-    ("a_client_comes_back_after_the_daemon_was_killed", a_client_comes_back_after_the_daemon_was_killed),
-    ("a_power_cut_leaves_what_is_older", a_power_cut_leaves_what_is_older),
-    ("what_has_expired_is_told_with_its_number", what_has_expired_is_told_with_its_number),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        the_past_is_shown_as_it_was,
+        a_client_comes_back_after_the_daemon_was_killed,
+        a_power_cut_leaves_what_is_older,
+        what_has_expired_is_told_with_its_number,
+    }
+};
 
 /// Numbers the events of a workload: no other program calls `getsid`, and `di` of its registers is
 /// its argument.
@@ -27,15 +29,6 @@ const PROBE: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
 
 /// The first number: no process has such an id.
 const FIRST: i64 = 1_000_000;
-
-fn config(settings: &str) -> String {
-    format!("{}\n{settings}\n", daemon::DEFAULT_CONFIG)
-}
-
-/// Makes calls with `count` numbers from `first` on.
-fn call(guest: &DaemonGuest, first: i64, count: i64) -> Result<()> {
-    guest.workload(&["numbers", &first.to_string(), &count.to_string()]).map(drop)
-}
 
 fn numbers_of(batch: &Batch) -> Result<Vec<i64>> {
     let mut numbers = Vec::with_capacity(batch.len());
@@ -132,14 +125,14 @@ fn check_gaps(heard: &[Heard], first: i64) -> Result<i64> {
 }
 
 fn the_past_is_shown_as_it_was(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("past", daemon::DEFAULT_CONFIG)?;
+    let guest = fixture.new_daemon(daemon::DEFAULT_CONFIG)?;
     guest.add(PROBE)?;
     guest.add("p:other __x64_sys_getppid")?;
-    call(&guest, FIRST, 60)?;
+    guest.call(FIRST, 60)?;
     guest.workload(&["getppid", "30"])?;
-    call(&guest, FIRST + 60, 40)?;
+    guest.call(FIRST + 60, 40)?;
     let observe = |options: &str| -> Result<Vec<serde_json::Value>> {
-        let printed = guest.shell(&format!("kprobectl observe numbers -q -o json {options}"))?;
+        let printed = guest.ctl(&format!("observe numbers -q -o json {options}"))?;
         let objects: Vec<serde_json::Value> =
             printed.lines().map(serde_json::from_str).collect::<Result<_, _>>().context(printed.clone())?;
         ensure!(objects.iter().all(|object| object["type"] != "loss"), "{printed}");
@@ -170,12 +163,12 @@ fn the_past_is_shown_as_it_was(fixture: &Fixture) -> Result<()> {
     // The past, and what follows it, without a seam.
     let mut stream = guest.subscribe(StreamRequest::new().probe("*/numbers").last_events(3))?;
     let (mut followed, _) = catch_up(&guest, &mut stream)?;
-    call(&guest, FIRST + 100, 50)?;
+    guest.call(FIRST + 100, 50)?;
     while numbers(&followed).len() < 53 {
         heard(guest.next(&mut stream)?, &mut followed)?;
     }
     ensure!(numbers(&followed) == (FIRST + 97..FIRST + 150).collect::<Vec<_>>(), "{}", brief(&followed));
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 /// Follows until so many more numbers have come.
@@ -197,7 +190,7 @@ fn follow(
 fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<()> {
     const MORE: usize = 150;
     let config = config("[tracing]\non_exit = \"keep\"\n[spool]\nsync_interval_ms = 200");
-    let mut guest = fixture.own_daemon("comes-back", &config)?;
+    let mut guest = fixture.new_daemon(&config)?;
     guest.add(PROBE)?;
     let client: Client = guest.client.clone();
     let mut stream =
@@ -229,7 +222,7 @@ fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<
     guest.restart(&config)?;
     follow(&guest, &mut stream, &mut all, |all| all.len() > stopped + MORE)?;
     guest.shell("touch /tmp/enough")?;
-    ensure!(guest.machine.wait("numbers", Some(Duration::from_mins(1)))?.success());
+    ensure!(guest.machine.wait("numbers", Duration::from_mins(1))?.success());
     let end: i64 = guest.shell("cat /run/log/numbers.log")?.trim().parse()?;
     guest.ledger()?;
     follow(&guest, &mut stream, &mut all, |all| all.last() == Some(&Heard::Number(end - 1)))?;
@@ -255,25 +248,25 @@ fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<
         given.len(),
         numbers(&kept).len()
     ));
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn a_power_cut_leaves_what_is_older(fixture: &Fixture) -> Result<()> {
     let config = config("[spool]\nsync_interval_ms = 200");
     let guest = fixture.own_daemon("history-cut", &config)?;
     guest.add(PROBE)?;
-    call(&guest, FIRST, 1000)?;
+    guest.call(FIRST, 1000)?;
     guest.ledger()?;
     // Ten intervals: it is time itself that is promised.
     guest.shell("sleep 2")?;
-    call(&guest, FIRST + 1000, 500)?;
+    guest.call(FIRST + 1000, 500)?;
     guest.machine.power_cut();
 
     let mut guest = DaemonGuest::boot(fixture, &fixture.disk_name("history-cut"), &config)?;
     let kept = numbers(&oldest(&guest)?);
     ensure!((1000..=1500).contains(&kept.len()), "{} numbers are kept", kept.len());
     ensure!(kept == (FIRST..FIRST + kept.len() as i64).collect::<Vec<_>>(), "{kept:?}");
-    call(&guest, FIRST + 2000, 10)?;
+    guest.call(FIRST + 2000, 10)?;
     let with_new = oldest(&guest)?;
     let (old, new) = with_new.split_at(with_new.len() - 11);
     ensure!(
@@ -294,18 +287,17 @@ fn a_power_cut_leaves_what_is_older(fixture: &Fixture) -> Result<()> {
     ensure!(log.contains("a part of the history was damaged"), "{log}");
     let again = oldest(&guest)?;
     ensure!(again.len() >= with_new.len() && again[..with_new.len()] == with_new, "{}", brief(&again));
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn what_has_expired_is_told_with_its_number(fixture: &Fixture) -> Result<()> {
     const CALLS: i64 = 300_000;
-    let guest =
-        fixture.own_daemon("tiny-spool", &config("[tracing]\nbuffer_kib = 65536\n[spool]\nmax_mib = 4"))?;
+    let guest = fixture.new_daemon(&config("[tracing]\nbuffer_kib = 65536\n[spool]\nmax_mib = 4"))?;
     guest.add(&format!("{PROBE} regs=%di flags=%flags stack=$stack ip=%ip"))?;
     let (_, start) =
         catch_up(&guest, &mut guest.subscribe(StreamRequest::new().last_events(1).until_now())?)?;
     for part in 0..10 {
-        call(&guest, FIRST + part * CALLS / 10, CALLS / 10)?;
+        guest.call(FIRST + part * CALLS / 10, CALLS / 10)?;
     }
     let ledger = guest.ledger()?;
     let spool = ledger.spool.context("no history is kept")?;
@@ -357,5 +349,5 @@ fn what_has_expired_is_told_with_its_number(fixture: &Fixture) -> Result<()> {
         "{} of {} events have expired, {} bytes are kept",
         spool.expired, spool.stored, spool.bytes
     ));
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

@@ -11,10 +11,12 @@ use kprobed_client::event::{LossCause, StreamItem, StreamRequest};
 use crate::Test;
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
-use crate::triggers::wait_until;
 
-pub(crate) const TESTS: &[Test] =
-    &[("who_fills_the_history_leaves_room_to_others", who_fills_the_history_leaves_room_to_others)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        who_fills_the_history_leaves_room_to_others,
+    }
+};
 
 /// Bytes that the client may have in the history.
 const MOST: u64 = 60_000;
@@ -25,8 +27,6 @@ const CALLS: u64 = 60_000;
 fn call(guest: &DaemonGuest, count: u64) -> Result<()> {
     guest.workload(&["numbers", "1000000", &count.to_string()]).map(drop)
 }
-
-const CLIENT: &str = "kprobectl --server tcp://127.0.0.1:7000";
 
 /// The default configuration, with this limit for the client.
 fn config(most: u64) -> String {
@@ -45,7 +45,7 @@ fn config(most: u64) -> String {
 
 /// What the client has in the history, as it can ask.
 fn held(guest: &DaemonGuest) -> Result<u64> {
-    let shown = guest.shell(&format!("{CLIENT} auth whoami"))?;
+    let shown = guest.ctl("auth whoami")?;
     let row = shown.lines().find(|line| line.starts_with("history_bytes ")).context("no row")?;
     let held = row.split_whitespace().nth(1).context("no cell")?;
     held.parse().with_context(|| shown.clone())
@@ -78,7 +78,7 @@ fn of_probe(events: &BTreeMap<String, u64>, probe: &str) -> u64 {
 }
 
 fn who_fills_the_history_leaves_room_to_others(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("history-limit", &config(MOST))?;
+    let mut guest = fixture.new_daemon(&config(MOST))?;
     guest.shell("kprobectl add 'p:roots __x64_sys_getsid'")?;
     guest.add("p:mine __x64_sys_getsid")?;
     ensure!(held(&guest)? == 0);
@@ -99,14 +99,14 @@ fn who_fills_the_history_leaves_room_to_others(fixture: &Fixture) -> Result<()> 
     let spool = guest.ledger()?.spool.context("no history is kept")?;
     ensure!(spool.over_limit == CALLS - mine && spool.not_stored == 0, "{spool:?}");
     ensure!(spool.read == spool.stored + spool.in_memory + spool.over_limit, "{spool:?}");
-    guest.shell("kprobectl ledger")?;
+    guest.ctl("ledger")?;
     let before = held(&guest)?;
     ensure!((MOST / 2..=MOST).contains(&before), "{before} bytes");
     let why = " more do not fit: the limit `history_bytes` of role `guest`, line ";
-    let log = guest.shell("kprobectl audit -o json")?;
+    let log = guest.ctl("audit -o json")?;
     ensure!(log.lines().filter(|entry| entry.contains(why)).count() == 1, "{log}");
     ensure!(guest.log().contains(why), "{}", guest.log());
-    let doctor = guest.shell("kprobectl doctor || true")?;
+    let doctor = guest.ctl_says("doctor")?.stdout;
     ensure!(doctor.contains("were over a limit `history_bytes` of a role"), "{doctor}");
 
     // A daemon that was killed is succeeded by one that knows what its clients have.
@@ -119,8 +119,7 @@ fn who_fills_the_history_leaves_room_to_others(fixture: &Fixture) -> Result<()> 
     ensure!(roots == 2 * CALLS && after + missing == 2 * CALLS, "{events:?}, {missing} missing");
     ensure!((before..=MOST).contains(&held(&guest)?), "{} bytes", held(&guest)?);
     // A higher limit needs no restart.
-    guest.machine.put("/etc/kprobed/kprobed.toml", 0o644, config(10 * MOST).as_bytes())?;
-    guest.shell("kprobectl reload")?;
+    guest.reload(&config(10 * MOST))?;
     call(&guest, 5)?;
     let (events, _) = history(&guest, StreamRequest::new())?;
     ensure!(of_probe(&events, "kprobes/mine") == after + 5, "{events:?}");
@@ -129,10 +128,10 @@ fn who_fills_the_history_leaves_room_to_others(fixture: &Fixture) -> Result<()> 
 
     // Events of the host that it has attached count as well, also for a daemon that finds them attached.
     guest.delete("kprobes/mine")?;
-    guest.shell(&format!("{CLIENT} attach sched/sched_process_fork"))?;
+    guest.ctl("attach sched/sched_process_fork")?;
     let grows = |guest: &DaemonGuest, than: u64| {
         guest.shell("true; true | true")?;
-        wait_until(guest, "the events of its forks", || {
+        guest.until("the events of its forks", || {
             history(guest, StreamRequest::new())?;
             Ok(held(guest)? > than)
         })

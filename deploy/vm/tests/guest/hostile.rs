@@ -11,24 +11,18 @@ use kprobed_vm::{daemon, progress};
 use tokio::runtime::Runtime;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, refused};
 use crate::fixture::Fixture;
-use crate::triggers::wait_until;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("what_is_echoed_fits_into_trailers", what_is_echoed_fits_into_trailers),
-    ("idle_connections_keep_nobody_out", idle_connections_keep_nobody_out),
-    ("a_call_that_timed_out_is_not_carried_out", a_call_that_timed_out_is_not_carried_out),
-    ("a_trial_ends_with_its_client", a_trial_ends_with_its_client),
-    ("control_calls_go_before_streams", control_calls_go_before_streams),
-];
-
-fn refused(outcome: Result<impl std::fmt::Debug, kprobed_client::Error>) -> Result<kprobed_client::RpcError> {
-    match outcome {
-        Err(kprobed_client::Error::Rpc(error)) => Ok(*error),
-        other => anyhow::bail!("{other:?}"),
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        what_is_echoed_fits_into_trailers,
+        idle_connections_keep_nobody_out,
+        a_call_that_timed_out_is_not_carried_out,
+        a_trial_ends_with_its_client,
+        control_calls_go_before_streams,
     }
-}
+};
 
 fn what_is_echoed_fits_into_trailers(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
@@ -68,7 +62,7 @@ fn idle_connections_keep_nobody_out(fixture: &Fixture) -> Result<()> {
     guest.machine.spawn("holder", &holder)?;
     let outcome = with_idle_connections(&guest);
     guest.machine.signal("holder", Signal::SIGKILL)?;
-    guest.machine.wait("holder", Some(Duration::from_secs(30)))?;
+    guest.machine.wait("holder", Duration::from_secs(30))?;
     outcome?;
     // They are gone, and so is what they took.
     guest.shell("until [ $(ls /proc/$(pidof kprobed)/fd | wc -l) -lt 200 ]; do sleep 0.1; done")?;
@@ -103,7 +97,7 @@ fn a_call_that_timed_out_is_not_carried_out(fixture: &Fixture) -> Result<()> {
     outcome?;
     // What was asked before is begun before these, or not at all.
     clients.block_on(known.list_probes(""))?;
-    guest.shell("kprobectl --timeout 60s add 'p:after vfs_write'")?;
+    guest.ctl("--timeout 60s add 'p:after vfs_write'")?;
     let names: Vec<_> = guest.probes()?.into_iter().map(|probe| probe.name).collect();
     ensure!(names == ["kprobes/after"], "{names:?}");
     Ok(())
@@ -130,7 +124,7 @@ fn a_trial_ends_with_its_client(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let definition = "p:x vfs_read".to_owned();
     let request = || TryProbeRequest { definition: definition.clone(), duration_ms: 1000, spec: None };
-    wait_until(&guest, "the end of the client", || {
+    guest.until("the end of the client", || {
         let trial = guest.client.try_probe(request());
         let given_up = guest.wait_for(async { tokio::time::timeout(TRIAL, trial).await.is_err() })?;
         ensure!(given_up, "the trial was over before it was given up");
@@ -231,7 +225,7 @@ fn control_calls_go_before_streams(fixture: &Fixture) -> Result<()> {
     guest.machine.spawn("busy", &Command::new("workload").args(["getppid", "2000000000"]))?;
     let took: Result<Vec<_>> = (0..5).map(|_| timed(LIST)).collect();
     guest.machine.signal("busy", Signal::SIGKILL)?;
-    guest.machine.wait("busy", Some(Duration::from_secs(30)))?;
+    guest.machine.wait("busy", Duration::from_secs(30))?;
     let slowest = took?.into_iter().max().unwrap_or_default();
     let peak = guest.shell("grep VmHWM /proc/$(pidof kprobed)/status")?;
     clients.shutdown_background();

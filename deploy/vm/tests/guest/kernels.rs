@@ -16,10 +16,14 @@ use kprobed_vm::daemon;
 use kprobed_vm::progress;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, refused};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[("one_disk_and_two_kernels", one_disk_and_two_kernels)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        one_disk_and_two_kernels,
+    }
+};
 
 /// Flags of `open`: O_WRONLY, O_CREAT, O_APPEND.
 const FLAGS: u32 = 0o1 | 0o100 | 0o2000;
@@ -92,13 +96,6 @@ fn inside(guest: &DaemonGuest) -> Result<String> {
     Ok(format!("vfs_read+{near}"))
 }
 
-fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>) -> Result<String> {
-    match outcome {
-        Err(Error::Rpc(error)) => Ok(error.reason),
-        other => bail!("{other:?}"),
-    }
-}
-
 fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     let disk = fixture.disk_name("kernels");
     let guest = fixture.own_daemon("kernels", daemon::DEFAULT_CONFIG)?;
@@ -115,7 +112,7 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     };
     guest.wait_for(guest.client.create_probe(anyway))??;
     // The same member as `named`, written as the offset that a user has looked up.
-    let named = guest.wait_for(guest.client.get_probe("named"))??.kernel_definition;
+    let named = guest.probe("named")?.kernel_definition;
     let offset = named.split_once("flags=+").and_then(|(_, rest)| rest.split('(').next());
     let offset: u32 = offset.context("no offset")?.parse()?;
     for name in ["raw", "ported"] {
@@ -152,8 +149,10 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     expect_flags(&guest, &["named"])?;
     shows_both_sides(&guest, &probes, offset)?;
     // Neither a switch nor another filter arms it.
-    ensure!(refused(guest.wait_for(guest.client.set_enabled("accept", true))?)? == "HELD_BACK");
-    ensure!(refused(guest.wait_for(guest.client.set_filter("accept", "flags == 1"))?)? == "NOT_IN_KERNEL");
+    ensure!(refused(guest.wait_for(guest.client.set_enabled("accept", true))?)?.reason == "HELD_BACK");
+    ensure!(
+        refused(guest.wait_for(guest.client.set_filter("accept", "flags == 1"))?)?.reason == "NOT_IN_KERNEL"
+    );
     // Another policy does, and an acceptance does.
     let policy = UpdateProbeRequest {
         name: "inside".to_owned(),
@@ -181,17 +180,17 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
         request_id: format!("accept-{name}"),
     };
     let stale = guest.wait_for(guest.client.accept_probe(accept("accepted", "1-99")))?;
-    ensure!(refused(stale)? == "ETAG_MISMATCH");
+    ensure!(refused(stale)?.reason == "ETAG_MISMATCH");
     let etag = &probes.get("accepted").context("it is gone")?.etag;
     let accepted = guest.wait_for(guest.client.accept_probe(accept("accepted", etag)))??;
     ensure!(accepted.state() == armed && accepted.etag != *etag && accepted.meaning_change.is_none());
     let again = guest.wait_for(guest.client.accept_probe(accept("accepted", etag)))??;
     ensure!(again.etag == accepted.etag, "it was repeated: {again:?}");
     let nothing = guest.wait_for(guest.client.accept_probe(accept("plain", "")))?;
-    ensure!(refused(nothing)? == "NOT_HELD_BACK");
+    ensure!(refused(nothing)?.reason == "NOT_HELD_BACK");
     let not_offered = AcceptProbeRequest { name: "accept".to_owned(), ported: true, ..Default::default() };
-    ensure!(refused(guest.wait_for(guest.client.accept_probe(not_offered))?)? == "NOT_OFFERED");
-    let printed = guest.shell("kprobectl accept --ported ported")?;
+    ensure!(refused(guest.wait_for(guest.client.accept_probe(not_offered))?)?.reason == "NOT_OFFERED");
+    let printed = guest.ctl("accept --ported ported")?;
     ensure!(printed == "kprobes/ported armed\n", "{printed}");
     expect_flags(&guest, &["named", "ported"])?;
     guest.machine.power_off()?;
@@ -212,7 +211,7 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     let others = probes.iter().filter(|(name, _)| !["accepted", "ported"].contains(&name.as_str()));
     ensure!(others.clone().all(|(_, probe)| probe.meaning_change.is_none()), "{probes:?}");
     expect_flags(&guest, &["named", "raw"])?;
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 /// What clients and people see of probes that are held back.
@@ -230,7 +229,7 @@ fn shows_both_sides(guest: &DaemonGuest, probes: &BTreeMap<String, Probe>, offse
     ensure!(change(probes, "anyway")?.differences == accept.differences);
     // The member is found where the kernel's own name for it leads.
     let raw = change(probes, "raw")?;
-    let named = guest.wait_for(guest.client.get_probe("named"))??.kernel_definition;
+    let named = guest.probe("named")?.kernel_definition;
     let here =
         named.split_once("flags=+").and_then(|(_, rest)| rest.split('(').next()).context("no offset")?;
     ensure!(here != offset.to_string(), "`f_flags` has not moved");
@@ -246,7 +245,7 @@ fn shows_both_sides(guest: &DaemonGuest, probes: &BTreeMap<String, Probe>, offse
         let beside = shown.lines().any(|line| line.contains("MADE FOR") && line.contains("RUNNING"));
         ensure!(beside == (columns == 200), "{shown}");
     }
-    let held: serde_json::Value = serde_json::from_str(&guest.shell("kprobectl get accept -o json")?)?;
+    let held: serde_json::Value = serde_json::from_str(&guest.ctl("get accept -o json")?)?;
     let of_change = &held["meaning_change"]["differences"][0];
     ensure!(of_change["code"] == "PROTOTYPE_CHANGED" && of_change["before"].is_string(), "{held}");
     ensure!(held["state"] == "PROBE_STATE_HELD_BACK", "{held}");

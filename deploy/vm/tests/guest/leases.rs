@@ -1,32 +1,34 @@
 //! Leases: probes that end after a time, or when their client disconnects, and never before.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use kprobed_client::Definition;
 use kprobed_client::api::{CreateProbeRequest, Lease, Probe, ProbeState, UpdateProbeRequest};
 use kprobed_client::event::{StreamItem, StreamRequest};
-use kprobed_client::{Definition, Error, RpcError};
 use kprobed_vm::daemon;
-use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::machine::Command;
 use kprobed_vm::protocol::Status;
 use serde_json::Value;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, Running, config, config_looking_every, refused};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("trace_shows_every_event_and_leaves_nothing", trace_shows_every_event_and_leaves_nothing),
-    ("a_trace_that_is_refused_defines_nothing", a_trace_that_is_refused_defines_nothing),
-    ("a_killed_trace_leaves_nothing", a_killed_trace_leaves_nothing),
-    ("what_is_held_goes_with_its_holder", what_is_held_goes_with_its_holder),
-    ("a_lease_ends_and_can_be_renewed", a_lease_ends_and_can_be_renewed),
-    ("a_lease_ends_though_others_hold_on_to_the_probe", a_lease_ends_though_others_hold_on_to_the_probe),
-    ("leases_end_while_no_daemon_runs", leases_end_while_no_daemon_runs),
-    ("the_wall_clock_does_not_matter", the_wall_clock_does_not_matter),
-    ("a_lease_ends_on_a_full_disk", a_lease_ends_on_a_full_disk),
-    ("a_hold_does_not_survive_the_daemon", a_hold_does_not_survive_the_daemon),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        trace_shows_every_event_and_leaves_nothing,
+        a_trace_that_is_refused_defines_nothing,
+        a_killed_trace_leaves_nothing,
+        what_is_held_goes_with_its_holder,
+        a_lease_ends_and_can_be_renewed,
+        a_lease_ends_though_others_hold_on_to_the_probe,
+        leases_end_while_no_daemon_runs,
+        the_wall_clock_does_not_matter,
+        a_lease_ends_on_a_full_disk,
+        a_hold_does_not_survive_the_daemon,
+    }
+};
 
 /// How long anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -40,16 +42,6 @@ const LEASE_S: i64 = 6;
 /// The first number: no process has such an id.
 const FIRST: i64 = 2_000_000;
 
-/// Waits until something holds.
-pub(crate) fn eventually(what: &str, guest: &DaemonGuest, holds: impl Fn() -> Result<bool>) -> Result<()> {
-    let begun = Instant::now();
-    while !holds()? {
-        ensure!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}\n{}", guest.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
-}
-
 /// Makes a probe that records and has a lease of so many seconds.
 fn lease(guest: &DaemonGuest, definition: &str, seconds: i64) -> Result<Probe> {
     let mut duration = Lease::default().duration.unwrap_or_default();
@@ -60,15 +52,7 @@ fn lease(guest: &DaemonGuest, definition: &str, seconds: i64) -> Result<Probe> {
 }
 
 fn state(guest: &DaemonGuest, name: &str) -> Result<ProbeState> {
-    Ok(guest.wait_for(guest.client.get_probe(name))??.state())
-}
-
-fn refused<T>(outcome: Result<T, Error>) -> Result<RpcError> {
-    match outcome {
-        Err(Error::Rpc(error)) => Ok(*error),
-        Err(error) => Err(error.into()),
-        Ok(_) => anyhow::bail!("it was not refused"),
-    }
+    Ok(guest.probe(name)?.state())
 }
 
 /// Seconds since the boot of the guest.
@@ -83,7 +67,7 @@ fn wall(guest: &DaemonGuest) -> Result<i64> {
 }
 
 fn call(guest: &DaemonGuest, count: i64) -> Result<()> {
-    guest.workload(&["numbers", &FIRST.to_string(), &count.to_string()]).map(drop)
+    guest.call(FIRST, count)
 }
 
 /// The numbers from the first one.
@@ -116,21 +100,13 @@ fn ensure_clean(guest: &DaemonGuest) -> Result<()> {
 }
 
 /// Starts `kprobectl trace` with these arguments, and waits until it says that it observes.
-fn start_trace(guest: &DaemonGuest, arguments: &str) -> Result<()> {
-    let trace = format!("exec kprobectl trace {arguments} > /tmp/traced 2> /tmp/tracer");
-    guest.shell("rm -f /tmp/traced /tmp/tracer")?;
-    guest.machine.spawn("tracer", &Command::shell(trace))?;
-    eventually("the command observes", guest, || {
-        let said = guest.shell("cat /tmp/tracer 2> /dev/null || true")?;
-        let status = guest.machine.wait("tracer", Some(Duration::from_millis(1)))?;
-        ensure!(status == Status::TimedOut, "{status:?}: {said}");
-        Ok(said.contains("observing "))
-    })
-}
-
-fn end_trace(guest: &DaemonGuest, signal: Signal) -> Result<Status> {
-    guest.machine.signal("tracer", signal)?;
-    Ok(guest.machine.wait("tracer", Some(PATIENCE))?)
+fn start_trace(guest: &DaemonGuest, arguments: &str) -> Result<Running> {
+    let mut tracer = guest.start_ctl(&format!("trace {arguments}"))?;
+    while !tracer.printed()?.contains("observing ") {
+        ensure!(tracer.ended()?.is_none(), "it has ended: {}", tracer.printed()?);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(tracer)
 }
 
 fn trace_shows_every_event_and_leaves_nothing(fixture: &Fixture) -> Result<()> {
@@ -171,7 +147,7 @@ fn trace_shows_every_event_and_leaves_nothing(fixture: &Fixture) -> Result<()> {
     // `observe` can do so too, beside probes that are there.
     let observed = guest.observe(&format!("-q -n 6 -o json kprobes/stays -p '{NUMBERS}'"), || {
         // It has subscribed, and enables its probe then.
-        eventually("the probe records", &guest, || Ok(state(&guest, "numbers")? == ProbeState::Armed))?;
+        guest.until("the probe records", || Ok(state(&guest, "numbers")? == ProbeState::Armed))?;
         call(&guest, 3)
     })?;
     let observed = printed(&observed);
@@ -180,26 +156,21 @@ fn trace_shows_every_event_and_leaves_nothing(fixture: &Fixture) -> Result<()> {
     guest.delete("stays")?;
     ensure_clean(&guest)?;
     // Ctrl-C is how it ends: what was recorded by then is shown.
-    start_trace(&guest, &format!("-o json '{NUMBERS}'"))?;
+    let mut tracer = start_trace(&guest, &format!("-o json '{NUMBERS}'"))?;
     call(&guest, 50)?;
-    let status = end_trace(&guest, Signal::SIGINT)?;
-    let shown = printed(&guest.shell("cat /tmp/traced")?);
-    ensure!(status.success() && shown == of("kprobes/numbers", 50), "{status:?} {shown:?}");
+    tracer.interrupt()?;
+    let said = tracer.end()?;
+    ensure!(said.code == 0 && printed(&said.stdout) == of("kprobes/numbers", 50), "{said:?}");
     ensure_clean(&guest)?;
     // And the time.
     let begun = uptime(&guest)?;
-    guest.shell(&format!("kprobectl trace -q --for 1s '{NUMBERS}'"))?;
+    guest.ctl(&format!("trace -q --for 1s '{NUMBERS}'"))?;
     ensure!(uptime(&guest)? - begun >= 1.0);
     ensure_clean(&guest)
 }
 
 fn a_trace_that_is_refused_defines_nothing(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    let said = |arguments: &str| -> Result<(Status, String)> {
-        let output = guest.machine.exec(&Command::shell(format!("kprobectl trace {arguments}")))?;
-        let said = output.stderr_text();
-        Ok((output.status, said))
-    };
     for (arguments, expected) in [
         (format!("'{NUMBERS}' 'p:other nosuchfunction'"), "nosuchfunction"),
         ("kernel_clome".to_owned(), "did you mean `kernel_clone`"),
@@ -207,10 +178,10 @@ fn a_trace_that_is_refused_defines_nothing(fixture: &Fixture) -> Result<()> {
         (format!("--fields nosuch '{NUMBERS}'"), "nosuch"),
         (format!("'{NUMBERS}' -- /nonexistent"), "cannot run `/nonexistent`"),
     ] {
-        let (status, said) = said(&arguments)?;
-        ensure!(status == Status::Exited(1) && said.contains(expected), "{arguments}: {status:?} {said}");
+        let said = guest.ctl_says(&format!("trace {arguments}"))?;
+        ensure!(said.code == 1 && said.stderr.contains(expected), "{arguments}: {said:?}");
         // What was made goes with the connection.
-        eventually("all is gone", &guest, || Ok(guest.tracefs("kprobe_events")?.is_empty()))?;
+        guest.until("all is gone", || Ok(guest.tracefs("kprobe_events")?.is_empty()))?;
         ensure_clean(&guest)?;
     }
     Ok(())
@@ -218,11 +189,11 @@ fn a_trace_that_is_refused_defines_nothing(fixture: &Fixture) -> Result<()> {
 
 fn a_killed_trace_leaves_nothing(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    start_trace(&guest, &format!("'{NUMBERS}'"))?;
-    let probe = guest.wait_for(guest.client.get_probe("numbers"))??;
+    let tracer = start_trace(&guest, &format!("'{NUMBERS}'"))?;
+    let probe = guest.probe("numbers")?;
     let holder = probe.lease.map(|lease| lease.holder).unwrap_or_default();
     ensure!(probe.state == i32::from(ProbeState::Armed) && holder.starts_with("hold-"), "{holder}");
-    let listed = guest.shell("kprobectl list")?;
+    let listed = guest.ctl("list")?;
     ensure!(listed.contains("LEASE") && listed.contains("held"), "{listed}");
     // What others see of a hold is not its key: they cannot lease a probe with it.
     let lease = Some(Lease { holder, ..Lease::default() });
@@ -233,8 +204,8 @@ fn a_killed_trace_leaves_nothing(fixture: &Fixture) -> Result<()> {
     let mut stream = guest.subscribe(StreamRequest::new().probe("kprobes/numbers"))?;
     guest.started(&mut stream)?;
     call(&guest, 200)?;
-    ensure!(end_trace(&guest, Signal::SIGKILL)?.is_signal(Signal::SIGKILL));
-    eventually("the probe is gone", &guest, || Ok(guest.tracefs("kprobe_events")?.is_empty()))?;
+    drop(tracer);
+    guest.until("the probe is gone", || Ok(guest.tracefs("kprobe_events")?.is_empty()))?;
     let mut seen = 0;
     while seen < 200 {
         match guest.next(&mut stream)? {
@@ -244,7 +215,7 @@ fn a_killed_trace_leaves_nothing(fixture: &Fixture) -> Result<()> {
         }
     }
     ensure!(seen == 200, "{seen}");
-    eventually("the daemon has forgotten it", &guest, || Ok(guest.probes()?.is_empty()))?;
+    guest.until("the daemon has forgotten it", || Ok(guest.probes()?.is_empty()))?;
     ensure_clean(&guest)
 }
 
@@ -265,7 +236,7 @@ fn what_is_held_goes_with_its_holder(fixture: &Fixture) -> Result<()> {
     drop(hold);
     // Meanwhile others are served, and what is hit is recorded.
     let mut rounds = 1;
-    eventually("all are gone", &guest, || Ok(guest.probes()?.len() == 1))?;
+    guest.until("all are gone", || Ok(guest.probes()?.len() == 1))?;
     call(&guest, 100)?;
     rounds += 1;
     let mut seen = 0;
@@ -298,28 +269,24 @@ fn what_is_held_goes_with_its_holder(fixture: &Fixture) -> Result<()> {
         UpdateProbeRequest { name: "numbers".to_owned(), lease: Some(hold.lease()), ..Default::default() };
     guest.wait_for(guest.client.update_probe(request))??;
     drop(hold);
-    eventually("it is gone", &guest, || Ok(guest.probes()?.is_empty()))?;
+    guest.until("it is gone", || Ok(guest.probes()?.is_empty()))?;
     ensure_clean(&guest)
 }
 
-/// A look at the probes ten times a second: it must not bring back what has expired.
-fn eager() -> String {
-    daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 100")
-}
-
 fn a_lease_ends_and_can_be_renewed(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("leased", &eager())?;
+    // A look at the probes ten times a second must not bring back what has expired.
+    let guest = fixture.daemon_with(&config_looking_every(100))?;
     let mut stream = guest.subscribe(StreamRequest::new())?;
     guest.started(&mut stream)?;
     let begun = uptime(&guest)?;
     let made = lease(&guest, NUMBERS, LEASE_S)?;
     ensure!(made.state() == ProbeState::Armed, "{made:?}");
     call(&guest, 30)?;
-    eventually("it expires", &guest, || Ok(state(&guest, "numbers")? == ProbeState::Expired))?;
+    guest.until("it expires", || Ok(state(&guest, "numbers")? == ProbeState::Expired))?;
     let lasted = uptime(&guest)? - begun;
     ensure!((LEASE_S as f64..LEASE_S as f64 + 12.0).contains(&lasted), "it lasted {lasted} seconds");
     ensure!(guest.tracefs("kprobe_events")?.is_empty(), "{}", guest.tracefs("kprobe_events")?);
-    let probe = guest.wait_for(guest.client.get_probe("numbers"))??;
+    let probe = guest.probe("numbers")?;
     ensure!(
         probe.state_reason == "LEASE_ENDED"
             && probe.state_message.starts_with(&format!("its lease of {LEASE_S}s ended at 20"))
@@ -337,7 +304,7 @@ fn a_lease_ends_and_can_be_renewed(fixture: &Fixture) -> Result<()> {
             _ => {}
         }
     }
-    let listed = guest.shell("kprobectl list")?;
+    let listed = guest.ctl("list")?;
     ensure!(listed.contains("expired") && listed.contains("ended"), "{listed}");
     // It does not come back by itself, and not by another change.
     let error = refused(guest.wait_for(guest.client.set_enabled("numbers", true))?)?;
@@ -353,22 +320,22 @@ fn a_lease_ends_and_can_be_renewed(fixture: &Fixture) -> Result<()> {
     ensure!(refusal.message.contains("its lease has ended"), "{refusal:?}");
     ensure!(state(&guest, "numbers")? == ProbeState::Expired && guest.tracefs("kprobe_events")?.is_empty());
     // Renewed, it records again; the length of the lease is that of before.
-    guest.shell("kprobectl renew numbers")?;
-    let probe = guest.wait_for(guest.client.get_probe("numbers"))??;
+    guest.ctl("renew numbers")?;
+    let probe = guest.probe("numbers")?;
     let lasts = probe.lease.and_then(|lease| lease.duration).map(|duration| duration.seconds);
     ensure!((probe.state, lasts) == (i32::from(ProbeState::Armed), Some(LEASE_S)), "{lasts:?}");
     let recording = guest.record(|| call(&guest, 5))?;
     ensure!(recording.of("kprobes/numbers", "workload").count() == 5, "{recording:?}");
     // A lease that was prolonged does not end with the first one.
-    guest.shell("kprobectl renew numbers --for 1h")?;
-    let listed = guest.shell("kprobectl list")?;
+    guest.ctl("renew numbers --for 1h")?;
+    let listed = guest.ctl("list")?;
     ensure!(listed.contains("59m"), "{listed}");
     let passed = uptime(&guest)? + LEASE_S as f64;
-    eventually("the first lease would have ended", &guest, || Ok(uptime(&guest)? > passed))?;
+    guest.until("the first lease would have ended", || Ok(uptime(&guest)? > passed))?;
     ensure!(state(&guest, "numbers")? == ProbeState::Armed);
-    let kept = guest.shell("kprobectl renew numbers --keep")?;
+    let kept = guest.ctl("renew numbers --keep")?;
     ensure!(kept.trim() == "kprobes/numbers stays", "{kept}");
-    ensure!(guest.wait_for(guest.client.get_probe("numbers"))??.lease.is_none());
+    ensure!(guest.probe("numbers")?.lease.is_none());
     guest.delete("numbers")?;
     // What is out of range is refused.
     for seconds in [0, -1, 400_000_000] {
@@ -376,7 +343,7 @@ fn a_lease_ends_and_can_be_renewed(fixture: &Fixture) -> Result<()> {
         ensure!(outcome.is_err(), "a lease of {seconds} seconds");
     }
     ensure_clean(&guest)?;
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn a_lease_ends_though_others_hold_on_to_the_probe(fixture: &Fixture) -> Result<()> {
@@ -387,11 +354,11 @@ fn a_lease_ends_though_others_hold_on_to_the_probe(fixture: &Fixture) -> Result<
     guest.shell("echo 1 > /sys/kernel/tracing/events/kprobes/numbers/enable")?;
     // And one is counted by an aggregation, which goes with it.
     guest.machine.spawn("hist", &Command::shell("exec kprobectl hist counted comm > /dev/null 2>&1"))?;
-    eventually("they expire", &guest, || {
+    guest.until("they expire", || {
         Ok(state(&guest, "numbers")? == ProbeState::Expired
             && state(&guest, "counted")? == ProbeState::Expired)
     })?;
-    let stuck = guest.wait_for(guest.client.get_probe("numbers"))??;
+    let stuck = guest.probe("numbers")?;
     ensure!(stuck.state_message.contains("still in the kernel, switched off"), "{stuck:?}");
     ensure!(guest.in_instance("events/kprobes/numbers/enable")?.trim() == "0");
     let kernel = guest.tracefs("kprobe_events")?;
@@ -402,63 +369,58 @@ fn a_lease_ends_though_others_hold_on_to_the_probe(fixture: &Fixture) -> Result<
         ..Default::default()
     }))?)?;
     ensure!(error.reason == "IN_USE", "{error:?}");
-    guest.shell("kprobectl reconcile --force || true")?;
+    guest.ctl_says("reconcile --force")?;
     ensure!(guest.tracefs("kprobe_events")? == kernel);
     guest.shell("echo 0 > /sys/kernel/tracing/events/kprobes/numbers/enable")?;
     // The daemon tries again after 30 seconds, or on request.
-    guest.shell("kprobectl reconcile --force")?;
+    guest.ctl("reconcile --force")?;
     ensure!(guest.tracefs("kprobe_events")?.is_empty(), "{}", guest.log());
-    let gone = guest.wait_for(guest.client.get_probe("numbers"))??;
+    let gone = guest.probe("numbers")?;
     ensure!(gone.state() == ProbeState::Expired && !gone.state_message.contains("still"), "{gone:?}");
     // Its aggregation ended with it, and every watcher was notified.
-    let ended = guest.machine.wait("hist", Some(PATIENCE))?;
+    let ended = guest.machine.wait("hist", PATIENCE)?;
     ensure!(ended != Status::TimedOut, "{ended:?}");
     guest.delete("numbers")?;
     guest.delete("counted")?;
     ensure_clean(&guest)
 }
 
-fn kill_daemon(guest: &DaemonGuest) -> Result<()> {
-    guest.kill()?;
-    Ok(())
-}
-
 fn leases_end_while_no_daemon_runs(fixture: &Fixture) -> Result<()> {
     // Listed for a few seconds only.
-    let config = format!("{}\n[leases]\nkeep_listed_s = 6\n", daemon::DEFAULT_CONFIG);
-    let mut guest = fixture.own_daemon("ended", &config)?;
+    let config = config("[leases]\nkeep_listed_s = 6");
+    let mut guest = fixture.new_daemon(&config)?;
     let begun = uptime(&guest)?;
     lease(&guest, NUMBERS, 5)?;
     let granted = uptime(&guest)?;
     guest.add("p:stays __x64_sys_getppid")?;
-    kill_daemon(&guest)?;
+    guest.kill()?;
     // It goes on recording: no program is there to end it.
     call(&guest, 40)?;
     ensure!(guest.tracefs("kprobe_events")?.lines().count() == 2);
-    eventually("its time is over", &guest, || Ok(uptime(&guest)? > granted + 6.0))?;
+    guest.until("its time is over", || Ok(uptime(&guest)? > granted + 6.0))?;
     guest.restart(&config)?;
-    let probe = guest.wait_for(guest.client.get_probe("numbers"))??;
+    let probe = guest.probe("numbers")?;
     ensure!(probe.state() == ProbeState::Expired && probe.state_reason == "LEASE_ENDED", "{probe:?}");
     ensure!(!guest.tracefs("kprobe_events")?.contains("numbers"));
     // What it recorded meanwhile is in the history.
-    let history = printed(&guest.shell("kprobectl observe -q -o json --oldest numbers")?);
+    let history = printed(&guest.ctl("observe -q -o json --oldest numbers")?);
     ensure!(history == of("kprobes/numbers", 40), "{history:?}");
     // It stays so over another restart, until the time for which it is listed has passed.
-    kill_daemon(&guest)?;
+    guest.kill()?;
     guest.restart(&config)?;
     let probes = guest.probes()?;
     ensure!(
         probes.iter().all(|one| one.name != "kprobes/numbers" || one.state() == ProbeState::Expired),
         "{probes:?}"
     );
-    eventually("it is listed no more", &guest, || Ok(guest.probes()?.len() == 1))?;
+    guest.until("it is listed no more", || Ok(guest.probes()?.len() == 1))?;
     let listed = uptime(&guest)? - begun;
     ensure!(listed >= 11.0, "it was listed for {listed} seconds only");
-    kill_daemon(&guest)?;
+    guest.kill()?;
     guest.restart(&config)?;
     let probes = guest.probes()?;
     ensure!(probes.len() == 1 && probes[0].name == "kprobes/stays", "{probes:?}");
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 /// By how much the end of a lease that is shown may differ from the real one, in seconds.
@@ -472,13 +434,14 @@ fn the_wall_clock_does_not_matter(fixture: &Fixture) -> Result<()> {
     lease(&guest, NUMBERS, seconds)?;
     let expect = |guest: &DaemonGuest| -> Result<()> {
         // The daemon hears of the new time at once, and the test is faster.
-        eventually("the end is shown by the new time", guest, || {
-            let probe = guest.wait_for(guest.client.get_probe("numbers"))??;
+        guest.until("the end is shown by the new time", || {
+            let probe = guest.probe("numbers")?;
             ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
             let end = probe.lease.and_then(|lease| lease.expire_time).context("no lease")?.seconds;
             let left = seconds as f64 - (uptime(guest)? - begun);
             Ok(((end - wall(guest)?) as f64 - left).abs() <= SLACK_S)
-        })
+        })?;
+        Ok(())
     };
     expect(&guest)?;
     let set = |guest: &DaemonGuest, hours: i64| {
@@ -490,30 +453,30 @@ fn the_wall_clock_does_not_matter(fixture: &Fixture) -> Result<()> {
         expect(&guest)?;
     }
     // Over a crash of the daemon, and with a clock that is set while it does not run.
-    kill_daemon(&guest)?;
+    guest.kill()?;
     set(&guest, 30)?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     expect(&guest)?;
     // What ends soon ends neither at once, when the clock is far ahead, nor hours later.
     for hours in [20, -38] {
         let renewed = uptime(&guest)?;
-        guest.shell("kprobectl renew numbers --for 3s")?;
+        guest.ctl("renew numbers --for 3s")?;
         set(&guest, hours)?;
-        eventually("it expires", &guest, || Ok(state(&guest, "numbers")? == ProbeState::Expired))?;
+        guest.until("it expires", || Ok(state(&guest, "numbers")? == ProbeState::Expired))?;
         let lasted = uptime(&guest)? - renewed;
         ensure!((3.0..18.0).contains(&lasted), "it lasted {lasted} seconds");
     }
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn a_lease_ends_on_a_full_disk(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("full-lease", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     ensure!(guest.stop()?.success());
     guest.shell("mkdir /tmp/state && mount -t tmpfs -o size=2m tmpfs /tmp/state")?;
     let config = daemon::DEFAULT_CONFIG.replace("/var/lib/kprobed", "/tmp/state");
     guest.restart(&config)?;
     lease(&guest, NUMBERS, 8)?;
-    start_trace(&guest, "'p:held __x64_sys_getppid'")?;
+    let tracer = start_trace(&guest, "'p:held __x64_sys_getppid'")?;
     guest.shell("cd /tmp/state && for i in 1 2 3; do dd if=/dev/zero of=filler$i bs=1k 2> /dev/null; sync; done; true")?;
     let labelled = guest.wait_for(guest.client.change_labels(
         "numbers",
@@ -522,45 +485,46 @@ fn a_lease_ends_on_a_full_disk(fixture: &Fixture) -> Result<()> {
     ))?;
     ensure!(refused(labelled)?.reason == "DATABASE_FULL");
     // Neither waits for room.
-    end_trace(&guest, Signal::SIGKILL)?;
-    eventually("the hold ends", &guest, || Ok(!guest.tracefs("kprobe_events")?.contains("held")))?;
-    eventually("it expires", &guest, || Ok(state(&guest, "numbers")? == ProbeState::Expired))?;
+    drop(tracer);
+    guest.until("the hold ends", || Ok(!guest.tracefs("kprobe_events")?.contains("held")))?;
+    guest.until("it expires", || Ok(state(&guest, "numbers")? == ProbeState::Expired))?;
     ensure!(guest.tracefs("kprobe_events")?.is_empty());
     // It cannot be renewed now, and says why.
-    let renewed = guest.machine.exec(&Command::shell("kprobectl renew numbers"))?;
-    ensure!(!renewed.status.success() && state(&guest, "numbers")? == ProbeState::Expired, "{renewed:?}");
+    let renewed = guest.ctl_says("renew numbers")?;
+    ensure!(renewed.code != 0 && state(&guest, "numbers")? == ProbeState::Expired, "{renewed:?}");
     ensure!(guest.tracefs("kprobe_events")?.is_empty());
     // Nothing of it could be written down, and the next daemon knows it all the same.
-    kill_daemon(&guest)?;
+    guest.kill()?;
     guest.shell("rm /tmp/state/filler*")?;
     guest.restart(&config)?;
     let probes = guest.probes()?;
     ensure!(probes.len() == 1 && probes[0].state() == ProbeState::Expired, "{probes:?}");
     ensure!(guest.tracefs("kprobe_events")?.is_empty());
-    guest.shell("kprobectl renew numbers --for 1h")?;
+    guest.ctl("renew numbers --for 1h")?;
     let recording = guest.record(|| call(&guest, 3))?;
     ensure!(recording.of("kprobes/numbers", "workload").count() == 3, "{recording:?}");
-    guest.machine.power_off().map_err(Into::into)
+    guest.kill()?;
+    guest.shell("umount /tmp/state").map(drop)
 }
 
 fn a_hold_does_not_survive_the_daemon(fixture: &Fixture) -> Result<()> {
-    let config = format!("{}\n[tracing]\non_exit = \"keep\"\n", daemon::DEFAULT_CONFIG);
-    let mut guest = fixture.own_daemon("held", &config)?;
+    let config = config("[tracing]\non_exit = \"keep\"");
+    let mut guest = fixture.daemon_with(&config)?;
     guest.add("p:stays __x64_sys_getppid")?;
-    start_trace(&guest, &format!("'{NUMBERS}'"))?;
-    kill_daemon(&guest)?;
-    let status = guest.machine.wait("tracer", Some(PATIENCE))?;
-    ensure!(status == Status::Exited(4), "{status:?}");
+    let mut tracer = start_trace(&guest, &format!("'{NUMBERS}'"))?;
+    guest.kill()?;
+    let said = tracer.end()?;
+    ensure!(said.code == 4, "{said:?}");
     ensure!(guest.tracefs("kprobe_events")?.contains("numbers"), "the kernel forgets nothing by itself");
     guest.restart(&config)?;
     ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/stays __x64_sys_getppid");
     ensure!(guest.probes()?.len() == 1);
     // An orderly stop leaves no such probe either, though the others go on recording.
-    start_trace(&guest, &format!("'{NUMBERS}'"))?;
+    let mut tracer = start_trace(&guest, &format!("'{NUMBERS}'"))?;
     ensure!(guest.stop()?.success());
     ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/stays __x64_sys_getppid");
-    guest.machine.wait("tracer", Some(PATIENCE))?;
+    tracer.end()?;
     guest.restart(&config)?;
     ensure!(guest.probes()?.len() == 1);
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

@@ -11,10 +11,13 @@ use crate::Test;
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 use crate::kernel_module::{Build, Function};
-use crate::triggers::{config, wait_for_note, wait_until};
+use crate::triggers::{config, wait_for_note};
 
-pub(crate) const TESTS: &[Test] =
-    &[("a_livepatch_shadows_what_the_kernel_ignores", a_livepatch_shadows_what_the_kernel_ignores)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        a_livepatch_shadows_what_the_kernel_ignores,
+    }
+};
 
 const PATCH: &str = "kpd_fix";
 const FILE: &str = "/tmp/kpd_fix.ko";
@@ -89,22 +92,22 @@ fn begin_to_sleep(guest: &DaemonGuest) -> Result<()> {
     guest.shell("mkfifo /tmp/pipe")?;
     guest.machine.spawn("sleeper", &Command::shell("exec cat /tmp/pipe"))?;
     let sleeps = format!("for task in $(pidof cat); do grep -s {SLEPT_IN} /proc/$task/stack; done; true");
-    wait_until(guest, "that cat sleeps", || Ok(!guest.shell(&sleeps)?.is_empty())).map(drop)
+    guest.until("that cat sleeps", || Ok(!guest.shell(&sleeps)?.is_empty())).map(drop)
 }
 
 /// The state of the probe inside of the function is true, and said wherever probes are.
 fn says_so_everywhere(guest: &DaemonGuest, inner: &str) -> Result<()> {
-    let probe = guest.wait_for(guest.client.get_probe("inner"))??;
+    let probe = guest.probe("inner")?;
     ensure!(probe.state() == ProbeState::ShadowedByLivepatch, "{probe:?}");
     ensure!(probe.state_message.contains(PATCH) && probe.state_message.contains(CALLED), "{probe:?}");
     ensure!(probe.state_hint.contains(&format!("kprobectl symbols --module {PATCH}")), "{probe:?}");
-    let listed = guest.shell("kprobectl list 2>&1")?;
+    let listed = guest.ctl_says("list")?.all();
     let row = listed.lines().find(|line| line.starts_with("kprobes/inner"));
     ensure!(row.is_some_and(|row| row.contains("shadowed-by-livepatch")), "{listed}");
-    let shown = guest.shell("kprobectl get inner 2>&1")?;
+    let shown = guest.ctl("get inner")?;
     ensure!(shown.contains(PATCH) && shown.contains("shadowed-by-livepatch"), "{shown}");
     for name in ["entry", "back"] {
-        let probe = guest.wait_for(guest.client.get_probe(name))??;
+        let probe = guest.probe(name)?;
         let warning = probe.warnings.iter().find(|warning| warning.code == "LIVEPATCHED");
         ensure!(probe.state() == ProbeState::Armed && warning.is_some(), "{probe:?}");
     }
@@ -115,10 +118,10 @@ fn says_so_everywhere(guest: &DaemonGuest, inner: &str) -> Result<()> {
     ensure!(checked.verdict() == Verdict::Accepted && warning.message.contains(PATCH), "{checked:?}");
     let other = guest.wait_for(guest.client.check_probe("p __x64_sys_getppid"))??;
     ensure!(other.diagnostics.is_empty(), "{other:?}");
-    let late = guest.shell(&format!("kprobectl add p:late {inner} 2>&1"))?;
+    let late = guest.ctl_says(&format!("add 'p:late {inner}'"))?.all();
     ensure!(late.contains("shadowed-by-livepatch") && late.contains(PATCH), "{late}");
     // The hint leads to a probe that fires.
-    let new = guest.shell(&format!("kprobectl symbols --module {PATCH} -o json"))?;
+    let new = guest.ctl(&format!("symbols --module {PATCH} -o json"))?;
     ensure!(new.contains("kpd_getpgid"), "{new}");
     guest.add(&format!("p:new {PATCH}:kpd_getpgid"))?;
     calls(guest, Runs::TheLivepatchs)?;
@@ -167,7 +170,7 @@ fn a_livepatch_shadows_what_the_kernel_ignores(fixture: &Fixture) -> Result<()> 
          after it is switched off",
         fixture.series()
     ));
-    let probe = guest.wait_for(guest.client.get_probe("entry"))??;
+    let probe = guest.probe("entry")?;
     ensure!(probe.warnings.is_empty(), "{probe:?}");
     let states = guest.wait_for(guest.client.probe_states("inner"))??;
     let mut reasons: Vec<_> = states.iter().rev().map(|state| state.state_reason.as_str()).collect();

@@ -17,26 +17,31 @@ use kprobed_vm::progress;
 use kprobed_vm::protocol::{Size, Status};
 
 use crate::Test;
+use crate::daemon::OwnMachine;
 use crate::fixture::{Fixture, Kernels};
+use crate::report::Running;
 
 /// How long a command may take in an emulated guest on a busy host.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-pub(crate) const TESTS: &[Test] = &[
-    ("commands_report_how_they_ended", commands_report_how_they_ended),
-    ("ten_megabytes_pass_in_both_directions", ten_megabytes_pass_in_both_directions),
-    ("output_arrives_while_the_command_runs", output_arrives_while_the_command_runs),
-    ("a_command_ends_before_its_input", a_command_ends_before_its_input),
-    ("a_shell_at_a_terminal_answers", a_shell_at_a_terminal_answers),
-    ("the_guest_goes_on_without_its_daemon", the_guest_goes_on_without_its_daemon),
-    ("what_a_command_leaves_behind_does_not_hold_it", what_a_command_leaves_behind_does_not_hold_it),
-    ("background_processes_obey", background_processes_obey),
-    ("a_panic_is_noticed", a_panic_is_noticed),
-    ("a_hang_is_noticed", a_hang_is_noticed),
-    ("a_guest_that_cannot_start_says_why", a_guest_that_cannot_start_says_why),
-    ("machines_do_not_disturb_each_other", machines_do_not_disturb_each_other),
-    ("qemu_dies_with_its_owner", qemu_dies_with_its_owner),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Harness {
+        commands_report_how_they_ended,
+        ten_megabytes_pass_in_both_directions,
+        output_arrives_while_the_command_runs,
+        a_command_ends_before_its_input,
+        a_shell_at_a_terminal_answers,
+        the_guest_goes_on_without_its_daemon,
+        what_a_command_leaves_behind_does_not_hold_it,
+        background_processes_obey,
+        a_panic_is_noticed,
+        a_hang_is_noticed,
+        a_trial_that_does_not_end_is_ended,
+        a_guest_that_cannot_start_says_why,
+        machines_do_not_disturb_each_other,
+        qemu_dies_with_its_owner,
+    }
+};
 
 fn commands_report_how_they_ended(fixture: &Fixture) -> Result<()> {
     let machine = fixture.machine()?;
@@ -46,8 +51,17 @@ fn commands_report_how_they_ended(fixture: &Fixture) -> Result<()> {
     let output = machine.exec(&Command::shell("kill -11 $$"))?;
     ensure!(output.status == Status::Signaled(11), "{output:?}");
     let started = Instant::now();
-    let output = machine.exec(&Command::shell("sleep 100 & sleep 100").timeout(Duration::from_secs(1)))?;
-    ensure!(output.status == Status::TimedOut && started.elapsed() < Duration::from_secs(20), "{output:?}");
+    let endless = "echo begun; sleep 1234 & until false; do sleep 0.1; done";
+    match machine.exec(&Command::shell(endless).limit(Duration::from_secs(1))) {
+        Err(error @ MachineError::TooLong { .. }) => {
+            let said = error.to_string();
+            ensure!(said.contains("until false") && said.ends_with("stdout:\nbegun"), "{said}");
+        }
+        other => bail!("{other:?}"),
+    }
+    ensure!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    let left = machine.exec(&Command::shell("cat /proc/[0-9]*/cmdline | tr '\\0' ' '"))?.stdout_text();
+    ensure!(!left.contains("sleep 1234"), "what it started goes on: {left}");
     let environment = Command::shell("echo $A; pwd").env("A", "b c").cwd("/tmp");
     ensure!(machine.exec(&environment)?.stdout == b"b c\n/tmp\n");
     match machine.exec(&Command::new("no-such-program").stdin(vec![0; 1 << 20])) {
@@ -96,7 +110,7 @@ fn a_command_ends_before_its_input(fixture: &Fixture) -> Result<()> {
     let (script, mut input) = io::pipe()?;
     input.write_all(b"echo $((6 * 7))\nexit 5\n")?;
     let mut seen = Vec::new();
-    let command = Command::new("sh").timeout(PATIENCE);
+    let command = Command::new("sh").limit(PATIENCE);
     let machine = fixture.machine()?;
     let status = machine.exec_with_input(&command, Input::read(script), |_, bytes| seen.extend(bytes))?;
     ensure!(status == Status::Exited(5) && seen == b"42\n", "{status:?}: {}", String::from_utf8_lossy(&seen));
@@ -107,7 +121,7 @@ fn a_command_ends_before_its_input(fixture: &Fixture) -> Result<()> {
 
 fn a_shell_at_a_terminal_answers(fixture: &Fixture) -> Result<()> {
     let command =
-        Command::new("sh").env("PS1", "> ").terminal(Size { rows: 33, columns: 111 }).timeout(PATIENCE);
+        Command::new("sh").env("PS1", "> ").terminal(Size { rows: 33, columns: 111 }).limit(PATIENCE);
     let (keys, typed) = mpsc::channel();
     let press = |text: &str| keys.send(Input::Bytes(text.as_bytes().to_vec()));
     // In the order in which they are awaited: what the shell shows, and what is done then.
@@ -144,7 +158,7 @@ fn the_guest_goes_on_without_its_daemon(fixture: &Fixture) -> Result<()> {
     let machine = &guest.machine;
     ensure!(daemon::ended(machine, Duration::ZERO)?.is_none(), "the daemon runs");
     machine.signal(daemon::NAME, Signal::SIGKILL)?;
-    ensure!(machine.wait(daemon::NAME, Some(PATIENCE))?.is_signal(Signal::SIGKILL));
+    ensure!(machine.wait(daemon::NAME, PATIENCE)?.is_signal(Signal::SIGKILL));
     let said = daemon::ended(machine, Duration::ZERO)?.context("the daemon was killed")?;
     ensure!(said.contains("Signaled(9)") && said.contains("kprobed"), "{said}");
     ensure!(machine.failure().is_none() && machine.exec(&Command::new("true"))?.status.success());
@@ -170,9 +184,9 @@ fn background_processes_obey(fixture: &Fixture) -> Result<()> {
         ensure!(Instant::now() < deadline, "no output in the log");
         thread::sleep(Duration::from_millis(20));
     }
-    ensure!(machine.wait("patient", Some(Duration::from_millis(100)))? == Status::TimedOut);
+    ensure!(machine.wait("patient", Duration::from_millis(100))? == Status::TimedOut);
     machine.signal("patient", Signal::SIGTERM)?;
-    ensure!(machine.wait("patient", Some(Duration::from_secs(20)))? == Status::Exited(3));
+    ensure!(machine.wait("patient", Duration::from_secs(20))? == Status::Exited(3));
     ensure!(machine.get("/run/log/patient.log")? == b"hello\nbye\n");
     ensure!(matches!(
         machine.signal("patient", Signal::SIGTERM),
@@ -181,7 +195,7 @@ fn background_processes_obey(fixture: &Fixture) -> Result<()> {
     // The name is free again.
     machine.spawn("patient", &Command::new("sleep").arg("100"))?;
     machine.signal("patient", Signal::SIGKILL)?;
-    ensure!(machine.wait("patient", None)?.is_signal(Signal::SIGKILL));
+    ensure!(machine.wait("patient", Duration::from_secs(20))?.is_signal(Signal::SIGKILL));
     Ok(())
 }
 
@@ -193,6 +207,22 @@ fn a_panic_is_noticed(fixture: &Fixture) -> Result<()> {
         other => bail!("{other:?}"),
     }
     ensure!(machine.failure().is_some() && machine.console_problem().is_some());
+    Ok(())
+}
+
+fn a_trial_that_does_not_end_is_ended(fixture: &Fixture) -> Result<()> {
+    let machine = OwnMachine::new(fixture.lab()?.boot(&GuestOptions::new(fixture.kernel()?))?);
+    let (begun, pid) = (Instant::now(), machine.qemu_pid());
+    let trial = Running::new("a trial that does not end", Duration::from_secs(1), None);
+    let end = trial.run(move || {
+        machine.is_used();
+        machine.exec(&Command::shell("until false; do sleep 0.1; done").limit(Duration::from_hours(1)))?;
+        Ok(())
+    });
+    let said = format!("{:#}", end.outcome.err().context("it ended by itself")?);
+    ensure!(said.contains("did not end within 1s") && begun.elapsed() < Duration::from_mins(1), "{said}");
+    ensure!(end.words.is_some_and(|words| words.contains("the daemon's threads")), "its guest says nothing");
+    ensure!(!Path::new("/proc").join(pid.to_string()).exists(), "its guest goes on");
     Ok(())
 }
 

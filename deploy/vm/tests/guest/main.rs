@@ -1,11 +1,20 @@
 //! Guest tests, on real kernels.
 //!
-//! `KPROBED_VM_KERNELS` selects the kernels (`6.1,6.12` when it is not set), `KPROBED_VM_EFFORT`
-//! how much is drawn and counted ([`effort`]), and whether tests that are not about the kernel
-//! run on all of them ([`About`]). The tests of one kernel share a machine, which is
-//! booted when the first of them needs it; a test that ends its machine boots one of its own. They
-//! run one after the other, because they measure the machine; the kernels run in parallel, since
-//! most machines have one CPU.
+//! `KPROBED_VM_KERNELS` selects the kernels (`6.1,6.12` when it is not set), `KPROBED_VM_TESTS` the
+//! tests, by parts of their names, separated by commas (all when it is not set), and
+//! `KPROBED_VM_EFFORT` how much is drawn and counted ([`effort`]), and whether tests that are not
+//! about the kernel run on all of them ([`About`]). What is drawn, and on which kernel such a test
+//! runs, follows from the commit ([`differential::random`]).
+//!
+//! The tests of one kernel share a machine, which is booted when the first of them needs it; a test
+//! that ends its machine boots one of its own. [`schedule`] says when each runs.
+
+/// The tests of a theme, by what they are about.
+macro_rules! tests {
+    ($($about:ident { $($test:ident),+ $(,)? })+) => {
+        &[$($((stringify!($test), $crate::About::$about, $test)),+),+]
+    };
+}
 
 mod accounting;
 mod aggregation;
@@ -78,150 +87,190 @@ mod report;
 mod roles;
 mod rollout;
 mod sandbox;
+mod schedule;
 mod seeds;
 mod start_errors;
 mod survival;
 mod systemd;
 mod together;
 mod torn_deletion;
+mod trials;
 mod triggers;
 mod types;
 mod values;
 mod verdicts;
 mod watch;
 
+use std::env;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
 
-use fixture::Kernels;
+use anyhow::Result;
+use fixture::{Fixture, Kernels};
 use kprobed_vm::progress;
 use libtest_mimic::{Arguments, Trial};
+use schedule::Schedule;
 
-/// A test: its name, and what it does with the fixture of one kernel.
-type Test = (&'static str, fn(&fixture::Fixture) -> anyhow::Result<()>);
+/// A test: its name, what it is about, and what it does with the fixture of one kernel.
+type Test = (&'static str, About, fn(&Fixture) -> Result<()>);
 
-/// What the tests of a theme are about.
+/// What a test is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum About {
-    /// What a kernel does, or what the daemon says of it: they run on each kernel.
+    /// What a kernel does, or what the daemon says of it: it runs on each kernel.
     Kernel,
-    /// The daemon's own matters, such as clients, files and receivers, that need some kernel below. With
-    /// little effort each runs on one of the kernels, in turns.
+    /// The daemon's own matters, such as clients, files and receivers, that need some kernel below.
+    /// With little effort it runs on one of the kernels; which one, the commit decides.
     Daemon,
+    /// The machine that tests run in. As one about the daemon, and only if its source or that kernel
+    /// is another one than when it passed last.
+    Harness,
 }
 
-use About::{Daemon, Kernel};
+impl About {
+    /// The machine that such a test is about: see [`trials::machine`]. Empty for others.
+    fn machine(self, series: &str) -> String {
+        if self == Self::Harness { trials::machine(series) } else { String::new() }
+    }
+}
 
-/// All tests, in the order in which they run.
-const TESTS: &[(&str, About, &[Test])] = &[
-    ("boot", Kernel, boot::TESTS),
-    ("machine", Kernel, machine::TESTS),
-    ("seeds", Kernel, seeds::TESTS),
-    ("dialects", Kernel, dialects::TESTS),
-    ("prototype_table", Kernel, prototype_table::TESTS),
-    ("prototypes", Kernel, prototypes::TESTS),
-    ("values", Kernel, values::TESTS),
-    ("types", Kernel, types::TESTS),
-    ("dangerous", Kernel, dangerous::TESTS),
-    ("refusals", Kernel, refusals::TESTS),
-    ("definitions", Kernel, definitions::TESTS),
-    ("filters", Kernel, filters::TESTS),
-    ("verdicts", Kernel, verdicts::TESTS),
-    ("offline", Kernel, offline::TESTS),
-    ("arming", Kernel, arming::TESTS),
-    ("api", Daemon, api::TESTS),
-    ("languages", Kernel, languages::TESTS),
-    ("otlp", Daemon, otlp::TESTS),
-    ("nats", Daemon, nats::TESTS),
-    ("recipes", Daemon, recipes::TESTS),
-    ("budget", Kernel, budget::TESTS),
-    ("forecast", Kernel, forecast::TESTS),
-    ("changes", Daemon, changes::TESTS),
-    ("declarations", Daemon, declarations::TESTS),
-    ("together", Kernel, together::TESTS),
-    ("plans", Daemon, plans::TESTS),
-    ("rollout", Daemon, rollout::TESTS),
-    ("watch", Daemon, watch::TESTS),
-    ("command_line", Daemon, command_line::TESTS),
-    ("attached", Kernel, attached::TESTS),
-    ("audit", Daemon, audit::TESTS),
-    ("neighbours", Kernel, neighbours::TESTS),
-    ("reconcile", Kernel, reconcile::TESTS),
-    ("reconcile_triggers", Kernel, triggers::TESTS),
-    ("roles", Kernel, roles::TESTS),
-    ("sandbox", Kernel, sandbox::TESTS),
-    ("costs", Daemon, costs::TESTS),
-    ("neighbour_war", Kernel, neighbour_war::TESTS),
-    ("foreign", Kernel, foreign::TESTS),
-    ("packaging", Kernel, packaging::TESTS),
-    ("systemd", Kernel, systemd::TESTS),
-    ("manifests", Daemon, manifests::TESTS),
-    ("container", Kernel, container::TESTS),
-    ("survival", Kernel, survival::TESTS),
-    ("crash", Kernel, crash::TESTS),
-    ("power_cuts", Daemon, power_cuts::TESTS),
-    ("leases", Daemon, leases::TESTS),
-    ("livepatch", Kernel, livepatch::TESTS),
-    ("rebuilt_module", Kernel, rebuilt_module::TESTS),
-    ("kernels", Kernel, kernels::TESTS),
-    ("full_disk", Daemon, full_disk::TESTS),
-    ("profiles", Kernel, profiles::TESTS),
-    ("accounting", Kernel, accounting::TESTS),
-    ("readers", Kernel, readers::TESTS),
-    ("deletion", Kernel, deletion::TESTS),
-    ("busy_deletion", Kernel, busy_deletion::TESTS),
-    ("torn_deletion", Kernel, torn_deletion::TESTS),
-    ("exporters", Daemon, exporters::TESTS),
-    ("prometheus", Daemon, prometheus::TESTS),
-    ("growth", Kernel, growth::TESTS),
-    ("aggregation", Kernel, aggregation::TESTS),
-    ("history", Daemon, history::TESTS),
-    ("history_limit", Daemon, history_limit::TESTS),
-    ("merge", Daemon, merge::TESTS),
-    ("fleet", Daemon, fleet::TESTS),
-    ("overload", Kernel, overload::TESTS),
-    ("start_errors", Daemon, start_errors::TESTS),
-    ("hostile", Daemon, hostile::TESTS),
+/// All tests.
+const TESTS: &[(&str, &[Test])] = &[
+    ("boot", boot::TESTS),
+    ("machine", machine::TESTS),
+    ("seeds", seeds::TESTS),
+    ("dialects", dialects::TESTS),
+    ("prototype_table", prototype_table::TESTS),
+    ("prototypes", prototypes::TESTS),
+    ("values", values::TESTS),
+    ("types", types::TESTS),
+    ("dangerous", dangerous::TESTS),
+    ("refusals", refusals::TESTS),
+    ("definitions", definitions::TESTS),
+    ("filters", filters::TESTS),
+    ("verdicts", verdicts::TESTS),
+    ("offline", offline::TESTS),
+    ("arming", arming::TESTS),
+    ("api", api::TESTS),
+    ("languages", languages::TESTS),
+    ("otlp", otlp::TESTS),
+    ("nats", nats::TESTS),
+    ("recipes", recipes::TESTS),
+    ("budget", budget::TESTS),
+    ("forecast", forecast::TESTS),
+    ("changes", changes::TESTS),
+    ("declarations", declarations::TESTS),
+    ("together", together::TESTS),
+    ("plans", plans::TESTS),
+    ("rollout", rollout::TESTS),
+    ("watch", watch::TESTS),
+    ("command_line", command_line::TESTS),
+    ("attached", attached::TESTS),
+    ("audit", audit::TESTS),
+    ("neighbours", neighbours::TESTS),
+    ("reconcile", reconcile::TESTS),
+    ("reconcile_triggers", triggers::TESTS),
+    ("roles", roles::TESTS),
+    ("sandbox", sandbox::TESTS),
+    ("costs", costs::TESTS),
+    ("neighbour_war", neighbour_war::TESTS),
+    ("foreign", foreign::TESTS),
+    ("packaging", packaging::TESTS),
+    ("systemd", systemd::TESTS),
+    ("manifests", manifests::TESTS),
+    ("container", container::TESTS),
+    ("survival", survival::TESTS),
+    ("crash", crash::TESTS),
+    ("power_cuts", power_cuts::TESTS),
+    ("leases", leases::TESTS),
+    ("livepatch", livepatch::TESTS),
+    ("rebuilt_module", rebuilt_module::TESTS),
+    ("kernels", kernels::TESTS),
+    ("full_disk", full_disk::TESTS),
+    ("profiles", profiles::TESTS),
+    ("accounting", accounting::TESTS),
+    ("readers", readers::TESTS),
+    ("deletion", deletion::TESTS),
+    ("busy_deletion", busy_deletion::TESTS),
+    ("torn_deletion", torn_deletion::TESTS),
+    ("exporters", exporters::TESTS),
+    ("prometheus", prometheus::TESTS),
+    ("growth", growth::TESTS),
+    ("aggregation", aggregation::TESTS),
+    ("history", history::TESTS),
+    ("history_limit", history_limit::TESTS),
+    ("merge", merge::TESTS),
+    ("fleet", fleet::TESTS),
+    ("overload", overload::TESTS),
+    ("start_errors", start_errors::TESTS),
+    ("hostile", hostile::TESTS),
 ];
+
+/// A part of the names of the tests that are to run, or several.
+fn wanted(arguments: &Arguments) -> Vec<String> {
+    let listed = env::var("KPROBED_VM_TESTS").unwrap_or_default();
+    let listed = listed.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned);
+    listed.chain(arguments.filter.clone()).collect()
+}
 
 fn main() -> ExitCode {
     let kernels = Kernels::from_environment();
     if let Some(outcome) = machine::be_owner(&kernels) {
         return if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    let fixtures: Vec<_> = kernels.fixtures().collect();
-    let mut arguments = Arguments::from_args();
-    // One more than there are CPUs, for those that wait for something in their guest. Trials that
-    // share a guest take turns.
-    arguments.test_threads = Some(1 + thread::available_parallelism().map_or(1, usize::from));
-    let mut trials = Vec::new();
-    let all =
-        TESTS.iter().flat_map(|(theme, about, tests)| tests.iter().map(move |test| (theme, about, test)));
-    for (turn, (theme, about, (name, test))) in all.enumerate() {
-        // Who asks for a theme wants it on the kernels that were named.
-        let is_on_one = *about == Daemon && arguments.filter.is_none() && !effort::is_full();
-        for (at, fixture) in fixtures.iter().enumerate() {
-            if is_on_one && at != turn % fixtures.len() {
-                continue;
-            }
-            let (fixture, test) = (Arc::clone(fixture), *test);
-            let name = format!("{}::{theme}::{name}", fixture.series());
-            trials.push(Trial::test(name.clone(), move || report::run(&name, &fixture, test)));
-        }
-    }
     if let Err(error) = effort::check() {
         progress::note(error);
         return ExitCode::FAILURE;
     }
-    let wanted = arguments.filter.as_deref().unwrap_or_default();
-    if !trials.iter().any(|trial| trial.name().contains(wanted)) {
+    let fixtures: Vec<_> = kernels.fixtures().collect();
+    let mut arguments = Arguments::from_args();
+    let wanted = wanted(&arguments);
+    // Who asks for a test wants it, and on the kernels that were named.
+    let is_whole = !wanted.is_empty() || effort::is_full();
+    let notes = trials::noted();
+    let (mut chosen, mut passed) = (Vec::new(), 0);
+    for (theme, tests) in TESTS {
+        for (name, about, test) in *tests {
+            let name = format!("{theme}::{name}");
+            let one = schedule::kernel_of(&name, fixtures.len());
+            for (at, fixture) in fixtures.iter().enumerate() {
+                let trial = format!("{}::{name}", fixture.series());
+                let is_wanted = wanted.is_empty() || wanted.iter().any(|part| trial.contains(part));
+                let is_due = is_whole || *about == About::Kernel || at == one;
+                if !is_wanted || !is_due {
+                    continue;
+                }
+                let with = about.machine(fixture.series());
+                let has_passed = notes.get(&trial).is_some_and(|noted| noted.passed_with == with);
+                if !is_whole && !with.is_empty() && has_passed {
+                    passed += 1;
+                } else {
+                    chosen.push((trial, with, Arc::clone(fixture), *test));
+                }
+            }
+        }
+    }
+    if chosen.is_empty() {
         let themes: Vec<_> = TESTS.iter().map(|(theme, ..)| *theme).collect();
         progress::note(format_args!(
-            "no test has `{wanted}` in its name; the themes are {}",
+            "no test has `{}` in its name; the themes are {}",
+            wanted.join("` or `"),
             themes.join(", ")
         ));
         return ExitCode::FAILURE;
+    }
+    if passed > 0 {
+        progress::note(format_args!(
+            "{passed} tests of the guests' machine are left out: they passed with this source, kernel and QEMU"
+        ));
+    }
+    let schedule = Arc::new(Schedule::new(chosen.iter().map(|(name, ..)| name.as_str()).collect(), &notes));
+    // Each has a thread, and the schedule says when it begins.
+    arguments.test_threads = Some(chosen.len());
+    let mut trials = Vec::new();
+    for (name, with, fixture, test) in chosen {
+        let schedule = Arc::clone(&schedule);
+        trials.push(Trial::test(name.clone(), move || report::run(&name, with, &fixture, test, &schedule)));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     report::print();

@@ -14,8 +14,12 @@ use crate::container::{deploy, run};
 use crate::effort::pick;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] =
-    &[("manifests_are_rendered", manifests_are_rendered), ("the_chart_is_the_base", the_chart_is_the_base)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        manifests_are_rendered,
+        the_chart_is_the_base,
+    }
+};
 
 /// The base and every overlay, as `kubectl apply -k` would send them. With full effort they are
 /// checked against the schemas of Kubernetes too.

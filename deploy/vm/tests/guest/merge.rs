@@ -15,8 +15,11 @@ use crate::Test;
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] =
-    &[("two_kernels_are_in_one_order_while_one_is_killed", two_kernels_are_in_one_order_while_one_is_killed)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        two_kernels_are_in_one_order_while_one_is_killed,
+    }
+};
 
 /// No other program calls `getsid`.
 const PROBE: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
@@ -97,20 +100,20 @@ fn read(
 }
 
 fn call(guest: &DaemonGuest, number: i64) -> Result<()> {
-    guest.workload(&["numbers", &number.to_string(), "1"]).map(drop)
+    guest.call(number, 1)
 }
 
 fn two_kernels_are_in_one_order_while_one_is_killed(fixture: &Fixture) -> Result<()> {
     let config = daemon::DEFAULT_CONFIG;
-    let one = fixture.own_daemon("merge", config)?;
+    let one = fixture.daemon()?;
     let lab = fixture.lab()?;
     let disk = lab.disk(&fixture.disk_name("merge-other"), true)?;
     let options = GuestOptions { kernel: fixture.other_kernel()?, disk: Some(disk), ..fixture.options()? };
     let mut other = DaemonGuest::over(lab.boot(&options)?, config)?;
-    for guest in [&one, &other] {
+    for guest in [&*one, &other] {
         guest.add(PROBE)?;
     }
-    let kernels = [&one, &other].map(|guest| guest.wait_for(guest.client.host()));
+    let kernels = [&*one, &other].map(|guest| guest.wait_for(guest.client.host()));
     let [Ok(Ok(here)), Ok(Ok(there))] = kernels else { anyhow::bail!("{kernels:?}") };
     ensure!(here.kernel_release != there.kernel_release, "{}", here.kernel_release);
 

@@ -14,17 +14,21 @@ use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ExporterState;
 use kprobed_vm::cache::Cache;
 use kprobed_vm::unpacked::Unpacked;
-use kprobed_vm::{daemon, machine, progress, protocol};
+use kprobed_vm::{machine, progress, protocol};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::Test;
 use crate::certificates::Authority;
-use crate::exporters::{call, exporter, is_drained};
+use crate::daemon;
+use crate::exporters::{exporter, is_drained};
 use crate::fixture::{Fixture, programs};
 
-pub(crate) const TESTS: &[Test] =
-    &[("what_is_published_is_what_was_recorded", what_is_published_is_what_was_recorded)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        what_is_published_is_what_was_recorded,
+    }
+};
 
 const FIRST: i64 = 1_000_000;
 const CALLS: i64 = 5000;
@@ -117,13 +121,12 @@ impl Server {
 
 fn config(port: u16) -> String {
     let host = Ipv4Addr::from(protocol::HOST_ADDRESS);
-    format!(
-        "{}\n[tracing]\nbuffer_kib = 16384\non_exit = \"keep\"\n\
+    daemon::config(&format!(
+        "[tracing]\nbuffer_kib = 16384\non_exit = \"keep\"\n\
          [export.nats]\nurl = \"tls://{host}:{port}\"\nprobes = [\"*/numbers\"]\nheartbeat_ms = 200\n\
          password_file = \"/etc/kprobed/nats.password\"\n[export.nats.create]\nmax_mib = 256\n\
-         [export.nats.tls]\nca = \"/etc/kprobed/nats-ca.pem\"\ncertificate = \"/etc/kprobed/nats.pem\"\nkey = \"/etc/kprobed/nats.key\"\n",
-        daemon::DEFAULT_CONFIG
-    )
+         [export.nats.tls]\nca = \"/etc/kprobed/nats-ca.pem\"\ncertificate = \"/etc/kprobed/nats.pem\"\nkey = \"/etc/kprobed/nats.key\"",
+    ))
 }
 
 /// Events by their numbers, without what only a merge of hosts adds.
@@ -149,27 +152,25 @@ fn what_is_published_is_what_was_recorded(fixture: &Fixture) -> Result<()> {
     let (mut server, authority) = Server::start()?;
     let config = config(server.port);
     let identity = authority.sign("kprobed.test")?;
-    let prepare = |machine: &machine::Machine| {
-        for (name, text) in [
-            ("nats-ca.pem", authority.pem().as_bytes()),
-            ("nats.pem", &identity.cert_pem),
-            ("nats.key", &identity.key_pem),
-            ("nats.password", b"kprobed:secret-word\n"),
-        ] {
-            machine.put(&format!("/etc/kprobed/{name}"), 0o600, text)?;
-        }
-        Ok(())
-    };
-    let mut guest = fixture.own_daemon_with_host("nats", &config, prepare)?;
+    let mut guest = fixture.daemon()?;
+    for (name, text) in [
+        ("nats-ca.pem", authority.pem().as_bytes()),
+        ("nats.pem", &identity.cert_pem),
+        ("nats.key", &identity.key_pem),
+        ("nats.password", b"kprobed:secret-word\n"),
+    ] {
+        guest.machine.put(&format!("/etc/kprobed/{name}"), 0o600, text)?;
+    }
+    guest.renew(&config)?;
     guest.add("p:numbers __x64_sys_getsid n=+0x70(%di):s32 flags=%flags")?;
     guest.add("p:other __x64_sys_getpgid")?;
     exporter(&guest, is_drained)?;
-    call(&guest, FIRST, CALLS)?;
+    guest.call(FIRST, CALLS)?;
     exporter(&guest, is_drained)?;
 
     // The server is killed, and comes back.
     server.kill()?;
-    call(&guest, FIRST + CALLS, CALLS)?;
+    guest.call(FIRST + CALLS, CALLS)?;
     let failing = exporter(&guest, |exporter| exporter.state() == ExporterState::Failing)?;
     ensure!(failing.error.contains("connect to") || failing.error.contains("publish to"), "{failing:?}");
     server.spawn()?;
@@ -189,10 +190,10 @@ fn what_is_published_is_what_was_recorded(fixture: &Fixture) -> Result<()> {
     guest.restart(&config)?;
     exporter(&guest, |exporter| exporter.ledger.as_ref().is_some_and(|ledger| ledger.acknowledged > 1000))?;
     guest.shell("touch /tmp/enough")?;
-    ensure!(guest.machine.wait("numbers", Some(Duration::from_mins(1)))?.success());
+    ensure!(guest.machine.wait("numbers", Duration::from_mins(1))?.success());
     exporter(&guest, is_drained)?;
 
-    let seen = by_number(&guest.shell("kprobectl observe kprobes/numbers --oldest --no-follow -q -o json")?)?;
+    let seen = by_number(&guest.ctl("observe kprobes/numbers --oldest --no-follow -q -o json")?)?;
     let (code, printed, notes) = server.observe(&["--oldest", "--no-follow", "-o", "json"])?;
     ensure!(code == Some(0), "{code:?}: {notes}");
     let published = by_number(&printed)?;
@@ -216,7 +217,7 @@ fn what_is_published_is_what_was_recorded(fixture: &Fixture) -> Result<()> {
     ensure!(last["ledger"]["answered"] == 1 && last["ledger"]["targeted"] == 1, "{last}");
 
     selections(&server, published.len())?;
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 /// What a person would ask the stream for.

@@ -9,21 +9,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{GetLedgerResponse, Probe, ProbeState};
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::progress;
 use kprobed_vm::protocol::Status;
-use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every};
 use crate::differential::Random;
 use crate::effort;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[("all_is_as_declared_or_explained", all_is_as_declared_or_explained)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        all_is_as_declared_or_explained,
+    }
+};
 
 /// How long the neighbour goes on.
 fn length() -> Duration {
-    Duration::from_secs(effort::pick(20, 300))
+    Duration::from_secs(effort::pick(8, 300))
 }
 
 /// Pauses between two of its deeds take so long at most, in milliseconds.
@@ -156,9 +160,8 @@ fn declared(probe: &Probe) -> ProbeState {
 }
 
 fn all_is_as_declared_or_explained(fixture: &Fixture) -> Result<()> {
-    let mut random = Random::of_theme(fixture, "neighbour_war")?;
-    let config = daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 200");
-    let guest = fixture.own_daemon("war", &config)?;
+    let mut random = Random::of_theme("neighbour_war");
+    let guest = fixture.daemon_with(&config_looking_every(200))?;
     declare(&guest)?;
     let war = War::draw(&mut random);
     let seen = wage(&guest, &war)?;
@@ -189,7 +192,10 @@ fn all_is_as_declared_or_explained(fixture: &Fixture) -> Result<()> {
         seen.looks,
         kept.len()
     ));
-    guest.machine.power_off().map_err(Into::into)
+    guest.machine.signal(OBSERVER, Signal::SIGKILL)?;
+    guest
+        .shell(&format!("cd {TRACEFS}/instances/theirs && echo 0 > events/enable && rmdir ../theirs"))
+        .map(drop)
 }
 
 /// What is declared, what the neighbour uses itself all the time, calls that the probes see, and a
@@ -229,7 +235,7 @@ fn wage(guest: &DaemonGuest, war: &War) -> Result<Seen> {
     guest.machine.spawn(NEIGHBOUR, &Command::shell("exec sh /tmp/war.sh 2> /dev/null"))?;
     let (mut seen, mut unexplained) = (Seen::default(), Vec::new());
     loop {
-        let status = guest.machine.wait(NEIGHBOUR, Some(Duration::from_secs(1)))?;
+        let status = guest.machine.wait(NEIGHBOUR, Duration::from_secs(1))?;
         for probe in guest.probes()? {
             seen.looks += 1;
             seen.disturbed += usize::from(probe.state() != declared(&probe));
@@ -259,7 +265,7 @@ fn wage(guest: &DaemonGuest, war: &War) -> Result<Seen> {
              for i in instances/kprobed*; do echo 0 > $i/events/kprobes/{name}/enable; done; echo '-:kprobes/{name}' >> kprobe_events; done; true"
         ))?;
     }
-    guest.machine.wait(LOAD, Some(PATIENCE))?;
+    guest.machine.wait(LOAD, PATIENCE)?;
     Ok(seen)
 }
 

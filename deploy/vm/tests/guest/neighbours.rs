@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::{
-    AttachedEventState, CheckStatus, CreateProbeRequest, DeleteProbeRequest, HostCheck, Probe, ProbeState,
+    AttachedEventState, CheckStatus, CreateProbeRequest, DeleteProbeRequest, HostCheck, ProbeState,
 };
 use kprobed_vm::daemon;
 
@@ -11,19 +11,17 @@ use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("what_others_made_is_left_alone", what_others_made_is_left_alone),
-    ("armed_is_what_the_kernel_does", armed_is_what_the_kernel_does),
-    ("others_outlive_a_stop_and_a_start", others_outlive_a_stop_and_a_start),
-];
-
-fn get(guest: &DaemonGuest, name: &str) -> Result<Probe> {
-    Ok(guest.wait_for(guest.client.get_probe(name))??)
-}
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        what_others_made_is_left_alone,
+        armed_is_what_the_kernel_does,
+        others_outlive_a_stop_and_a_start,
+    }
+};
 
 /// The state that `get` and `list` show, which is the same.
 fn expect(guest: &DaemonGuest, name: &str, state: ProbeState, reason: &str) -> Result<()> {
-    let probe = get(guest, name)?;
+    let probe = guest.probe(name)?;
     let listed = guest.probes()?.into_iter().find(|listed| listed.name == probe.name);
     ensure!(probe.state() == state && probe.state_message.contains(reason), "{probe:?}\n{}", guest.log());
     ensure!(
@@ -125,7 +123,7 @@ fn records(guest: &DaemonGuest, name: &str) -> Result<bool> {
     let name = format!("kprobes/{name}");
     let recording = guest.record(|| guest.workload(&["getppid", "5"]).map(drop))?;
     let arrived = recording.of(&name, "workload").count();
-    let state = get(guest, &name)?.state();
+    let state = guest.probe(&name)?.state();
     ensure!((arrived > 0) == (state == ProbeState::Armed), "{arrived} events, and the state is {state:?}");
     Ok(arrived >= 5)
 }
@@ -215,7 +213,7 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
 }
 
 fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("neighbours", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     let mounts = "[ -e /sys/kernel/tracing/kprobe_events ] || mount -t tracefs nodev /sys/kernel/tracing
          [ -e /sys/kernel/debug/kprobes ] || mount -t debugfs nodev /sys/kernel/debug";
     guest.add("p:mine vfs_fsync_range")?;
@@ -292,5 +290,5 @@ fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
         ensure!(found.status() != CheckStatus::Ok && !found.fix.is_empty(), "{found:?}");
         guest.shell(&format!("echo {own} > {instance}/{file}"))?;
     }
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

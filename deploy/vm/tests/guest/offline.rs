@@ -1,7 +1,7 @@
 //! Differential test of offline verdicts: from a kernel's package, against the daemon in the same
 //! kernel, booted.
 //!
-//! Functions are drawn anew in each run, except in CI; `KPROBED_VM_SEED=NUMBER` repeats one. A
+//! Functions are drawn anew for each commit; `KPROBED_VM_SEED` repeats a draw. A
 //! difference is allowed only at places that the offline verdict itself marks as rewritten by boot,
 //! and for names of modules.
 
@@ -24,12 +24,14 @@ use crate::effort;
 use crate::fixture::Fixture;
 use crate::verdicts::functions;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("the_image_says_what_the_kernel_does", the_image_says_what_the_kernel_does),
-    ("every_offset_of_random_functions", every_offset_of_random_functions),
-    ("the_command_judges_a_file_for_a_directory", the_command_judges_a_file_for_a_directory),
-    ("kernels_are_compared", kernels_are_compared),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        the_image_says_what_the_kernel_does,
+        every_offset_of_random_functions,
+        the_command_judges_a_file_for_a_directory,
+        kernels_are_compared,
+    }
+};
 
 /// Functions that are drawn for each kernel.
 fn drawn() -> usize {
@@ -195,7 +197,7 @@ struct Announced {
 fn every_offset_of_random_functions(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let offline = OfflineKernel::open(&fixture.kernel()?.image)?;
-    let mut random = Random::of_theme(fixture, "offline")?;
+    let mut random = Random::of_theme("offline");
     let candidates = functions(&guest)?;
     ensure!(candidates.len() > 10_000, "only {} functions", candidates.len());
     let mut tally = Tally::default();

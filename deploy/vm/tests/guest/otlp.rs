@@ -11,17 +11,22 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ExporterState;
 use kprobed_vm::python::Environment;
-use kprobed_vm::{daemon, progress, protocol, workspace};
+use kprobed_vm::{progress, protocol, workspace};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::Test;
 use crate::certificates::Authority;
-use crate::exporters::{call, exporter, is_drained};
+use crate::daemon;
+use crate::exporters::{exporter, is_drained};
 use crate::fixture::Fixture;
 use crate::languages::tools;
 
-pub(crate) const TESTS: &[Test] = &[("a_receiver_gets_what_clients_see", a_receiver_gets_what_clients_see)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        a_receiver_gets_what_clients_see,
+    }
+};
 
 /// How long the receiver may take to start.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -202,33 +207,29 @@ fn hits(receiver: &Receiver) -> Result<Option<i64>> {
 
 fn config(port: u16) -> String {
     let host = Ipv4Addr::from(protocol::HOST_ADDRESS);
-    format!(
-        "{}\n[tracing]\nbuffer_kib = 16384\n[export.otlp]\nendpoint = \"https://{host}:{port}\"\ntraces = true\n\
+    daemon::config(&format!(
+        "[tracing]\nbuffer_kib = 16384\n[export.otlp]\nendpoint = \"https://{host}:{port}\"\ntraces = true\n\
          metrics_interval_s = 1\nprobes = [\"kprobes/*\"]\n[export.otlp.tls]\nca = \"/etc/kprobed/receiver-ca.pem\"\n\
-         domain = \"receiver.test\"\n",
-        daemon::DEFAULT_CONFIG
-    )
-}
-
-fn put(path: &'static str, text: &str) -> impl FnOnce(&kprobed_vm::machine::Machine) -> Result<()> {
-    move |machine| machine.put(path, 0o600, text.as_bytes()).map_err(Into::into)
+         domain = \"receiver.test\"",
+    ))
 }
 
 fn a_receiver_gets_what_clients_see(fixture: &Fixture) -> Result<()> {
     let Some(tools) = tools(fixture)? else { return Ok(()) };
     let (mut receiver, authority) = Receiver::new()?;
     let port = receiver.start(&tools)?;
-    let prepare = put("/etc/kprobed/receiver-ca.pem", &authority);
-    let guest = fixture.own_daemon_with_host("otlp", &config(port), prepare)?;
+    let mut guest = fixture.daemon()?;
+    guest.machine.put("/etc/kprobed/receiver-ca.pem", 0o600, authority.as_bytes())?;
+    guest.renew(&config(port))?;
     guest.add("p:numbers __x64_sys_getsid n=+0x70(%di):s32")?;
     guest.add("r:returned __x64_sys_getsid error=$retval:s64")?;
     exporter(&guest, is_drained)?;
-    call(&guest, FIRST, CALLS)?;
+    guest.call(FIRST, CALLS)?;
     exporter(&guest, is_drained)?;
 
     // The receiver is killed, and comes back.
     receiver.kill();
-    call(&guest, FIRST + CALLS, CALLS)?;
+    guest.call(FIRST + CALLS, CALLS)?;
     let failing = exporter(&guest, |exporter| exporter.state() == ExporterState::Failing)?;
     ensure!(!failing.error.is_empty(), "{failing:?}");
     ensure!(receiver.start(&tools)? == port, "it is elsewhere");
@@ -240,7 +241,7 @@ fn a_receiver_gets_what_clients_see(fixture: &Fixture) -> Result<()> {
     let events = received(&receiver)?;
     let all: Vec<i64> = events.keys().copied().collect();
     ensure!(all == (FIRST..FIRST + 2 * CALLS).collect::<Vec<_>>(), "{} numbers", all.len());
-    compare(&guest.shell("kprobectl observe kprobes/numbers --oldest --no-follow -q -o json")?, &events)?;
+    compare(&guest.ctl("observe kprobes/numbers --oldest --no-follow -q -o json")?, &events)?;
 
     // Spans follow with the watermark, and figures once a second.
     let begun = Instant::now();
@@ -261,5 +262,5 @@ fn a_receiver_gets_what_clients_see(fixture: &Fixture) -> Result<()> {
         std::thread::sleep(Duration::from_millis(100));
     }
     progress::note(format_args!("{} events, {calls} spans, {expected} hits", events.len()));
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

@@ -2,22 +2,24 @@
 //! accepted.
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_vm::daemon;
-use kprobed_vm::initramfs::GuestFile;
-use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::Command;
-use kprobed_vm::{packages, workspace};
+use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::protocol::Status;
+use kprobed_vm::workspace;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
-use crate::fixture::{Fixture, programs};
+use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("the_units_capabilities_are_enough", the_units_capabilities_are_enough),
-    ("the_example_configuration_is_taken", the_example_configuration_is_taken),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        the_units_capabilities_are_enough,
+    }
+    Daemon {
+        the_example_configuration_is_taken,
+    }
+};
 
 fn shipped(path: &str) -> Result<String> {
     let root = workspace::root().context("no workspace")?;
@@ -39,17 +41,7 @@ fn bounding_set() -> Result<String> {
 }
 
 fn the_units_capabilities_are_enough(fixture: &Fixture) -> Result<()> {
-    let setpriv = packages::search_path("setpriv").context("setpriv belongs to every Debian")?;
-    let lab = fixture.lab()?;
-    let mut files = programs()?.guest_files();
-    files.push(GuestFile { host: setpriv, guest: "/usr/bin/setpriv".to_owned() });
-    let options = GuestOptions {
-        files,
-        disk: Some(lab.disk(&fixture.disk_name("capabilities"), true)?),
-        forwards: vec![(0, daemon::PORT)],
-        ..GuestOptions::new(fixture.kernel()?)
-    };
-    let mut guest = DaemonGuest::over(lab.boot(&options)?, daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     ensure!(guest.stop()?.success());
     // The host mounts them before, as systemd does: the first daemon has left them mounted.
     guest.shell("test -e /sys/kernel/tracing/kprobe_events && test -e /sys/kernel/debug/kprobes")?;
@@ -61,22 +53,28 @@ fn the_units_capabilities_are_enough(fixture: &Fixture) -> Result<()> {
         .arg(format!("--bounding-set={}", bounding_set()?))
         .args(["/usr/bin/kprobed", "--config", "/etc/kprobed/kprobed.toml"]);
     guest.machine.spawn("confined", &confined)?;
-    let ready = "for i in $(seq 300); do kprobectl list > /dev/null 2>&1 && exit 0; sleep 0.1; done; cat /run/log/confined.log >&2; exit 1";
-    guest.shell(ready)?;
+    guest.until("it serves", || {
+        let status = guest.machine.wait("confined", Duration::from_millis(50))?;
+        ensure!(status == Status::TimedOut, "{status:?}: {}", guest.shell("cat /run/log/confined.log")?);
+        Ok(guest.ctl_says("list")?.code == 0)
+    })?;
     let effective = guest.shell("grep CapEff /proc/$(pidof kprobed)/status")?;
     ensure!(!effective.contains("1ffffffffff"), "it has every capability: {effective}");
     guest.shell("kprobectl doctor")?;
     let socket = guest.shell("stat -c '%a %U %G' /run/kprobed/kprobed.sock")?;
     ensure!(socket.trim() == "660 root kprobed", "{socket}");
-    guest.shell("kprobectl add 'p:confined do_sys_openat2 filename=+0(%si):string'")?;
     // The client of this test is the first daemon's.
     guest.connect_again()?;
+    guest.add("p:confined do_sys_openat2 filename=+0(%si):string")?;
     let seen = guest.observe("confined -n 1 --comm workload", || {
         guest.workload(&["open", "/etc/passwd", "0", "0", "1"]).map(drop)
     })?;
     ensure!(seen.contains("filename="), "{seen}");
-    guest.shell("kprobectl delete confined")?;
-    guest.machine.power_off().map_err(Into::into)
+    guest.delete("confined")?;
+    guest.machine.signal("confined", Signal::SIGTERM)?;
+    let ended = guest.machine.wait("confined", Duration::from_mins(1))?;
+    ensure!(ended.success(), "{ended:?}");
+    Ok(())
 }
 
 fn the_example_configuration_is_taken(fixture: &Fixture) -> Result<()> {

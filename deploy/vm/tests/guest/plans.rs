@@ -3,6 +3,7 @@
 
 use kprobed_vm::machine::Signal;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::probe_change::Change;
@@ -16,7 +17,11 @@ use crate::crash_follower::Follower;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[("what_is_planned_is_done", what_is_planned_is_done)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        what_is_planned_is_done,
+    }
+};
 
 /// A step as it is planned, and as it is seen: a system call and its file. Several lines can go
 /// into one call.
@@ -39,7 +44,7 @@ fn seen(guest: &DaemonGuest, act: impl FnOnce() -> Result<()>) -> Result<Vec<Str
     let follower = Follower::begin(guest, "pid=$(pidof kprobed)", "kernel", 0)?;
     act()?;
     guest.machine.signal(&follower.name, Signal::SIGKILL)?;
-    guest.machine.wait(&follower.name, None)?;
+    guest.machine.wait(&follower.name, Duration::from_mins(1))?;
     let seen = follower.said(guest)?;
     let mut calls: Vec<_> =
         seen.lines().filter_map(|line| Some(line.strip_prefix("step ")?.to_owned())).collect();

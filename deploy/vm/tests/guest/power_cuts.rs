@@ -31,8 +31,11 @@ use crate::differential::Random;
 use crate::effort;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] =
-    &[("nothing_acknowledged_is_lost_with_the_power", nothing_acknowledged_is_lost_with_the_power)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        nothing_acknowledged_is_lost_with_the_power,
+    }
+};
 
 /// The files of the database, in the root directory of the disk.
 const FILES: [&str; 3] = ["kprobed.db", "kprobed.db-wal", "kprobed.db-shm"];
@@ -191,7 +194,7 @@ impl Drop for Place {
 }
 
 fn nothing_acknowledged_is_lost_with_the_power(fixture: &Fixture) -> Result<()> {
-    let mut random = Random::of_theme(fixture, "power_cuts")?;
+    let mut random = Random::of_theme("power_cuts");
     let lab = fixture.lab()?;
     let name = fixture.disk_name("power-cuts");
     let disk = Disk::open_logged(&lab.cache().disks(), &name)?;
@@ -311,7 +314,6 @@ fn boot_some(
         }
         // It can be used.
         guest.add("p:afterwards __x64_sys_getpgid")?;
-        guest.machine.power_off()?;
     }
     progress::note(format_args!("{}: {} of the disks were booted", fixture.series(), ends.len()));
     Ok(())

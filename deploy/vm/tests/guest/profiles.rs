@@ -9,18 +9,20 @@ use kprobed_client::api::{CheckStatus, HitSeries, ListHitRatesRequest};
 use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, config};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("hits_are_exact_across_a_kill_and_a_boot", hits_are_exact_across_a_kill_and_a_boot),
-    ("a_damaged_database_is_set_aside", a_damaged_database_is_set_aside),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        hits_are_exact_across_a_kill_and_a_boot,
+        a_damaged_database_is_set_aside,
+    }
+};
 
 /// Samples every second, which are rolled up to minutes with the next one, and those to hours.
 fn quick() -> String {
-    let roll_up = "sample_interval_s = 1\nsample_retention_hours = 0\nminute_retention_days = 0\n";
-    format!("{}{roll_up}", daemon::DEFAULT_CONFIG)
+    let roll_up = "sample_interval_s = 1\nsample_retention_hours = 0\nminute_retention_days = 0";
+    config(roll_up)
 }
 
 /// Hits of a probe by the day, in all boots, until there are none that are not rolled up.
@@ -36,11 +38,6 @@ fn hits(guest: &DaemonGuest, probe: &str) -> Result<Vec<HitSeries>> {
 
 fn total(series: &[HitSeries]) -> u64 {
     series.iter().flat_map(|series| &series.points).map(|point| point.hits).sum()
-}
-
-fn kill(guest: &DaemonGuest) -> Result<()> {
-    guest.kill()?;
-    Ok(())
 }
 
 /// `getsid` is called by nothing else.
@@ -67,7 +64,7 @@ fn hits_are_exact_across_a_kill_and_a_boot(fixture: &Fixture) -> Result<()> {
     let now = call(&guest, 300)?;
     check(&guest, now)?;
     // The kernel counts on while there is no daemon.
-    kill(&guest)?;
+    guest.kill()?;
     call(&guest, 70)?;
     guest.restart(&config)?;
     let now = call(&guest, 30)?;
@@ -109,20 +106,19 @@ fn hits_are_exact_across_a_kill_and_a_boot(fixture: &Fixture) -> Result<()> {
         let known = point.covered_seconds > 0;
         ensure!(rate.is_some() == known, "{point:?}");
     }
-    let shown = guest.shell(
-        "kprobectl profile calls --since 1d --step 1h && kprobectl profile calls --since 1d --step 1h -o csv",
-    )?;
+    let shown = guest.ctl("profile calls --since 1d --step 1h")?
+        + &guest.ctl("profile calls --since 1d --step 1h -o csv")?;
     ensure!(
         shown.contains("HITS/s") && shown.contains("kprobes/calls") && shown.contains("probe,probe_uid"),
         "{shown}"
     );
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn a_damaged_database_is_set_aside(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("damaged", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     guest.add(PROBE)?;
-    kill(&guest)?;
+    guest.kill()?;
     // What the database knew of stays in the kernel: from now on it is another program's.
     guest.shell("cd /var/lib/kprobed && yes nonsense | head -c 4096 | dd of=kprobed.db conv=notrunc 2>/dev/null && rm kprobed.db-wal kprobed.db-shm")?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
@@ -147,12 +143,12 @@ fn a_damaged_database_is_set_aside(fixture: &Fixture) -> Result<()> {
     ensure!(!refused.reason.is_empty() && refused.message.contains("kprobes/calls"), "{refused:?}");
     // The daemon works, survives, and goes on saying it until an operator has seen it.
     let made = guest.add("p:new vfs_read")?;
-    kill(&guest)?;
+    guest.kill()?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     ensure!(guest.probes()?.iter().map(|probe| probe.uid).eq([made.uid]));
     ensure!(check(&guest)?.0 == CheckStatus::Failed);
-    ensure!(guest.shell("kprobectl doctor || true")?.contains("kprobed.db.damaged-"));
+    ensure!(guest.ctl_says("doctor")?.all().contains("kprobed.db.damaged-"));
     guest.shell("rm /var/lib/kprobed/kprobed.db.damaged-*")?;
     ensure!(check(&guest)?.0 == CheckStatus::Ok);
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

@@ -10,16 +10,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_vm::cache::Cache;
+use kprobed_vm::progress;
 use kprobed_vm::unpacked::Unpacked;
-use kprobed_vm::{daemon, progress};
 use serde_json::Value;
 
 use crate::Test;
 use crate::container::{deploy, run};
-use crate::daemon::DaemonGuest;
+use crate::daemon::config;
 use crate::fixture::{Fixture, METRICS_PORT};
 
-pub(crate) const TESTS: &[Test] = &[("prometheus_scrapes_the_daemon", prometheus_scrapes_the_daemon)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        prometheus_scrapes_the_daemon,
+    }
+};
 
 /// How long it may take for anything.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -152,11 +156,9 @@ fn prometheus_scrapes_the_daemon(fixture: &Fixture) -> Result<()> {
     let package = Unpacked::ensure(&cache, "prometheus")?;
     let promtool = package.program("usr/bin/promtool");
     check_files(&promtool)?;
-    let config = format!(
-        "{}\n[export.prometheus]\nlisten = \"0.0.0.0:{METRICS_PORT}\"\n[export.jsonl]\npath = \"/tmp/events.jsonl\"\n",
-        daemon::DEFAULT_CONFIG
-    );
-    let guest: DaemonGuest = fixture.own_daemon("prometheus", &config)?;
+    let guest = fixture.new_daemon(&config(&format!(
+        "[export.prometheus]\nlisten = \"0.0.0.0:{METRICS_PORT}\"\n[export.jsonl]\npath = \"/tmp/events.jsonl\""
+    )))?;
     guest.add("p:scraped __x64_sys_getsid")?;
     guest.workload(&["numbers", "1000000", "3000"])?;
     let target = guest.machine.address(METRICS_PORT).context("no forward")?;
@@ -192,7 +194,7 @@ fn prometheus_scrapes_the_daemon(fixture: &Fixture) -> Result<()> {
     ensure!(empty.len() == 1 && empty[0].contains("tls_not_after"), "no values: {empty:#?}");
     progress::note(format_args!("{} expressions of the dashboard have values", expressions()?.len() - 1));
     drop(server);
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 /// `promtool check metrics` reads the older text format, which knows no `# EOF`; names and help are

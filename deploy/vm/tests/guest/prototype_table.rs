@@ -10,8 +10,11 @@ use crate::Test;
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] =
-    &[("the_kernel_takes_every_row_of_the_table", the_kernel_takes_every_row_of_the_table)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        the_kernel_takes_every_row_of_the_table,
+    }
+};
 
 /// Prototypes, and the lines that they are on kernels with and without the type `char`.
 const TABLE: &str = include_str!("../../../../server/fixtures/prototype/pairs.tsv");

@@ -11,15 +11,17 @@ use crate::daemon::{DaemonGuest, Event};
 use crate::fixture::Fixture;
 use crate::prototype_table::has_char;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("values_of_parameters", values_of_parameters),
-    ("members_of_known_memory", members_of_known_memory),
-    ("arrays_and_texts", arrays_and_texts),
-    ("chains_of_pointers", chains_of_pointers),
-    ("fixed_addresses", fixed_addresses),
-    ("structures_of_the_kernel", structures_of_the_kernel),
-    ("unions_of_every_parameter", unions_of_every_parameter),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        values_of_parameters,
+        members_of_known_memory,
+        arrays_and_texts,
+        chains_of_pointers,
+        fixed_addresses,
+        structures_of_the_kernel,
+        unions_of_every_parameter,
+    }
+};
 
 /// What the workload seeks by: every part of it is negative as a signed number.
 const DISTANCE: i64 = -0x0123_4567_091a_2b3d;

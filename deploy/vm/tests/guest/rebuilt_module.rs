@@ -11,8 +11,11 @@ use crate::fixture::Fixture;
 use crate::kernel_module::{Build, Function};
 use crate::triggers::{config, wait_for_note};
 
-pub(crate) const TESTS: &[Test] =
-    &[("another_build_of_a_module_is_held_back", another_build_of_a_module_is_held_back)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        another_build_of_a_module_is_held_back,
+    }
+};
 
 /// The module that there are two builds of.
 pub(crate) const MODULE: &str = "kpd_twin";
@@ -56,7 +59,7 @@ pub(crate) fn load(guest: &DaemonGuest, build_id: u8) -> Result<()> {
 }
 
 fn another_build_of_a_module_is_held_back(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("rebuilt", &config())?;
+    let guest = fixture.daemon_with(&config())?;
     let place = put_builds(&guest)?;
     let [(first, _), (second, _)] = BUILDS;
     load(&guest, first)?;
@@ -71,7 +74,7 @@ fn another_build_of_a_module_is_held_back(fixture: &Fixture) -> Result<()> {
     records(&guest, 0)?;
     let events = guest.tracefs("kprobe_events")?;
     ensure!(!events.contains("kprobes/probed"), "it is in the kernel: {events}");
-    let probe = guest.wait_for(guest.client.get_probe("probed"))??;
+    let probe = guest.probe("probed")?;
     ensure!(probe.state() == ProbeState::HeldBack, "{probe:?}");
     let change = probe.meaning_change.context("nothing has changed")?;
     let id = |build_id: u8| format!("{build_id:02x}").repeat(20);
@@ -82,7 +85,7 @@ fn another_build_of_a_module_is_held_back(fixture: &Fixture) -> Result<()> {
     let difference = change.differences.first().context("no difference")?;
     ensure!(difference.before.contains("mov") && !difference.before.contains("xor"), "{change:?}");
     ensure!(difference.after.contains("xor") && !difference.after.contains("mov"), "{change:?}");
-    let shown = guest.shell("kprobectl get probed 2>&1")?;
+    let shown = guest.ctl("get probed")?;
     ensure!(shown.contains("xor") && shown.contains("mov"), "{shown}");
     // The kernel itself would arm it.
     guest.shell(&format!("echo 'p:neighbours/same {place}' >> {TRACEFS}/kprobe_events"))?;
@@ -96,7 +99,7 @@ fn another_build_of_a_module_is_held_back(fixture: &Fixture) -> Result<()> {
         "{}: another build of a module is held back after {held:.1?}, and the first one armed again after {armed:.1?}",
         fixture.series()
     ));
-    let probe = guest.wait_for(guest.client.get_probe("probed"))??;
+    let probe = guest.probe("probed")?;
     ensure!(probe.state() == ProbeState::Armed && probe.meaning_change.is_none(), "{probe:?}");
     guest.delete("probed")?;
     guest.shell(&format!("rmmod {MODULE}")).map(drop)

@@ -11,18 +11,26 @@ use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::cache::Cache;
 use kprobed_vm::machine;
 use kprobed_vm::unpacked::Unpacked;
-use kprobed_vm::{daemon, progress, protocol};
+use kprobed_vm::{progress, protocol};
 use serde_json::Value;
 
 use crate::Test;
 use crate::container::deploy;
-use crate::exporters::{call, exporter, is_drained};
+use crate::daemon::config;
+use crate::exporters::{exporter, is_drained};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] =
-    &[("rsyslog_writes_every_event", rsyslog), ("syslog_ng_writes_every_event", syslog_ng)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        rsyslog_writes_every_event,
+        syslog_ng_writes_every_event,
+    }
+};
 
 const PATIENCE: Duration = Duration::from_mins(1);
+/// The background process that carries messages to the host.
+const RELAY: &str = "relay-messages";
+
 const FIRST: i64 = 1_000_000;
 const CALLS: i64 = 2000;
 
@@ -91,21 +99,18 @@ impl Taker {
 }
 
 /// Events of a guest go to the program, and are those that a client sees.
-fn check(fixture: &Fixture, name: &str, taker: &Taker) -> Result<()> {
-    let config = format!(
-        "{}\n[export.jsonl]\npath = \"tcp://127.0.0.1:6514\"\nformat = \"syslog\"\nprobes = [\"kprobes/numbers\"]\n",
-        daemon::DEFAULT_CONFIG
-    );
+fn check(fixture: &Fixture, taker: &Taker) -> Result<()> {
+    let guest = fixture.new_daemon(&config(
+        "[export.jsonl]\npath = \"tcp://127.0.0.1:6514\"\nformat = \"syslog\"\nprobes = [\"kprobes/numbers\"]",
+    ))?;
     let host = Ipv4Addr::from(protocol::HOST_ADDRESS);
     let relay = format!("exec /init relay 127.0.0.1:6514 {host}:{}", taker.port);
-    let guest = fixture.own_daemon_with_host(name, &config, |machine| {
-        machine.spawn("relay-messages", &machine::Command::shell(&relay)).map_err(Into::into)
-    })?;
+    guest.machine.spawn(RELAY, &machine::Command::shell(&relay))?;
     guest.add("p:numbers __x64_sys_getsid n=+0x70(%di):s32 regs=%di comm=$comm")?;
     exporter(&guest, is_drained)?;
-    call(&guest, FIRST, CALLS)?;
+    guest.call(FIRST, CALLS)?;
     exporter(&guest, is_drained)?;
-    let printed = guest.shell("kprobectl observe kprobes/numbers --oldest --no-follow -q -o json")?;
+    let printed = guest.ctl("observe kprobes/numbers --oldest --no-follow -q -o json")?;
     let seen = printed.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
     let seen: Vec<Value> = seen.into_iter().filter(|line| line["type"] == "event").collect();
     ensure!(seen.len() == usize::try_from(CALLS)?, "{} events", seen.len());
@@ -126,14 +131,14 @@ fn check(fixture: &Fixture, name: &str, taker: &Taker) -> Result<()> {
         std::thread::sleep(Duration::from_millis(100));
     }
     progress::note(format_args!("{} events are lines of the file", seen.len()));
-    guest.machine.power_off().map_err(Into::into)
+    Ok(guest.machine.signal(RELAY, machine::Signal::SIGKILL)?)
 }
 
 fn cache() -> Result<Cache> {
     Cache::from_environment().context("no cache directory")
 }
 
-fn rsyslog(fixture: &Fixture) -> Result<()> {
+fn rsyslog_writes_every_event(fixture: &Fixture) -> Result<()> {
     let package = Unpacked::ensure_with_missing(&cache()?, "rsyslog")?;
     let directory = tempfile::tempdir()?;
     let (file, port, lines) = recipe("rsyslog.conf", directory.path(), "")?;
@@ -151,10 +156,10 @@ fn rsyslog(fixture: &Fixture) -> Result<()> {
         port,
         lines,
     )?;
-    check(fixture, "rsyslog", &taker)
+    check(fixture, &taker)
 }
 
-fn syslog_ng(fixture: &Fixture) -> Result<()> {
+fn syslog_ng_writes_every_event(fixture: &Fixture) -> Result<()> {
     let package = Unpacked::ensure_with_missing(&cache()?, "syslog-ng-core")?;
     let modules = package.program("usr/lib/syslog-ng");
     let version = fs::read_dir(&modules)?
@@ -179,5 +184,5 @@ fn syslog_ng(fixture: &Fixture) -> Result<()> {
             port,
             lines,
         )?;
-    check(fixture, "syslog-ng", &taker)
+    check(fixture, &taker)
 }

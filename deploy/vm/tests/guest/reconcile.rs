@@ -1,48 +1,29 @@
 //! Reconciliation: what other programs do to the daemon's probes is repaired. A probe that a
 //! program keeps changing is left alone in the end.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use kprobed_client::api::{Probe, ProbeState};
-use kprobed_vm::daemon;
 use kprobed_vm::machine::{Command, Signal};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("what_others_do_is_repaired", what_others_do_is_repaired),
-    ("a_neighbour_who_insists_is_left_alone", a_neighbour_who_insists_is_left_alone),
-];
-
-/// So short that the test does not wait for it.
-fn config() -> String {
-    daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 100")
-}
-
-/// How long a repair may take at most, in an emulated guest that has other work.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        what_others_do_is_repaired,
+        a_neighbour_who_insists_is_left_alone,
+    }
+};
 
 /// Waits until a probe is as it should be.
 fn wait_until(guest: &DaemonGuest, name: &str, is: impl Fn(&Probe) -> bool) -> Result<Probe> {
-    let begun = Instant::now();
-    loop {
-        let probe = guest.wait_for(guest.client.get_probe(name))??;
-        if is(&probe) {
-            return Ok(probe);
-        }
-        if begun.elapsed() > PATIENCE {
-            bail!("{probe:?}\n{}", guest.log());
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
+    guest.until(name, || Ok(is(&guest.probe(name)?)))?;
+    guest.probe(name)
 }
 
 fn what_others_do_is_repaired(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("reconcile", &config())?;
+    let guest = fixture.daemon_with(&config_looking_every(100))?;
     let filtered = guest.add("p:filtered __x64_sys_getppid pad=%di:u64")?;
     guest.wait_for(guest.client.set_filter(&filtered.name, "common_pid > 1"))??;
     guest.add("p:off __x64_sys_getppid")?;
@@ -100,7 +81,7 @@ fn what_others_do_is_repaired(fixture: &Fixture) -> Result<()> {
 }
 
 fn a_neighbour_who_insists_is_left_alone(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("insists", &config())?;
+    let guest = fixture.daemon_with(&config_looking_every(100))?;
     guest.add("p:fought __x64_sys_getppid")?;
     guest.add("p:other __x64_sys_getpgid")?;
     let switch = format!("{}/events/kprobes/fought/enable", guest.instance()?);

@@ -1,48 +1,177 @@
-//! Reports of tests: duration, processor time of the guests, and for a failed test its diagnostics
-//! on one screen.
+//! Running a trial, and reports: duration, processor time of the guests, and for a failed trial its
+//! diagnostics on one screen.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use kprobed_vm::lab::booted_again;
 use kprobed_vm::machine::Machine;
 use kprobed_vm::{daemon, progress};
 use libtest_mimic::Failed;
 
+use crate::differential::random::seed_of_run;
+use crate::effort;
 use crate::fixture::{Fixture, cpu_time};
+use crate::schedule::{Schedule, Turn};
+use crate::trials::{self, Noted};
 
 /// How many of the slowest are shown.
 const SLOWEST: usize = 10;
 /// Lines of a log that are shown.
 const LINES: usize = 15;
+/// How often it is looked whether a trial's time is over.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a trial may go on when its guests are gone.
+const GRACE: Duration = Duration::from_mins(1);
+
+/// How long a trial may take.
+fn limit() -> Duration {
+    effort::pick(Duration::from_mins(10), Duration::from_hours(12))
+}
 
 thread_local! {
-    /// The seeds from which the trial of this thread has drawn.
-    static SEEDS: RefCell<Option<String>> = const { RefCell::new(None) };
-    /// What the last machine of its own, that the trial of this thread gave up, had to say.
+    /// The trial of this thread.
+    static CURRENT: RefCell<Option<Arc<Running>>> = const { RefCell::new(None) };
+    /// What the last machine, that the trial of this thread gave up, had to say.
     static LAST_WORDS: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// What one trial took.
+/// A trial that runs.
 #[derive(Debug)]
-struct Taken {
+pub(crate) struct Running {
     name: String,
-    series: String,
-    wall: Duration,
-    /// Of the QEMUs that ran for it.
-    guests: Duration,
+    limit: Duration,
+    schedule: Option<Arc<Schedule>>,
+    state: Mutex<State>,
 }
 
-static TAKEN: Mutex<Vec<Taken>> = Mutex::new(Vec::new());
+#[derive(Debug)]
+struct State {
+    /// Since when its time runs. Absent while it waits for a shared guest.
+    since: Option<Instant>,
+    is_shared: bool,
+    machines: Vec<Weak<Machine>>,
+}
 
-/// Says that the trial of this thread draws from these seeds.
-pub(crate) fn drawn(fixture: &Fixture, theme: &str, seeds: String) {
-    progress::note(format_args!("{}: {theme} draws from KPROBED_VM_SEED={seeds}", fixture.series()));
-    SEEDS.set(Some(seeds));
+/// What became of a trial.
+pub(crate) struct End {
+    pub(crate) outcome: Result<()>,
+    /// Of the QEMUs that ran for it.
+    guests: Duration,
+    /// What its machines had to say.
+    pub(crate) words: Option<String>,
+}
+
+impl Running {
+    pub(crate) fn new(name: &str, limit: Duration, schedule: Option<Arc<Schedule>>) -> Arc<Self> {
+        let state = State { since: Some(Instant::now()), is_shared: false, machines: Vec::new() };
+        Arc::new(Self { name: name.to_owned(), limit, schedule, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wall(&self) -> Duration {
+        self.state().since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Runs a trial in a thread of its own. When its time is over, its machines are killed, so that
+    /// whatever it waits for fails; a trial that goes on all the same is left behind.
+    pub(crate) fn run(self: &Arc<Self>, work: impl FnOnce() -> Result<()> + Send + 'static) -> End {
+        let (ended, end) = mpsc::channel();
+        let running = Arc::clone(self);
+        let trial = move || {
+            CURRENT.set(Some(running));
+            let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panicked(&*panic)));
+            // Who waits for it may have left it behind.
+            drop(ended.send(End { outcome, guests: cpu_time(), words: LAST_WORDS.take() }));
+        };
+        match thread::Builder::new().name(self.name.clone()).spawn(trial) {
+            Ok(_) => self.wait(&end),
+            Err(error) => End { outcome: Err(error.into()), guests: Duration::ZERO, words: None },
+        }
+    }
+
+    fn wait(&self, end: &Receiver<End>) -> End {
+        let mut doing = None;
+        loop {
+            let over = match end.recv_timeout(LOOK) {
+                Ok(end) if doing.is_none() => return end,
+                Ok(end) => Some(end),
+                Err(RecvTimeoutError::Timeout) if self.wall() < self.limit => continue,
+                Err(RecvTimeoutError::Timeout) if doing.is_none() => {
+                    doing = Some(self.stop());
+                    continue;
+                }
+                Err(RecvTimeoutError::Timeout) if self.wall() < self.limit + GRACE => continue,
+                Err(_) => None,
+            };
+            let late = format!("it did not end within {:?}, and its guests were killed", self.limit);
+            let (outcome, guests) = match over {
+                Some(End { outcome: Err(error), guests, .. }) => (Err(error.context(late)), guests),
+                Some(End { guests, .. }) => (Err(anyhow!(late)), guests),
+                None => (Err(anyhow!("{late}; it goes on all the same")), Duration::ZERO),
+            };
+            return End { outcome, guests, words: doing };
+        }
+    }
+
+    /// Kills its machines; what they did.
+    fn stop(&self) -> String {
+        let machines: Vec<_> = self.state().machines.iter().filter_map(Weak::upgrade).collect();
+        let words = machines.iter().map(|machine| {
+            format!("{}\nthe daemon's threads:\n{}", last_words(machine), daemon::threads(machine))
+        });
+        let words: Vec<_> = words.collect();
+        for machine in &machines {
+            machine.kill();
+        }
+        words.join("\n")
+    }
+}
+
+fn current() -> Option<Arc<Running>> {
+    CURRENT.with_borrow(Clone::clone)
+}
+
+/// Waits until the trial of this thread may have a shared guest, which other trials do not have
+/// meanwhile. Its time begins when it has it.
+///
+/// # Errors
+/// See [`Schedule::turn`].
+pub(crate) fn turn(series: &str, kind: &'static str) -> Result<Option<Turn>> {
+    let Some(running) = current() else { return Ok(None) };
+    let Some(schedule) = &running.schedule else { return Ok(None) };
+    let turn = waits(|| schedule.turn(&running.name, series, kind));
+    running.state().is_shared = true;
+    turn.map(Some)
+}
+
+/// Runs what waits for other trials: it does not count for the limit of the trial of this thread.
+pub(crate) fn waits<T>(wait: impl FnOnce() -> T) -> T {
+    let running = current();
+    let set = |since| running.iter().for_each(|running| running.state().since = since);
+    set(None);
+    let waited = wait();
+    set(Some(Instant::now()));
+    waited
+}
+
+/// The trial of this thread uses a machine: it is killed when the trial's time is over.
+pub(crate) fn uses(machine: &Arc<Machine>) {
+    if let Some(running) = current() {
+        let mut state = running.state();
+        state.machines.retain(|machine| machine.strong_count() > 0);
+        state.machines.push(Arc::downgrade(machine));
+    }
 }
 
 /// Keeps the end of the logs of a machine that is given up before its trial has ended well.
@@ -51,31 +180,50 @@ pub(crate) fn keep_last_words(machine: &Machine) {
     LAST_WORDS.set(Some(words));
 }
 
-/// Runs a trial, and tells what it took, or all about its failure.
-pub(crate) fn run(name: &str, fixture: &Fixture, test: fn(&Fixture) -> Result<()>) -> Result<(), Failed> {
-    SEEDS.set(None);
-    LAST_WORDS.set(None);
-    let (begun, before) = (Instant::now(), cpu_time());
-    let outcome =
-        catch_unwind(AssertUnwindSafe(|| test(fixture))).unwrap_or_else(|panic| Err(panicked(&*panic)));
-    let (wall, guests) = (begun.elapsed(), cpu_time().saturating_sub(before));
-    let series = fixture.series().to_owned();
+/// What one trial took.
+#[derive(Debug)]
+struct Taken {
+    name: String,
+    series: String,
+    noted: Noted,
+    has_failed: bool,
+}
+
+static TAKEN: Mutex<Vec<Taken>> = Mutex::new(Vec::new());
+
+/// Runs a trial when the schedule lets it, and tells what it took, or all about its failure. `with`:
+/// the machine, if it is about that.
+pub(crate) fn run(
+    name: &str,
+    with: String,
+    fixture: &Arc<Fixture>,
+    test: fn(&Fixture) -> Result<()>,
+    schedule: &Arc<Schedule>,
+) -> Result<(), Failed> {
+    schedule.enter(name);
+    let running = Running::new(name, limit(), Some(Arc::clone(schedule)));
+    let fixture_of_trial = Arc::clone(fixture);
+    let End { outcome, guests, words } = running.run(move || test(&fixture_of_trial));
+    schedule.leave(name);
+    let (wall, is_shared) = (running.wall(), running.state().is_shared);
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner).push(Taken {
         name: name.to_owned(),
-        series,
-        wall,
-        guests,
+        series: fixture.series().to_owned(),
+        noted: Noted {
+            wall,
+            guests,
+            is_shared,
+            passed_with: if outcome.is_ok() { with } else { String::new() },
+        },
+        has_failed: outcome.is_err(),
     });
     let Err(error) = outcome else {
         let (wall, guests) = (wall.as_secs_f64(), guests.as_secs_f64());
         progress::note(format_args!("{name}: {wall:.1} s, {guests:.1} s of it in guests"));
         return Ok(());
     };
-    // All of it comes now: the other kernels go on for a while.
-    let words = LAST_WORDS.take().or_else(|| fixture.shared_daemon().map(|guest| last_words(&guest.machine)));
-    let seed = SEEDS.take().map(|seeds| format!("KPROBED_VM_SEED={seeds} ")).unwrap_or_default();
-    let trial = name.split_once("::").map_or(name, |(_, trial)| trial);
-    let again = format!("{seed}cargo vm test --kernels {} {trial}", fixture.series());
+    // All of it comes now: the others go on for a while.
+    let again = again(&[name], &[fixture.series()]);
     progress::note(format_args!(
         "FAILED after {:.1} s: {name}\n{error:#}\n{}\nto repeat it: {again}",
         wall.as_secs_f64(),
@@ -84,17 +232,39 @@ pub(crate) fn run(name: &str, fixture: &Fixture, test: fn(&Fixture) -> Result<()
     Err(format!("{error:#}\nto repeat it: {again}").into())
 }
 
-/// The slowest trials, and the sum of each kernel.
+/// The command that repeats trials with what they have drawn.
+fn again(trials: &[&str], kernels: &[&str]) -> String {
+    let effort = if effort::is_full() { "--effort full " } else { "" };
+    format!(
+        "KPROBED_VM_SEED={} cargo vm test {effort}--kernels {} {}",
+        seed_of_run(),
+        kernels.join(","),
+        trials.join(" ")
+    )
+}
+
+/// The sum of each kernel, the slowest trials, and those that failed. All are noted in the cache.
 pub(crate) fn print() {
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-    taken.sort_by_key(|one| Reverse(one.wall));
-    let mut series: Vec<&str> = taken.iter().map(|one| one.series.as_str()).collect();
-    series.sort_unstable();
-    series.dedup();
-    for kernel in series {
+    if taken.is_empty() {
+        return;
+    }
+    let noted = taken.iter().map(|one| (one.name.clone(), one.noted.clone())).collect();
+    if let Err(error) = trials::note(noted) {
+        progress::note(format_args!("what the trials took is not noted: {error}"));
+    }
+    taken.sort_by_key(|one| Reverse(one.noted.wall));
+    let kernels_of = |taken: &[&Taken]| {
+        let mut series: Vec<_> = taken.iter().map(|one| one.series.clone()).collect();
+        series.sort_unstable();
+        series.dedup();
+        series
+    };
+    let all: Vec<&Taken> = taken.iter().collect();
+    for kernel in kernels_of(&all) {
         let of_kernel = || taken.iter().filter(|one| one.series == kernel);
-        let wall: Duration = of_kernel().map(|one| one.wall).sum();
-        let guests: Duration = of_kernel().map(|one| one.guests).sum();
+        let wall: Duration = of_kernel().map(|one| one.noted.wall).sum();
+        let guests: Duration = of_kernel().map(|one| one.noted.guests).sum();
         progress::note(format_args!(
             "{kernel}: {} trials in {:.0} s; guests computed for {:.0} s of them",
             of_kernel().count(),
@@ -104,10 +274,24 @@ pub(crate) fn print() {
     }
     if taken.len() > 1 {
         progress::note("the slowest, in seconds (the guest's CPU time; waiting is the rest):");
-        for Taken { name, wall, guests, .. } in taken.iter().take(SLOWEST) {
-            let (wall, guests) = (wall.as_secs_f64(), guests.as_secs_f64());
+        for Taken { name, noted, .. } in taken.iter().take(SLOWEST) {
+            let (wall, guests) = (noted.wall.as_secs_f64(), noted.guests.as_secs_f64());
             progress::note(format_args!("{wall:>7.1} ({guests:>5.1})  {name}"));
         }
+    }
+    match booted_again() {
+        0 => {}
+        count => {
+            progress::note(format_args!("{count} guests failed and were booted again: it is said above why"));
+        }
+    }
+    let failed: Vec<&Taken> = taken.iter().filter(|one| one.has_failed).collect();
+    if !failed.is_empty() {
+        let names: Vec<_> = failed.iter().map(|one| one.name.as_str()).collect();
+        let kernels = kernels_of(&failed);
+        let kernels: Vec<_> = kernels.iter().map(String::as_str).collect();
+        progress::note(format_args!("{} FAILED:\n  {}", names.len(), names.join("\n  ")));
+        progress::note(format_args!("to repeat them:\n{}", again(&names, &kernels)));
     }
 }
 

@@ -6,23 +6,27 @@
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::event::StreamRequest;
+use kprobed_vm::machine::Signal;
 use tonic::Code;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
-use crate::fixture::Fixture;
-use crate::triggers::wait_until;
+use crate::daemon::{DaemonGuest, TRACEFS, config_with_roles};
+use crate::fixture::{Fixture, Shared};
 
-pub(crate) const TESTS: &[Test] = &[
-    ("a_role_allows_what_its_rules_say", a_role_allows_what_its_rules_say),
-    ("an_alias_is_the_same_function", an_alias_is_the_same_function),
-    ("a_role_sees_what_its_rules_show", a_role_sees_what_its_rules_show),
-    ("a_role_may_be_limited_to_approved_definitions", a_role_may_be_limited_to_approved_definitions),
-    ("addresses_are_hidden_from_those_who_were_not_given_them", addresses_are_hidden),
-    ("a_role_limits_what_its_principals_hold", a_role_limits_what_its_principals_hold),
-    ("a_reload_puts_other_roles_in_force", a_reload_puts_other_roles_in_force),
-    ("a_stream_has_what_its_subscriber_may_observe", a_stream_has_what_its_subscriber_may_observe),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        an_alias_is_the_same_function,
+        addresses_are_hidden_from_those_who_were_not_given_them,
+    }
+    Daemon {
+        a_role_allows_what_its_rules_say,
+        a_role_sees_what_its_rules_show,
+        a_role_may_be_limited_to_approved_definitions,
+        a_role_limits_what_its_principals_hold,
+        a_reload_puts_other_roles_in_force,
+        a_stream_has_what_its_subscriber_may_observe,
+    }
+};
 
 const ROOT: &str = "[[role]]\nname = \"root\"\nprincipals = [\"uid:0\"]\n[[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n";
 
@@ -31,8 +35,14 @@ const GUEST: &str = "[[role]]\nname = \"guest\"\nprincipals = [\"loopback\"]\n[[
 
 /// The default configuration, with the roles of root and of the client.
 fn config(of_the_client: &str) -> String {
-    let (_, settings) = kprobed_vm::daemon::DEFAULT_CONFIG.split_once("[listen]").unwrap_or_default();
-    format!("{ROOT}{of_the_client}[listen]{settings}")
+    config_with_roles(&format!("{ROOT}{of_the_client}"))
+}
+
+/// The shared guest with these roles in force.
+fn with_roles<'a>(fixture: &'a Fixture, config: &str) -> Result<Shared<'a, DaemonGuest>> {
+    let guest = fixture.daemon()?;
+    guest.reload(config)?;
+    Ok(guest)
 }
 
 fn reason(guest: &DaemonGuest, definition: &str) -> Result<String> {
@@ -43,7 +53,7 @@ fn reason(guest: &DaemonGuest, definition: &str) -> Result<String> {
 }
 
 fn a_role_allows_what_its_rules_say(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("roles", &config(GUEST))?;
+    let guest = with_roles(fixture, &config(GUEST))?;
     guest.add("p:calls __x64_sys_getppid %di")?;
     for (definition, why) in [
         ("p:other kernel_clone", "does not allow the function"),
@@ -81,7 +91,7 @@ fn a_role_sees_what_its_rules_show(fixture: &Fixture) -> Result<()> {
     let limited = "[[role]]\nname = \"guest\"\nprincipals = [\"loopback\"]\n[[role.allow]]\n\
         methods = [\"read\"]\ngroups = [\"own\"]\nfunctions = [\"__x64_sys_getp*\"]\n[[role.allow]]\n\
         methods = [\"change\"]\nreads = []\n[[role.deny]]\nmethods = [\"read\"]\nlabels = \"secret\"\n";
-    let guest = fixture.own_daemon("sees", &config(limited))?;
+    let guest = with_roles(fixture, &config(limited))?;
     guest.shell(&format!(
         "kprobectl add 'p:own/shown __x64_sys_getppid' && kprobectl add 'p:own/hidden_place kernel_clone' && \
          kprobectl add 'p:hidden_group/x __x64_sys_getppid' && \
@@ -93,7 +103,6 @@ fn a_role_sees_what_its_rules_show(fixture: &Fixture) -> Result<()> {
     // Its own is shown, wherever it is.
     guest.add("p:mine/clones kernel_clone")?;
     guest.workload(&["getppid", "5"])?;
-    let own = "kprobectl --server tcp://127.0.0.1:7000";
     let probes = &["own/shown", "mine/clones"][..];
     let mut checked = Vec::new();
     for (command, of_root, shown) in [
@@ -112,7 +121,7 @@ fn a_role_sees_what_its_rules_show(fixture: &Fixture) -> Result<()> {
             let all = guest.shell(&format!("kprobectl {command}"))?;
             ensure!(all.contains(of_root), "`{command}` as root: {all}");
         }
-        let answer = guest.shell(&format!("{own} {command}"))?;
+        let answer = guest.ctl(command)?;
         ensure!(!answer.contains("hidden") && !answer.contains(of_root), "`{command}`: {answer}");
         ensure!(shown.iter().all(|name| answer.contains(name)), "`{command}`: {answer}");
     }
@@ -121,22 +130,21 @@ fn a_role_sees_what_its_rules_show(fixture: &Fixture) -> Result<()> {
         ("hidden_group/x", "does not allow the group"),
         ("own/hidden_label", "forbids it"),
     ] {
-        let answer = guest.shell(&format!("{own} get {name} 2>&1 || echo exit $?"))?;
+        let answer = guest.ctl_says(&format!("get {name}"))?.all();
         ensure!(answer.contains(why) && answer.contains("role `guest`, line "), "{answer}");
     }
     // A watch, too: also of what comes later.
-    guest
-        .shell(&format!("({own} list --watch -o json > /tmp/watched 2>&1; echo ended >> /tmp/watched) &"))?;
-    wait_until(&guest, "the watch", || Ok(guest.shell("cat /tmp/watched")?.contains("own/shown")))?;
+    let mut watch = guest.start_ctl("list --watch -o json")?;
+    guest.until("the watch", || Ok(watch.printed()?.contains("own/shown")))?;
     guest.shell(
         "kprobectl add 'p:own/hidden_later kernel_clone' && kprobectl add 'p:own/later __x64_sys_getppid'",
     )?;
-    wait_until(&guest, "the new probe", || Ok(guest.shell("cat /tmp/watched")?.contains("own/later")))?;
-    let watched = guest.shell("cat /tmp/watched")?;
-    ensure!(!watched.contains("hidden") && !watched.contains("ended"), "{watched}");
+    guest.until("the new probe", || Ok(watch.printed()?.contains("own/later")))?;
+    let watched = watch.printed()?;
+    ensure!(!watched.contains("hidden") && watch.ended()?.is_none(), "{watched}");
     // Of what is gone nothing is known that a rule could be compared with.
     guest.shell("kprobectl delete own/shown")?;
-    let answer = guest.shell(&format!("{own} profile --since 1h -o json; {own} cost -o json"))?;
+    let answer = guest.ctl("profile --since 1h -o json")? + &guest.ctl("cost -o json")?;
     ensure!(!answer.contains("own/shown") && answer.contains("mine/clones"), "{answer}");
     Ok(())
 }
@@ -146,8 +154,7 @@ fn a_role_may_be_limited_to_approved_definitions(fixture: &Fixture) -> Result<()
         methods = [\"read\", \"check\", \"approve\"]\n[[role.allow]]\nmethods = [\"change\", \"observe\"]\n\
         reads = [\"all\"]\napproved = true\n";
     let config = config(limited);
-    let mut guest = fixture.own_daemon("approved", &config)?;
-    let own = "kprobectl --server tcp://127.0.0.1:7000";
+    let mut guest = with_roles(fixture, &config)?;
     let definition = "p __x64_sys_getppid ppid=%di";
     let refused = reason(&guest, &format!("p:calls {}", &definition[2..]))?;
     ensure!(
@@ -155,7 +162,7 @@ fn a_role_may_be_limited_to_approved_definitions(fixture: &Fixture) -> Result<()
         "{refused}"
     );
     // It may approve, and not for itself.
-    guest.shell(&format!("{own} auth approve '{definition}'"))?;
+    guest.ctl(&format!("auth approve '{definition}'"))?;
     ensure!(
         reason(&guest, definition)?.contains("without the approval of another"),
         "its own approval counts"
@@ -186,10 +193,11 @@ fn a_role_may_be_limited_to_approved_definitions(fixture: &Fixture) -> Result<()
     let digest = listed[0]["digest"].as_str().context("no digest")?;
     let mut stream = guest.subscribe(StreamRequest::new().probe("own/again"))?;
     let id = guest.started(&mut stream)?;
-    guest.shell(&format!(
-        "({own} hist own/again --by comm --interval 200ms > /tmp/counts 2>&1; echo $? > /tmp/ended) & \
-         until grep -q workload /tmp/counts; do workload getppid 1; done"
-    ))?;
+    let mut counts = guest.start_ctl("hist own/again --by comm --interval 200ms")?;
+    guest.until("a count", || {
+        guest.workload(&["getppid", "1"])?;
+        Ok(counts.printed()?.contains("workload"))
+    })?;
     let answer = guest.shell(&format!("kprobectl auth revoke {digest}"))?;
     ensure!(answer.contains("these probes go on: ") && answer.contains("own/again"), "{answer}");
     ensure!(reason(&guest, "p:own/fourth __x64_sys_getppid ppid=%di")?.contains("without the approval"));
@@ -202,10 +210,7 @@ fn a_role_may_be_limited_to_approved_definitions(fixture: &Fixture) -> Result<()
     let before = delivered(&guest)?;
     guest.workload(&["getppid", "5"])?;
     ensure!(delivered(&guest)? == before, "events of a probe without approval were delivered");
-    wait_until(&guest, "the end of the counts", || {
-        Ok(!guest.shell("cat /tmp/ended 2>/dev/null || true")?.is_empty())
-    })?;
-    let ended = guest.shell("cat /tmp/counts")?;
+    let ended = counts.end()?.all();
     ensure!(ended.contains("without the approval of another principal"), "{ended}");
     ensure!(guest.shell(&format!("kprobectl auth revoke {digest} || echo exit $?"))?.contains("exit 1"));
     let log = guest.shell("kprobectl audit -o json")?;
@@ -217,7 +222,7 @@ fn a_role_may_be_limited_to_approved_definitions(fixture: &Fixture) -> Result<()
 }
 
 /// Where the kernel is in memory, by what a client receives: with the class `addresses`, and without it.
-fn addresses_are_hidden(fixture: &Fixture) -> Result<()> {
+fn addresses_are_hidden_from_those_who_were_not_given_them(fixture: &Fixture) -> Result<()> {
     let config = |reads: &str| {
         config(&format!(
             "[[role]]\nname = \"guest\"\nprincipals = [\"loopback\"]\n[[role.allow]]\nreads = [{reads}]\n\
@@ -225,24 +230,26 @@ fn addresses_are_hidden(fixture: &Fixture) -> Result<()> {
         ))
     };
     let hidden = "\"registers\", \"stack\", \"raw-addresses\", \"stack-traces\"";
-    let mut guest = fixture.own_daemon("addresses", &config(hidden))?;
-    let own = "kprobectl --server tcp://127.0.0.1:7000";
+    let guest = with_roles(fixture, &config(hidden))?;
     let place = guest.shell("grep ' T vfs_read$' /proc/kallsyms | cut -d' ' -f1")?;
     let place = place.trim();
     ensure!(place.starts_with("ffffffff"), "{place}");
     let seen = |guest: &DaemonGuest| -> Result<Vec<String>> {
-        let under_load = |command: &str| {
-            guest.shell(&format!(
-                "{own} {command} -o json > /tmp/seen & while kill -0 $! 2>/dev/null; do workload getppid 10; done; \
-                 wait $! && cat /tmp/seen"
-            ))
+        let under_load = |command: &str| -> Result<String> {
+            let mut command = guest.start_ctl(&format!("{command} -o json"))?;
+            while command.ended()?.is_none() {
+                guest.workload(&["getppid", "10"])?;
+            }
+            let said = command.end()?;
+            ensure!(said.code == 0, "{said:?}");
+            Ok(said.stdout)
         };
         Ok(vec![
             under_load("observe kprobes/seen -n 3")?,
             under_load("hist kprobes/seen --by pointer --duration 1s")?,
             under_load("stacks kprobes/seen --duration 1s")?,
-            guest.shell(&format!("{own} disasm vfs_read -o json"))?,
-            guest.shell(&format!("{own} check 'p vfs_read' -o json"))?,
+            guest.ctl("disasm vfs_read -o json")?,
+            guest.ctl("check 'p vfs_read' -o json")?,
         ])
     };
     guest.add("p:seen __x64_sys_getppid pointer=%di stack=$stack top=$stack0")?;
@@ -263,16 +270,15 @@ fn addresses_are_hidden(fixture: &Fixture) -> Result<()> {
         ensure!(!text.is_empty() && addresses(&text).is_empty(), "{:?} in {text}", addresses(&text));
         ensure!(["pointer", "getppid", "vfs_read"].iter().any(|word| text.contains(word)), "{text}");
     }
-    let asked = guest.shell(&format!("{own} check 'p 0x{place}' 2>&1 || true"))?;
+    let asked = guest.ctl_says(&format!("check 'p 0x{place}'"))?.all();
     ensure!(asked.contains("needs a role that may see addresses") && !asked.contains("vfs_read"), "{asked}");
-    let asked = guest.shell(&format!("{own} disasm 0x{place} 2>&1 || true"))?;
+    let asked = guest.ctl_says(&format!("disasm 0x{place}"))?.all();
     ensure!(asked.contains("needs a role that may see addresses") && !asked.contains("vfs_read+"), "{asked}");
     // The same with the class: the test sees addresses where there are some.
-    guest.kill()?;
-    guest.restart(&config(&format!("{hidden}, \"addresses\"")))?;
+    guest.reload(&config(&format!("{hidden}, \"addresses\"")))?;
     let shown = seen(&guest)?;
     ensure!(!addresses(&shown[0]).is_empty() && !addresses(&shown[1]).is_empty(), "{shown:?}");
-    let asked = guest.shell(&format!("{own} check 'p 0x{place}'"))?;
+    let asked = guest.ctl(&format!("check 'p 0x{place}'"))?;
     ensure!(asked.contains("vfs_read"), "{asked}");
     Ok(())
 }
@@ -287,8 +293,7 @@ fn beyond(guest: &DaemonGuest, definition: &str) -> Result<kprobed_client::RpcEr
 
 fn a_role_limits_what_its_principals_hold(fixture: &Fixture) -> Result<()> {
     let limited = format!("{GUEST}[role.limits]\nprobes = 2\n");
-    let mut guest = fixture.own_daemon("limits", &config(&limited))?;
-    let own = "kprobectl --server tcp://127.0.0.1:7000";
+    let mut guest = with_roles(fixture, &config(&limited))?;
     // What root has made is no part of it.
     guest.shell("kprobectl add 'p:roots __x64_sys_getppid'")?;
     guest.add("p:first __x64_sys_getppid")?;
@@ -298,7 +303,7 @@ fn a_role_limits_what_its_principals_hold(fixture: &Fixture) -> Result<()> {
         ensure!(refused.metadata.contains(&(key.to_owned(), value.to_owned())), "{refused:?}");
     }
     // Nor is one that lasts for a moment.
-    guest.shell(&format!("{own} check --trial 'p:x __x64_sys_getppid'"))?;
+    guest.ctl("check --trial 'p:x __x64_sys_getppid'")?;
     // Who made a probe is durable.
     guest.kill()?;
     guest.restart(&config(&limited))?;
@@ -309,17 +314,18 @@ fn a_role_limits_what_its_principals_hold(fixture: &Fixture) -> Result<()> {
     ensure!(log.contains("`loopback` has 2 probes: the limit `probes` of role `guest`, line "), "{log}");
     // Other limits are in force for what comes next, and close nothing.
     let other = format!("{GUEST}[role.limits]\nprobes = 10\nlease_max_s = 60\nhosts_per_command = 1\n");
-    guest.machine.put("/etc/kprobed/kprobed.toml", 0o644, config(&other).as_bytes())?;
-    guest.shell("kill -HUP $(pidof kprobed)")?;
-    wait_until(&guest, "the reload", || Ok(guest.log().contains("the configuration is reloaded")))?;
+    let ended =
+        || Ok::<_, anyhow::Error>(guest.whole_log()?.matches("its principal has other roles now").count());
+    let before = ended()?;
+    guest.reload(&config(&other))?;
     ensure!(beyond(&guest, "p:fourth __x64_sys_getppid")?.message.contains("a probe without a lease"));
-    let long = guest.shell(&format!("{own} add 'p:fourth __x64_sys_getppid' --for 61s 2>&1 || true"))?;
+    let long = guest.ctl_says("add 'p:fourth __x64_sys_getppid' --for 61s")?.all();
     ensure!(long.contains("asks for a lease of 61 s"), "{long}");
-    guest.shell(&format!("{own} add 'p:fourth __x64_sys_getppid' --for 60s"))?;
-    let refused = guest.shell(&format!("{own} renew fourth --keep 2>&1 || true"))?;
+    guest.ctl("add 'p:fourth __x64_sys_getppid' --for 60s")?;
+    let refused = guest.ctl_says("renew fourth --keep")?.all();
     ensure!(refused.contains("a probe without a lease"), "{refused}");
-    guest.shell(&format!("{own} check --trial 'p:x __x64_sys_getppid'"))?;
-    let shown = guest.shell(&format!("{own} auth whoami"))?;
+    guest.ctl("check --trial 'p:x __x64_sys_getppid'")?;
+    let shown = guest.ctl("auth whoami")?;
     let row = shown.lines().find(|line| line.starts_with("probes ")).context("no row")?;
     let cells: Vec<_> = row.split_whitespace().collect();
     ensure!(cells[..5] == ["probes", "3", "10", "role", "guest,"], "{shown}");
@@ -330,7 +336,7 @@ fn a_role_limits_what_its_principals_hold(fixture: &Fixture) -> Result<()> {
         "{refused}"
     );
     guest.shell("kprobectl --hosts tcp://127.0.0.1:7000 list")?;
-    ensure!(!guest.log().contains("its principal has other roles now"), "{}", guest.log());
+    ensure!(ended()? == before, "{}", guest.log());
     Ok(())
 }
 
@@ -338,7 +344,7 @@ fn an_alias_is_the_same_function(fixture: &Fixture) -> Result<()> {
     let symbols =
         "grep -E ' (__x64_sys_getppid|__do_sys_getppid)$' /proc/kallsyms | cut -d' ' -f1 | uniq | wc -l";
     let forbidden = format!("{GUEST}[[role.deny]]\nfunctions = [\"__do_sys_getppid\"]\n");
-    let guest = fixture.own_daemon("aliases", &config(&forbidden))?;
+    let guest = with_roles(fixture, &config(&forbidden))?;
     // They are names of the same code (arch/x86/include/asm/syscall_wrapper.h:__SYS_STUB0).
     ensure!(guest.shell(symbols)?.trim() == "1", "the names have code of their own");
     let message = reason(&guest, "p:calls __x64_sys_getppid")?;
@@ -348,7 +354,7 @@ fn an_alias_is_the_same_function(fixture: &Fixture) -> Result<()> {
 }
 
 fn a_stream_has_what_its_subscriber_may_observe(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("observers", &config(GUEST))?;
+    let guest = with_roles(fixture, &config(GUEST))?;
     guest.shell("kprobectl add 'p:calls __x64_sys_getppid'; kprobectl add 'p:others __x64_sys_getuid'")?;
     let recording = guest.record(|| guest.workload(&["getppid", "5"]).map(drop))?;
     ensure!(recording.of("kprobes/calls", "workload").count() == 5);
@@ -369,29 +375,24 @@ fn a_stream_has_what_its_subscriber_may_observe(fixture: &Fixture) -> Result<()>
     };
     ensure!(denied.rpc().is_some_and(|error| error.code == Code::PermissionDenied), "{denied}");
     // Counting reads the same data.
-    let denied = guest.shell(
-        "kprobectl --server tcp://127.0.0.1:7000 hist kprobes/others --by comm --duration 1s 2>&1 || true",
-    )?;
+    let denied = guest.ctl_says("hist kprobes/others --by comm --duration 1s")?.all();
     ensure!(denied.contains("may not call `StreamAggregation` on `kprobes/others`"), "{denied}");
     Ok(())
 }
 
 fn a_reload_puts_other_roles_in_force(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("reload", &config(GUEST))?;
+    let guest = with_roles(fixture, &config(GUEST))?;
     ensure!(reason(&guest, "p:clones kernel_clone")?.contains("does not allow the function"));
-    let with = |roles: &str| {
-        guest.machine.put("/etc/kprobed/kprobed.toml", 0o644, config(roles).as_bytes())?;
-        guest.shell("kill -HUP $(pidof kprobed)")
-    };
     // A mistake changes nothing.
-    with("[[role]]\nname = \"x\"\nprincipals = [\"nobody\"]\n")?;
-    wait_until(&guest, "the mistake", || Ok(guest.log().contains("the configuration is not reloaded")))?;
+    let mistaken = config("[[role]]\nname = \"x\"\nprincipals = [\"nobody\"]\n");
+    guest.machine.put("/etc/kprobed/kprobed.toml", 0o644, mistaken.as_bytes())?;
+    guest.machine.signal("kprobed", Signal::SIGHUP)?;
+    guest.until("the mistake", || Ok(guest.log().contains("the configuration is not reloaded")))?;
     ensure!(guest.log().contains("does not say what kind of principal it is"), "{}", guest.log());
     guest.add("p:calls __x64_sys_getppid")?;
     let refused = guest.shell("kprobectl reload 2>&1 || echo exit $?")?;
     ensure!(refused.contains("does not say what kind") && refused.contains("exit 1"), "{refused}");
-    with(&GUEST.replace("__x64_sys_getp*", "kernel_clone"))?;
-    wait_until(&guest, "the reload", || Ok(guest.log().contains("the configuration is reloaded")))?;
+    guest.reload(&config(&GUEST.replace("__x64_sys_getp*", "kernel_clone")))?;
     guest.add("p:clones kernel_clone")?;
     ensure!(reason(&guest, "p:other __x64_sys_getppid")?.contains("does not allow the function"));
     // By a method, with what differs; the other settings wait for a restart.

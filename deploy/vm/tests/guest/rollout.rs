@@ -1,7 +1,8 @@
 //! Roll-outs on a real daemon: gates read its ledger, and its stored request ids make a retry
 //! harmless.
 
-use std::time::Duration;
+use std::fs;
+use std::io::ErrorKind;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::daemon;
@@ -10,20 +11,20 @@ use serde_json::Value;
 
 use crate::Test;
 use crate::budget::config;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, Running, Said, kprobectl};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("a_roll_out_is_made_repeated_and_undone", a_roll_out_is_made_repeated_and_undone),
-    ("a_roll_out_marks_what_it_makes", a_roll_out_marks_what_it_makes),
-    ("a_probe_that_costs_too_much_stops_it", a_probe_that_costs_too_much_stops_it),
-    ("a_probe_that_it_pushes_out_stops_it", a_probe_that_it_pushes_out_stops_it),
-    ("a_gate_that_fails_puts_everything_back", a_gate_that_fails_puts_everything_back),
-    ("a_gate_is_about_the_daemons_own_time", a_gate_is_about_the_daemons_own_time),
-    ("a_daemon_that_is_started_anew_lets_it_wait", a_daemon_that_is_started_anew_lets_it_wait),
-    ("a_plan_says_what_the_kernel_would", a_plan_says_what_the_kernel_would),
-    ("a_check_says_what_is_recorded", a_check_says_what_is_recorded),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        a_roll_out_is_made_repeated_and_undone,
+        a_roll_out_marks_what_it_makes,
+        a_probe_that_costs_too_much_stops_it,
+        a_probe_that_it_pushes_out_stops_it,
+        gates_are_about_this_kernel_and_this_daemon,
+        a_daemon_that_is_started_anew_lets_it_wait,
+        a_check_says_what_is_recorded,
+    }
+};
 
 const BEFORE: &str = "p:kprobes/known do_sys_openat2 dfd=$arg1:s32";
 
@@ -37,27 +38,34 @@ definition: p:kprobes/fresh vfs_read
 enabled: true
 ";
 
-/// How much processor time a daemon takes on an emulated CPU says nothing: more than there is, is
-/// allowed.
-const APPLY: &str = "kprobectl rollout apply -f /tmp/wanted.yaml --hosts /run/kprobed/kprobed.sock --waves 100% --soak 2s --state /tmp/roll.json -o json --gate 'cpu<=6400%'";
+/// Runs `kprobectl rollout` with these arguments.
+fn rollout(guest: &DaemonGuest, arguments: &str) -> Result<Said> {
+    Said::new(&kprobectl(guest.home(), &format!("rollout {arguments}"))?.output()?)
+}
 
-/// How long an emulated guest may take for anything.
-const PATIENCE: Duration = Duration::from_mins(2);
-
-/// Runs a command, and gives its exit code and what it printed.
-fn run(guest: &DaemonGuest, script: &str) -> Result<(i32, String)> {
-    let output = guest.machine.exec(&Command::shell(format!("{script}; echo \"exit $?\"")))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let all = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    let code = text.rsplit_once("exit ").with_context(|| all.clone())?.1.trim().parse()?;
-    Ok((code, all))
+/// The arguments that roll `wanted.yaml` out to the guest. How much processor time a daemon takes on an
+/// emulated CPU says nothing: more than there is, is allowed.
+fn apply(guest: &DaemonGuest) -> Result<String> {
+    Ok(format!(
+        "apply -f wanted.yaml --hosts {} --waves 100% --soak 2s --state roll.json -o json --gate cpu<=6400%",
+        guest.target()?
+    ))
 }
 
 /// A probe that is there before, and documents that change it.
 fn prepare(guest: &DaemonGuest) -> Result<()> {
     guest.add(BEFORE)?;
-    guest.shell("kprobectl filter known 'dfd == -100'")?;
-    guest.shell(&format!("cat > /tmp/wanted.yaml <<'END'\n{WANTED}END\nrm -f /tmp/roll.json")).map(drop)
+    guest.wait_for(guest.client.set_filter("known", "dfd == -100"))??;
+    guest.write_for_ctl("wanted.yaml", WANTED)?;
+    forget(guest)
+}
+
+/// Forgets the roll-outs before.
+fn forget(guest: &DaemonGuest) -> Result<()> {
+    match fs::remove_file(guest.home().join("roll.json")) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Name, definition, filter and incarnation of all probes.
@@ -76,23 +84,46 @@ fn is_as_before(guest: &DaemonGuest) -> Result<()> {
 fn a_roll_out_is_made_repeated_and_undone(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     prepare(&guest)?;
-    let (code, text) = run(&guest, APPLY)?;
-    ensure!(code == 0, "{text}");
+    let plan = format!("plan -f wanted.yaml --hosts {} --waves 100% --state roll.json", guest.target()?);
+    let said = rollout(&guest, &plan)?;
+    ensure!(said.code == 0 && said.all().contains("accepted"), "{said:?}");
+    let apply = apply(&guest)?;
+    let said = rollout(&guest, &apply)?;
+    ensure!(said.code == 0, "{said:?}");
     let made = probes(&guest)?;
     ensure!(made.len() == 2 && made.iter().all(|(_, _, filter, _)| filter.is_empty()), "{made:?}");
     // As if the client had ended right after the request: it is sent again as it was.
-    let state: Value = serde_json::from_str(&guest.shell("cat /tmp/roll.json")?)?;
+    let file = guest.home().join("roll.json");
+    let state: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
     let mut again = state.clone();
     again["phase"] = "running".into();
     again["wave"] = 0.into();
     again["hosts"][0]["step"] = "intended".into();
     ensure!(again["hosts"][0]["changes"].as_array().is_some_and(|changes| changes.len() == 2), "{again}");
-    guest.shell(&format!("cat > /tmp/roll.json <<'END'\n{again}\nEND"))?;
-    let (code, text) = run(&guest, "kprobectl rollout resume --state /tmp/roll.json")?;
-    ensure!(code == 0, "{text}");
+    fs::write(&file, again.to_string())?;
+    let said = rollout(&guest, "resume --state roll.json")?;
+    ensure!(said.code == 0, "{said:?}");
     ensure!(probes(&guest)? == made, "the same probes, and no new incarnation: {made:?}");
-    let (code, text) = run(&guest, "kprobectl rollout undo --state /tmp/roll.json")?;
-    ensure!(code == 0 && text.contains("undone: 1 host put back as they were"), "{text}");
+    let said = rollout(&guest, "undo --state roll.json")?;
+    ensure!(said.code == 0 && said.all().contains("undone: 1 host put back as they were"), "{said:?}");
+    is_as_before(&guest)?;
+
+    // What is refused is refused before anything is changed, and nothing is left of having asked.
+    forget(&guest)?;
+    guest.write_for_ctl("wanted.yaml", &WANTED.replace("vfs_read", "no_such_function"))?;
+    let said = rollout(&guest, &plan)?;
+    let text = said.all();
+    ensure!(
+        said.code == 1 && text.contains("the change is refused") && text.contains("kprobes/fresh"),
+        "{said:?}"
+    );
+    let said = rollout(&guest, &apply)?;
+    let text = said.all();
+    ensure!(
+        said.code == 1 && text.contains("the change is refused") && !text.contains("\"intended\""),
+        "{said:?}"
+    );
+    ensure!(text.contains("\"phase\":\"undone\""), "{text}");
     is_as_before(&guest)
 }
 
@@ -108,60 +139,61 @@ fn a_roll_out_marks_what_it_makes(fixture: &Fixture) -> Result<()> {
     prepare(&guest)?;
     // It is as wanted already, and of no roll-out.
     guest.add("p:kprobes/same __x64_sys_getsid")?;
-    let same = "---\nprobe: kprobes/same\ndefinition: p:kprobes/same __x64_sys_getsid\n";
-    guest.shell(&format!("cat >> /tmp/wanted.yaml <<'END'\n{same}END"))?;
-    let (code, text) = run(&guest, APPLY)?;
-    ensure!(code == 0, "{text}");
+    let wanted = format!("{WANTED}---\nprobe: kprobes/same\ndefinition: p:kprobes/same __x64_sys_getsid\n");
+    guest.write_for_ctl("wanted.yaml", &wanted)?;
+    let apply = apply(&guest)?;
+    let said = rollout(&guest, &apply)?;
+    ensure!(said.code == 0, "{said:?}");
     let marked = marks(&guest)?;
     let [(fresh, name), (known, other)] = marked.as_slice() else { anyhow::bail!("{marked:?}") };
     ensure!(fresh == "kprobes/fresh" && known == "kprobes/known" && name == other, "{marked:?}");
     let made = probes(&guest)?;
     // The documents do not have the mark, and that is no difference. Nor is there one for a second roll-out.
-    let applied = guest.shell("kprobectl apply -f /tmp/wanted.yaml")?;
+    let applied = guest.ctl("apply -f wanted.yaml")?;
     ensure!(applied.matches("unchanged").count() == 3, "{applied}");
-    let (code, text) = run(&guest, &APPLY.replace("roll.json", "again.json"))?;
-    ensure!(code == 0 && probes(&guest)? == made && marks(&guest)? == marked, "{text}");
+    let said = rollout(&guest, &apply.replace("roll.json", "again.json"))?;
+    ensure!(said.code == 0 && probes(&guest)? == made && marks(&guest)? == marked, "{said:?}");
     // A document that gives a probe to another roll-out.
-    guest.shell(
-        "sed 's/^enabled: true/&\\nlabels: {kprobed\\/rollout: other}/' /tmp/wanted.yaml > /tmp/other.yaml",
-    )?;
-    let (code, text) =
-        run(&guest, &APPLY.replace("wanted.yaml", "other.yaml").replace("roll.json", "x.json"))?;
+    let other = wanted.replace("enabled: true", "enabled: true\nlabels: {kprobed/rollout: other}");
+    guest.write_for_ctl("other.yaml", &other)?;
+    let said = rollout(&guest, &apply.replace("wanted.yaml", "other.yaml").replace("roll.json", "x.json"))?;
     ensure!(
-        code == 2 && text.contains("has the label `kprobed/rollout=other`, and this roll-out is"),
-        "{text}"
+        said.code == 2 && said.all().contains("has the label `kprobed/rollout=other`, and this roll-out is"),
+        "{said:?}"
     );
-    let (code, text) = run(&guest, "kprobectl apply -f /tmp/other.yaml")?;
+    let said = guest.ctl_says("apply -f other.yaml")?;
     let of = format!("has the label `kprobed/rollout=other`, and it is of the roll-out `{name}`");
-    ensure!(code == 2 && text.contains(&of), "{code} {text}");
-    let (code, text) = run(&guest, "kprobectl rollout undo --state /tmp/roll.json")?;
-    ensure!(code == 0 && marks(&guest)?.is_empty(), "{text}");
+    ensure!(said.code == 2 && said.all().contains(&of), "{said:?}");
+    let said = rollout(&guest, "undo --state roll.json")?;
+    ensure!(said.code == 0 && marks(&guest)?.is_empty(), "{said:?}");
     // Made again, and then changed: it is the same roll-out, also after the change was taken back.
-    let (code, text) = run(&guest, &APPLY.replace("roll.json", "third.json"))?;
-    ensure!(code == 0 && marks(&guest)? == marked, "{text}");
+    let said = rollout(&guest, &apply.replace("roll.json", "third.json"))?;
+    ensure!(said.code == 0 && marks(&guest)? == marked, "{said:?}");
     let made = probes(&guest)?;
-    guest.shell("sed -i 's/flags=$arg3:x64/flags=$arg3:x32/' /tmp/wanted.yaml")?;
-    let (code, text) = run(&guest, &APPLY.replace("roll.json", "fourth.json"))?;
-    ensure!(code == 0 && probes(&guest)? != made && marks(&guest)? == marked, "{text}");
-    let (code, text) = run(&guest, "kprobectl rollout undo --state /tmp/fourth.json")?;
-    ensure!(code == 0 && marks(&guest)? == marked, "{text}");
+    guest.write_for_ctl("wanted.yaml", &wanted.replace("flags=$arg3:x64", "flags=$arg3:x32"))?;
+    let said = rollout(&guest, &apply.replace("roll.json", "fourth.json"))?;
+    ensure!(said.code == 0 && probes(&guest)? != made && marks(&guest)? == marked, "{said:?}");
+    let said = rollout(&guest, "undo --state fourth.json")?;
+    ensure!(said.code == 0 && marks(&guest)? == marked, "{said:?}");
     Ok(())
 }
 
 fn a_probe_that_costs_too_much_stops_it(fixture: &Fixture) -> Result<()> {
     let config = config(0, 0, "rollout_ns_per_s = 10000000\ncalibrate = false");
-    let guest = fixture.own_daemon("rollout-trip", &config)?;
+    let guest = fixture.daemon_with(&config)?;
     guest.add("p:others/there __x64_sys_getppid")?;
     let one = |name: &str| {
         format!("probe: kprobes/{name}\ndefinition: p:kprobes/{name} __x64_sys_getppid\nenabled: true\n")
     };
-    guest.shell(&format!("cat > /tmp/wanted.yaml <<'END'\n{}---\n{}END", one("one"), one("two")))?;
+    guest.write_for_ctl("wanted.yaml", &format!("{}---\n{}", one("one"), one("two")))?;
     // 500 ns each: 15 ms a second by each of the three probes.
     guest
         .machine
         .spawn("steady", &Command::new("workload").args(["storm", "120000", "--per-second", "30000"]))?;
-    let rolling = APPLY.replace("--soak 2s", "--soak 60s");
-    let (code, text) = run(&guest, &format!("{rolling} --name trial-7 --gate errors=off --gate hits=off"))?;
+    forget(&guest)?;
+    let rolling = apply(&guest)?.replace("--soak 2s", "--soak 60s");
+    let said = rollout(&guest, &format!("{rolling} --name trial-7 --gate errors=off --gate hits=off"))?;
+    let (code, text) = (said.code, said.all());
     guest.machine.signal("steady", Signal::SIGKILL)?;
     ensure!(code == 1 && text.contains("\"phase\":\"undone\""), "{code} {text}");
     ensure!(text.contains("budget: `kprobes/") && text.contains(" is tripped: disarmed at "), "{text}");
@@ -175,16 +207,18 @@ fn a_probe_that_costs_too_much_stops_it(fixture: &Fixture) -> Result<()> {
 /// The most expensive probe of a host goes first, also if it was there before the roll-out.
 fn a_probe_that_it_pushes_out_stops_it(fixture: &Fixture) -> Result<()> {
     let config = config(0, 20_000_000, "rollout_ns_per_s = 0\ncalibrate = false");
-    let guest = fixture.own_daemon("rollout-pushes", &config)?;
+    let guest = fixture.daemon_with(&config)?;
     guest.add("p:others/there __x64_sys_getppid a=%di b=%si c=%dx d=%cx")?;
     let wanted = "probe: kprobes/one\ndefinition: p:kprobes/one __x64_sys_getppid\nenabled: true\n";
-    guest.shell(&format!("cat > /tmp/wanted.yaml <<'END'\n{wanted}END"))?;
+    guest.write_for_ctl("wanted.yaml", wanted)?;
     // 500 ns a hit, and 20 for each argument: 17.4 ms and 15 ms a second.
     guest
         .machine
         .spawn("steady", &Command::new("workload").args(["storm", "120000", "--per-second", "30000"]))?;
-    let rolling = APPLY.replace("--soak 2s", "--soak 60s");
-    let (code, text) = run(&guest, &format!("{rolling} --gate errors=off --gate hits=off"))?;
+    forget(&guest)?;
+    let rolling = apply(&guest)?.replace("--soak 2s", "--soak 60s");
+    let said = rollout(&guest, &format!("{rolling} --gate errors=off --gate hits=off"))?;
+    let (code, text) = (said.code, said.all());
     guest.machine.signal("steady", Signal::SIGKILL)?;
     ensure!(code == 1 && text.contains("\"phase\":\"undone\""), "{code} {text}");
     ensure!(text.contains("budget: `others/there` is tripped: disarmed at "), "{text}");
@@ -193,25 +227,22 @@ fn a_probe_that_it_pushes_out_stops_it(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-fn a_gate_that_fails_puts_everything_back(fixture: &Fixture) -> Result<()> {
+/// Gates read the counts of the kernel, and the time of the daemon that answers: some, and no more
+/// than all CPUs have.
+fn gates_are_about_this_kernel_and_this_daemon(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     prepare(&guest)?;
-    // The command itself reads files: its own hits are above a limit of zero.
-    let (code, text) = run(&guest, &format!("{APPLY} --gate 'hits<=0/s'"))?;
-    ensure!(code == 1 && text.contains("hits<=0/s: "), "{code} {text}");
-    is_as_before(&guest)
-}
-
-/// The daemon that answers readings uses some time, and no more than all CPUs have.
-fn a_gate_is_about_the_daemons_own_time(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    prepare(&guest)?;
-    let (code, text) = run(&guest, &format!("{APPLY} --gate 'cpu<=0%'"))?;
-    ensure!(code == 1 && text.contains("cpu<=0%: "), "{code} {text}");
-    is_as_before(&guest)?;
-    let (code, text) = run(&guest, APPLY)?;
-    ensure!(code == 0, "{code} {text}");
-    let state: Value = serde_json::from_str(&guest.shell("cat /tmp/roll.json")?)?;
+    let apply = apply(&guest)?;
+    // The program that carries the connection into the guest reads: its hits are above a limit of zero.
+    for gate in ["hits<=0/s", "cpu<=0%"] {
+        let said = rollout(&guest, &format!("{apply} --gate {gate}"))?;
+        ensure!(said.code == 1 && said.all().contains(&format!("{gate}: ")), "{said:?}");
+        is_as_before(&guest)?;
+        forget(&guest)?;
+    }
+    let said = rollout(&guest, &apply)?;
+    ensure!(said.code == 0, "{said:?}");
+    let state: Value = serde_json::from_str(&fs::read_to_string(guest.home().join("roll.json"))?)?;
     let figure = state["hosts"][0]["figures"]["cpu"].as_str().context("no figure")?;
     let percent: f64 = figure.strip_suffix("% of one core").context(figure.to_owned())?.parse()?;
     let cpus = guest.wait_for(guest.client.host_basics())??.cpus;
@@ -220,43 +251,20 @@ fn a_gate_is_about_the_daemons_own_time(fixture: &Fixture) -> Result<()> {
 }
 
 fn a_daemon_that_is_started_anew_lets_it_wait(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("rollout-anew", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     prepare(&guest)?;
-    let rolling = APPLY.replace("--soak 2s", "--soak 60s");
-    let rolling = Command::shell(format!("{rolling} > /tmp/rolling 2>&1; echo exit $? >> /tmp/rolling"));
-    guest.machine.spawn("rolling", &rolling)?;
-    guest.shell("until grep -q '\"event\":\"changed\"' /tmp/rolling; do sleep 0.1; done")?;
+    let rolling = apply(&guest)?.replace("--soak 2s", "--soak 60s");
+    let mut rolling = Running::start(kprobectl(guest.home(), &format!("rollout {rolling}"))?)?;
+    guest.until("the change", || Ok(rolling.printed()?.contains("\"event\":\"changed\"")))?;
     ensure!(guest.stop()?.success(), "{}", guest.log());
     guest.restart(daemon::DEFAULT_CONFIG)?;
-    guest.machine.wait("rolling", Some(PATIENCE))?;
-    let text = guest.shell("cat /tmp/rolling")?;
-    ensure!(text.trim_end().ends_with("exit 4"), "{text}");
+    let said = rolling.end()?;
+    let text = said.all();
+    ensure!(said.code == 4, "{said:?}");
     // It was read when the daemon was back, or while it was away.
     ensure!(text.contains("the daemon was started anew") || text.contains("no answer: "), "{text}");
-    let (code, text) = run(&guest, "kprobectl rollout undo --state /tmp/roll.json")?;
-    ensure!(code == 0, "{code} {text}");
-    is_as_before(&guest)
-}
-
-/// What is refused is refused before anything is changed, and nothing is left of having asked.
-fn a_plan_says_what_the_kernel_would(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    prepare(&guest)?;
-    let plan = "kprobectl rollout plan -f /tmp/wanted.yaml --hosts /run/kprobed/kprobed.sock --waves 100% --state /tmp/roll.json";
-    let (code, text) = run(&guest, plan)?;
-    ensure!(code == 0 && text.contains("accepted"), "{code} {text}");
-    guest.shell("sed -i 's/vfs_read/no_such_function/' /tmp/wanted.yaml")?;
-    let (code, text) = run(&guest, plan)?;
-    ensure!(
-        code == 1 && text.contains("the change is refused") && text.contains("kprobes/fresh"),
-        "{code} {text}"
-    );
-    let (code, text) = run(&guest, APPLY)?;
-    ensure!(
-        code == 1 && text.contains("the change is refused") && !text.contains("\"intended\""),
-        "{code} {text}"
-    );
-    ensure!(text.contains("\"phase\":\"undone\""), "{text}");
+    let said = rollout(&guest, "undo --state roll.json")?;
+    ensure!(said.code == 0, "{said:?}");
     is_as_before(&guest)
 }
 

@@ -9,14 +9,17 @@ use kprobed_vm::daemon;
 use kprobed_vm::machine::{Command, Machine};
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, config};
 use crate::fixture::Fixture;
-use crate::triggers::wait_until;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("every_thread_is_restricted_and_the_daemon_works", every_thread_is_restricted_and_the_daemon_works),
-    ("without_a_sandbox_the_doctor_says_so", without_a_sandbox_the_doctor_says_so),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        every_thread_is_restricted_and_the_daemon_works,
+    }
+    Daemon {
+        without_a_sandbox_the_doctor_says_so,
+    }
+};
 
 /// `CAP_SYS_RAWIO` and `CAP_SYSLOG` (include/uapi/linux/capability.h).
 const KEPT: u64 = 1 << 17 | 1 << 34;
@@ -58,27 +61,27 @@ fn other_files_stay_closed(guest: &DaemonGuest) -> Result<()> {
     for closed in ["/root/a.yaml", "/tmp/a.yaml", "/var/lib/other/a.yaml", "/run/a.yaml", "/dev/vda"] {
         let link = format!("mkdir -p {DECLARATIONS} && ln -s {closed} {DECLARATIONS}/linked.yaml");
         guest.shell(&link)?;
-        wait_until(guest, closed, || {
-            let doctor = guest.shell("kprobectl doctor -o json || true")?;
+        guest.until(closed, || {
+            let doctor = guest.ctl_says("doctor -o json")?.stdout;
             Ok(doctor.contains("linked.yaml") && doctor.contains("Permission denied"))
         })?;
         guest.shell(&format!("rm {DECLARATIONS}/linked.yaml"))?;
-        wait_until(guest, "the end of the link", || {
-            Ok(!guest.shell("kprobectl doctor -o json || true")?.contains("linked.yaml"))
+        guest.until("the end of the link", || {
+            Ok(!guest.ctl_says("doctor -o json")?.stdout.contains("linked.yaml"))
         })?;
     }
     // A directory that was not there at the start, in one that was.
     guest.machine.put(&format!("{DECLARATIONS}/own.yaml"), 0o644, DECLARATION.as_bytes())?;
-    wait_until(guest, "the declared probe", || Ok(guest.probes()?.len() == 1))?;
+    guest.until("the declared probe", || Ok(guest.probes()?.len() == 1))?;
     guest.shell(&format!("rm -r {DECLARATIONS}"))?;
-    wait_until(guest, "its end", || Ok(guest.probes()?.is_empty()))?;
+    guest.until("its end", || Ok(guest.probes()?.is_empty()))?;
     Ok(())
 }
 
 fn every_thread_is_restricted_and_the_daemon_works(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("sandbox", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.new_daemon(daemon::DEFAULT_CONFIG)?;
     is_restricted(&guest.machine)?;
-    let doctor = guest.shell("kprobectl doctor -o json")?;
+    let doctor = guest.ctl("doctor -o json")?;
     ensure!(
         doctor.contains("system calls are filtered on ") && doctor.contains("capabilities 0x400020000"),
         "{doctor}"
@@ -100,8 +103,7 @@ fn every_thread_is_restricted_and_the_daemon_works(fixture: &Fixture) -> Result<
     let recording = guest.record(|| guest.workload(&["getppid", "20"]).map(drop))?;
     ensure!(recording.of("kprobes/calls", "workload").count() == 20, "{recording:?}");
     // The configuration is read again, and a user is looked up.
-    guest.shell("kill -HUP $(pidof kprobed)")?;
-    wait_until(&guest, "the reload", || Ok(guest.log().contains("the configuration is reloaded")))?;
+    guest.reload(daemon::DEFAULT_CONFIG)?;
     ensure!(guest.shell("kprobectl auth whoami")?.contains("root"));
     is_restricted(&guest.machine)?;
     let log = guest.log();
@@ -112,20 +114,18 @@ fn every_thread_is_restricted_and_the_daemon_works(fixture: &Fixture) -> Result<
     // The next start finds what the first has kept.
     guest.restart(daemon::DEFAULT_CONFIG)?;
     ensure!(guest.probes()?.len() == 1);
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn without_a_sandbox_the_doctor_says_so(fixture: &Fixture) -> Result<()> {
-    let config = format!("{}\n[sandbox]\nmode = \"off\"\n", daemon::DEFAULT_CONFIG);
-    let guest = fixture.own_daemon("no-sandbox", &config)?;
+    let guest = fixture.daemon_with(&config("[sandbox]\nmode = \"off\""))?;
     ensure!(of_threads(&guest.machine, "Seccomp")?.iter().all(|filter| filter == "0"));
-    let doctor = guest.shell("kprobectl doctor -o json || true")?;
+    let doctor = guest.ctl_says("doctor -o json")?.stdout;
     ensure!(doctor.contains("system calls are filtered on 0 of "), "{doctor}");
     ensure!(doctor.contains("set `sandbox.mode` to `on`"), "{doctor}");
     ensure!(doctor.contains("the daemon can open every file that root can open"), "{doctor}");
     // It follows the link that a daemon with a sandbox cannot follow.
     guest.machine.put("/root/a.yaml", 0o644, DECLARATION.as_bytes())?;
     guest.shell(&format!("mkdir -p {DECLARATIONS} && ln -s /root/a.yaml {DECLARATIONS}/linked.yaml"))?;
-    wait_until(&guest, "the linked probe", || Ok(guest.probes()?.len() == 1))?;
-    guest.machine.power_off().map_err(Into::into)
+    guest.until("the linked probe", || Ok(guest.probes()?.len() == 1)).map(drop)
 }

@@ -8,17 +8,19 @@ use crate::Test;
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("fork_probe_records_its_arguments", fork_probe_records_its_arguments),
-    ("fork_return_probe_records_the_child", fork_return_probe_records_the_child),
-    ("open_probe_records_its_arguments", open_probe_records_its_arguments),
-    ("open_return_probes_record_results", open_return_probes_record_results),
-    ("a_probe_is_switched_on_and_off", a_probe_is_switched_on_and_off),
-    ("a_filter_selects_events", a_filter_selects_events),
-    ("the_profile_counts_every_call", the_profile_counts_every_call),
-    ("lines_that_delete_delete", lines_that_delete_delete),
-    ("the_format_is_what_was_defined", the_format_is_what_was_defined),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        fork_probe_records_its_arguments,
+        fork_return_probe_records_the_child,
+        open_probe_records_its_arguments,
+        open_return_probes_record_results,
+        a_probe_is_switched_on_and_off,
+        a_filter_selects_events,
+        the_profile_counts_every_call,
+        lines_that_delete_delete,
+        the_format_is_what_was_defined,
+    }
+};
 
 /// What `posix_spawn` asks for: CLONE_VM and CLONE_VFORK.
 const SPAWN_FLAGS: &str = "0x4100";

@@ -8,10 +8,12 @@ use crate::Test;
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("all_that_is_wrong_with_a_configuration_is_said", all_that_is_wrong_with_a_configuration_is_said),
-    ("a_failed_start_says_what_to_do", a_failed_start_says_what_to_do),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        all_that_is_wrong_with_a_configuration_is_said,
+        a_failed_start_says_what_to_do,
+    }
+};
 
 /// What a daemon printed that ended by itself: its exit code, and the lines that are not of its
 /// log.

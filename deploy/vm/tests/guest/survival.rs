@@ -6,22 +6,26 @@ use std::collections::HashMap;
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, ListProbesRequest, ProbeState};
 use kprobed_vm::daemon;
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, Signal};
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, config};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("probes_survive_the_death_of_the_daemon", probes_survive_the_death_of_the_daemon),
-    ("probes_survive_a_power_cut", probes_survive_a_power_cut),
-    ("a_clean_stop_leaves_tracefs_as_it_was", a_clean_stop_leaves_tracefs_as_it_was),
-    ("a_kept_probe_goes_on_recording", a_kept_probe_goes_on_recording),
-    ("requests_are_safe_to_repeat", requests_are_safe_to_repeat),
-    ("a_probe_that_can_not_come_back_says_why", a_probe_that_can_not_come_back_says_why),
-    ("labels_survive_the_death_of_the_daemon", labels_survive_the_death_of_the_daemon),
-    ("an_instance_has_one_daemon", an_instance_has_one_daemon),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        a_clean_stop_leaves_tracefs_as_it_was,
+        a_kept_probe_goes_on_recording,
+    }
+    Daemon {
+        probes_survive_the_death_of_the_daemon,
+        probes_survive_a_power_cut,
+        requests_are_safe_to_repeat,
+        a_probe_that_can_not_come_back_says_why,
+        labels_survive_the_death_of_the_daemon,
+        an_instance_has_one_daemon,
+    }
+};
 
 /// Two probes, one of them filtered, and one that is off.
 fn add_three(guest: &DaemonGuest) -> Result<()> {
@@ -56,16 +60,11 @@ fn expect_three(guest: &DaemonGuest) -> Result<()> {
     Ok(())
 }
 
-fn kill(guest: &DaemonGuest) -> Result<()> {
-    guest.kill()?;
-    Ok(())
-}
-
 fn probes_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("killed", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     add_three(&guest)?;
     guest.add("p:elsewhere/calls __x64_sys_getppid")?;
-    kill(&guest)?;
+    guest.kill()?;
     // The kernel counts hits while no daemon reads, and these must not confuse the ledger.
     guest.workload(&["getppid", "700"])?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
@@ -78,10 +77,10 @@ fn probes_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
     expect_three(&guest)?;
     // What was deleted stays deleted.
     guest.delete("returns")?;
-    kill(&guest)?;
+    guest.kill()?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     ensure!(guest.probes()?.len() == 2 && guest.tracefs("kprobe_events")?.lines().count() == 2);
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn probes_survive_a_power_cut(fixture: &Fixture) -> Result<()> {
@@ -93,7 +92,7 @@ fn probes_survive_a_power_cut(fixture: &Fixture) -> Result<()> {
     expect_three(&guest)?;
     let request = kprobed_client::api::ListHitProfileSamplesRequest::default();
     guest.wait_for(guest.client.hit_profile_samples(request))??;
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 /// All that tracefs shows of probes and instances.
@@ -105,7 +104,7 @@ fn footprint(guest: &DaemonGuest) -> Result<String> {
 }
 
 fn a_clean_stop_leaves_tracefs_as_it_was(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("clean-stop", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     let stop = |guest: &DaemonGuest| -> Result<()> {
         let status = guest.stop()?;
         ensure!(status.success(), "{status:?}\n{}", guest.log());
@@ -137,12 +136,12 @@ fn a_clean_stop_leaves_tracefs_as_it_was(fixture: &Fixture) -> Result<()> {
     // And all of it is back with the next start.
     guest.restart(daemon::DEFAULT_CONFIG)?;
     expect_three(&guest)?;
-    guest.machine.power_off().map_err(Into::into)
+    Ok(guest.machine.signal("taker", Signal::SIGKILL)?)
 }
 
 fn a_kept_probe_goes_on_recording(fixture: &Fixture) -> Result<()> {
-    let config = format!("{}\n[tracing]\non_exit = \"keep\"\n", daemon::DEFAULT_CONFIG);
-    let mut guest = fixture.own_daemon("kept", &config)?;
+    let config = config("[tracing]\non_exit = \"keep\"");
+    let mut guest = fixture.daemon_with(&config)?;
     add_three(&guest)?;
     let status = guest.stop()?;
     ensure!(status.success(), "{status:?}");
@@ -152,7 +151,7 @@ fn a_kept_probe_goes_on_recording(fixture: &Fixture) -> Result<()> {
     ensure!(trace.matches("opens: ").count() >= 3, "{trace}");
     guest.restart(&config)?;
     expect_three(&guest)?;
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn requests_are_safe_to_repeat(fixture: &Fixture) -> Result<()> {
@@ -195,12 +194,12 @@ fn requests_are_safe_to_repeat(fixture: &Fixture) -> Result<()> {
 }
 
 fn a_probe_that_can_not_come_back_says_why(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("taken", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     guest.add("p:mine vfs_read")?;
     ensure!(guest.stop()?.success());
     guest.shell("echo 'p:kprobes/mine vfs_write' >> /sys/kernel/tracing/kprobe_events")?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
-    let probe = guest.wait_for(guest.client.get_probe("mine"))??;
+    let probe = guest.probe("mine")?;
     ensure!(
         probe.state() == ProbeState::Failed && probe.state_message.contains("kprobed did not define it"),
         "{probe:?}"
@@ -209,7 +208,7 @@ fn a_probe_that_can_not_come_back_says_why(fixture: &Fixture) -> Result<()> {
     // It can still be deleted, and that touches nothing of the other one.
     guest.delete("mine")?;
     ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/mine vfs_write");
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn labels_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
@@ -221,7 +220,7 @@ fn labels_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
         let probes = guest.wait_for(guest.client.select_probes(request))??;
         Ok(probes.into_iter().map(|probe| probe.name).collect())
     };
-    let mut guest = fixture.own_daemon("labelled", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.daemon()?;
     let create = CreateProbeRequest {
         definition: "p:one vfs_read".to_owned(),
         enabled: true,
@@ -234,9 +233,9 @@ fn labels_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
     let changed = guest.wait_for(guest.client.change_labels("one", set, vec!["tier".to_owned()]))??;
     let expected = labels(&[("team", "net"), ("reviewed", "")]);
     ensure!(changed.labels == expected && changed.state() == ProbeState::Armed, "{changed:?}");
-    kill(&guest)?;
+    guest.kill()?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
-    let probe = guest.wait_for(guest.client.get_probe("one"))??;
+    let probe = guest.probe("one")?;
     ensure!(probe.labels == expected && probe.etag == changed.etag, "{probe:?}");
     ensure!(selected(&guest, "team in (net,storage),!tier")? == ["kprobes/one"]);
     ensure!(selected(&guest, "team!=net")? == ["kprobes/other"]);
@@ -250,9 +249,9 @@ fn labels_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
     guest.shell("echo 'p:kprobes/one vfs_write' >> /sys/kernel/tracing/kprobe_events")?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     guest.wait_for(guest.client.change_labels("one", labels(&[("state", "lost")]), Vec::new()))??;
-    let probe = guest.wait_for(guest.client.get_probe("one"))??;
+    let probe = guest.probe("one")?;
     ensure!(probe.state() == ProbeState::Failed && probe.labels.len() == 3, "{probe:?}");
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 /// A daemon with a state directory and a socket of its own, and the same instance.
@@ -270,7 +269,7 @@ fn refused(guest: &DaemonGuest, run: &str) -> Result<String> {
 }
 
 fn an_instance_has_one_daemon(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("second", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.new_daemon(daemon::DEFAULT_CONFIG)?;
     guest.add("p:calls __x64_sys_getppid")?;
     guest.add("p:goes __x64_sys_getppid")?;
     for name in ["a", "b"] {
@@ -309,12 +308,12 @@ fn an_instance_has_one_daemon(fixture: &Fixture) -> Result<()> {
         }
     }
     // A daemon that was killed has no claim any more: the next one takes what it has left.
-    kill(&guest)?;
+    guest.kill()?;
     guest.restart(&second("a"))?;
     ensure!(guest.probes()?.is_empty() && guest.tracefs("instances/kprobed/tracing_on").is_err());
     ensure!(guest.instance()?.ends_with("/kprobed-next"));
     // Of two that start at a time one does.
-    kill(&guest)?;
+    guest.kill()?;
     let alone = guest.shell(
         "for name in a b; do kprobed --config /etc/kprobed/$name.toml > /tmp/$name.log 2>&1 & done
          until grep -q 'uses the tracing instance' /tmp/a.log /tmp/b.log; do sleep 0.1; done
@@ -322,5 +321,5 @@ fn an_instance_has_one_daemon(fixture: &Fixture) -> Result<()> {
          grep -l 'uses the tracing instance' /tmp/a.log /tmp/b.log; kill $(pidof kprobed); wait",
     )?;
     ensure!(alone.lines().count() == 1, "{alone}");
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

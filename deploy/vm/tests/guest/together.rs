@@ -10,11 +10,15 @@ use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("a_definition_is_replaced", a_definition_is_replaced),
-    ("a_definition_that_is_refused_changes_nothing", a_definition_that_is_refused_changes_nothing),
-    ("a_batch_is_made_whole_or_not_at_all", a_batch_is_made_whole_or_not_at_all),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        a_definition_is_replaced,
+    }
+    Daemon {
+        a_definition_that_is_refused_changes_nothing,
+        a_batch_is_made_whole_or_not_at_all,
+    }
+};
 
 /// What getpgid() is called with.
 const NUMBER: &str = "number=+0x70(%di):u64";
@@ -142,7 +146,7 @@ fn a_definition_that_is_refused_changes_nothing(fixture: &Fixture) -> Result<()>
     ] {
         let refused = reason(guest.wait_for(guest.client.update_probe(define("old", definition)))?);
         ensure!(refused == expected, "{definition}: {refused}");
-        let probe = guest.wait_for(guest.client.get_probe("old"))??;
+        let probe = guest.probe("old")?;
         ensure!(probe.state() == ProbeState::Armed && probe.uid == before.uid, "{definition}: {probe:?}");
         ensure!(
             probe.etag == before.etag && probe.definition == before.definition,
@@ -158,7 +162,7 @@ fn a_definition_that_is_refused_changes_nothing(fixture: &Fixture) -> Result<()>
         reason(guest.wait_for(guest.client.update_probe(define("old", "p:old __x64_sys_getpgid")))?);
     ensure!(refused == "IN_USE", "{refused}");
     guest.shell(&format!("echo 0 > {theirs}/events/enable; rmdir {theirs}"))?;
-    let probe = guest.wait_for(guest.client.get_probe("old"))??;
+    let probe = guest.probe("old")?;
     ensure!(probe.state() == ProbeState::Armed && probe.uid == before.uid, "{probe:?}");
     Ok(())
 }

@@ -13,10 +13,14 @@ use crate::differential::Random;
 use crate::effort;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("a_kill_in_the_middle_leaves_one_instance", a_kill_in_the_middle_leaves_one_instance),
-    ("a_second_instance_of_a_killed_daemon_is_removed", a_second_instance_of_a_killed_daemon_is_removed),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        a_kill_in_the_middle_leaves_one_instance,
+    }
+    Daemon {
+        a_second_instance_of_a_killed_daemon_is_removed,
+    }
+};
 
 /// What the others record meanwhile.
 const NUMBERED: &str = "p:numbered __x64_sys_getpgid number=+0x70(%di):u64";
@@ -26,34 +30,32 @@ fn kills() -> usize {
     effort::pick(2, 6)
 }
 
-/// An emulated daemon takes up to a second or two to delete a probe.
-const LATEST_KILL_MS: usize = 1500;
+/// An emulated daemon takes up to a second to delete a probe.
+const LATEST_KILL_MS: usize = 1000;
 
-/// Names of background processes.
+/// Name of the background process.
 const HITS: &str = "hits";
-const DELETION: &str = "deletion";
 
 fn kill(guest: &DaemonGuest, process: &str) -> Result<()> {
     guest.machine.signal(process, Signal::SIGKILL)?;
-    let status = guest.machine.wait(process, Some(Duration::from_secs(30)))?;
+    let status = guest.machine.wait(process, Duration::from_secs(30))?;
     ensure!(status.is_signal(Signal::SIGKILL), "{status:?}");
     Ok(())
 }
 
 fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
-    let mut random = Random::of_theme(fixture, "torn_deletion")?;
-    let mut guest = fixture.own_daemon("torn", daemon::DEFAULT_CONFIG)?;
+    let mut random = Random::of_theme("torn_deletion");
+    let mut guest = fixture.daemon()?;
     guest.add(NUMBERED)?;
     guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;
     let mut gone = 0;
     for round in 0..kills() {
         guest.add(&format!("p:goes{round} __x64_sys_getpgid"))?;
-        let delete = Command::new("kprobectl").args(["delete", &format!("goes{round}")]);
-        guest.machine.spawn(DELETION, &delete)?;
+        let mut deletion = guest.start_ctl(&format!("delete goes{round}"))?;
         let after = Duration::from_millis(random.below(LATEST_KILL_MS) as u64);
         thread::sleep(after);
         kill(&guest, daemon::NAME)?;
-        guest.machine.wait(DELETION, Some(Duration::from_mins(1)))?;
+        deletion.end()?;
         guest.restart(daemon::DEFAULT_CONFIG)?;
         let context = || format!("killed after {after:?}\n{}", guest.log());
 
@@ -65,13 +67,11 @@ fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
         let ledger = guest.ledger()?;
         ensure!(ledger.buffers.iter().all(|buffer| buffer.undecodable == 0), "{ledger:?} {}", context());
         // The probe is there as a whole, or gone as a whole.
-        let is =
-            |what: &str| guest.shell(&format!("if {what} > /dev/null 2>&1; then echo yes; else echo no; fi"));
-        let known = is(&format!("kprobectl get goes{round}"))?;
-        let defined = is(&format!("[ -d {TRACEFS}/events/kprobes/goes{round} ]"))?;
+        let known = guest.ctl_says(&format!("get goes{round}"))?.code == 0;
+        let defined = guest.tracefs("kprobe_events")?.contains(&format!("kprobes/goes{round} "));
         ensure!(known == defined, "known: {known}, defined: {defined}, {}", context());
-        gone += usize::from(known.trim() == "no");
-        if known.trim() == "yes" {
+        gone += usize::from(!known);
+        if known {
             guest.delete(&format!("goes{round}"))?;
         }
     }
@@ -88,11 +88,11 @@ fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
         recording.losses,
         guest.log()
     );
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn a_second_instance_of_a_killed_daemon_is_removed(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("second", daemon::DEFAULT_CONFIG)?;
+    let mut guest = fixture.new_daemon(daemon::DEFAULT_CONFIG)?;
     guest.add(NUMBERED)?;
     guest.add("p:goes __x64_sys_getpgid")?;
     guest.delete("goes")?;
@@ -112,5 +112,5 @@ fn a_second_instance_of_a_killed_daemon_is_removed(fixture: &Fixture) -> Result<
     ensure!(guest.shell(&format!("ls {TRACEFS}/instances"))?.trim() == "kprobed-next");
     let recording = guest.record(|| guest.workload(&["number", "10"]).map(drop))?;
     ensure!(recording.of("kprobes/numbered", "workload").count() == 10, "{recording:?}");
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }

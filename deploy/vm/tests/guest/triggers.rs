@@ -1,46 +1,32 @@
 //! Triggers of reconciliation: the daemon looks soon after another program has changed something,
 //! and never otherwise. The period is so long here that it never ends.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CheckStatus, ProbeState, ReconcileOutcome, ReconciledProbe};
-use kprobed_vm::{daemon, progress};
+use kprobed_vm::progress;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("writes_of_others_are_noticed", writes_of_others_are_noticed),
-    ("switches_of_the_host_are_noticed", switches_of_the_host_are_noticed),
-    ("modules_that_come_and_go_are_noticed", modules_that_come_and_go_are_noticed),
-    ("our_own_writes_cause_no_look", our_own_writes_cause_no_look),
-    ("a_client_asks_for_a_look", a_client_asks_for_a_look),
-    ("an_instance_in_use_cannot_be_removed", an_instance_in_use_cannot_be_removed),
-];
-
-/// How long it may take at most until something is noticed, in an emulated guest that has other
-/// work.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        writes_of_others_are_noticed,
+        switches_of_the_host_are_noticed,
+        modules_that_come_and_go_are_noticed,
+        our_own_writes_cause_no_look,
+        an_instance_in_use_cannot_be_removed,
+    }
+    Daemon {
+        a_client_asks_for_a_look,
+    }
+};
 
 /// With a period that never ends.
 pub(crate) fn config() -> String {
-    daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 3600000")
-        + "\n[log]\nlevel = \"info,kprobed=debug\"\n"
-}
-
-/// Waits until something is so. Nothing here may ask the daemon for a state: it would look.
-pub(crate) fn wait_until(guest: &DaemonGuest, what: &str, is: impl Fn() -> Result<bool>) -> Result<Duration> {
-    let begun = Instant::now();
-    while !is()? {
-        if begun.elapsed() > PATIENCE {
-            bail!("{what} was not noticed\n{}", guest.log());
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(begun.elapsed())
+    config_looking_every(3_600_000) + "\n[log]\nlevel = \"info,kprobed=debug\"\n"
 }
 
 /// The reason that the daemon has noted last for a probe, without a look; the name of its state
@@ -51,9 +37,10 @@ pub(crate) fn noted(guest: &DaemonGuest, name: &str) -> Result<String> {
     Ok(if last.state_reason.is_empty() { format!("{:?}", last.state()) } else { last.state_reason.clone() })
 }
 
-/// Waits until the daemon has noted a state. Returns how long that took.
+/// Waits until the daemon has noted a state: it must not be asked for one, for it would look then.
+/// Returns how long that took.
 pub(crate) fn wait_for_note(guest: &DaemonGuest, name: &str, wanted: &str) -> Result<Duration> {
-    wait_until(guest, wanted, || Ok(noted(guest, name)? == wanted))
+    guest.until(wanted, || Ok(noted(guest, name)? == wanted))
 }
 
 /// Calls are recorded, each of them.
@@ -65,7 +52,7 @@ fn records(guest: &DaemonGuest) -> Result<()> {
 }
 
 fn writes_of_others_are_noticed(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("noticed", &config())?;
+    let guest = fixture.daemon_with(&config())?;
     guest.add("p:calls __x64_sys_getppid")?;
     let instance = guest.instance()?;
     let off = format!("echo 0 > {instance}/events/enable");
@@ -93,7 +80,7 @@ fn writes_of_others_are_noticed(fixture: &Fixture) -> Result<()> {
         guest.wait_for(guest.client.set_enabled("calls", true))??;
         guest.shell(&harm)?;
         let is_mended = || Ok(guest.shell(&format!("cat {file} 2>/dev/null || true"))?.contains(mended));
-        let took = wait_until(&guest, &harm, is_mended)?;
+        let took = guest.until(&harm, is_mended)?;
         progress::note(format_args!("{}: mended {took:.1?} after `{harm}`", fixture.series()));
         records(&guest).context(harm)?;
         wait_for_note(&guest, "calls", "Armed")?;
@@ -110,11 +97,12 @@ fn writes_of_others_are_noticed(fixture: &Fixture) -> Result<()> {
     let checks = guest.wait_for(guest.client.host())??.checks;
     let found = checks.into_iter().find(|check| check.id == "buffer_size").context("no check")?;
     ensure!(found.status() == CheckStatus::Warning && !found.fix.is_empty(), "{found:?}");
+    guest.shell(&format!("echo {kib} > {instance}/buffer_size_kb"))?;
     records(&guest)
 }
 
 fn switches_of_the_host_are_noticed(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("host-switches", &config())?;
+    let guest = fixture.daemon_with(&config())?;
     guest.add("p:calls __x64_sys_getppid")?;
     // Two of them: ftrace cannot arm a probe in the middle of a function.
     for (file, reason) in [
@@ -130,11 +118,11 @@ fn switches_of_the_host_are_noticed(fixture: &Fixture) -> Result<()> {
             records(&guest).context(reason)?;
         }
     }
-    guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("modules", &config())?;
+    let guest = fixture.daemon_with(&config())?;
     let file = guest.shell("ls /lib/kprobed-guest/modules/*-virtio_rng.ko 2>/dev/null || true")?;
     let file = file.trim();
     let devices = "ls -d /sys/bus/virtio/drivers/virtio_rng/virtio* 2>/dev/null | wc -l";
@@ -155,18 +143,16 @@ fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
         guest.shell("rmmod virtio_rng")?;
         wait_for_note(&guest, "probed", "PendingModule")?;
     }
-    guest.shell(&format!("insmod {file}"))?;
-    guest.machine.power_off().map_err(Into::into)
+    guest.shell(&format!("insmod {file}")).map(drop)
 }
 
 /// How often the daemon has looked since it was started.
 fn looks(guest: &DaemonGuest) -> Result<usize> {
-    let log = guest.machine.get("/run/log/kprobed.log")?;
-    Ok(String::from_utf8_lossy(&log).matches("looked at the probes").count())
+    Ok(guest.whole_log()?.matches("looked at the probes").count())
 }
 
 fn our_own_writes_cause_no_look(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("own-writes", &config())?;
+    let guest = fixture.new_daemon(&config())?;
     guest.add("p:calls __x64_sys_getppid")?;
     for round in 0..5 {
         guest.add(&format!("p:goes{round} __x64_sys_getpgid"))?;
@@ -179,18 +165,18 @@ fn our_own_writes_cause_no_look(fixture: &Fixture) -> Result<()> {
     // A write that changes nothing is one all the same: it is what ends the wait.
     let instance = guest.instance()?;
     guest.shell(&format!("echo 1 > {instance}/tracing_on"))?;
-    wait_until(&guest, "a write", || Ok(looks(&guest)? > 0))?;
+    guest.until("a write", || Ok(looks(&guest)? > 0))?;
     ensure!(looks(&guest)? == 1, "{}", guest.log());
     // Reading is none.
     guest.shell(&format!("cat {TRACEFS}/kprobe_events {instance}/tracing_on {instance}/trace_clock"))?;
     guest.shell(&format!("echo 1 > {instance}/tracing_on"))?;
-    wait_until(&guest, "a write", || Ok(looks(&guest)? > 1))?;
+    guest.until("a write", || Ok(looks(&guest)? > 1))?;
     ensure!(looks(&guest)? == 2, "{}", guest.log());
     // A program that writes without a pause causes few looks.
     let writes = 400;
     let begun = Instant::now();
     guest.shell(&format!("for i in $(seq {writes}); do echo 1 > {instance}/tracing_on; done"))?;
-    wait_until(&guest, "a write", || Ok(looks(&guest)? > 2))?;
+    guest.until("a write", || Ok(looks(&guest)? > 2))?;
     let (more, most) = (looks(&guest)? - 2, 1 + begun.elapsed().as_millis() / 100);
     ensure!(u128::try_from(more)? <= most, "{more} looks, and no more than {most} are due\n{}", guest.log());
     records(&guest)
@@ -226,9 +212,9 @@ fn a_client_asks_for_a_look(fixture: &Fixture) -> Result<()> {
     guest.shell(&harm)?;
     let waits = expected("SWITCHED_OFF", ReconcileOutcome::NotDue, ProbeState::Drifted);
     ensure!(outcomes(false)? == waits, "{:?}", outcomes(false)?);
-    let shown = guest.shell("kprobectl reconcile || echo $?")?;
-    ensure!(shown.contains("not-due") && shown.trim().ends_with('1'), "{shown}");
-    let shown = guest.shell("kprobectl reconcile --force")?;
+    let shown = guest.ctl_says("reconcile")?;
+    ensure!(shown.code == 1 && shown.stdout.contains("not-due"), "{shown:?}");
+    let shown = guest.ctl("reconcile --force")?;
     ensure!(shown.contains("repaired") && !shown.contains("not-due"), "{shown}");
     records(&guest)?;
     // What only others can do something about says so.

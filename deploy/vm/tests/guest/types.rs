@@ -13,17 +13,19 @@ use crate::fixture::Fixture;
 use crate::refusals::kernel_says;
 use crate::verdicts::functions;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("members_are_read_by_name", members_are_read_by_name),
-    ("every_parameter_is_recorded", every_parameter_is_recorded),
-    ("tasks_and_programs_are_read_by_name", tasks_and_programs_are_read_by_name),
-    ("functions_of_modules_have_names", functions_of_modules_have_names),
-    ("names_get_the_kernels_verdict", names_get_the_kernels_verdict),
-    ("parameters_of_random_functions", parameters_of_random_functions),
-    ("bad_names_get_the_kernels_message_and_position", bad_names_get_the_kernels_message_and_position),
-    ("functions_are_described", functions_are_described),
-    ("the_text_is_kept_and_explained", the_text_is_kept_and_explained),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        members_are_read_by_name,
+        every_parameter_is_recorded,
+        tasks_and_programs_are_read_by_name,
+        functions_of_modules_have_names,
+        names_get_the_kernels_verdict,
+        parameters_of_random_functions,
+        bad_names_get_the_kernels_message_and_position,
+        functions_are_described,
+        the_text_is_kept_and_explained,
+    }
+};
 
 const PATH: &str = "/tmp/types-of-the-kernel";
 
@@ -265,7 +267,7 @@ fn drawn() -> usize {
 fn parameters_of_random_functions(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let native = is_native(&guest)?;
-    let mut random = Random::of_theme(fixture, "types")?;
+    let mut random = Random::of_theme("types");
     let candidates = functions(&guest)?;
     let (mut lines, mut resolved) = (Vec::new(), Vec::new());
     // 50 of 30 functions.
@@ -349,7 +351,7 @@ fn bad_names_get_the_kernels_message_and_position(fixture: &Fixture) -> Result<(
             Ok(refusal) => refusal,
             // A kernel without BTF takes some of these for other words than names.
             Err(_) if !native => {
-                guest.reset()?;
+                guest.delete_all()?;
                 continue;
             }
             Err(error) => return Err(error),

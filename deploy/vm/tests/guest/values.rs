@@ -7,15 +7,17 @@ use crate::Test;
 use crate::daemon::{DaemonGuest, Event};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("every_type_has_its_value", every_type_has_its_value),
-    ("kernel_memory_is_read_by_symbol", kernel_memory_is_read_by_symbol),
-    ("a_fault_is_never_a_value", a_fault_is_never_a_value),
-    ("strings_end_where_they_end", strings_end_where_they_end),
-    ("stack_registers_and_immediates", stack_registers_and_immediates),
-    ("names_and_members_from_btf", names_and_members_from_btf),
-    ("event_times_are_wall_clock_times", event_times_are_wall_clock_times),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        every_type_has_its_value,
+        kernel_memory_is_read_by_symbol,
+        a_fault_is_never_a_value,
+        strings_end_where_they_end,
+        stack_registers_and_immediates,
+        names_and_members_from_btf,
+        event_times_are_wall_clock_times,
+    }
+};
 
 /// What the workload opens: its bytes are the memory that typed arguments look at.
 const PATH: &str = "/tmp/ABCDEFGHIJKLMNOPQRSTUVWXYZ";

@@ -1,7 +1,7 @@
 //! Differential test of probe places: the daemon's verdict against the kernel's, without a
 //! difference.
 //!
-//! Functions are drawn anew in each run, except in CI; `KPROBED_VM_SEED=NUMBER` repeats one.
+//! Functions are drawn anew for each commit; `KPROBED_VM_SEED` repeats a draw.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,12 @@ use crate::differential::{Random, compare_errnos};
 use crate::effort;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[
-    ("every_offset_of_random_functions", every_offset_of_random_functions),
-    ("offsets_around_armed_probes", offsets_around_armed_probes),
-];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        every_offset_of_random_functions,
+        offsets_around_armed_probes,
+    }
+};
 
 /// Functions that are drawn for each kernel.
 fn drawn() -> usize {
@@ -51,7 +53,7 @@ pub(crate) fn functions(guest: &DaemonGuest) -> Result<Vec<(String, u64)>> {
 
 fn every_offset_of_random_functions(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    let mut random = Random::of_theme(fixture, "verdicts")?;
+    let mut random = Random::of_theme("verdicts");
     let candidates = functions(&guest)?;
     ensure!(candidates.len() > 10_000, "only {} functions", candidates.len());
     let (mut compared, mut accepted) = (0, 0);
@@ -129,7 +131,7 @@ fn offsets_around_armed_probes(fixture: &Fixture) -> Result<()> {
         let list = guest.shell("cat /sys/kernel/debug/kprobes/list")?;
         ensure!(list.contains("[OPTIMIZED]"), "no jump was tested: {list}");
         guest.shell(&format!("echo 0 > {TRACEFS}/events/foreign/one/enable"))?;
-        guest.reset()?;
+        guest.delete_all()?;
     }
     progress::note(format_args!("{compared} offsets compared around armed probes, no difference"));
     Ok(())

@@ -3,13 +3,16 @@
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::ProbeWatch;
 use kprobed_client::api::{Probe, ProbeState, WatchEvent, WatchProbesRequest, WatchProbesResponse};
-use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, config_looking_every};
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] = &[("what_becomes_of_probes_is_told", what_becomes_of_probes_is_told)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Daemon {
+        what_becomes_of_probes_is_told,
+    }
+};
 
 /// Event, name without its group, state.
 type Told = (WatchEvent, String, ProbeState);
@@ -39,8 +42,8 @@ fn expect(
 fn what_becomes_of_probes_is_told(fixture: &Fixture) -> Result<()> {
     use ProbeState::{Armed, Disabled, Drifted, Unspecified};
     use WatchEvent::{Added, Changed, Deleted, Present, Restarted, Synced};
-    let config = daemon::DEFAULT_CONFIG.replace("interval_ms = 0", "interval_ms = 100");
-    let mut guest = fixture.own_daemon("watch", &config)?;
+    let config = config_looking_every(100);
+    let mut guest = fixture.new_daemon(&config)?;
     guest.add("p:old __x64_sys_getppid")?;
     let mut watch = guest.wait_for(guest.client.watch_probes(WatchProbesRequest::default()))??;
     expect(&guest, &mut watch, &[(Present, "old", Armed), (Synced, "", Unspecified)])?;
@@ -68,7 +71,7 @@ fn what_becomes_of_probes_is_told(fixture: &Fixture) -> Result<()> {
     };
     let history = vec![(Armed, String::new()), (Drifted, "SWITCHED_OFF".to_owned()), (Armed, String::new())];
     ensure!(states()? == history, "{:?}", states()?);
-    let before = guest.wait_for(guest.client.get_probe("old"))??.state_time;
+    let before = guest.probe("old")?.state_time;
     // The watch outlives the daemon, and says that it does not know what happened in between.
     guest.stop()?;
     guest.restart(&config)?;
@@ -77,7 +80,7 @@ fn what_becomes_of_probes_is_told(fixture: &Fixture) -> Result<()> {
         &mut watch,
         &[(Restarted, "", Unspecified), (Present, "old", Armed), (Synced, "", Unspecified)],
     )?;
-    let probe = guest.wait_for(guest.client.get_probe("old"))??;
+    let probe = guest.probe("old")?;
     let (since, begun) = (probe.state_time.context("no time")?, before.context("no time")?);
     ensure!((since.seconds, since.nanos) > (begun.seconds, begun.nanos), "{since:?} {begun:?}");
     let states = guest.wait_for(guest.client.probe_states("old"))??;

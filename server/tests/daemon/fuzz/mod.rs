@@ -1,4 +1,5 @@
-//! Fuzz test on a stable compiler: the corpus, and mutations of it that are the same in every run.
+//! Fuzz test on a stable compiler: the corpus, and mutations of it. These follow from `KPROBED_SEED`, and are
+//! the same in every run without it.
 //!
 //! The properties are in `server/fuzz/src`, which is compiled into this test.
 
@@ -13,7 +14,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use self::mutate::Mutator;
+use self::mutate::{Mutator, seed};
 use self::targets::{Check, TARGETS};
 
 /// Mutations of each target: as many as fit into the time of a test that always runs.
@@ -72,7 +73,7 @@ fn replay(target: &str) {
     let mut mutator = Mutator::new(target);
     for round in 0..mutations() {
         let input = mutator.next(&inputs);
-        run(target, *check, &input, &format!("mutation {round}"));
+        run(target, *check, &input, &format!("mutation {round}, KPROBED_SEED={}", seed()));
     }
 }
 

@@ -1,20 +1,25 @@
-//! Mutations of the fuzz corpus, the same in every run.
+//! Mutations of the fuzz corpus, the same in every run with the same seed.
 
 /// Largest input that is made, in bytes.
 const MAX_BYTES: usize = 16 << 10;
 
-/// Makes mutations from a sequence of numbers that depends on nothing but a name.
+/// Any text, from which other mutations follow; empty when it is not set.
+pub(crate) fn seed() -> String {
+    std::env::var("KPROBED_SEED").unwrap_or_default()
+}
+
+/// Makes mutations from a sequence of numbers that depends on nothing but a name and a seed.
 pub(crate) struct Mutator {
     state: u64,
 }
 
 impl Mutator {
     pub(crate) fn new(name: &str) -> Self {
-        // FNV-1a: never 0 for a short name, as the generator needs it.
-        let state = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        // FNV-1a: hardly ever 0, which the generator would not leave.
+        let state = name.bytes().chain(seed().bytes()).fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
-        Self { state }
+        Self { state: state.max(1) }
     }
 
     /// xorshift64*.

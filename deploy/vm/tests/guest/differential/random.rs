@@ -1,55 +1,88 @@
 //! Random numbers that can be repeated from a seed.
 //!
-//! Owns which seeds a run takes: in CI always the same, so that a failure comes from a change;
-//! elsewhere new ones, so that each run covers more; and those that `KPROBED_VM_SEED` names, to
-//! repeat one.
+//! Owns from what a run draws: from `KPROBED_VM_SEED` if it is set; in CI from the commit, so that
+//! a run can be repeated and the next commit draws others; elsewhere from the time. Each theme, and
+//! each of its rounds, draws differently.
 
 use std::env;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result};
-
-use crate::fixture::Fixture;
-use crate::report;
+use anyhow::{Context as _, Result, ensure};
+use kprobed_vm::{progress, workspace};
 
 /// A small generator of random numbers (xorshift64).
 pub(crate) struct Random(u64);
 
-/// The seeds of CI: for each theme as many of them as it has rounds. Chosen for nothing that they
-/// show.
-const FIXED: [u64; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
-
-/// Whether this run must give what the last one gave.
-pub(crate) fn is_repeatable() -> bool {
+/// Whether this is CI, where nothing may be left out.
+pub(crate) fn is_ci() -> bool {
     env::var_os("CI").is_some_and(|ci| !ci.is_empty())
-        || env::var("KPROBED_VM_EFFORT").is_ok_and(|effort| effort == "ci")
 }
 
-/// The seeds of a theme that has `rounds` of draws. They are printed, and so is the command that
-/// repeats them if the trial fails.
-pub(crate) fn seeds(fixture: &Fixture, theme: &str, rounds: usize) -> Result<Vec<u64>> {
-    let seeds = match env::var("KPROBED_VM_SEED") {
-        Ok(named) => named
-            .split(',')
-            .map(|seed| seed.trim().parse())
-            .collect::<Result<Vec<u64>, _>>()
-            .with_context(|| format!("KPROBED_VM_SEED={named}"))?,
-        Err(_) if is_repeatable() => FIXED.into_iter().cycle().take(rounds).collect(),
-        Err(_) => {
-            let now: u64 = SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos().into();
-            (0..rounds as u64).map(|round| now.wrapping_add(round)).collect()
-        }
-    };
-    let list: Vec<_> = seeds.iter().map(u64::to_string).collect();
-    report::drawn(fixture, theme, list.join(","));
-    Ok(seeds)
+/// Whether another run of the same commit must give what this one gives.
+pub(crate) fn is_repeatable() -> bool {
+    is_ci() || env::var("KPROBED_VM_EFFORT").is_ok_and(|effort| effort == "ci")
+}
+
+/// The first eight digits of the commit; the same ones for each source that has none.
+pub(crate) fn commit() -> &'static str {
+    static COMMIT: OnceLock<String> = OnceLock::new();
+    COMMIT.get_or_init(|| {
+        head().unwrap_or_else(|error| {
+            progress::note(format_args!("every run draws alike, because no commit is known: {error:#}"));
+            "0".repeat(DIGITS)
+        })
+    })
+}
+
+/// Digits of a commit that are used.
+const DIGITS: usize = 8;
+
+fn head() -> Result<String> {
+    let root = workspace::root().context("the source is not here")?;
+    let output = Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .output()
+        .context("git")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    let hash = String::from_utf8(output.stdout)?;
+    hash.get(..DIGITS).map(str::to_owned).context("git prints no commit")
+}
+
+/// What all draws of this run follow from.
+pub(crate) fn seed_of_run() -> &'static str {
+    static SEED: OnceLock<String> = OnceLock::new();
+    SEED.get_or_init(|| {
+        let seed = env::var("KPROBED_VM_SEED").ok().filter(|seed| !seed.is_empty());
+        let seed = seed.or_else(|| is_repeatable().then(|| commit().to_owned())).unwrap_or_else(|| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            format!("{:08x}", now.subsec_nanos())
+        });
+        progress::note(format_args!("draws follow from KPROBED_VM_SEED={seed}"));
+        seed
+    })
+}
+
+/// A number that follows from a text and from what it is for.
+pub(crate) fn mix(text: &str, purpose: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (text, purpose).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The seeds of a theme that has `rounds` of draws.
+pub(crate) fn seeds(theme: &str, rounds: usize) -> impl Iterator<Item = u64> {
+    (0..rounds).map(move |round| mix(seed_of_run(), (theme, round)))
 }
 
 impl Random {
     /// The draws of a theme that has one round of them.
-    pub(crate) fn of_theme(fixture: &Fixture, theme: &str) -> Result<Self> {
-        let seed = seeds(fixture, theme, 1)?.first().copied().context("KPROBED_VM_SEED names no seed")?;
-        Ok(Self::seeded(seed))
+    pub(crate) fn of_theme(theme: &str) -> Self {
+        Self::seeded(mix(seed_of_run(), (theme, 0_usize)))
     }
 
     /// The draws of a seed.

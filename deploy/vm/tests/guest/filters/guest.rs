@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_host::ring::{Page, PageLayout};
@@ -11,7 +10,7 @@ use kprobed_trace::decode::{Columns, CompileOptions, CompiledFormat, Schema};
 use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::machine::{Command, Machine};
 
-use crate::daemon::TRACEFS;
+use crate::daemon::{OwnMachine, TRACEFS};
 use crate::fixture::Fixture;
 
 /// The first bytes of the path are `/tmp/`; what follows is what typed arguments look at.
@@ -24,7 +23,7 @@ const CPUS: u32 = 64;
 
 /// A guest with one probe for each filter, and one without.
 pub(super) struct Probes {
-    machine: Machine,
+    machine: OwnMachine,
     layout: PageLayout,
     /// Of the first probe; the others differ in their number.
     format: Format,
@@ -43,7 +42,7 @@ impl Probes {
     /// own.
     pub(super) fn boot(fixture: &Fixture) -> Result<Self> {
         let options = GuestOptions { cpus_possible: CPUS, ..GuestOptions::new(fixture.kernel()?) };
-        let machine = fixture.lab()?.boot(&options)?;
+        let machine = OwnMachine::new(fixture.lab()?.boot(&options)?);
         let format = shell(
             &machine,
             &format!(
@@ -66,6 +65,7 @@ impl Probes {
         self.machine.put("/tmp/lines", 0o600, lines.as_bytes())?;
         self.machine.put("/tmp/filters", 0o600, format!("{}\n", filters.join("\n")).as_bytes())?;
         let answers = self.shell(
+            // Line by line: the kernel takes the end of each write for the end of a line.
             "cd /sys/kernel/tracing && while IFS= read -r line; do echo \"$line\" >> kprobe_events || exit 1; done < /tmp/lines; \
              cd instances/ft/events/ft; number=0; while IFS= read -r text; do \
              if echo \"$text\" 2>/dev/null > e$number/filter; then echo taken; else tail -n 1 e$number/filter; fi; \
@@ -153,7 +153,7 @@ impl Probes {
 }
 
 fn shell(machine: &Machine, script: &str) -> Result<String> {
-    let output = machine.exec(&Command::shell(script).timeout(Duration::from_mins(2)))?;
+    let output = machine.exec(&Command::shell(script))?;
     ensure!(
         output.status.success(),
         "{script}: {:?} {}",

@@ -3,8 +3,8 @@
 //! Every filter gets a probe of its own, all of them at one place, with one more that has no
 //! filter: the events that the kernel records for a filtered probe must be those that the daemon
 //! selects from the unfiltered one. The filter that the daemon would give to the kernel
-//! ([`BoundFilter::kernel_text`]) must select the same events, or more. Filters are drawn anew in
-//! each run, except in CI; `KPROBED_VM_SEED=NUMBER` repeats one.
+//! ([`BoundFilter::kernel_text`]) must select the same events, or more. Filters are drawn anew for
+//! each commit; `KPROBED_VM_SEED` repeats a draw.
 
 mod case;
 mod generator;
@@ -28,8 +28,11 @@ use crate::differential::Random;
 use crate::effort;
 use crate::fixture::Fixture;
 
-pub(crate) const TESTS: &[Test] =
-    &[("filters_select_what_the_kernel_selects", filters_select_what_the_kernel_selects)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        filters_select_what_the_kernel_selects,
+    }
+};
 
 /// Filters that are drawn for each kernel, beside those that are written down.
 fn drawn() -> usize {
@@ -37,7 +40,7 @@ fn drawn() -> usize {
 }
 
 fn filters_select_what_the_kernel_selects(fixture: &Fixture) -> Result<()> {
-    let mut random = Random::of_theme(fixture, "filters")?;
+    let mut random = Random::of_theme("filters");
     let paths = generator::paths(&mut random);
     let mut filters: Vec<String> = table::WRITTEN.iter().map(|text| (*text).to_owned()).collect();
     filters.extend((0..drawn()).map(|_| generator::filter(&mut random, &paths)));

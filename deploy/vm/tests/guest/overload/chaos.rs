@@ -132,7 +132,7 @@ impl Chaos {
         for name in self.observers.drain(but..) {
             if let Err(error) = scene.guest.machine.signal(&name, Signal::SIGKILL) {
                 // One that could not connect, because the daemon was dead, has ended by itself.
-                let status = scene.guest.machine.wait(&name, Some(Duration::ZERO))?;
+                let status = scene.guest.machine.wait(&name, Duration::ZERO)?;
                 ensure!(status != Status::TimedOut, "{name}: {error}");
             }
         }

@@ -28,13 +28,15 @@ use scene::Scene;
 use subscriber::Subscriber;
 
 use crate::Test;
-use crate::differential::seeds;
+use crate::differential::random::{mix, seed_of_run};
 use crate::effort;
 use crate::fixture::Fixture;
-use crate::report;
 
-pub(crate) const TESTS: &[Test] =
-    &[("the_ledger_closes_under_everything", the_ledger_closes_under_everything)];
+pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        the_ledger_closes_under_everything,
+    }
+};
 
 /// How much more is produced than read, at least.
 const OVERLOAD: u64 = 10;
@@ -50,23 +52,27 @@ fn storm_at_least() -> Duration {
 fn the_ledger_closes_under_everything(fixture: &Fixture) -> Result<()> {
     const MINUTES: &str = "KPROBED_VM_SOAK_MINUTES";
     let minutes = env::var(MINUTES).map_or(Ok(0), |text| text.parse::<u64>().context(MINUTES))?;
-    let seed = seeds(fixture, "overload", 1)?.first().copied().context("KPROBED_VM_SEED names no seed")?;
     let (mut scene, mut chaos) = (Scene::new(fixture)?, Chaos::new());
     let start = Instant::now();
-    for number in 0.. {
-        let seed = seed.wrapping_add(number);
-        report::drawn(fixture, "overload", seed.to_string());
-        round(&mut scene, &mut chaos, seed).map_err(|error| {
-            error.context(format!("seed {seed}, last step: {}; {}", chaos.doing, scene.state_of_daemon()))
+    for number in 0_u64.. {
+        // Named so that a run with this seed begins with this round.
+        let seed = if number == 0 { seed_of_run().to_owned() } else { format!("{}+{number}", seed_of_run()) };
+        round(&mut scene, &mut chaos, mix(&seed, "overload")).map_err(|error| {
+            let (doing, daemon) = (&chaos.doing, scene.state_of_daemon());
+            error.context(format!("KPROBED_VM_SEED={seed}, last step: {doing}; {daemon}"))
         })?;
         let memory =
             scene.guest.shell("grep -E 'VmHWM|VmRSS' /proc/$(pidof kprobed)/status | tr -s '\\n\\t' ' '")?;
-        progress::note(format_args!("round {}, {:.0?}: {memory}", number + 1, start.elapsed()));
+        progress::note(format_args!(
+            "round {}, KPROBED_VM_SEED={seed}, {:.0?}: {memory}",
+            number + 1,
+            start.elapsed()
+        ));
         if start.elapsed() >= Duration::from_mins(minutes) {
             break;
         }
     }
-    scene.guest.machine.power_off().map_err(Into::into)
+    Ok(())
 }
 
 fn round(scene: &mut Scene, chaos: &mut Chaos, seed: u64) -> Result<()> {

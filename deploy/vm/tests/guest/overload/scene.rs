@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 
 use super::account::{Terms, check_subscriber, has_everything};
 use super::subscriber::{Subscriber, kinds};
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, config};
 use crate::fixture::Fixture;
 
 const CONFIG: &str =
@@ -47,7 +47,7 @@ pub(super) struct Calls {
 impl Scene {
     /// Three probes on one function, and eight subscribers.
     pub(super) fn new(fixture: &Fixture) -> Result<Self> {
-        let config = format!("{}\n{CONFIG}", daemon::DEFAULT_CONFIG);
+        let config = config(CONFIG);
         let guest = fixture.own_daemon("overload", &config)?;
         let address = guest.machine.address(daemon::PORT).context("no forward")?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -149,7 +149,7 @@ impl Scene {
         let mut calls = Calls { all: 0, odd: 0 };
         for caller in 0..CALLERS {
             let name = format!("caller-{caller}");
-            ensure!(self.guest.machine.wait(&name, Some(PATIENCE))?.success());
+            ensure!(self.guest.machine.wait(&name, PATIENCE)?.success());
             let next: i64 = self.guest.shell(&format!("cat /run/log/{name}.log"))?.trim().parse()?;
             let made = (next - FIRST - caller * NUMBERS).unsigned_abs();
             calls.all += made;

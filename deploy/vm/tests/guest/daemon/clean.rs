@@ -1,0 +1,110 @@
+//! Making a guest clean for the next trial, and proving that it is: a trial that failed half-way
+//! must not fail the next one.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use kprobed_client::Client;
+use kprobed_client::api::DeleteProbeRequest;
+use kprobed_vm::daemon;
+use kprobed_vm::machine::{MachineError, Signal};
+use kprobed_vm::protocol::Status;
+
+use super::{DaemonGuest, PATIENCE, TRACEFS};
+
+/// Empties what trials leave to others, whether the daemon runs or not.
+const EMPTY: &str = "rm -rf /etc/kprobed/probes.d /tmp/*
+    for log in /run/log/*; do [ $log = /run/log/kprobed.log ] || rm $log; done
+    cd /sys/kernel/tracing && echo > error_log && echo > kprobe_events && cd / || exit 1\n";
+
+/// What is left of a daemon that was killed, in the kernel and on the disk.
+const WIPE: &str = "cd /sys/kernel/tracing/instances
+    for i in kprobed*; do [ ! -d $i ] || { echo 0 > $i/events/enable && rmdir $i || exit 1; }; done
+    rm -rf /var/lib/kprobed/* /run/kprobed/* /run/log/kprobed.log\n";
+
+/// Shows all that a trial can change in tracefs beside the daemon's own instance, the kernel's
+/// switches, modules, mounts, and programs that run.
+const SHOW: &str = "cd /sys/kernel/tracing
+    grep -s '' kprobe_events uprobe_events dynamic_events synthetic_events set_event set_event_pid set_ftrace_pid \
+        set_ftrace_filter tracing_on current_tracer trace_clock tracing_cpumask events/enable \
+        /sys/kernel/debug/kprobes/enabled /proc/sys/debug/kprobes-optimization /proc/sys/kernel/ftrace_enabled \
+        /sys/devices/system/cpu/online
+    ls instances | grep -v -e '^kprobed$' -e '^kprobed-next$'
+    [ $(ls instances | grep -c kprobed) -le 1 ] || echo several instances
+    cut -d' ' -f1 /proc/modules | sort; cut -d' ' -f1-3 /proc/mounts
+    programs=$(readlink /proc/[0-9]*/exe 2> /dev/null); echo \"$programs\" | grep -v '/kprobed$' | sort
+    [ $(pidof kprobed | wc -w) -le 1 ] || echo several daemons\n";
+
+/// How long it may take until a program is gone that was killed.
+const GONE: Duration = Duration::from_secs(5);
+
+impl DaemonGuest {
+    /// As it was when no trial had used it, apart from what the daemon has on its disk, and with this
+    /// configuration. A daemon that runs with another one, or runs no more, is started anew.
+    pub(crate) fn reset(&mut self, config: &str) -> Result<()> {
+        if self.started_with != config || !self.runs()? {
+            return self.renew(config);
+        }
+        if self.machine.get(daemon::CONFIG_PATH)? != config.as_bytes() {
+            self.reload(config)?;
+        }
+        self.delete_all()?;
+        self.ensure_clean(&format!("{EMPTY} : > /run/log/kprobed.log\n"))
+    }
+
+    /// Deletes all probes, and detaches all events.
+    pub(crate) fn delete_all(&self) -> Result<()> {
+        let probes = self.probes()?.into_iter();
+        let requests = probes.map(|probe| DeleteProbeRequest { name: probe.name, ..Default::default() });
+        for requests in requests.collect::<Vec<_>>().chunks(Client::CHANGES_AT_ONCE) {
+            self.wait_for(self.client.delete_probes(requests.to_vec()))??
+                .into_iter()
+                .collect::<Result<Vec<_>, _>>()?;
+        }
+        for event in self.wait_for(self.client.attached_events())?? {
+            self.wait_for(self.client.detach_event(&event.name))??;
+        }
+        Ok(())
+    }
+
+    /// As it was when no trial had used it, with a daemon that starts with an empty directory.
+    pub(crate) fn renew(&mut self, config: &str) -> Result<()> {
+        // All that it would take back or store now is wiped anyway.
+        match self.machine.signal(daemon::NAME, Signal::SIGKILL) {
+            Ok(()) | Err(MachineError::Refused { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ended = self.machine.wait(daemon::NAME, PATIENCE)?;
+        ensure!(ended != Status::TimedOut, "the daemon was killed, and goes on");
+        self.ensure_clean(&format!("{WIPE}{EMPTY}"))?;
+        self.restart(config)
+    }
+
+    fn runs(&self) -> Result<bool> {
+        Ok(self.machine.wait(daemon::NAME, Duration::ZERO)? == Status::TimedOut)
+    }
+
+    /// Cleans with a script, and compares what the guest shows then with what it showed the first
+    /// time, before any trial.
+    fn ensure_clean(&self, script: &str) -> Result<()> {
+        let mut shown = self.shell(&format!("( {script} ) || exit 1\n{SHOW}"))?;
+        let clean = self.clean.get_or_init(|| shown.clone());
+        let begun = Instant::now();
+        while shown != *clean && begun.elapsed() < GONE {
+            shown = self.shell(SHOW)?;
+        }
+        let differ = |of: &str, than: &str| {
+            of.lines()
+                .filter(|line| !than.lines().any(|other| other == *line))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        ensure!(
+            shown == *clean,
+            "{TRACEFS} or the guest is not as it was: {:?} and not {:?}",
+            differ(&shown, clean),
+            differ(clean, &shown)
+        );
+        Ok(())
+    }
+}

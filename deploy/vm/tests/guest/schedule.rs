@@ -1,0 +1,199 @@
+//! When trials run: some at a time, those that take long early.
+//!
+//! Owns which trials run now, and which of them has a shared guest. A trial that waits for a shared
+//! guest gives its place to another one meanwhile.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::differential::random::{commit, mix};
+use crate::trials::Notes;
+
+/// Trials that run at the same time beside one for each CPU, because each waits for something at
+/// times.
+const MORE_THAN_CPUS: usize = 2;
+
+/// The trials that take longest with a guest of their own, for a machine that has run none yet.
+const LONGEST: [&str; 13] = [
+    "crash::nothing_acknowledged_is_lost",
+    "systemd::a_life_under_systemd",
+    "kernels::one_disk_and_two_kernels",
+    "power_cuts::nothing_acknowledged_is_lost_with_the_power",
+    "overload::the_ledger_closes_under_everything",
+    "container::the_image_works_as_the_daemonset_runs_it",
+    "filters::filters_select_what_the_kernel_selects",
+    "profiles::hits_are_exact_across_a_kill_and_a_boot",
+    "full_disk::a_full_tmpfs_loses_nothing",
+    "full_disk::a_full_ext4_loses_nothing",
+    "livepatch::a_livepatch_shadows_what_the_kernel_ignores",
+    "readers::cpus_come_and_go",
+    "survival::probes_survive_a_power_cut",
+];
+
+/// Which of so many kernels a test runs on that needs only one: the commit decides, for each test in
+/// another way.
+pub(crate) fn kernel_of(test: &str, kernels: usize) -> usize {
+    let count = u64::try_from(kernels.max(1)).unwrap_or(1);
+    usize::try_from(mix(commit(), test) % count).unwrap_or(0)
+}
+
+/// Where a trial stands among those that wait: whoever has waited for a shared guest comes first.
+type Rank = (bool, usize);
+
+/// A shared guest, by kernel and kind.
+type Key = (String, &'static str);
+
+#[derive(Debug)]
+struct Holder {
+    trial: String,
+    /// The trial does not end, and keeps it.
+    is_lost: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How many trials may run at the same time, and how many do.
+    places: usize,
+    running: usize,
+    /// Who waits for a place, and for which shared guest.
+    waiting: BTreeMap<Rank, Option<Key>>,
+    taken: HashMap<Key, Holder>,
+}
+
+impl State {
+    fn is_free(&self, key: Option<&Key>) -> bool {
+        key.is_none_or(|key| !self.taken.contains_key(key))
+    }
+
+    /// Who goes next.
+    fn next(&self) -> Option<Rank> {
+        let mut waiting = self.waiting.iter();
+        waiting
+            .find(|(_, key)| self.is_free(key.as_ref()))
+            .map(|(rank, _)| *rank)
+            .filter(|_| self.running < self.places)
+    }
+}
+
+/// The trials of a run.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    ranks: HashMap<String, usize>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Schedule {
+    /// For trials of these names.
+    pub(crate) fn new(names: Vec<&str>, notes: &Notes) -> Self {
+        let places = MORE_THAN_CPUS + thread::available_parallelism().map_or(1, usize::from);
+        let order = order(names, notes);
+        let ranks = order.into_iter().enumerate().map(|(rank, name)| (name.to_owned(), rank)).collect();
+        Self { ranks, state: Mutex::new(State { places, ..State::default() }), changed: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a trial may begin.
+    pub(crate) fn enter(&self, trial: &str) {
+        let rank = (true, self.rank(trial));
+        drop(self.wait(self.state(), rank, None));
+    }
+
+    /// A trial has ended, or is given up: then no other one gets the shared guest that it has.
+    pub(crate) fn leave(&self, trial: &str) {
+        let mut state = self.state();
+        state.running -= 1;
+        for holder in state.taken.values_mut().filter(|holder| holder.trial == trial) {
+            holder.is_lost = true;
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits until a trial may have a shared guest, without a place meanwhile.
+    ///
+    /// # Errors
+    /// A trial that does not end has it.
+    pub(crate) fn turn(self: &Arc<Self>, trial: &str, series: &str, kind: &'static str) -> Result<Turn> {
+        let key = (series.to_owned(), kind);
+        let mut state = self.state();
+        if !state.is_free(Some(&key)) {
+            state.running -= 1;
+            self.changed.notify_all();
+            state = self.wait(state, (false, self.rank(trial)), Some(&key));
+        }
+        if let Some(holder) = state.taken.get(&key) {
+            bail!("`{}` does not end, and has the shared guest", holder.trial);
+        }
+        state.taken.insert(key.clone(), Holder { trial: trial.to_owned(), is_lost: false });
+        Ok(Turn { schedule: Arc::clone(self), key })
+    }
+
+    fn rank(&self, trial: &str) -> usize {
+        self.ranks.get(trial).copied().unwrap_or_default()
+    }
+
+    fn wait<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        rank: Rank,
+        key: Option<&Key>,
+    ) -> MutexGuard<'a, State> {
+        let is_lost = |state: &State| {
+            let holder = key.and_then(|key| state.taken.get(key));
+            holder.is_some_and(|holder| holder.is_lost)
+        };
+        state.waiting.insert(rank, key.cloned());
+        while state.next() != Some(rank) && !is_lost(&state) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting.remove(&rank);
+        state.running += 1;
+        self.changed.notify_all();
+        state
+    }
+}
+
+/// A shared guest is this trial's alone.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    schedule: Arc<Schedule>,
+    key: Key,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.schedule.state().taken.remove(&self.key);
+        self.schedule.changed.notify_all();
+    }
+}
+
+/// By turns one of those that have a guest of their own, the longest first, and one of all others: so
+/// that the shared guests are in use from the start, and nothing long comes last.
+fn order<'a>(names: Vec<&'a str>, notes: &Notes) -> Vec<&'a str> {
+    let length = |name: &str| {
+        let test = name.split_once("::").map_or(name, |(_, test)| test);
+        let unknown = || LONGEST.iter().rev().position(|long| *long == test);
+        match notes.get(name) {
+            Some(noted) => (!noted.is_shared).then_some(noted.wall),
+            None => unknown().map(|place| Duration::from_secs(10 + place as u64)),
+        }
+    };
+    let (mut own, shared): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| length(name).is_some());
+    own.sort_by_key(|name| Reverse(length(name)));
+    let mut shared = shared.into_iter();
+    let mut order = Vec::new();
+    for name in own {
+        order.push(name);
+        order.extend(shared.next());
+    }
+    order.extend(shared);
+    order
+}
