@@ -169,10 +169,10 @@ fn a_stream_does_not_end_before_it_has_begun() {
 
 #[test]
 fn what_the_queue_left_out_last_is_told_too() {
-    let fake = Fake::beginning(Beginning::Late, Ending::Endless);
+    let fake = Fake::start(Ending::LateLosses);
     let (_, said) = end(start(&fake, &["trace", "p:open do_sys_openat2", "--", "true"]));
     for told in [
-        " shown, 15 lost",
+        "6 delivered, 6 shown, 15 lost",
         "  1 lost: this command printed too slowly, and its queue was full\n",
         "  2 lost: they exceeded `--rate`\n",
     ] {

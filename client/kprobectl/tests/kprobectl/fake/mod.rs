@@ -59,6 +59,8 @@ pub(crate) enum Ending {
     Open,
     /// More of the same, without end.
     Endless,
+    /// Some more events, and a while after them what the queue left out.
+    LateLosses,
     /// The daemon ends it.
     Ended,
     /// It breaks off with an error.

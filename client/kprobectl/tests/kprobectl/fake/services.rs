@@ -132,21 +132,29 @@ impl EventService for Services {
                 canned.chain(tokio_stream::once(message(Message::CaughtUp(caught_up)))),
             )));
         }
+        let batch = move |number: u64| message(Message::Batch(answers::batch(3 * number)));
+        // As much as the ledger says.
+        let losses = [(LossCause::SubscriberQueue, 1), (LossCause::RateLimit, 2)].map(|(cause, count)| {
+            message(Message::Loss(Loss { cause: cause.into(), count: Some(count), ..answers::loss() }))
+        });
         Ok(Response::new(match self.ending {
             Ending::Ended => Box::pin(canned),
             Ending::Open => Box::pin(canned.chain(tokio_stream::pending())),
             Ending::Broken => {
                 Box::pin(canned.chain(tokio_stream::once(Err(Status::unavailable("shutting down")))))
             }
-            Ending::Endless => {
-                let batch = |number: u64| Message::Batch(answers::batch(3 * number));
-                // As many as the ledger says.
-                let left_out = |(cause, count): (LossCause, u64)| {
-                    Message::Loss(Loss { cause: cause.into(), count: Some(count), ..answers::loss() })
-                };
-                let losses = [(LossCause::SubscriberQueue, 1), (LossCause::RateLimit, 2)].map(left_out);
-                let more = [batch(1)].into_iter().chain(losses).chain((2..).map(batch));
-                Box::pin(canned.chain(tokio_stream::iter(more).map(message)))
+            Ending::Endless => Box::pin(
+                canned
+                    .chain(tokio_stream::iter([batch(1)].into_iter().chain(losses).chain((2..).map(batch)))),
+            ),
+            Ending::LateLosses => {
+                let late = tokio_stream::iter(losses).then(|loss| async move {
+                    Beginning::Late.wait().await;
+                    loss
+                });
+                Box::pin(
+                    canned.chain(tokio_stream::once(batch(1))).chain(late).chain(tokio_stream::pending()),
+                )
             }
         }))
     }
