@@ -113,9 +113,10 @@ impl Client {
     ) -> Result<AggregationStream, Error> {
         let interval = Some(to_proto_duration(interval));
         let request = StreamAggregationRequest { source: Some(source), interval, deltas };
-        let mut inner =
-            self.begin(request, async |request| self.counting().stream_aggregation(request).await).await?;
-        match inner.message().await?.and_then(|response| response.message) {
+        let (first, inner) = self
+            .begin_with_first(request, async |request| self.counting().stream_aggregation(request).await)
+            .await?;
+        match first.message {
             Some(Message::Started(aggregation)) => Ok(AggregationStream { aggregation, inner }),
             _ => Err(Error::Incomplete("started")),
         }

@@ -260,17 +260,19 @@ impl Client {
         Ok(response.exporters)
     }
 
-    /// Opens a stream of events. [`ResumingStream`](crate::event::ResumingStream) is one that
-    /// survives the connection.
+    /// Opens a stream of events, and waits until it has begun: every event that is recorded after
+    /// this returns is in the stream, or is reported as lost there.
+    /// [`ResumingStream`](crate::event::ResumingStream) is one that survives the connection.
     ///
     /// # Errors
     /// [`Error::Rpc`] when the daemon refuses the request; what is wrong with a filter is in its
-    /// diagnostics.
+    /// diagnostics. [`Error::Timeout`] when the stream has not begun in time.
     pub async fn stream_events(&self, request: StreamRequest) -> Result<EventStream, Error> {
         let request = StreamEventsRequest::from(request);
-        let streaming =
-            self.begin(request, async |request| self.events().stream_events(request).await).await?;
-        Ok(EventStream::new(streaming))
+        let (first, rest) = self
+            .begin_with_first(request, async |request| self.events().stream_events(request).await)
+            .await?;
+        EventStream::new(first, rest)
     }
 
     /// Opens a stream of events in the row form of the API, which costs several times as much as
@@ -317,7 +319,7 @@ impl Client {
     ) -> Result<A, Error> {
         let mut request = self.request(message);
         request.set_timeout(self.request_timeout);
-        match self.within_timeout(send(request)).await {
+        match self.within_timeout(send(request)).await.map(Response::into_inner) {
             // Both sides watch the deadline, and the daemon may notice first.
             Err(Error::Rpc(error)) if matches!(error.code, Code::Cancelled | Code::DeadlineExceeded) => {
                 Err(Error::Timeout(self.request_timeout))
@@ -335,7 +337,22 @@ impl Client {
         message: Q,
         send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,
     ) -> Result<A, Error> {
-        self.within_timeout(send(self.request(message))).await
+        self.within_timeout(send(self.request(message))).await.map(Response::into_inner)
+    }
+
+    /// Sends a request that is answered by a stream, and reads its first message. Only the rest of
+    /// the stream has no deadline.
+    pub(crate) async fn begin_with_first<Q, A>(
+        &self,
+        message: Q,
+        send: impl AsyncFnOnce(Request<Q>) -> Result<Response<Streaming<A>>, Status>,
+    ) -> Result<(A, Streaming<A>), Error> {
+        let begun = async {
+            let mut rest = send(self.request(message)).await?.into_inner();
+            let first = rest.message().await?.ok_or(Error::Incomplete("first message"))?;
+            Ok::<_, Error>((first, rest))
+        };
+        self.within_timeout(begun).await
     }
 
     fn request<Q>(&self, message: Q) -> Request<Q> {
@@ -346,13 +363,12 @@ impl Client {
         request
     }
 
-    async fn within_timeout<A>(
+    async fn within_timeout<A, E: Into<Error>>(
         &self,
-        answer: impl Future<Output = Result<Response<A>, Status>>,
+        answer: impl Future<Output = Result<A, E>>,
     ) -> Result<A, Error> {
         match tokio::time::timeout(self.request_timeout, answer).await {
-            Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(status.into()),
+            Ok(answer) => answer.map_err(Into::into),
             Err(_elapsed) => Err(Error::Timeout(self.request_timeout)),
         }
     }

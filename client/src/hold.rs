@@ -46,10 +46,9 @@ impl Client {
     /// # Errors
     /// [`Error::Rpc`] when this connection has as many as it can have.
     pub async fn hold(&self) -> Result<Hold, Error> {
-        let mut stream = self
-            .begin(HoldProbesRequest {}, async |request| self.leases().hold_probes(request).await)
+        let (first, stream) = self
+            .begin_with_first(HoldProbesRequest {}, async |request| self.leases().hold_probes(request).await)
             .await?;
-        let first = stream.message().await?.ok_or(Error::Incomplete("holder"))?;
         let vanished_after = first.vanished_after.and_then(|time| Duration::try_from(time).ok());
         Ok(Hold { key: first.holder, vanished_after: vanished_after.unwrap_or_default(), stream })
     }

@@ -2,22 +2,40 @@
 //!
 //! The columnar form costs less, and is what everything else here uses.
 
-use kprobed_event::{Cursor, Decoder, StreamItem};
+use kprobed_event::{Cursor, Decoder, Started, StreamItem};
 use tonic::Streaming;
 
 use crate::api;
 use crate::error::Error;
 
-/// Columnar event stream.
+/// Columnar event stream that has begun: the daemon has subscribed this client.
 #[derive(Debug)]
 pub struct EventStream {
     inner: Streaming<api::StreamEventsResponse>,
     decoder: Decoder,
+    subscriber_id: u64,
+    /// The first item, until the caller takes it.
+    started: Option<Started>,
 }
 
 impl EventStream {
-    pub(crate) fn new(inner: Streaming<api::StreamEventsResponse>) -> Self {
-        Self { inner, decoder: Decoder::default() }
+    pub(crate) fn new(
+        first: api::StreamEventsResponse,
+        rest: Streaming<api::StreamEventsResponse>,
+    ) -> Result<Self, Error> {
+        let mut decoder = Decoder::default();
+        match decoder.item(first)? {
+            Some(StreamItem::Started(started)) => {
+                let subscriber_id = started.subscriber_id;
+                Ok(Self { inner: rest, decoder, subscriber_id, started: Some(started) })
+            }
+            _ => Err(Error::Incomplete("started")),
+        }
+    }
+
+    /// Identifies this subscriber in the ledger.
+    pub fn subscriber_id(&self) -> u64 {
+        self.subscriber_id
     }
 
     /// The next item; `None` when the daemon ended the stream in order.
@@ -33,6 +51,9 @@ impl EventStream {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Result<Option<StreamItem>, Error> {
+        if let Some(started) = self.started.take() {
+            return Ok(Some(StreamItem::Started(started)));
+        }
         while let Some(response) = self.inner.message().await? {
             if let Some(item) = self.decoder.item(response)? {
                 return Ok(Some(item));

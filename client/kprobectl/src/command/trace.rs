@@ -20,8 +20,9 @@ function alone means its entry.
 
 The command ends with Ctrl-C, after -n events, after the time of --for, or when the command after `--` \
 has ended. Every event that the probes recorded until then is shown or reported as lost: recording \
-begins after the daemon has subscribed the command, and the daemon reads the last events before it \
-deletes the probes. `kprobectl trace` never stops the command after `--`: if tracing ends first, it waits \
+begins after the daemon has subscribed the command, the command after `--` runs when all probes record, \
+and the daemon reads the last events before it deletes the probes. If they cannot be read, the summary \
+says `at least` how many events are lost, and why. `kprobectl trace` never stops the command after `--`: if tracing ends first, it waits \
 for it. If `kprobectl trace` is killed, the daemon deletes the probes when it sees the end of the \
 connection; if the network fails, after 30 seconds.
 

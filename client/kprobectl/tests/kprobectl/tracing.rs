@@ -1,13 +1,38 @@
 //! Tests of `trace`.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use insta::assert_snapshot;
 
-use super::fake::{Ending, Fake, interrupt};
+use super::fake::{Beginning, Ending, Fake, interrupt};
 
 const MADE: &str = "create p:open do_sys_openat2, enabled: false, held by: h-1";
+const ENABLED: &str = "update kprobes/open, enabled: Some(true)";
+const DELETED: &str = "delete kprobes/open";
+
+/// Events that the fake's ledger has for the command.
+const LEDGER: u64 = 5;
+
+/// A command that tells what it does on stderr alone.
+fn start(fake: &Fake, arguments: &[&str]) -> Child {
+    let mut command = fake.command(arguments);
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Its exit code, and what it said.
+fn end(child: Child) -> (Option<i32>, String) {
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// Events that were delivered and shown, by the summary.
+fn figures(said: &str) -> (u64, u64) {
+    let line = said.lines().find(|line| line.contains(" delivered, ")).unwrap_or_else(|| panic!("{said}"));
+    let mut numbers = line.split(' ').filter_map(|word| word.parse().ok());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
 
 #[test]
 fn probes_are_there_for_their_events_alone() {
@@ -25,8 +50,7 @@ fn probes_are_there_for_their_events_alone() {
       12 lost: the kernel's ring buffer was full
     "#);
     let log = fake.log_of_holds();
-    let enabled = "update kprobes/open, enabled: Some(true)";
-    assert_eq!(log, ["hold", MADE, enabled, "delete kprobes/open", "hold ended"]);
+    assert_eq!(log, ["hold", MADE, ENABLED, DELETED, "hold ended"]);
     assert_eq!(fake.asked().selection.unwrap().probes, ["kprobes/open"]);
 }
 
@@ -48,7 +72,7 @@ fn an_interrupt_deletes_them() {
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "that is how it ends: {stderr}");
     let log = fake.log_of_holds();
-    assert!(log.ends_with(&["delete kprobes/open".to_owned(), "hold ended".to_owned()]), "{log:?}");
+    assert!(log.ends_with(&[DELETED.to_owned(), "hold ended".to_owned()]), "{log:?}");
 }
 
 #[test]
@@ -96,8 +120,9 @@ fn a_daemon_that_goes_away_is_an_error() {
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 3 shown, 12 lost
+    3 delivered, 3 shown, at least 12 lost
       12 lost: the kernel's ring buffer was full
+      the last events may be missing: an error came before them
     error: shutting down
     hint: the daemon is starting or stopping: try again
     "#);
@@ -114,10 +139,104 @@ fn a_daemon_that_goes_away_is_an_error() {
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 3 shown, 12 lost
+    3 delivered, 3 shown, at least 12 lost
       12 lost: the kernel's ring buffer was full
+      the last events may be missing: the stream ended before them
     error: the daemon ended the stream
     hint: is the daemon running? `systemctl status kprobed`
     "#);
     fake.log_of_holds();
+}
+
+#[test]
+fn a_stream_does_not_end_before_it_has_begun() {
+    let whole = |(delivered, shown): (u64, u64)| delivered >= LEDGER && shown == delivered;
+    let cut = |(delivered, shown): (u64, u64)| delivered >= 2 && shown == 2;
+    for (arguments, is_right) in [
+        (&["trace", "p:open do_sys_openat2", "--", "true"][..], &whole as &dyn Fn((u64, u64)) -> bool),
+        (&["trace", "p:open do_sys_openat2", "--for", "1ms"], &whole),
+        (&["trace", "p:open do_sys_openat2", "-n", "2", "--", "true"], &cut),
+        (&["observe", "-p", "p:open do_sys_openat2", "--duration", "1ms"], &whole),
+        (&["observe", "kprobes/open", "--duration", "1ms"], &|(delivered, shown)| delivered == shown),
+    ] {
+        let fake = Fake::beginning(Beginning::Late, Ending::Endless);
+        let (code, said) = end(start(&fake, arguments));
+        assert_eq!(code, Some(0), "{arguments:?}: {said}");
+        assert!(said.starts_with("observing 2 probes\n"), "{arguments:?}: {said}");
+        assert!(is_right(figures(&said)) && !said.contains("at least"), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn what_the_queue_left_out_last_is_told_too() {
+    let fake = Fake::start(Ending::LateLosses);
+    let (_, said) = end(start(&fake, &["trace", "p:open do_sys_openat2", "--", "true"]));
+    for told in [
+        "6 delivered, 6 shown, 15 lost",
+        "  1 lost: this command printed too slowly, and its queue was full\n",
+        "  2 lost: they exceeded `--rate`\n",
+    ] {
+        assert!(said.contains(told), "{said}");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_stream_that_has_just_begun_and_shows_its_events() {
+    let fake = Fake::beginning(Beginning::Late, Ending::Endless);
+    let child = start(&fake, &["trace", "p:open do_sys_openat2"]);
+    fake.log_with(ENABLED);
+    interrupt(&child);
+    let (code, said) = end(child);
+    assert_eq!(code, Some(0), "{said}");
+    let (delivered, shown) = figures(&said);
+    assert!(delivered >= LEDGER && shown == delivered && !said.contains("at least"), "{said}");
+    assert_eq!(fake.log_of_holds(), ["hold", MADE, ENABLED, DELETED, "hold ended"]);
+}
+
+#[test]
+fn an_interrupt_before_the_stream_begins_records_nothing() {
+    let fake = Fake::beginning(Beginning::Never, Ending::Open);
+    let child = start(&fake, &["trace", "p:open do_sys_openat2", "--", "false"]);
+    fake.wait_for_request();
+    interrupt(&child);
+    let (code, said) = end(child);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.starts_with("error: interrupted\n"), "{said}");
+    assert_eq!(fake.log_of_holds(), ["hold", MADE, "hold ended"], "the daemon deletes it with the hold");
+}
+
+#[test]
+fn a_stream_that_does_not_begin_in_time_is_an_error() {
+    let fake = Fake::beginning(Beginning::Never, Ending::Open);
+    let (code, said) =
+        end(start(&fake, &["--timeout", "2s", "trace", "p:open do_sys_openat2", "--", "false"]));
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.starts_with("error: the daemon did not answer within 2s\n"), "{said}");
+    assert_eq!(fake.log_of_holds(), ["hold", MADE, "hold ended"]);
+}
+
+#[test]
+fn what_the_daemon_does_not_send_at_the_end_is_not_called_nothing() {
+    // It has more in its ledger than it sends.
+    let fake = Fake::start(Ending::Open);
+    let (code, said) = end(start(&fake, &["trace", "p:open do_sys_openat2", "--", "true"]));
+    assert_eq!(code, Some(0), "{said}");
+    let told = "3 delivered, 3 shown, at least 12 lost\n  12 lost: the kernel's ring buffer was full\n  \
+                the last events may be missing: the daemon did not send them in time\n";
+    assert!(said.ends_with(told), "{said}");
+}
+
+#[test]
+fn a_second_interrupt_waits_for_nothing() {
+    let fake = Fake::start(Ending::Open);
+    let child = start(&fake, &["trace", "p:open do_sys_openat2"]);
+    fake.log_with(ENABLED);
+    interrupt(&child);
+    fake.log_with(DELETED);
+    let begun = Instant::now();
+    interrupt(&child);
+    let (code, said) = end(child);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}: {said}", begun.elapsed());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("at least 12 lost") && said.ends_with("may be missing: interrupted\n"), "{said}");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::command::kprobectl;
-use super::fake::{Scripted, Way, interrupt, shown};
+use super::fake::{Beginning, Scripted, Way, interrupt, shown};
 use super::merging::{DEADLINE, Observer, account, assert_closed, context, let_time_pass, numbers, of_type};
 
 const DEFINITION: &str = "p:open do_sys_openat2";
@@ -26,6 +26,14 @@ fn fakes<const N: usize>() -> ([Scripted; N], TempDir) {
     let hosts: Vec<_> = names.into_iter().zip(fakes.iter().map(Scripted::address)).collect();
     let context = context(&hosts);
     (fakes, context)
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < DEADLINE, "{what}");
+        std::thread::yield_now();
+    }
 }
 
 /// Holds, changes and subscriptions, when the last hold has ended.
@@ -118,6 +126,79 @@ fn it_ends_with_a_count_a_time_and_a_command() {
         for fake in [&a, &b] {
             assert_eq!(log(fake), WHOLE);
         }
+    }
+}
+
+#[test]
+fn streams_do_not_end_before_they_have_begun() {
+    let ([a, b], context) = fakes();
+    b.set_beginning(Beginning::Late);
+    // The command runs when all hosts record.
+    let ran = context.path().join("ran");
+    let ended = context.path().join("ended");
+    let script =
+        format!("touch '{}'; until [ -e '{}' ]; do sleep 0.01; done", ran.display(), ended.display());
+    let observer =
+        Observer::run(context.path(), &["trace", DEFINITION, "-o", "json", "--", "/bin/sh", "-c", &script]);
+    wait_until("the command runs", || ran.exists());
+    for fake in [&a, &b] {
+        assert!(fake.log().iter().any(|entry| entry == ENABLED), "{:?}", fake.log());
+    }
+    a.record([0]);
+    let_time_pass();
+    b.record([1]);
+    std::fs::write(&ended, "").unwrap();
+    let (code, objects, messages) = observer.end();
+    assert_eq!((code, numbers(&objects)), (0, vec![0, 1]), "{messages}");
+    assert_closed(&objects, 2);
+    assert!(messages.ends_with("2 delivered, 2 shown, 0 lost"), "{messages}");
+
+    for arguments in [&["--for", "1ms"][..], &["-n", "5", "--", "true"]] {
+        let ([a, b], context) = fakes();
+        b.set_beginning(Beginning::Late);
+        let arguments = [&["trace", DEFINITION, "-o", "json"], arguments].concat();
+        let (code, objects, messages) = Observer::run(context.path(), &arguments).end();
+        assert_eq!(code, 0, "{arguments:?}: {messages}");
+        assert_closed(&objects, 2);
+        for fake in [&a, &b] {
+            assert_eq!(log(fake), WHOLE);
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_before_a_stream_begins_leaves_nothing() {
+    let ([a, b], context) = fakes();
+    b.set_beginning(Beginning::Late);
+    let observer = Observer::run(context.path(), &["trace", DEFINITION, "-o", "json"]);
+    wait_until("b is asked", || b.log().iter().any(|entry| entry.starts_with("subscribed")));
+    interrupt(&observer.child);
+    let (code, objects, messages) = observer.end();
+    assert_eq!(code, 0, "{messages}");
+    assert_closed(&objects, 2);
+    assert!(messages.ends_with("0 delivered, 0 shown, 0 lost"), "{messages}");
+    for fake in [&a, &b] {
+        let log = log(fake);
+        assert!(log.ends_with(&[WHOLE[4].to_owned(), WHOLE[5].to_owned()]), "{log:?}");
+        assert_eq!(fake.kept().shown(), Vec::<String>::new());
+    }
+    assert!(!b.log().iter().any(|entry| entry == ENABLED), "{:?}", b.log());
+}
+
+#[test]
+fn what_a_host_does_not_send_at_the_end_is_not_called_nothing() {
+    let ([a, b], context) = fakes();
+    let mut observer = Observer::run(context.path(), &["trace", DEFINITION, "-o", "json"]);
+    observer.observing();
+    b.set_silent(true);
+    interrupt(&observer.child);
+    let (code, objects, messages) = observer.end();
+    assert_eq!(code, 0, "{messages}");
+    assert_closed(&objects, 2);
+    let told = "0 delivered, 0 shown, at least 0 lost\n  the last events may be missing: b did not send them";
+    assert!(messages.ends_with(told), "{messages}");
+    for fake in [&a, &b] {
+        assert_eq!(log(fake), WHOLE);
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) const TESTS: &[Test] = tests! {
         times_that_are_printed_are_read,
         task_names_are_meant_whatever_a_probe_records,
         what_is_unknown_is_refused_with_what_is_known,
+        a_command_that_ends_at_once_has_its_events,
     }
 };
 
@@ -101,6 +102,45 @@ fn task_names_are_meant_whatever_a_probe_records(fixture: &Fixture) -> Result<()
     guest.ctl("filter namesakes 'comm == 2000001'")?;
     let refused = guest.ctl_says("filter namesakes 'comm == \"workload\"'")?;
     ensure!(!refused.stdout.contains("workload"), "{refused:?}");
+    Ok(())
+}
+
+/// Events and figures of so many runs of `kprobectl trace`, one after the other.
+fn traces(guest: &DaemonGuest, runs: u32, arguments: &str) -> Result<Vec<u64>> {
+    let script = format!(
+        "i=0; while [ $i -lt {runs} ]; do i=$((i + 1))\n\
+         kprobectl trace -o json {arguments} > /tmp/seen 2> /tmp/said || {{ cat /tmp/said >&2; exit 1; }}\n\
+         echo \"$(grep -c '\"type\":\"event\"' /tmp/seen) $(grep -v '^observing ' /tmp/said)\"\n\
+         done"
+    );
+    let printed = guest.shell(&script)?;
+    let counts = printed.lines().map(|line| {
+        let (count, figures) = line.split_once(' ').context("no figures")?;
+        ensure!(figures == format!("{count} delivered, {count} shown, 0 lost"), "{arguments}: {printed}");
+        Ok(count.parse()?)
+    });
+    let counts = counts.collect::<Result<Vec<u64>>>().with_context(|| printed.clone())?;
+    ensure!(counts.len() == usize::try_from(runs)?, "{arguments}: {printed}");
+    Ok(counts)
+}
+
+/// Only a kernel that fires at once, and a daemon that a command has to itself, shows what a command
+/// of a few milliseconds misses.
+fn a_command_that_ends_at_once_has_its_events(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let counts = traces(&guest, 20, "'p:brief __x64_sys_execve' -- touch /tmp/brief")?;
+    ensure!(counts.iter().all(|count| *count > 0), "a run without the execve of its command: {counts:?}");
+    // The history has all that the kernel recorded.
+    guest.ledger()?;
+    let recorded = events(&guest, "brief --last 10000")?.len() as u64;
+    ensure!(counts.iter().sum::<u64>() == recorded, "{recorded} were recorded: {counts:?}");
+
+    let numbers = NUMBERS.replacen(":numbers ", ":few ", 1);
+    let counts = traces(&guest, 10, &format!("'{numbers}' -- workload numbers {FIRST} 3"))?;
+    ensure!(counts.iter().all(|count| *count == 3), "{counts:?}");
+    // A limit that is over before the first event.
+    let counts = traces(&guest, 5, "'p:never __x64_sys_getsid' --for 1ms")?;
+    ensure!(counts.iter().all(|count| *count == 0), "{counts:?}");
     Ok(())
 }
 

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::iter;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ProbeLedger;
-use kprobed_client::event::LossCause;
-use kprobed_vm::daemon;
+use kprobed_client::event::{Batch, EventStream, LossCause, StreamItem, StreamRequest};
+use kprobed_client::merge::{ClockOffset, Exchange};
 use kprobed_vm::lab::GuestOptions;
+use kprobed_vm::machine::Command;
+use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, Recording};
+use crate::daemon::{DaemonGuest, Recording, TRACEFS};
 use crate::fixture::{Fixture, programs};
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -21,6 +24,7 @@ pub(crate) const TESTS: &[Test] = tests! {
         recording_can_be_switched_off_and_on,
         an_instance_in_use_can_not_be_removed,
         cpus_come_and_go,
+        one_event_arrives_at_once,
     }
 };
 
@@ -194,5 +198,69 @@ fn cpus_come_and_go(fixture: &Fixture) -> Result<()> {
     let buffers = guest.ledger()?.buffers;
     let read: Vec<_> = buffers.iter().map(|buffer| (buffer.cpu, buffer.read)).collect();
     ensure!(read.iter().any(|(cpu, read)| *cpu == 1 && *read >= 1200), "{read:?}");
+    Ok(())
+}
+
+/// Time on this side, in nanoseconds since 1970.
+fn now_ns() -> Result<i64> {
+    Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos())?)
+}
+
+/// How far the clock on this side is ahead of the trace clock in the guest.
+fn clock_offset(guest: &DaemonGuest) -> Result<ClockOffset> {
+    let exchanges = (0..5).map(|_| {
+        let sent_ns = now_ns()?;
+        let answer = guest.wait_for(guest.client.read_clock())??;
+        let (received_ns, answered_ns) = (answer.received_ns, answer.sent_ns);
+        Ok(Exchange { sent_ns, received_ns, answered_ns, arrived_ns: now_ns()? })
+    });
+    let exchanges = exchanges.collect::<Result<Vec<_>>>()?;
+    ClockOffset::of("", &exchanges, 0, 0).context("a clock went backwards")
+}
+
+/// The next events, if they come.
+fn next_batch(guest: &DaemonGuest, stream: &mut EventStream) -> Result<Batch> {
+    let batch = async {
+        loop {
+            if let StreamItem::Batch(batch) = stream.next().await?.context("the stream has ended")? {
+                return Ok::<_, anyhow::Error>(batch);
+            }
+        }
+    };
+    guest.wait_for(tokio::time::timeout(Duration::from_secs(20), batch))?.context("no event has come")?
+}
+
+/// By itself a kernel wakes a reader only when half of a buffer is full, and a single event would
+/// not arrive at all. Before 6.4 the file that changes this is one that the daemon may not write.
+fn one_event_arrives_at_once(fixture: &Fixture) -> Result<()> {
+    const EVENTS: usize = 20;
+    let guest = fixture.daemon()?;
+    ensure!(guest.in_instance("buffer_percent")?.trim() == "0");
+    let mode = |directory: &str| guest.shell(&format!("stat -c '%a %u %g' {directory}/buffer_percent"));
+    let (own, kernels) = (mode(&guest.instance()?)?, mode(TRACEFS)?);
+    ensure!(own == kernels, "the mode is {own}, and was {kernels}");
+    guest.add("p:single __x64_sys_getsid")?;
+    let mut stream = guest.subscribe(StreamRequest::new().probe("kprobes/single"))?;
+    let mut delays_ms = Vec::new();
+    for number in 0..EVENTS {
+        let offset = clock_offset(&guest)?;
+        let name = format!("single-{number}");
+        guest.machine.spawn(&name, &Command::new("workload").args(["numbers", "1", "1"]))?;
+        let batch = next_batch(&guest, &mut stream).with_context(|| format!("of event {number}"))?;
+        let arrived_ns = now_ns()?;
+        let mut rows = batch.rows();
+        let (Some(row), None) = (rows.next(), rows.next()) else { anyhow::bail!("{batch:?}") };
+        let recorded_ns = i64::try_from(row.timestamp_ns())? + offset.trace_offset_ns;
+        delays_ms.push((arrived_ns - recorded_ns) as f64 / 1e6);
+        ensure!(guest.machine.wait(&name, None)?.success());
+    }
+    delays_ms.sort_by(f64::total_cmp);
+    let (least, median, most) = (delays_ms[0], delays_ms[EVENTS / 2], delays_ms[EVENTS - 1]);
+    progress::note(format_args!(
+        "{}: an event arrives after {least:.1} ms, {median:.1} ms in the median, {most:.1} ms at most",
+        fixture.series()
+    ));
+    // Those that were not slowed down by this machine show what the daemon takes.
+    ensure!(least < 100.0, "{delays_ms:?}");
     Ok(())
 }

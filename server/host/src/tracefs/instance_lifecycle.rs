@@ -223,7 +223,7 @@ impl Instance {
         }
         // Any event wakes the reader, which then sets the pace itself: see
         // `kprobed_trace::pipeline`.
-        control_file::write(&self.root.join("buffer_percent"), "0")
+        control_file::write_as_owner(&self.root.join("buffer_percent"), "0")
     }
 
     /// The instance of that name, unchanged, if it exists.

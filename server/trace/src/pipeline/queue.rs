@@ -221,9 +221,8 @@ impl Queue {
             Some(Item::Batch(batch)) => [Some(Some(batch.cpu)), Some(None)],
             Some(Item::Loss(loss)) => [Some(loss.cpu), None],
             Some(_) => [None, None],
-            // The queue reports all losses before it ends.
-            None if self.closed => [self.untold.keys().next().copied(), None],
-            None => return None,
+            // All events before the losses have gone: a subscriber that has read everything knows them.
+            None => [self.untold.keys().next().copied(), None],
         };
         if let Some(loss) = cpus.into_iter().flatten().find_map(|cpu| self.take_untold(cpu)) {
             return Some(Item::Loss(loss));

@@ -96,6 +96,21 @@ fn a_full_queue_drops_the_oldest_and_says_so_first() {
     assert_eq!((counts.read, counts.delivered, counts.dropped, counts.queued), (14, 10, 4, 0));
 }
 
+#[test]
+fn who_has_read_all_of_a_queue_knows_all_that_it_dropped() {
+    let hub = hub();
+    let subscription = subscribe(&hub, &[], events(10));
+    let source = source("a", 1);
+    for (cpu, time) in [(0, 100), (1, 200), (1, 300)] {
+        publish(&hub, &source, cpu, 4, time);
+    }
+    // No batch of the CPU follows that lost events.
+    assert_eq!(
+        summary(&taken(&subscription)),
+        ["4 of cpu1", "4 of cpu1", "SubscriberQueue Some(4) on cpu0 before 0"]
+    );
+}
+
 /// One of several publishers, on a CPU of its own.
 fn publish_all(hub: &Arc<Hub>, cpu: u32, batches: u64) {
     let source = source("a", cpu + 1);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kprobed_client::Client;
+use kprobed_client::Error;
 use kprobed_client::event::{
     Batch, Cursor, EventStream, ResumingItem, ResumingStream, StreamItem, TimeOrdered,
 };
@@ -51,27 +51,47 @@ pub(super) enum End {
 pub(super) struct Follow {
     pub(super) source: EventSource,
     pub(super) limit: Option<u64>,
-    pub(super) stop: StopCondition,
     /// Events that wait for others, in the order of time.
     pub(super) ordered: Option<TimeOrdered>,
     pub(super) cursor_file: Option<CursorFile>,
     /// Where the batch begins that the limit cut: it is not printed to its end.
     pub(super) cut_sequence: Option<u64>,
-    /// Probes that are deleted at the end.
-    pub(super) temporary: Option<(Client, TemporaryProbes)>,
-    /// The number of this subscriber, once the daemon has sent it.
-    pub(super) subscriber: Option<u64>,
+    pub(super) traced: Option<Traced>,
+}
+
+/// Probes that are deleted at the end, and the one stream of their events.
+pub(super) struct Traced {
+    pub(super) probes: TemporaryProbes,
+    /// Identifies the stream in the daemon's ledger.
+    pub(super) subscriber_id: u64,
 }
 
 /// How long the last events may take after the probes are deleted.
-const REST: Duration = Duration::from_secs(5);
+pub(super) const REST: Duration = Duration::from_secs(5);
+
+/// What became of the last events.
+enum Last {
+    /// The limit of events was reached.
+    Enough,
+    /// All of them were read.
+    Whole,
+    /// Some may be missing.
+    Unread(&'static str),
+}
 
 impl Follow {
-    /// Follows to the end, and prints and saves the rest, however the stream ended.
-    pub(super) async fn run(mut self, printer: &mut EventPrinter<'_>) -> Result<End, Failure> {
-        let mut end = self.follow(printer).await;
-        if let Some((client, temporary)) = self.temporary.take() {
-            end = self.delete(&client, temporary, end, printer).await;
+    /// Follows to the end, unless `is_over`: a signal came while the stream began. Prints and saves
+    /// the rest, however the stream ended.
+    pub(super) async fn run(
+        mut self,
+        is_over: bool,
+        stop: &mut StopCondition,
+        printer: &mut EventPrinter<'_>,
+    ) -> Result<End, Failure> {
+        let mut end =
+            if is_over { Ok(End::Stopped(StopReason::Signal)) } else { self.follow(stop, printer).await };
+        if let Some(traced) = self.traced.take() {
+            end = self.delete(&traced, end, stop, printer).await;
         }
         if end.as_ref().is_err_and(Failure::is_broken_pipe) {
             return end;
@@ -93,62 +113,96 @@ impl Follow {
     /// Deletes the probes, and prints what they recorded until then if following was stopped.
     async fn delete(
         &mut self,
-        client: &Client,
-        temporary: TemporaryProbes,
+        traced: &Traced,
         end: Result<End, Failure>,
+        stop: &mut StopCondition,
         printer: &mut EventPrinter<'_>,
     ) -> Result<End, Failure> {
-        let Ok(end) = end else { return end };
-        let deleted = tokio::select! {
-            deleted = temporary.delete() => deleted,
-            // A second signal stops the wait. The daemon deletes the probes by itself.
-            () = self.stop.signal() => return Ok(End::Stopped(StopReason::Signal)),
+        let reason = match end {
+            Ok(End::Stopped(reason)) => reason,
+            Ok(End::Enough) => {
+                tokio::select! {
+                    deleted = traced.probes.delete() => note_not_deleted(deleted.err(), printer),
+                    () = stop.signal() => return Ok(End::Stopped(StopReason::Signal)),
+                }
+                return end;
+            }
+            Ok(End::ByDaemon) => {
+                printer.summary.unread = Some("the stream ended before them".to_owned());
+                return end;
+            }
+            Err(_) => {
+                printer.summary.unread = Some("an error came before them".to_owned());
+                return end;
+            }
         };
-        if let Err(error) = deleted {
-            printer.note(&format!("the daemon deletes the probes when this command has ended: {error}"));
-        }
-        if !matches!(end, End::Stopped(_)) {
-            return Ok(end);
-        }
-        match tokio::time::timeout(REST, self.rest(client, printer)).await {
-            Ok(Ok(true)) => Ok(End::Enough),
-            Ok(Ok(false)) => Ok(end),
-            Ok(Err(failure)) => Err(failure),
-            Err(_elapsed) => {
-                printer.note("the daemon did not send the last events in time");
-                Ok(end)
+        let last = tokio::select! {
+            last = self.last(traced, printer) => last,
+            // A second signal stops the wait. The daemon deletes the probes by itself.
+            () = stop.signal() => {
+                printer.summary.unread = Some("interrupted".to_owned());
+                return Ok(End::Stopped(StopReason::Signal));
+            }
+        };
+        match last {
+            Ok(Last::Enough) => Ok(End::Enough),
+            Ok(Last::Whole) => Ok(End::Stopped(reason)),
+            Ok(Last::Unread(why)) => {
+                printer.summary.unread = Some(why.to_owned());
+                Ok(End::Stopped(reason))
+            }
+            Err(failure) => {
+                printer.summary.unread = Some("an error came before them".to_owned());
+                Err(failure)
             }
         }
     }
 
-    /// Prints the events that the daemon still has for this command. Returns whether the limit was
-    /// reached.
-    async fn rest(&mut self, client: &Client, printer: &mut EventPrinter<'_>) -> Result<bool, Failure> {
-        let ledger = client.ledger().await?;
-        let ours =
-            ledger.subscribers.iter().find(|one| self.subscriber.is_some_and(|id| id == one.subscriber_id));
-        let Some(ours) = ours else { return Ok(false) };
-        let all = ours.delivered + ours.queued;
-        while printer.summary.delivered < all {
+    /// Deletes the probes, and prints the events that the daemon then has for this command.
+    async fn last(&mut self, traced: &Traced, printer: &mut EventPrinter<'_>) -> Result<Last, Failure> {
+        let failed = traced.probes.delete().await.err();
+        let is_deleted = failed.is_none();
+        note_not_deleted(failed, printer);
+        match tokio::time::timeout(REST, self.rest(traced, printer)).await {
+            // What is still in the kernel's buffers is read when the probes are deleted.
+            Ok(Ok(Last::Whole)) if !is_deleted => Ok(Last::Unread("the probes still record")),
+            Ok(last) => last,
+            Err(_elapsed) => Ok(Last::Unread("the daemon did not send them in time")),
+        }
+    }
+
+    async fn rest(&mut self, traced: &Traced, printer: &mut EventPrinter<'_>) -> Result<Last, Failure> {
+        let ledger = traced.probes.client().ledger().await?;
+        let ours = ledger.subscribers.iter().find(|one| one.subscriber_id == traced.subscriber_id);
+        let Some(ours) = ours else {
+            return Ok(Last::Unread("the daemon does not know this command any more"));
+        };
+        // The queue reports what it left out after the events before that.
+        let (events, left_out) = (ours.delivered + ours.queued, ours.dropped + ours.limited);
+        while printer.summary.delivered < events || printer.summary.left_out() < left_out {
             match self.source.next().await? {
                 Some(ResumingItem::Item(item)) => {
                     if self.item(item, printer)? {
-                        return Ok(true);
+                        return Ok(Last::Enough);
                     }
                 }
                 Some(ResumingItem::Interrupted(interruption)) => printer.interrupted(&interruption)?,
-                None => break,
+                None => return Ok(Last::Unread("the stream ended before them")),
             }
         }
-        Ok(false)
+        Ok(Last::Whole)
     }
 
-    async fn follow(&mut self, printer: &mut EventPrinter<'_>) -> Result<End, Failure> {
+    async fn follow(
+        &mut self,
+        stop: &mut StopCondition,
+        printer: &mut EventPrinter<'_>,
+    ) -> Result<End, Failure> {
         let mut pending = false;
         loop {
             let item = tokio::select! {
                 biased;
-                reason = self.stop.wait() => return Ok(End::Stopped(reason)),
+                reason = stop.wait() => return Ok(End::Stopped(reason)),
                 item = self.source.next() => item?,
                 // Nothing has arrived: flush the output.
                 () = std::future::ready(()), if pending => {
@@ -181,11 +235,7 @@ impl Follow {
     /// Prints what an item has, and says whether that was enough.
     fn item(&mut self, item: StreamItem, printer: &mut EventPrinter<'_>) -> Result<bool, Failure> {
         match item {
-            StreamItem::Started(started) => {
-                self.subscriber = Some(started.subscriber_id);
-                printer.start()?;
-            }
-            StreamItem::Schema(_) => {}
+            StreamItem::Started(_) | StreamItem::Schema(_) => {}
             StreamItem::Loss(loss) => printer.loss(&loss)?,
             StreamItem::CaughtUp(cursor) => printer.caught_up(&cursor)?,
             StreamItem::Epoch(epoch) => {
@@ -247,5 +297,11 @@ impl Follow {
         let mut cursor = cursor.clone();
         cursor.sequence = [waiting, self.cut_sequence].into_iter().flatten().fold(cursor.sequence, u64::min);
         cursor_file.save(&cursor)
+    }
+}
+
+fn note_not_deleted(failed: Option<Error>, printer: &mut EventPrinter<'_>) {
+    if let Some(error) = failed {
+        printer.note(&format!("the daemon deletes the probes when this command has ended: {error}"));
     }
 }

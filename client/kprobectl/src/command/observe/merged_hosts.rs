@@ -11,6 +11,7 @@ use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedItem, Me
 
 use tokio::time::Instant;
 
+use super::follow::REST;
 use super::host_probes::{Deleted, Enabled, HostProbes};
 use super::options::OutputOptions;
 use crate::command::child::Child;
@@ -62,9 +63,6 @@ impl MergedHosts {
         Self { merged, names, missing: Vec::new(), is_interrupted: false, traced: None }
     }
 }
-
-/// How long the last events may take after the probes are deleted.
-const REST: Duration = Duration::from_secs(5);
 
 /// How a stream ended.
 enum End {
@@ -123,6 +121,7 @@ impl Show {
         let mut printer = EventPrinter::new(output, style);
         printer.start()?;
         printer.hosts_not_there(&missing)?;
+        let runs = traced.as_ref().is_some_and(|traced| !traced.command.is_empty());
         let mut follow = Follow {
             connecting: merged.accounts().len(),
             merged,
@@ -155,8 +154,8 @@ impl Show {
         let mut accounts = follow.merged.accounts();
         accounts.extend(missing);
         let child = follow.child.take();
-        let limited = self.count.is_some() || self.duration.is_some() || self.ends || child.is_some();
-        let worst = match end? {
+        let limited = self.count.is_some() || self.duration.is_some() || self.ends || runs;
+        let mut worst = match end? {
             // Without a limit an interrupt is the regular end; with one, it is early.
             End::Stopped(StopReason::Signal) if limited || is_interrupted => Exit::Interrupted,
             End::Enough | End::Over | End::Failed | End::Stopped(_) => Exit::Success,
@@ -170,10 +169,11 @@ impl Show {
         printer.host_accounts(&accounts, &ledger)?;
         printer.flush()?;
         printer.print_summary();
-        if let Some(child) = child.filter(|_| worst == Exit::Success)
-            && let Some(how) = child.wait().await
-        {
-            printer.note(&how);
+        if let Some(child) = child.filter(|_| worst == Exit::Success) {
+            tokio::select! {
+                how = child.wait() => how.iter().for_each(|how| printer.note(how)),
+                () = stop.signal() => worst = Exit::Interrupted,
+            }
         }
         Ok((exit(&ledger, worst, global), accounts))
     }
@@ -310,6 +310,7 @@ impl Follow {
         printer: &mut EventPrinter<'_>,
     ) -> Result<End, Failure> {
         let Some(traced) = self.traced.take().filter(|traced| !traced.is_empty()) else { return end };
+        let recording: HashSet<String> = traced.hosts.keys().cloned().collect();
         let mut end = end?;
         let accounts = self.merged.accounts();
         let gone: HashSet<&str> = accounts
@@ -342,10 +343,7 @@ impl Follow {
                         }
                     }
                 }
-                () = until(patience) => {
-                    printer.note("not all daemons sent the last events in time");
-                    break;
-                }
+                () = until(patience) => break,
                 item = self.merged.next(), if is_shown => match item {
                     None => is_shown = false,
                     Some(item) => {
@@ -357,6 +355,14 @@ impl Follow {
                     }
                 }
             }
+        }
+        if !matches!(end, End::Enough) {
+            let mut unread: Vec<String> = failed.iter().map(|(_, host)| host.clone()).collect();
+            let accounts = self.merged.accounts().into_iter();
+            let open = accounts.filter(|account| account.state != HostState::Ended);
+            unread.extend(open.map(|account| account.host).filter(|host| recording.contains(host)));
+            let hosts = names::fold(unread.iter().map(String::as_str));
+            printer.summary.unread = (!unread.is_empty()).then(|| format!("{hosts} did not send them"));
         }
         failed.sort_unstable();
         for same in failed.chunk_by(|one, other| one.0 == other.0) {

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use kprobed_client::Client;
 use kprobed_client::event::{ResumingStream, StreamRequest, TimeOrdered};
 
 use super::cursor_file::CursorFile;
-use super::follow::{End, EventSource, Follow};
+use super::follow::{End, EventSource, Follow, Traced};
 use super::options::OutputOptions;
 use super::selection_notes::ObservedSources;
 use super::temporary_probes::TemporaryProbes;
@@ -42,9 +41,8 @@ pub(in crate::command) struct Session {
 
 /// What a stream was opened with.
 struct Prepared {
-    client: Client,
     source: EventSource,
-    temporary: Option<TemporaryProbes>,
+    traced: Option<Traced>,
     observing: Option<String>,
 }
 
@@ -54,37 +52,48 @@ impl Session {
         global: &Global,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
-        let mut stop = StopCondition::new(self.duration).map_err(Failure::Signals)?;
+        let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
         for field in &self.form.fields {
             self.request = self.request.field(field.clone());
         }
         // The daemon deletes probes that were already defined when their hold is dropped.
-        let Prepared { client, source, temporary, observing } = tokio::select! {
+        let Prepared { source, traced, observing } = tokio::select! {
             prepared = self.prepare(global, output) => prepared?,
             _ = stop.wait() => return Err(Failure::Interrupted),
         };
-        if let Some(temporary) = &temporary {
-            temporary.enable(output).await?;
-        }
-        let child = if self.command.is_empty() { None } else { Some(Child::start(&self.command)?) };
+        // The stream has begun before anything records, and everything records before the program
+        // runs: however short it is, its events are in the stream.
+        let is_over = match &traced {
+            None => false,
+            Some(traced) => tokio::select! {
+                biased;
+                () = stop.signal() => true,
+                enabled = traced.probes.enable(output) => {
+                    enabled?;
+                    false
+                }
+            },
+        };
+        let style = self.form.style(global, observing, self.quiet, None);
+        let mut printer = EventPrinter::new(output, style);
+        printer.start()?;
+        let runs = !self.command.is_empty() && !is_over;
+        let child = if runs { Some(Child::start(&self.command)?) } else { None };
         // The duration counts from here: events can arrive now.
         stop.begin(self.duration);
         stop.or_after(child.as_ref());
-        let style = self.form.style(global, observing, self.quiet, None);
-        let mut printer = EventPrinter::new(output, style);
         let ordered = self.ordered.then(|| TimeOrdered::new(ORDERED_EVENTS));
         let follow = Follow {
             source,
             limit: self.count,
-            stop,
             ordered,
             cursor_file: self.cursor_file,
             cut_sequence: None,
-            temporary: temporary.map(|temporary| (client, temporary)),
-            subscriber: None,
+            traced,
         };
-        let limited = self.count.is_some() || self.duration.is_some() || self.ends || child.is_some();
-        let exit = match follow.run(&mut printer).await {
+        let limited =
+            self.count.is_some() || self.duration.is_some() || self.ends || !self.command.is_empty();
+        let mut exit = match follow.run(is_over, &mut stop, &mut printer).await {
             Ok(End::Enough | End::Stopped(StopReason::Elapsed | StopReason::ChildEnded)) => Ok(Exit::Success),
             // Without a limit an interrupt is the regular end; with one, it is early.
             Ok(End::Stopped(StopReason::Signal)) => {
@@ -97,15 +106,16 @@ impl Session {
         if !exit.as_ref().is_err_and(Failure::is_broken_pipe) {
             printer.print_summary();
         }
-        if let (Some(child), Ok(Exit::Success)) = (child, &exit)
-            && let Some(how) = child.wait().await
-        {
-            output.note(&how);
+        if let (Some(child), Ok(Exit::Success)) = (child, &exit) {
+            tokio::select! {
+                how = child.wait() => how.iter().for_each(|how| output.note(how)),
+                () = stop.signal() => exit = Ok(Exit::Interrupted),
+            }
         }
         exit
     }
 
-    /// Connects, makes the probes and subscribes to their events.
+    /// Connects, makes the probes and begins the stream of their events.
     async fn prepare(&self, global: &Global, output: &mut Output) -> Result<Prepared, Failure> {
         let mut request = self.request.clone();
         let client = connect(global).await?;
@@ -133,11 +143,13 @@ impl Session {
             }
         }
         // Temporary probes end with the connection, so that it is not made again.
-        let source = if self.once || temporary.is_some() {
-            EventSource::Once(Box::new(client.stream_events(request).await?))
-        } else {
-            EventSource::Resuming(Box::new(ResumingStream::open(&client, request).await?))
-        };
-        Ok(Prepared { client, source, temporary, observing })
+        if self.once || temporary.is_some() {
+            let stream = client.stream_events(request).await?;
+            let subscriber_id = stream.subscriber_id();
+            let traced = temporary.map(|probes| Traced { probes, subscriber_id });
+            return Ok(Prepared { source: EventSource::Once(Box::new(stream)), traced, observing });
+        }
+        let stream = ResumingStream::open(&client, request).await?;
+        Ok(Prepared { source: EventSource::Resuming(Box::new(stream)), traced: None, observing })
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Summary {
     pub(crate) late: u64,
     /// Times the connection was lost.
     pub(crate) reconnects: u64,
+    /// Why events that the probes recorded last may be missing, uncounted.
+    pub(crate) unread: Option<String>,
     lost: BTreeMap<LossCause, Lost>,
 }
 
@@ -36,12 +38,19 @@ impl Summary {
             None => lost.uncounted_gaps = lost.uncounted_gaps.saturating_add(loss.gaps),
         }
     }
+
+    /// Events that the daemon had, and did not put into the queue of this command.
+    pub(crate) fn left_out(&self) -> u64 {
+        let causes = [LossCause::SubscriberQueue, LossCause::RateLimit];
+        causes.iter().filter_map(|cause| self.lost.get(cause)).map(|lost| lost.events).sum()
+    }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lost = self.lost.values().fold(0_u64, |sum, lost| sum.saturating_add(lost.events));
-        write!(f, "{} delivered, {} shown, {lost} lost", self.delivered, self.shown)?;
+        let least = if self.unread.is_some() { "at least " } else { "" };
+        write!(f, "{} delivered, {} shown, {least}{lost} lost", self.delivered, self.shown)?;
         if self.late > 0 {
             write!(f, ", {} late", self.late)?;
         }
@@ -56,6 +65,9 @@ impl fmt::Display for Summary {
                 write!(f, " and {} gaps of unknown size", lost.uncounted_gaps)?;
             }
             write!(f, ": {}", cause(*why))?;
+        }
+        if let Some(why) = &self.unread {
+            write!(f, "\n  the last events may be missing: {why}")?;
         }
         Ok(())
     }

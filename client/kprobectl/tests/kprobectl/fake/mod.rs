@@ -59,10 +59,34 @@ pub(crate) enum Ending {
     Open,
     /// More of the same, without end.
     Endless,
+    /// Some more events, and a while after them what the queue left out.
+    LateLosses,
     /// The daemon ends it.
     Ended,
     /// It breaks off with an error.
     Broken,
+}
+
+/// When a stream of events begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Beginning {
+    /// With the answer to the request.
+    #[default]
+    AtOnce,
+    /// A while after it, as on a busy host.
+    Late,
+    Never,
+}
+
+impl Beginning {
+    /// Waits until a stream begins.
+    async fn wait(self) {
+        match self {
+            Self::AtOnce => {}
+            Self::Late => tokio::time::sleep(Duration::from_millis(300)).await,
+            Self::Never => std::future::pending().await,
+        }
+    }
 }
 
 /// A running fake.
@@ -80,15 +104,20 @@ impl Fake {
     /// Starts a fake whose event stream ends in this way. It lives in a thread until the process
     /// ends.
     pub(crate) fn start(ending: Ending) -> Self {
-        Self::launch(ending, None)
+        Self::launch(Beginning::AtOnce, ending, None)
+    }
+
+    /// The same, with streams that begin then.
+    pub(crate) fn beginning(beginning: Beginning, ending: Ending) -> Self {
+        Self::launch(beginning, ending, None)
     }
 
     /// Starts a fake that keeps the probes that it is given.
     pub(crate) fn keeping(kept: Kept) -> Self {
-        Self::launch(Ending::Open, Some(kept))
+        Self::launch(Beginning::AtOnce, Ending::Open, Some(kept))
     }
 
-    fn launch(ending: Ending, kept: Option<Kept>) -> Self {
+    fn launch(beginning: Beginning, ending: Ending, kept: Option<Kept>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         let socket = directory.path().join("kprobed.sock");
@@ -99,6 +128,7 @@ impl Fake {
         let log = Arc::new(Mutex::new(Vec::new()));
         let views = Arc::new(Mutex::new(Vec::new()));
         let services = Services {
+            beginning,
             ending,
             asked: Arc::clone(&asked),
             changed_at_once: Arc::clone(&changed_at_once),
@@ -143,13 +173,31 @@ impl Fake {
 
     /// Holds and changes until now, when the last hold has ended.
     pub(crate) fn log_of_holds(&self) -> Vec<String> {
+        self.log_when(|log| log.last().is_some_and(|last| last == "hold ended"))
+    }
+
+    /// Holds and changes until now, when this is among them.
+    pub(crate) fn log_with(&self, entry: &str) -> Vec<String> {
+        self.log_when(|log| log.iter().any(|one| one == entry))
+    }
+
+    fn log_when(&self, is_there: impl Fn(&[String]) -> bool) -> Vec<String> {
         let begun = Instant::now();
         loop {
             let log = self.log.lock().unwrap().clone();
-            if log.last().is_some_and(|last| last == "hold ended") {
+            if is_there(&log) {
                 return log;
             }
             assert!(begun.elapsed() < Duration::from_secs(10), "{log:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until a stream is requested.
+    pub(crate) fn wait_for_request(&self) {
+        let begun = Instant::now();
+        while self.asked.lock().unwrap().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "no stream was requested");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status};
 
 use super::keeping::Kept;
 use super::services::Services;
-use super::{Ending, answers};
+use super::{Beginning, Ending, answers};
 
 /// How often a fake says how far it is.
 const BEAT: Duration = Duration::from_millis(10);
@@ -48,6 +48,7 @@ struct State {
     /// Events before this have expired.
     oldest: u64,
     silent: bool,
+    beginning: Beginning,
     /// Batches that are sent with a column cut off, from the next one on.
     malformed: u32,
     sent_events: u64,
@@ -83,6 +84,7 @@ impl Scripted {
             next_ns: 0,
             oldest: 0,
             silent: false,
+            beginning: Beginning::AtOnce,
             malformed: 0,
             sent_events: 0,
         };
@@ -93,6 +95,7 @@ impl Scripted {
             address: None,
             state: Arc::new(Mutex::new(state)),
             services: Services {
+                beginning: Beginning::AtOnce,
                 ending: Ending::Open,
                 asked: Arc::default(),
                 changed_at_once: Arc::default(),
@@ -158,6 +161,11 @@ impl Scripted {
     /// Says nothing more, or speaks again. The connection stays.
     pub(crate) fn set_silent(&self, silent: bool) {
         self.state().silent = silent;
+    }
+
+    /// Streams begin then.
+    pub(crate) fn set_beginning(&self, beginning: Beginning) {
+        self.state().beginning = beginning;
     }
 
     /// Sends so many batches with a column cut off.
@@ -278,14 +286,14 @@ impl EventService for Service {
         }
         self.1.lock().unwrap().push(format!("subscribed {}", selection.probes.join(" ")));
         let start = request.start.unwrap_or_default();
-        let (mut seen, oldest) = {
+        let (mut seen, oldest, beginning) = {
             let state = self.0.lock().unwrap();
             let seen = match start.start {
                 Some(Start::Cursor(cursor)) => cursor.sequence,
                 Some(Start::Oldest(true)) => state.oldest,
                 _ => state.events,
             };
-            (seen, state.oldest)
+            (seen, state.oldest, state.beginning)
         };
         let started = StreamStarted { kernel_release: "6.12.1".to_owned(), ..answers::started() };
         let mut first = vec![
@@ -308,6 +316,7 @@ impl EventService for Service {
         let (sender, receiver) = mpsc::channel(1);
         let service = self.clone();
         tokio::spawn(async move {
+            beginning.wait().await;
             let mut messages = first;
             loop {
                 for message in messages {

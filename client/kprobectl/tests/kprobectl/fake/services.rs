@@ -13,8 +13,8 @@ use kprobed_client::api::*;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
-use super::Ending;
 use super::keeping::Kept;
+use super::{Beginning, Ending};
 use super::{answers, code_answers};
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
@@ -22,6 +22,7 @@ pub(super) type BoxedStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + 
 
 #[derive(Clone)]
 pub(super) struct Services {
+    pub(super) beginning: Beginning,
     pub(super) ending: Ending,
     /// What streams were requested.
     pub(super) asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
@@ -116,13 +117,26 @@ impl EventService for Services {
         let message = |message| Ok(StreamEventsResponse { message: Some(message) });
         let watermark = Watermark { watermark_ns: 10_000_000, late_events: 0 };
         let watermark = in_time.then_some(Message::Watermark(watermark));
-        let canned = tokio_stream::iter(canned.into_iter().chain(watermark)).map(message);
+        let beginning = self.beginning;
+        let canned = tokio_stream::iter(canned.into_iter().chain(watermark)).map(message).then(
+            move |message: Result<StreamEventsResponse, Status>| async move {
+                if matches!(message, Ok(StreamEventsResponse { message: Some(Message::Started(_)) })) {
+                    beginning.wait().await;
+                }
+                message
+            },
+        );
         if ends {
             let caught_up = CaughtUp { cursor: Some(answers::cursor(5)) };
             return Ok(Response::new(Box::pin(
                 canned.chain(tokio_stream::once(message(Message::CaughtUp(caught_up)))),
             )));
         }
+        let batch = move |number: u64| message(Message::Batch(answers::batch(3 * number)));
+        // As much as the ledger says.
+        let losses = [(LossCause::SubscriberQueue, 1), (LossCause::RateLimit, 2)].map(|(cause, count)| {
+            message(Message::Loss(Loss { cause: cause.into(), count: Some(count), ..answers::loss() }))
+        });
         Ok(Response::new(match self.ending {
             Ending::Ended => Box::pin(canned),
             Ending::Open => Box::pin(canned.chain(tokio_stream::pending())),
@@ -130,11 +144,18 @@ impl EventService for Services {
                 Box::pin(canned.chain(tokio_stream::once(Err(Status::unavailable("shutting down")))))
             }
             Ending::Endless => Box::pin(
-                canned.chain(
-                    tokio_stream::iter(1..)
-                        .map(move |number| message(Message::Batch(answers::batch(3 * number)))),
-                ),
+                canned
+                    .chain(tokio_stream::iter([batch(1)].into_iter().chain(losses).chain((2..).map(batch)))),
             ),
+            Ending::LateLosses => {
+                let late = tokio_stream::iter(losses).then(|loss| async move {
+                    Beginning::Late.wait().await;
+                    loss
+                });
+                Box::pin(
+                    canned.chain(tokio_stream::once(batch(1))).chain(late).chain(tokio_stream::pending()),
+                )
+            }
         }))
     }
 
