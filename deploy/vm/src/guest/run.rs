@@ -18,7 +18,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
-use rustix::termios::{Winsize, isatty, tcsetwinsize};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::agent::{Refusal, Stop, command, send};
 
@@ -29,8 +29,6 @@ const LINGER: Duration = Duration::from_millis(300);
 const DYING: Duration = Duration::from_secs(5);
 /// How often a quiet process is looked at, in milliseconds.
 const TICK_MS: u8 = 100;
-/// What ends the input of a terminal: Ctrl-D.
-const END_OF_INPUT: u8 = 4;
 
 /// A process that was started, and this end of its streams.
 struct Started {
@@ -198,11 +196,8 @@ fn feed(mut incoming: TcpStream, mut stdin: Option<File>, host_gone: Arc<AtomicB
                 }
                 // Of a program that has ended meanwhile, or of one without a terminal: there is nothing to do.
                 Ok(Frame::Resize(size)) => drop(stdin.as_ref().map(|terminal| resize(terminal, size))),
-                Ok(Frame::End) => {
-                    if let Some(mut terminal) = stdin.take().filter(|terminal| isatty(terminal)) {
-                        drop(terminal.write_all(&[END_OF_INPUT]));
-                    }
-                }
+                // At a terminal that is a key, and comes as one.
+                Ok(Frame::End) => stdin = None,
                 Ok(_) | Err(_) => break host_gone.store(true, Ordering::Relaxed),
             }
         }

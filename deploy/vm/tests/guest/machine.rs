@@ -128,7 +128,7 @@ fn a_shell_at_a_terminal_answers(fixture: &Fixture) -> Result<()> {
     let mut steps = [
         ("> ", Box::new(|| press("stty size\r")) as Box<dyn Fn() -> _>),
         ("\n33 111", Box::new(|| keys.send(Input::Resized(Size { rows: 40, columns: 90 })))),
-        ("> ", Box::new(|| press("stty size; sleep 1000\r"))),
+        ("> ", Box::new(|| press("sh -c 'stty size; exec sleep 1000'\r"))),
         // Ctrl-C, for what runs in the foreground; Ctrl-D, for the shell.
         ("\n40 90", Box::new(|| press("\x03"))),
         ("> ", Box::new(|| press("\x04"))),
