@@ -23,7 +23,7 @@ const PROBES: u64 = 6;
 
 /// Processes that do nothing but call it, and come before others: the daemon has a small part of
 /// the one CPU.
-const CALLERS: u64 = 2;
+const CALLERS: u64 = 4;
 
 /// Twice the share of others. With much more the grace periods of a deletion last until the buffers
 /// have overflowed as a whole, and recording has to pause.

@@ -360,7 +360,7 @@ impl DaemonGuest {
 
     fn run(&self, command: &Command) -> Result<String> {
         let output = self.machine.exec(command)?;
-        ensure!(output.status.success(), "{command:?}: {output:?}");
+        ensure!(output.status.success(), "`{command}`: {output:?}");
         Ok(output.stdout_text())
     }
 

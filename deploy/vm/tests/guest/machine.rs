@@ -39,9 +39,35 @@ pub(crate) const TESTS: &[Test] = tests! {
         a_trial_that_does_not_end_is_ended,
         a_guest_that_cannot_start_says_why,
         machines_do_not_disturb_each_other,
+        a_shared_guest_that_is_not_clean_is_replaced,
         qemu_dies_with_its_owner,
     }
 };
+
+/// What a trial leaves behind does not reach the next one, also if it has failed half-way.
+fn a_shared_guest_that_is_not_clean_is_replaced(fixture: &Fixture) -> Result<()> {
+    let mut before = fixture.daemon()?.machine.qemu_pid();
+    for leave in [
+        "sleep 1000 > /dev/null 2>&1 &",
+        "mkdir /sys/kernel/tracing/instances/theirs",
+        "echo 0 > /sys/kernel/debug/kprobes/enabled",
+        "mkdir /tmp/state && mount -t tmpfs tmpfs /tmp/state",
+    ] {
+        fixture.daemon()?.shell(leave)?;
+        let after = fixture.daemon()?.machine.qemu_pid();
+        ensure!(after != before, "the guest goes on after `{leave}`");
+        before = after;
+    }
+    // What is cleaned is no reason.
+    let guest = fixture.daemon()?;
+    guest.add("p:left vfs_read")?;
+    guest.shell("echo 'p:theirs/left vfs_read' >> /sys/kernel/tracing/kprobe_events; touch /tmp/left")?;
+    drop(guest);
+    let guest = fixture.daemon()?;
+    ensure!(guest.machine.qemu_pid() == before && guest.probes()?.is_empty(), "{:?}", guest.probes()?);
+    ensure!(guest.tracefs("kprobe_events")?.is_empty());
+    Ok(())
+}
 
 fn commands_report_how_they_ended(fixture: &Fixture) -> Result<()> {
     let machine = fixture.machine()?;

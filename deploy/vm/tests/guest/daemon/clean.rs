@@ -1,6 +1,7 @@
 //! Making a guest clean for the next trial, and proving that it is: a trial that failed half-way
 //! must not fail the next one.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -32,7 +33,7 @@ const SHOW: &str = "cd /sys/kernel/tracing
     ls instances | grep -v -e '^kprobed$' -e '^kprobed-next$'
     [ $(ls instances | grep -c kprobed) -le 1 ] || echo several instances
     cut -d' ' -f1 /proc/modules | sort; cut -d' ' -f1-3 /proc/mounts
-    programs=$(readlink /proc/[0-9]*/exe 2> /dev/null); echo \"$programs\" | grep -v '/kprobed$' | sort
+    programs=$(ls -l /proc/[0-9]*/exe 2> /dev/null); echo \"$programs\" | sed -n 's/.* -> //p' | grep -v '/kprobed$' | sort
     [ $(pidof kprobed | wc -w) -le 1 ] || echo several daemons\n";
 
 /// How long it may take until a program is gone that was killed.
@@ -91,6 +92,7 @@ impl DaemonGuest {
         let clean = self.clean.get_or_init(|| shown.clone());
         let begun = Instant::now();
         while shown != *clean && begun.elapsed() < GONE {
+            thread::sleep(Duration::from_millis(200));
             shown = self.shell(SHOW)?;
         }
         let differ = |of: &str, than: &str| {
