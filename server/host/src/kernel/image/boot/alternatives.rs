@@ -84,8 +84,8 @@ fn one(at: u64, entry: &[u8], kernel: &Range<u64>) -> Option<(u64, u8, Alternati
 }
 
 impl Alternative {
-    /// Code that boot may write at `start` in place of the bytes of the image: one, or two if a
-    /// hypervisor decides. Empty when the replacement is not in the image.
+    /// Code that boot may write at `start` in place of the bytes of the image: one, or several if a
+    /// hypervisor or the kernel's release decides. Empty when the replacement is not in the image.
     pub(super) fn replacements(
         &self,
         start: u64,
@@ -100,7 +100,8 @@ impl Alternative {
         move_branch(&mut code, at, start);
         let call = padded(code, image.len());
         if !direct {
-            return vec![call];
+            let short = short_jumps(&call);
+            return [call].into_iter().chain(short).collect();
         }
         // A function that does nothing is not called (alt_replace_call). Which function it is, a
         // hypervisor may change.
@@ -136,6 +137,21 @@ fn move_branch(code: &mut [u8], from: u64, to: u64) {
         let by = i32::from_le_bytes([a, b, c, d]);
         *distance = i32::from_le_bytes(*distance).wrapping_add(by).to_le_bytes();
     }
+}
+
+/// A jump whose target is near has two bytes after boot. What was the rest of it is a NOP
+/// (arch/x86/kernel/alternative.c:recompute_jump) or, in newer kernels, are traps (apply_relocation).
+fn short_jumps(code: &[u8]) -> Vec<Vec<u8>> {
+    const JUMP: u8 = 0xe9;
+    const SHORT_JUMP: u8 = 0xeb;
+    /// By which the next instruction begins earlier.
+    const SAVED: i32 = 3;
+    let Some(([JUMP, distance @ ..], behind)) = code.split_first_chunk::<5>() else { return Vec::new() };
+    let Ok(short) = i8::try_from(i32::from_le_bytes(*distance).saturating_add(SAVED)) else {
+        return Vec::new();
+    };
+    let jump = |rest: [u8; 3]| [&[SHORT_JUMP, short.cast_unsigned()][..], &rest, behind].concat();
+    vec![jump([0x0f, 0x1f, 0x00]), jump([0xcc; 3])]
 }
 
 #[cfg(test)]
@@ -197,6 +213,26 @@ mod tests {
         let text = image(BASE, &memory);
         let first = alternative.replacements(BASE, &[0xff, 0x15, 0x0a, 0, 0, 0], &text, &symbols);
         assert_eq!(first[0], [0x90; 6], "what does nothing is not called");
+    }
+
+    #[test]
+    fn jumps_that_have_become_near_may_be_short() {
+        let mut memory = vec![0; 0x200];
+        let alternative = Alternative { chosen: Maybe, replacement: (BASE + 0x100, 5) };
+        let mut jumps = |distance: i32| {
+            memory[0x100] = 0xe9;
+            memory[0x101..0x105].copy_from_slice(&(distance - 0x100).to_le_bytes());
+            let text = image(BASE, &memory);
+            alternative.replacements(BASE, &[0x90; 6], &text, &SymbolTable::default())
+        };
+        let near = [
+            [0xe9, 0x10, 0, 0, 0, 0x90],
+            [0xeb, 0x13, 0x0f, 0x1f, 0x00, 0x90],
+            [0xeb, 0x13, 0xcc, 0xcc, 0xcc, 0x90],
+        ];
+        assert_eq!(jumps(0x10), near);
+        assert_eq!(jumps(124).len(), 3);
+        assert_eq!(jumps(125), [[0xe9, 125, 0, 0, 0, 0x90]]);
     }
 
     proptest! {
