@@ -141,8 +141,8 @@ struct Functions(Vec<Range<u64>>);
 impl Functions {
     /// The function that an address lies in.
     fn of(&self, address: u64) -> Option<&Range<u64>> {
-        let last = self.0.last()?;
-        if address >= last.end {
+        // Most numbers that are no address are far away.
+        if address < self.0.first()?.start || address >= self.0.last()?.end {
             return None;
         }
         let after = self.0.partition_point(|function| function.start <= address);
@@ -162,7 +162,8 @@ impl Functions {
 
     /// The landings of the branches of a function, given its code.
     fn branches_out(&self, own: &Range<u64>, code: &[u8]) -> Vec<Landing> {
-        if self.suspects(own, code).next().is_none() {
+        let suspects = self.suspects(own, code);
+        if suspects.is_empty() {
             return Vec::new();
         }
         let (branches, decoded) = insn::branches(code, own.start);
@@ -170,30 +171,31 @@ impl Functions {
             branches.into_iter().filter(|branch| self.is_landing(own, branch.target, branch.is_call));
         let certain = certain.map(|branch| (branch.offset, branch.target));
         // Bytes that do not decode are data: code may follow them.
-        let possible = self.suspects(own, code).filter(|(offset, _)| *offset >= decoded);
+        let possible = suspects.into_iter().filter(|(offset, _)| *offset >= decoded);
         let landing =
             |(offset, to)| Landing { to, from: own.start.wrapping_add(offset as u64), way: Way::Branch };
         certain.chain(possible).map(landing).collect()
     }
 
-    /// Bytes of a function that may be a near branch to a landing: their offset, and the target.
-    fn suspects(&self, own: &Range<u64>, code: &[u8]) -> impl Iterator<Item = (usize, u64)> {
-        code.windows(BRANCH_BYTES).enumerate().filter_map(move |(offset, window)| {
-            let &[opcode, ref distance @ ..] = window else { return None };
-            let is_conditional = || offset.checked_sub(1).and_then(|before| code.get(before)) == Some(&0x0f);
-            let is_branch = match opcode {
-                0xe8 | 0xe9 => true,
-                0x80..=0x8f => is_conditional(),
-                _ => false,
-            };
-            if !is_branch {
-                return None;
+    /// Bytes of a function that may be a near branch to a landing: their offset, and the target. This
+    /// looks at every byte of a kernel.
+    fn suspects(&self, own: &Range<u64>, code: &[u8]) -> Vec<(usize, u64)> {
+        let mut found = Vec::new();
+        let mut before = 0;
+        for (offset, &opcode) in code.iter().enumerate() {
+            let is_conditional = opcode & 0xf0 == 0x80 && before == 0x0f;
+            before = opcode;
+            if opcode & 0xfe != 0xe8 && !is_conditional {
+                continue;
             }
-            let distance = i32::from_le_bytes(distance.try_into().ok()?);
+            let Some(distance) = code.get(offset + 1..).and_then(<[u8]>::first_chunk) else { break };
             let end = own.start.wrapping_add((offset + BRANCH_BYTES) as u64);
-            let target = end.wrapping_add_signed(distance.into());
-            self.is_landing(own, target, opcode == 0xe8).then_some((offset, target))
-        })
+            let target = end.wrapping_add_signed(i32::from_le_bytes(*distance).into());
+            if self.is_landing(own, target, opcode == 0xe8) {
+                found.push((offset, target));
+            }
+        }
+        found
     }
 }
 

@@ -53,7 +53,7 @@ impl<'a> Optimiser<'a> {
         if !facts.optimisation.is_built || size > MAX_FUNCTION_BYTES && !is_last {
             return None;
         }
-        let size = if next.is_some() { size.min(MAX_FUNCTION_BYTES) } else { MAX_FUNCTION_BYTES };
+        let size = if is_last && next.is_none() { MAX_FUNCTION_BYTES } else { size.min(MAX_FUNCTION_BYTES) };
         let length = usize::try_from(size).ok()?.checked_add(insn::MAX_INSTRUCTION_BYTES)?;
         let code = facts.code(start, length);
         let (targets, label_targets, enabled) = Default::default();

@@ -6,7 +6,7 @@
 //! function (before 5.16) or a kind (arch/x86/include/asm/extable_fixup_types.h), and none of those
 //! that the table of a kernel or a module has goes on elsewhere.
 
-use super::{Lead, entries, self_relative};
+use super::{Lead, entries};
 
 const ENTRY_BYTES: usize = 12;
 

@@ -87,7 +87,9 @@ impl Kernel {
         ] {
             let path = directory.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            text.into_iter().for_each(|text| fs::write(&path, text).unwrap());
+            if let Some(text) = text {
+                fs::write(path, text).unwrap();
+            }
         }
         fs::write(directory.path().join("kcore"), core(&[(BASE, self.memory.clone())])).unwrap();
         let root = || directory.path().to_owned();
