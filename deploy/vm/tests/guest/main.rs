@@ -49,6 +49,7 @@ mod history_limit;
 mod hostile;
 mod kernel_module;
 mod kernels;
+mod landings;
 mod languages;
 mod languages_host;
 mod leases;
@@ -130,6 +131,7 @@ const TESTS: &[(&str, About, &[Test])] = &[
     ("verdicts", Kernel, verdicts::TESTS),
     ("offline", Kernel, offline::TESTS),
     ("arming", Kernel, arming::TESTS),
+    ("landings", Kernel, landings::TESTS),
     ("api", Daemon, api::TESTS),
     ("languages", Kernel, languages::TESTS),
     ("otlp", Daemon, otlp::TESTS),
