@@ -192,6 +192,7 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
         .filter_map(|probe| match &probe.state {
             ProbeState::Drifted(trouble)
             | ProbeState::Failed(trouble)
+            | ProbeState::HeldBack(trouble)
             | ProbeState::ShadowedByLivepatch(trouble) => Some((&probe.name, trouble)),
             _ => None,
         })

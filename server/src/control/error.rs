@@ -141,7 +141,8 @@ pub enum ControlError {
         /// What to do; may be empty.
         hint: String,
     },
-    /// The probe would record something other than what it was made for.
+    /// The probe would record something other than what it was made for, or this daemon refuses its
+    /// place.
     #[error("`{name}` is held back: {reason}")]
     HeldBack {
         /// The probe.

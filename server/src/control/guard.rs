@@ -1,5 +1,5 @@
 //! Meaning guard: whether a definition records on this build of kernel and module what it was made
-//! for.
+//! for, and whether a place in a module that was not loaded before is one that this daemon refuses.
 //!
 //! Owns when that is compared, and what is decided and said about a difference. What a definition
 //! means is for [`kprobed_verdict::meaning`]. Never arms a probe or removes one.
@@ -116,13 +116,14 @@ impl Guarded {
     }
 }
 
-/// Whether a probe may be armed on the running kernel, as far as its meaning is concerned. Checks
-/// nothing else.
+/// Whether a probe may be armed on the running kernel, as far as its meaning is concerned, and the
+/// objections of this daemon to a place in a module: the kernel arms such a probe by itself when the
+/// module is loaded. Checks nothing else.
 pub(super) fn look(checker: &Checker, probe: &Probe, facts: &mut RecentFacts<'_>) -> Looked {
     // If facts or definition cannot be read, the probe cannot be armed either, and that check
     // reports it.
     let clear = || Looked::Clear(Guarded { change: None, ..probe.guarded.clone() });
-    if facts.get().is_ok_and(|facts| probe.guarded.is_at_home(&facts)) {
+    if probe.guarded.module().is_none() && facts.get().is_ok_and(|facts| probe.guarded.is_at_home(&facts)) {
         return clear();
     }
     match checker.check_text(&probe.spec.definition, facts) {
@@ -136,6 +137,11 @@ fn look_at(checker: &Checker, probe: &Probe, outcome: &CheckOutcome, recent: &mu
     let guarded = &probe.guarded;
     let Ok(facts) = recent.get() else { return Looked::Clear(guarded.clone()) };
     let now = outcome.meaning();
+    let is_in_module = now.module.is_some() && outcome.report.absent_module.is_none();
+    if let Some(objection) = outcome.report.objection.as_ref().filter(|_| is_in_module) {
+        let trouble = Trouble::objection(&objection.clone().or_hint(|| outcome.nearest().hint()));
+        return Looked::Held(Box::new(Held { trouble, guarded: guarded.with(None, &now, &facts) }));
+    }
     let clear = || Looked::Clear(guarded.with(None, &now, &facts));
     let holds = probe.spec.metadata.on_kernel_change == KernelChange::Hold;
     let Some(before) = guarded.meaning.as_deref() else {

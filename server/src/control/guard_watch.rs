@@ -1,5 +1,5 @@
 //! Meaning checks when modules are loaded: probes in a module that comes back as another build are
-//! compared again.
+//! compared again, and probes in a module that was not loaded when they were checked are checked.
 //!
 //! Owns which probes are compared then, and what is armed and removed. The kernel itself arms a
 //! probe when its module is loaded (kernel/trace/trace_kprobe.c:trace_kprobe_module_callback),
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::apply::{Before, Grounds, Work};
 use super::controller::{Controller, in_kernel};
 use super::guard::{Looked, look};
-use super::{ControlError, Probe, ProbeState, Trouble};
+use super::{ControlError, Probe, ProbeState};
 
 impl Controller {
     /// Whether a probe depends on a module, so that it must be compared at every look.
@@ -23,7 +23,8 @@ impl Controller {
     }
 
     /// Compares probes again whose module is loaded as another build than before: arms those that
-    /// were held back for it, and removes those that record something else now.
+    /// were held back for it, and removes those that record something else now, or whose place this
+    /// daemon refuses.
     pub(super) async fn watch_modules(&mut self) {
         let mut probes = self.parts.registry.of_modules();
         if probes.is_empty() {
@@ -104,6 +105,6 @@ impl Controller {
 
     fn cannot_arm(&self, probe: Probe, error: &ControlError) {
         tracing::warn!(probe = %probe.name, %error, "cannot arm a probe that was held back");
-        self.parts.registry.put(Probe { state: ProbeState::Failed(Trouble::because(error)), ..probe });
+        self.parts.registry.put(Probe { state: ProbeState::kept_out(error), ..probe });
     }
 }

@@ -13,11 +13,11 @@ use super::footprint::Footprint;
 use super::guard::Guarded;
 use crate::store::{ProbeSpec, Record};
 use kprobed_host::tracefs::OwnEvent;
-use kprobed_lang::definition::{Diagnostic, ProbeDefinition, ProbeKind};
+use kprobed_lang::definition::{Diagnostic, ProbeDefinition, ProbeKind, RefusedBy};
 use kprobed_rights::Object;
 use kprobed_trace::decode::Schema;
 use kprobed_verdict::meaning::Meaning;
-use kprobed_verdict::validate::{Arming, Report};
+use kprobed_verdict::validate::{Arming, Refusal, Report};
 
 /// State of a probe: what the kernel has, compared with what was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,8 @@ pub enum ProbeState {
     Failed(Trouble),
     /// In the kernel, but not as it was requested.
     Drifted(Trouble),
-    /// Kept out of the kernel: it would record something other than what it was made for.
+    /// Kept out of the kernel, which would take it: it would record something other than what it was
+    /// made for, or this daemon refuses its place.
     HeldBack(Trouble),
     /// In the kernel, in code that is not run since a livepatch redirects its function.
     ShadowedByLivepatch(Trouble),
@@ -58,6 +59,16 @@ impl ProbeState {
             Self::ShadowedByLivepatch(_) => "SHADOWED_BY_LIVEPATCH",
             Self::Expired(_) => "EXPIRED",
             Self::Tripped(_) => "TRIPPED",
+        }
+    }
+
+    /// The state of a stored probe that is not in the kernel for that reason.
+    pub(super) fn kept_out(error: &ControlError) -> Self {
+        match error {
+            ControlError::Refused { refusal, .. } if refusal.rule.refused_by() == RefusedBy::Kprobed => {
+                Self::HeldBack(Trouble::objection(refusal))
+            }
+            _ => Self::Failed(Trouble::because(error)),
         }
     }
 
@@ -114,6 +125,11 @@ impl Trouble {
             _ => "CANNOT_DEFINE",
         };
         Self { code, reason: reason.to_string(), hint: String::new() }
+    }
+
+    /// This daemon's own refusal of a place.
+    pub(super) fn objection(refusal: &Refusal) -> Self {
+        Self { code: refusal.rule.name(), reason: refusal.message.clone(), hint: refusal.hint.clone() }
     }
 
     /// Several troubles as one, with the code of the first. Absent if there are none.

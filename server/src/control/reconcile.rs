@@ -22,7 +22,7 @@ use super::lease::{AtStart, HOLD_ENDED, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
 use super::source::{compile_options, event_source};
 use super::step::{self, Aim, Seen};
-use super::{ControlError, Observer, Probe, ProbeState, Trouble, own};
+use super::{ControlError, Observer, Probe, ProbeState, own};
 use crate::store::{Phase, Record, Settled, StoredProbe, StoredTrip, Undo};
 use kprobed_host::kernel::RecentFacts;
 use kprobed_host::tracefs::{KprobeList, OwnEvent, Presence, Tracefs};
@@ -236,15 +236,16 @@ async fn bring_back(
     let mut facts = parts.checker.recent_facts();
     let (mut brought, mut jobs, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     for Wanted { row, left, tripped } in wanted {
-        match job(&parts.checker, tracefs, &mut facts, &observed, list, (&row.record, tripped.clone()), left)
-        {
+        let known = (&row.record, tripped.clone());
+        match job(&parts.checker, tracefs, &mut facts, &observed, list, known, left.clone()) {
             Ok(job) => {
                 jobs.push(job);
                 rows.push(row);
             }
             Err(error) => {
-                let probe = failed(&parts.checker, row.record, &error);
-                brought.push((Probe { tripped, ..probe }, None));
+                let probe = Probe { own: left, ..failed(&parts.checker, row.record, &error) };
+                take_out(parts, sources, &probe);
+                brought.push((Probe { own: None, tripped, ..probe }, None));
             }
         }
     }
@@ -360,7 +361,7 @@ async fn store_redefined(parts: &ControllerParts, jobs: &mut [Job], rows: &[Stor
     }
 }
 
-/// Removes from the kernel what was only partly brought back.
+/// Removes from the kernel what cannot be brought back, or only in part.
 fn take_out(parts: &ControllerParts, sources: &SourceTable, probe: &Probe) {
     sources.remove(&[probe.uid]);
     let Some(own) = &probe.own else { return };
@@ -375,7 +376,7 @@ fn take_out(parts: &ControllerParts, sources: &SourceTable, probe: &Probe) {
 /// A probe that the kernel does not have.
 fn failed(checker: &Checker, record: Record, error: &ControlError) -> Probe {
     tracing::warn!(probe = %record.name, %error, "cannot bring a probe back");
-    as_probe(checker, record, ProbeState::Failed(Trouble::because(error)))
+    as_probe(checker, record, ProbeState::kept_out(error))
 }
 
 /// A probe of which only its row is known, and what its definition says.

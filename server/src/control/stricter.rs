@@ -62,6 +62,13 @@ pub(crate) const STRICTER: &[Stricter] = &[
         "probes the function that follows",
     ),
     rule(
+        "JUMP_OVER_LANDING",
+        Words(
+            "a place whose breakpoint the kernel may replace by a jump over code that another function enters",
+        ),
+        "stops with an oops as soon as that code runs, which may be months later",
+    ),
+    rule(
         "TOO_MANY_ARGS",
         Words("more than 128 arguments, before Linux 6.6.59, 6.11.6 and 6.12"),
         "drops the arguments behind the 128th, or writes behind its table",

@@ -28,17 +28,37 @@ const CALL: &[u8] = &[0xe8, 0, 0, 0, 0];
 
 const RETURN: &[u8] = &[0xc3];
 
+/// `jmp`, and the distance.
+const JUMP: &[u8] = &[0xe9, 0, 0, 0, 0];
+
 /// A function of a module, which ftrace can trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Function {
     name: &'static str,
     body: Vec<u8>,
+    part: Option<Part>,
+}
+
+/// A part of a function that has a symbol of its own, as compilers make of unlikely code. All it does
+/// is to jump back.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    name: &'static str,
+    /// Where it jumps to, in bytes from the beginning of the function's body.
+    returns_to: usize,
 }
 
 impl Function {
     /// A function whose body is these instructions, and which then returns what is in `eax`.
     pub(crate) fn new(name: &'static str, body: &[u8]) -> Self {
-        Self { name, body: [body, RETURN].concat() }
+        Self { name, body: [body, RETURN].concat(), part: None }
+    }
+
+    /// A function whose body begins with a jump to its part, which jumps to the body of these
+    /// instructions, `returns_to` bytes behind that jump.
+    pub(crate) fn in_parts(name: &'static str, part: &'static str, body: &[u8], returns_to: usize) -> Self {
+        let part = Some(Part { name: part, returns_to: JUMP.len() + returns_to });
+        Self { part, ..Self::new(name, &[JUMP, body].concat()) }
     }
 
     /// A function that returns a number.
@@ -218,6 +238,14 @@ impl<'a> Made<'a> {
         let call_at = self.build.prologue().len() as u64;
         let ftrace = self.outside(b"__fentry__");
         self.relocate_code(added, call_at + 1, ftrace, R_X86_64_PLT32)?;
+        if let Some(Part { name, returns_to }) = function.part {
+            let body_at = self.build.body_at();
+            let part = self.code(name, JUMP)?;
+            self.relocate_code(added, body_at as u64 + 1, part, R_X86_64_PLT32)?;
+            let jump_at = self.object.symbol(part).value + call_at;
+            let addend = i64::try_from(body_at + returns_to)? - 4;
+            self.relocate(self.text, jump_at + 1, added, addend, R_X86_64_PC32)?;
+        }
         let list = self.section("__mcount_loc");
         let entry = self.object.append_section_data(list, &[0; 8], 8);
         self.relocate(list, entry, added, i64::try_from(call_at)?, R_X86_64_64)?;

@@ -58,6 +58,7 @@ mod history_limit;
 mod hostile;
 mod kernel_module;
 mod kernels;
+mod landings;
 mod languages;
 mod languages_host;
 mod leases;
@@ -145,6 +146,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("values", values::TESTS),
     ("types", types::TESTS),
     ("dangerous", dangerous::TESTS),
+    ("landings", landings::TESTS),
     ("refusals", refusals::TESTS),
     ("definitions", definitions::TESTS),
     ("filters", filters::TESTS),

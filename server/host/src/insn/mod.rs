@@ -10,7 +10,7 @@ mod listing;
 mod opcode;
 
 pub use boost::boostable;
-pub use boundaries::{Boundaries, Extent, boundaries};
+pub use boundaries::{Boundaries, Branch, Extent, boundaries, branches};
 pub use endbr::endbr_bytes;
 pub use listing::{Instruction, listing};
 pub use opcode::KernelOpcode;

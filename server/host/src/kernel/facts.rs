@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
 use super::btf::KernelTypes;
+use super::landings::Landings;
 use super::{
     ArmedProbes, Behaviour, Blacklist, BootSites, BuildIds, CALL_SITE_NOP, ImageError, KernelImage,
     KernelText, Livepatches, Optimisation, PatchSites, ReadError, SymbolTable, TextError, TraceableFunctions,
@@ -77,6 +78,8 @@ pub struct KernelFacts {
     pub types: KernelTypes,
     /// Which builds of the kernel and of its modules these are.
     pub build_ids: BuildIds,
+    /// Where code leads into functions. Searched when a place first needs it.
+    pub(super) landings: Landings,
     /// Which modules were loaded when this was read, to see whether they still are: see
     /// [`read_modules`].
     modules: String,
@@ -89,11 +92,11 @@ impl KernelFacts {
     /// See [`FactsError`]. A missing blacklist (debugfs not mounted) is not an error: the kernel
     /// still refuses by itself.
     pub fn read(paths: &KernelPaths) -> Result<Self, FactsError> {
-        Self::read_with(paths, KernelTypes::new(&paths.sysfs))
+        Self::read_with(paths, KernelTypes::new(&paths.sysfs), Landings::default())
     }
 
-    /// As [`KernelFacts::read`], with types that may have been read before.
-    fn read_with(paths: &KernelPaths, types: KernelTypes) -> Result<Self, FactsError> {
+    /// As [`KernelFacts::read`], with types and landings that may have been read before.
+    fn read_with(paths: &KernelPaths, types: KernelTypes, landings: Landings) -> Result<Self, FactsError> {
         let modules = read_modules(paths);
         let symbols = SymbolTable::parse(&read_text(&paths.procfs.join("kallsyms"))?);
         if symbols.is_empty() {
@@ -122,6 +125,7 @@ impl KernelFacts {
             text,
             types,
             build_ids: BuildIds::read(&paths.procfs, &paths.sysfs),
+            landings,
             modules,
         })
     }
@@ -154,6 +158,7 @@ impl KernelFacts {
             text,
             types,
             build_ids,
+            landings: Landings::default(),
             modules: String::new(),
         })
     }
@@ -264,11 +269,12 @@ impl FactsCache {
         if let Some(facts) = last.as_ref().filter(|facts| facts.modules == read_modules(paths)) {
             return Ok(Arc::clone(facts));
         }
-        // The kernel's own types stay what they are.
-        let types = last
-            .as_ref()
-            .map_or_else(|| KernelTypes::new(&paths.sysfs), |facts| facts.types.without_modules());
-        let facts = Arc::new(KernelFacts::read_with(paths, types)?);
+        // The kernel's own types and landings stay what they are.
+        let (types, landings) = last.as_ref().map_or_else(
+            || (KernelTypes::new(&paths.sysfs), Landings::default()),
+            |facts| (facts.types.without_modules(), facts.landings.without_modules()),
+        );
+        let facts = Arc::new(KernelFacts::read_with(paths, types, landings)?);
         *last = Some(Arc::clone(&facts));
         Ok(facts)
     }

@@ -13,6 +13,8 @@ use super::{SymbolTable, read_text};
 /// (arch/x86/kernel/kprobes/opt.c:can_optimize).
 #[derive(Debug)]
 pub struct Optimisation {
+    /// Whether the kernel has it at all (CONFIG_OPTPROBES), whatever the switch says.
+    pub is_built: bool,
     switch: Switch,
     /// Code that runs on an unfinished stack.
     pub entry_text: Range<u64>,
@@ -27,25 +29,25 @@ pub struct Optimisation {
 
 #[derive(Debug)]
 enum Switch {
-    /// This file: 0 or 1; absent if the kernel has no optimisation (CONFIG_OPTPROBES).
+    /// This file: 0 or 1; absent if the kernel has no optimisation.
     File(PathBuf),
     /// The value after boot: on if the kernel has optimisation.
-    Predicted(bool),
+    Predicted,
 }
 
 impl Optimisation {
     /// Reads the facts of the running kernel.
     pub fn new(procfs: &Path, symbols: &SymbolTable) -> Self {
-        Self::with_switch(Switch::File(procfs.join("sys/debug/kprobes-optimization")), symbols)
+        let file = procfs.join("sys/debug/kprobes-optimization");
+        let has_file = file.exists();
+        let optimisation = Self::with_switch(Switch::File(file), symbols);
+        Self { is_built: optimisation.is_built || has_file, ..optimisation }
     }
 
     /// Of a kernel that was not booted: it optimises if it can, unless its command line forbids
     /// that (kernel/kprobes.c:init_kprobes).
     pub fn predicted(symbols: &SymbolTable) -> Self {
-        Self::with_switch(
-            Switch::Predicted(symbols.lookup("optprobe_template_entry", None).is_some()),
-            symbols,
-        )
+        Self::with_switch(Switch::Predicted, symbols)
     }
 
     fn with_switch(switch: Switch, symbols: &SymbolTable) -> Self {
@@ -56,6 +58,9 @@ impl Optimisation {
         let no_jump_tables =
             ["__x86_indirect_thunk_rax", "ibt_save"].into_iter().any(|name| address(name).is_some());
         Self {
+            is_built: ["optprobe_template_entry", "arch_optimize_kprobes"]
+                .into_iter()
+                .any(|name| address(name).is_some()),
             switch,
             entry_text: range("__entry_text_start", "__entry_text_end").unwrap_or_default(),
             indirect_jumps_matter: thunks.is_some() || !no_jump_tables,
@@ -67,7 +72,7 @@ impl Optimisation {
     pub fn enabled(&self) -> bool {
         match &self.switch {
             Switch::File(file) => read_text(file).is_ok_and(|text| text.trim() == "1"),
-            Switch::Predicted(enabled) => *enabled,
+            Switch::Predicted => self.is_built,
         }
     }
 }
@@ -94,6 +99,10 @@ ffffffff81000400 T __indirect_thunk_end
     fn a_kernel_that_can_is_expected_to() {
         let of = |symbols: &str| Optimisation::predicted(&SymbolTable::parse(symbols)).enabled();
         assert!(of("ffffffff81000000 D optprobe_template_entry\n") && !of(""));
+        assert!(
+            of("ffffffff81000000 T arch_optimize_kprobes\n"),
+            "the template is data, which may not be listed"
+        );
     }
 
     #[test]
@@ -106,5 +115,7 @@ ffffffff81000400 T __indirect_thunk_end
             std::fs::write(switch.join("kprobes-optimization"), text).unwrap();
             assert_eq!(optimisation.enabled(), enabled);
         }
+        assert!(!optimisation.is_built, "there was no file when it was looked for");
+        assert!(Optimisation::new(directory.path(), &SymbolTable::default()).is_built, "it can be on again");
     }
 }

@@ -223,6 +223,28 @@ impl SymbolTable {
         Some(Located { symbol, offset: address - base, size: end - base })
     }
 
+    /// The functions of a module, or of the kernel itself, in the order of their addresses, aliases
+    /// once: each reaches to the next symbol, at most as far as code of a module can.
+    pub fn functions(&self, module: Option<&str>) -> Vec<Range<u64>> {
+        let index = module
+            .map_or(Some(0), |module| self.modules.iter().position(|known| known == module).map(|at| at + 1));
+        let of_module = |entry: &PackedSymbol| Some(usize::from(entry.module)) == index;
+        let mut found: Vec<Range<u64>> = Vec::new();
+        for entry in self.entries.iter().filter(|entry| entry.address >= KERNEL_HALF) {
+            if let Some(last) = found.last_mut().filter(|last| last.end > entry.address) {
+                if last.start == entry.address {
+                    continue;
+                }
+                last.end = entry.address;
+            }
+            if of_module(entry) && self.symbol(*entry).is_code() {
+                let start = entry.address;
+                found.push(start..start.saturating_add(MODULE_SYMBOL_MAX_BYTES));
+            }
+        }
+        found
+    }
+
     /// Code symbols that begin in `range`, in the order of their addresses, aliases included.
     pub fn code_in(&self, range: Range<u64>) -> impl Iterator<Item = Symbol<'_>> {
         let first = self.entries.partition_point(|entry| entry.address < range.start);
@@ -258,7 +280,7 @@ const KERNEL_HALF: u64 = 1 << 63;
 /// Module name of BPF programs in kallsyms: they have names for addresses, not addresses for names.
 const BPF: &str = "bpf";
 
-/// Longest code after the last symbol of a module, in bytes.
+/// Longest code after a symbol, in bytes: where a module ends is not in the file.
 const MODULE_SYMBOL_MAX_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -318,6 +340,20 @@ ffffffffc0000040 t ext4_open\t[ext4]
         assert!(table.locate(0xffff_ffff_8100_0200).is_none());
         assert!(table.locate(0xffff_ffff_c000_0000).is_some(), "BPF programs have names");
         assert!(table.named("g", None).next().is_none(), "which nobody can ask for");
+    }
+
+    #[test]
+    fn functions_reach_to_the_next_symbol() {
+        let table = SymbolTable::parse(TEXT);
+        let base = 0xffff_ffff_8100_0000_u64;
+        let own = [0..0x100, 0x100..0x180, 0x180..0x200, 0x200..0x300];
+        assert_eq!(table.functions(None), own.map(|range| base + range.start..base + range.end));
+        let module = 0xffff_ffff_c000_0000_u64;
+        assert_eq!(
+            table.functions(Some("ext4")),
+            [module..module + 0x40, module + 0x40..module + 0x40 + MODULE_SYMBOL_MAX_BYTES]
+        );
+        assert!(table.functions(Some("xfs")).is_empty());
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub(super) fn lines(facts: &KernelFacts, start: u64, size: u64) -> Vec<Line> {
     let listing = insn::listing(&code, start, &name);
     let line = |one: insn::Instruction| {
         let address = start.saturating_add(one.offset.into());
-        let is_patched = facts.patch_sites.jump_labels_near(address).contains(&address);
+        let is_patched = facts.patch_sites.is_jump_label(address);
         let text = if is_patched {
             "STATIC KEY".to_owned()
         } else if facts.patch_sites.static_call_over(address) == Some(address) {

@@ -1,10 +1,12 @@
 //! A case: a place in kernel code, with the facts that the rules need.
 //!
-//! Owns reading the code, once and only if a rule needs it. Never judges.
+//! Owns reading the code and decoding the function, each once and only if a rule needs it. Never
+//! judges.
 
 use std::cell::OnceCell;
 use std::ops::Range;
 
+use super::optimise::Optimiser;
 use super::refusal::{Refusal, Rule};
 use super::report::Arming;
 use kprobed_host::insn;
@@ -32,6 +34,7 @@ pub(super) struct Case<'a> {
     /// How much of the code is needed.
     needed_bytes: u64,
     code: OnceCell<Vec<u8>>,
+    optimiser: OnceCell<Option<Optimiser<'a>>>,
 }
 
 /// No function is larger; what kallsyms takes for one may be a hole between sections.
@@ -54,6 +57,7 @@ impl<'a> Case<'a> {
             // The instruction at the place, and the beginning of the function.
             needed_bytes: offset.saturating_add(insn::MAX_INSTRUCTION_BYTES as u64 + 4),
             code: OnceCell::new(),
+            optimiser: OnceCell::new(),
         })
     }
 
@@ -78,6 +82,11 @@ impl<'a> Case<'a> {
             let length = self.needed_bytes.min(self.size.saturating_add(margin)).min(MAX_FUNCTION_BYTES);
             self.facts.code(self.start, usize::try_from(length).unwrap_or_default())
         })
+    }
+
+    /// The function as the kernel's jump optimisation sees it. None if that leaves the function out.
+    pub(super) fn optimiser(&self) -> Option<&Optimiser<'a>> {
+        self.optimiser.get_or_init(|| Optimiser::new(self)).as_ref()
     }
 
     /// The code from an offset on.

@@ -3,7 +3,6 @@
 //! Owns the list. Never applies a rule of its own.
 
 use super::case::Case;
-use super::optimise::Optimiser;
 use super::places::Places;
 use super::refusal::Refusal;
 use super::report::Arming;
@@ -40,10 +39,9 @@ pub fn disassembly(
     let omitted = case.size.saturating_sub(SHOWN_BYTES);
     case.size -= omitted;
     let places = Places::new(case);
-    let optimiser = Optimiser::new(&places.case);
     let makes_jump = |offset| {
         let offset = places.case.effective_offset(offset);
-        optimiser.as_ref().is_some_and(|optimiser| optimiser.makes_jump(offset))
+        places.case.optimiser().is_some_and(|optimiser| optimiser.makes_jump(offset))
     };
     let judged = |instruction: insn::Instruction| {
         let offset = instruction.offset;

@@ -11,8 +11,8 @@ mod case;
 mod disassembly;
 pub mod functions;
 mod instruction;
-mod landing;
 mod memory_symbols;
+mod objection;
 mod optimise;
 mod places;
 mod refusal;
@@ -79,14 +79,15 @@ pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
     };
     let verdict = before_registration(&looked, definition, facts).and_then(|()| match &looked.case {
         Some(case) => rules::judge(case, case.offset),
-        None => landing::check_unnamed(definition, facts),
+        None => objection::check_unnamed(definition, facts),
     });
     match (verdict, looked) {
         (Ok(()), Looked { symbols, case: Some(case), .. }) => {
-            let objection = symbols.and_then(|symbols| landing::objection(&symbols, &case));
+            let outside = symbols.and_then(|symbols| objection::outside(&symbols, &case));
+            let objection = outside.or_else(|| objection::over_landing(&case, case.offset));
             Report::accepted(&case, objection)
         }
-        (Ok(()), looked) => Report::never_armed(landing::never_armed(definition, looked.address)),
+        (Ok(()), looked) => Report::never_armed(objection::never_armed(definition, looked.address)),
         (Err(refusal), _) if memory_symbols::is_forgiven(&refusal, definition) => {
             Report::never_armed(memory_symbols::never_armed(refusal))
         }
@@ -107,9 +108,8 @@ pub fn predicted_arming(
     let start = report.code_range.as_ref().map(|range| range.start);
     let case = start.and_then(|start| Case::at(definition, start, facts));
     let jump = case.is_some_and(|case| {
-        let case = case.whole();
         let offset = case.effective_offset(report.offset);
-        optimise::Optimiser::new(&case).is_some_and(|optimiser| optimiser.makes_jump(offset))
+        case.optimiser().is_some_and(|optimiser| optimiser.makes_jump(offset))
     });
     Some(if jump { Arming::Optimised } else { Arming::Breakpoint })
 }

@@ -1,9 +1,13 @@
 //! Jump optimisation: whether the kernel would replace a breakpoint by a jump
 //! (arch/x86/kernel/kprobes/opt.c:arch_prepare_optimized_kprobe, arch_check_optimized_kprobe).
 //!
-//! Owns this prediction, which never changes a verdict: the kernel may lack memory for the copies,
-//! and later probes may undo it. Lock prefixes that alternatives replace are not considered: they
-//! matter only if a kernel for several processors found one.
+//! Owns this prediction, which never changes the kernel's verdict: the kernel may lack memory for
+//! the copies, and later probes may undo it. Whether the kernel may ever do it is another question
+//! than whether it would do it now: the former decides about harm (`objection`). Lock prefixes that
+//! alternatives replace are not considered: they matter only if a kernel for several processors
+//! found one.
+
+use std::cell::OnceCell;
 
 use super::case::Case;
 use super::{instruction, rules};
@@ -11,7 +15,7 @@ use kprobed_host::insn::{self, KernelOpcode};
 use kprobed_host::kernel::KernelFacts;
 
 /// Bytes of a near jump.
-const JUMP_BYTES: u64 = 5;
+pub(super) const JUMP_BYTES: u64 = 5;
 
 /// Longer functions are not optimised: such a range of addresses is a hole between sections.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
@@ -21,28 +25,46 @@ pub(super) struct Optimiser<'a> {
     facts: &'a KernelFacts,
     start: u64,
     size: u64,
+    /// Whether it is the last function of a module: where that ends only the kernel knows
+    /// (kernel/module/kallsyms.c:find_kallsyms_symbol).
+    is_last: bool,
     code: Vec<u8>,
     /// Targets of the function's direct jumps, ascending.
     targets: Vec<u64>,
+    /// Targets of its jump labels that are jumps now, ascending.
+    label_targets: Vec<u64>,
+    /// Whether the kernel optimises now.
+    enabled: OnceCell<bool>,
 }
 
 impl<'a> Optimiser<'a> {
-    /// Decodes the whole function of a case. None if no place of it can get a jump: optimisation is
-    /// off, the function does not decode to its end, an instruction of it may fault, or it may have
-    /// a jump table.
+    /// Decodes the whole function of a case. None if no place of it can ever get a jump: the kernel
+    /// has no optimisation, the function does not decode to its end, an instruction of it may fault,
+    /// or it may have a jump table.
     pub(super) fn new(case: &Case<'a>) -> Option<Self> {
         let facts = case.facts;
         let start = case.start;
         // The case may have been cut to what is shown.
         let size = facts.symbols.locate(start)?.size;
-        if size > MAX_FUNCTION_BYTES || !facts.optimisation.enabled() {
+        let next = facts.symbols.locate(start.saturating_add(size)).map(|located| located.symbol);
+        let next = next.filter(|next| next.address != start);
+        let is_last =
+            case.module.is_some() && !next.is_some_and(|next| next.is_code() && next.module == case.module);
+        if !facts.optimisation.is_built || size > MAX_FUNCTION_BYTES && !is_last {
             return None;
         }
+        let size = if is_last && next.is_none() { MAX_FUNCTION_BYTES } else { size.min(MAX_FUNCTION_BYTES) };
         let length = usize::try_from(size).ok()?.checked_add(insn::MAX_INSTRUCTION_BYTES)?;
-        let mut optimiser = Self { facts, start, size, code: facts.code(start, length), targets: Vec::new() };
+        let code = facts.code(start, length);
+        let (targets, label_targets, enabled) = Default::default();
+        let mut optimiser = Self { facts, start, size, is_last, code, targets, label_targets, enabled };
         let mut offset = 0;
         while offset < size {
-            let opcode = optimiser.opcode(offset)?;
+            let opcode = match optimiser.opcode(offset) {
+                Some(opcode) => opcode,
+                None if is_last => break,
+                None => return None,
+            };
             let jumps_to = opcode.jump_target;
             let into_thunk = |target: u64| {
                 let thunks = &facts.optimisation.thunks;
@@ -55,28 +77,38 @@ impl<'a> Optimiser<'a> {
             {
                 return None;
             }
-            optimiser.targets.extend(jumps_to);
+            let is_label = facts.patch_sites.is_jump_label(start + offset);
+            let targets = if is_label { &mut optimiser.label_targets } else { &mut optimiser.targets };
+            targets.extend(jumps_to);
             offset += u64::from(opcode.length);
         }
         optimiser.targets.sort_unstable();
+        optimiser.label_targets.sort_unstable();
         Some(optimiser)
     }
 
-    /// Whether a breakpoint at the instruction at `offset` would become a jump.
+    /// Whether a breakpoint at the instruction at `offset` would become a jump now.
     pub(super) fn makes_jump(&self, offset: u64) -> bool {
         let address = self.start.wrapping_add(offset);
-        let fits = self.size.saturating_sub(offset) >= JUMP_BYTES;
-        if !fits || self.facts.optimisation.entry_text.contains(&address) {
-            return false;
+        let neighbours = |covered| self.facts.armed.any_enabled_in(address + 1..address + covered);
+        *self.enabled.get_or_init(|| self.facts.optimisation.enabled())
+            && !is_jumped_into(&self.label_targets, address)
+            && self.may_cover(offset).is_some_and(|covered| !neighbours(covered))
+    }
+
+    /// Bytes of the instructions that a jump at `offset` would replace. None if the kernel would
+    /// never put one there. What changes while a kernel runs does not count: the switch, probes at
+    /// the next instructions, and jump labels, which are jumps only while they are on.
+    pub(super) fn may_cover(&self, offset: u64) -> Option<u64> {
+        let address = self.start.wrapping_add(offset);
+        let fits = self.is_last || self.size.saturating_sub(offset) >= JUMP_BYTES;
+        if !fits
+            || self.facts.optimisation.entry_text.contains(&address)
+            || is_jumped_into(&self.targets, address)
+        {
+            return None;
         }
-        // The kernel counts the first byte after the jump as well (insn_jump_into_range).
-        let first = self.targets.partition_point(|target| *target <= address);
-        if self.targets.get(first).is_some_and(|target| *target <= address + JUMP_BYTES) {
-            return false;
-        }
-        let Some(covered) = self.copied(offset) else { return false };
-        !self.is_reserved(address, covered)
-            && !self.facts.armed.any_enabled_in(address + 1..address + covered)
+        self.copied(offset).filter(|covered| !self.is_reserved(address, *covered))
     }
 
     /// Bytes of the instructions that a jump at `offset` would replace, if all of them can be
@@ -106,14 +138,21 @@ impl<'a> Optimiser<'a> {
             let offset = usize::try_from(label.checked_sub(self.start)?).ok()?;
             self.code.get(offset..)
         };
-        let labels = self.facts.patch_sites.jump_labels_near(address);
-        labels.iter().any(|label| address - label < rules::jump_label_bytes(code_from(*label)))
+        let mut labels = self.facts.patch_sites.jump_labels_near(address);
+        labels.any(|label| address - label < rules::jump_label_bytes(code_from(label)))
     }
 
     fn opcode(&self, offset: u64) -> Option<KernelOpcode> {
         let code = self.code.get(usize::try_from(offset).ok()?..)?;
         KernelOpcode::parse(code, self.start.wrapping_add(offset))
     }
+}
+
+/// Whether one of these targets is in the bytes behind a breakpoint. The kernel counts the first
+/// byte after the jump as well (insn_jump_into_range).
+fn is_jumped_into(targets: &[u64], address: u64) -> bool {
+    let first = targets.partition_point(|target| *target <= address);
+    targets.get(first).is_some_and(|target| *target <= address + JUMP_BYTES)
 }
 
 /// An indirect jump, near or far, or a direct far one (__insn_is_indirect_jump).

@@ -3,6 +3,7 @@
 //! Owns the search for the nearest ones. Never applies a rule of its own.
 
 use super::case::Case;
+use super::objection::over_landing;
 use super::refusal::{Refusal, Rule};
 use super::report::Report;
 use super::rules::{judge, judge_boundary};
@@ -44,7 +45,10 @@ pub fn nearest(definition: &ProbeDefinition, report: &Report, facts: &KernelFact
 fn around(case: &Case<'_>, offset: u64) -> Nearest {
     // A return probe works at the entry only: other places need no check.
     let possible = |start: u64| !case.is_return() || case.is_entry(start);
-    let works = |start: &u32| possible((*start).into()) && judge_boundary(case, (*start).into()).is_ok();
+    let works = |start: &u32| {
+        let start = (*start).into();
+        possible(start) && judge_boundary(case, start).is_ok() && over_landing(case, start).is_none()
+    };
     let mut before = Vec::new();
     for start in beginnings(case) {
         if u64::from(start) < offset {
@@ -88,14 +92,12 @@ impl<'a> Places<'a> {
         self.starts.binary_search(&offset).is_ok()
     }
 
-    /// The verdict on an offset.
+    /// The verdict on an offset, of the kernel and of this daemon.
     pub(super) fn judge(&self, offset: u32) -> Result<(), Refusal> {
         // The beginnings of instructions are known: they need not be found again for each.
-        if self.is_boundary(offset) {
-            judge_boundary(&self.case, offset.into())
-        } else {
-            judge(&self.case, offset.into())
-        }
+        let judge = if self.is_boundary(offset) { judge_boundary } else { judge };
+        judge(&self.case, offset.into())?;
+        over_landing(&self.case, offset.into()).map_or(Ok(()), Err)
     }
 
     /// All instructions as text, with the names of their targets.

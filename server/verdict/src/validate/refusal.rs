@@ -49,6 +49,9 @@ pub enum Rule {
     UnsupportedInstruction,
     /// The kernel accepts it, this daemon does not: the offset is after the end of the function.
     OutsideFunction,
+    /// The kernel accepts it, this daemon does not: the kernel may replace it by a jump over an
+    /// instruction that other code jumps to.
+    JumpOverLanding,
     /// The kernel accepts it, this daemon does not: it is never armed.
     NeverArmed,
 }
@@ -76,6 +79,7 @@ impl Rule {
             Self::TrapInstruction => "TRAP_INSTRUCTION",
             Self::UnsupportedInstruction => "UNSUPPORTED_INSTRUCTION",
             Self::OutsideFunction => "OUTSIDE_FUNCTION",
+            Self::JumpOverLanding => "JUMP_OVER_LANDING",
             Self::NeverArmed => "NEVER_ARMED",
         }
     }
@@ -104,13 +108,14 @@ impl Rule {
         Self::TrapInstruction,
         Self::UnsupportedInstruction,
         Self::OutsideFunction,
+        Self::JumpOverLanding,
         Self::NeverArmed,
     ];
 
     /// Who refuses a place by this rule.
     pub fn refused_by(self) -> RefusedBy {
         match self {
-            Self::OutsideFunction | Self::NeverArmed => RefusedBy::Kprobed,
+            Self::OutsideFunction | Self::JumpOverLanding | Self::NeverArmed => RefusedBy::Kprobed,
             _ => RefusedBy::Kernel,
         }
     }

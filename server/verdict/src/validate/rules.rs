@@ -2,8 +2,8 @@
 //!
 //! Owns the table of them, in the order in which the kernel applies them when it registers a probe,
 //! and the text of each. A rule judges one offset of one function. Never looks up the symbol, which
-//! comes before (`symbol`), and never judges places that the kernel accepts and no writer means,
-//! which comes after (`landing`).
+//! comes before (`symbol`), and never judges places that the kernel accepts and this daemon does
+//! not, which comes after (`objection`).
 
 use nix::errno::Errno;
 
@@ -184,10 +184,10 @@ fn base_is_listed(function: &str, facts: &KernelFacts) -> bool {
 /// Jump labels are rewritten while the kernel runs.
 fn jump_label(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     let address = case.address_of(offset);
-    let labels = case.facts.patch_sites.jump_labels_near(address);
+    let mut labels = case.facts.patch_sites.jump_labels_near(address);
     // A label that begins before the function belongs to another one.
     let code_from = |label: u64| label.checked_sub(case.start).map(|offset| case.code_from(offset));
-    if !labels.iter().any(|label| address - label < jump_label_bytes(code_from(*label))) {
+    if !labels.any(|label| address - label < jump_label_bytes(code_from(label))) {
         return Ok(());
     }
     let message = format!("+{offset} of `{}` is a jump label, which the kernel rewrites", case.function);

@@ -1,7 +1,7 @@
 //! The table of jump labels: `struct jump_entry` with relative addresses, 16 bytes
 //! (include/linux/jump_label.h; the same from 6.1 to 7.3).
 
-use super::{entries, self_relative};
+use super::{Lead, entries};
 
 const ENTRY_BYTES: usize = 16;
 
@@ -9,13 +9,13 @@ const ENTRY_BYTES: usize = 16;
 /// more (kernel/jump_label.c:jump_label_text_reserved, since `system_state` is SYSTEM_RUNNING).
 const KEY_INIT: u64 = 2;
 
-/// Addresses of the code of all entries of the table at `start`. In an image (`built`), the flag
-/// means something else until boot sets it anew: that objtool was to make a NOP of the jump
-/// (arch/x86/include/asm/jump_label.h:arch_static_branch, since 5.14).
-pub(super) fn parse(start: u64, bytes: &[u8], built: bool) -> impl Iterator<Item = u64> {
+/// The code of all entries of the table at `start`, and where its jump leads to while it is one. In
+/// an image (`built`), the flag means something else until boot sets it anew: that objtool was to
+/// make a NOP of the jump (arch/x86/include/asm/jump_label.h:arch_static_branch, since 5.14).
+pub(super) fn parse(start: u64, bytes: &[u8], built: bool) -> impl Iterator<Item = Lead> {
     entries(start, bytes, ENTRY_BYTES).filter_map(move |(at, entry)| {
         let key = u64::from_le_bytes(entry.get(8..16)?.try_into().ok()?);
-        (built || key & KEY_INIT == 0).then(|| self_relative(at, entry)).flatten()
+        (built || key & KEY_INIT == 0).then(|| Lead::parse(at, entry)).flatten()
     })
 }
 
@@ -31,8 +31,10 @@ mod tests {
     #[test]
     fn addresses_are_relative_to_their_entry() {
         let bytes = [entry(-0x100, 1), entry(-0x100, 2), entry(0x20, 0), vec![0; 15]].concat();
-        assert_eq!(parse(0x1000, &bytes, false).collect::<Vec<_>>(), [0xf00, 0x1040]);
-        assert_eq!(parse(0x1000, &bytes, true).collect::<Vec<_>>(), [0xf00, 0xf10, 0x1040]);
+        let lead = |from, to| Lead { from, to };
+        let (first, last) = (lead(0xf00, 0x100b), lead(0x1040, 0x102b));
+        assert_eq!(parse(0x1000, &bytes, false).collect::<Vec<_>>(), [first, last]);
+        assert_eq!(parse(0x1000, &bytes, true).collect::<Vec<_>>(), [first, lead(0xf10, 0x101b), last]);
     }
 
     proptest! {

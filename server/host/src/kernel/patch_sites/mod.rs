@@ -18,10 +18,27 @@ use super::{KernelText, SymbolTable};
 /// Addresses of all patch sites, each list ascending.
 #[derive(Debug, Default)]
 pub struct PatchSites {
-    jump_labels: Vec<u64>,
+    jump_labels: Vec<Lead>,
     static_calls: Vec<u64>,
     bugs: Vec<u64>,
-    exceptions: Vec<u64>,
+    exceptions: Vec<Lead>,
+}
+
+/// Code that may lead elsewhere, which its bytes do not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lead {
+    /// Its address.
+    pub from: u64,
+    /// The address where the kernel goes on.
+    pub to: u64,
+}
+
+impl Lead {
+    /// The two distances at the beginning of an entry at `at`, each from itself.
+    fn parse(at: u64, entry: &[u8]) -> Option<Self> {
+        let from = self_relative(at, entry)?;
+        Some(Self { from, to: self_relative(at.wrapping_add(4), entry.get(4..)?)? })
+    }
 }
 
 /// Bytes of every static call site (`CALL_INSN_SIZE`, arch/x86/include/asm/text-patching.h).
@@ -77,12 +94,14 @@ impl PatchSites {
     }
 
     fn sorted(mut self) -> Self {
-        let Self { jump_labels, static_calls, bugs, exceptions } = &mut self;
-        for list in [jump_labels, static_calls, bugs, exceptions] {
+        fn sort<T: Ord>(list: &mut Vec<T>) {
             list.sort_unstable();
             list.dedup();
             list.shrink_to_fit();
         }
+        let Self { jump_labels, static_calls, bugs, exceptions } = &mut self;
+        [static_calls, bugs].into_iter().for_each(sort);
+        [jump_labels, exceptions].into_iter().for_each(sort);
         self
     }
 
@@ -102,7 +121,8 @@ impl PatchSites {
         };
         match table.kind {
             TableKind::JumpLabels => {
-                self.jump_labels.extend(jump_labels::parse(start, &bytes, text.is_image()).filter(plausible));
+                let labels = jump_labels::parse(start, &bytes, text.is_image());
+                self.jump_labels.extend(labels.filter(|label| plausible(&label.from)));
             }
             TableKind::StaticCalls => {
                 self.static_calls.extend(static_calls::parse(start, &bytes).filter(plausible));
@@ -112,26 +132,44 @@ impl PatchSites {
                 self.bugs.extend(bugs::parse(start, &bytes, read).filter(plausible));
             }
             TableKind::Exceptions => {
-                self.exceptions.extend(exceptions::parse(start, &bytes).filter(plausible));
+                let exceptions = exceptions::parse(start, &bytes);
+                self.exceptions.extend(exceptions.filter(|exception| plausible(&exception.from)));
             }
         }
     }
 
     /// Beginnings of jump labels that may reach `address`. How long each is (2 or 5 bytes) is in
     /// its code.
-    pub fn jump_labels_near(&self, address: u64) -> &[u64] {
-        near(&self.jump_labels, address, JUMP_LABEL_MAX_BYTES)
+    pub fn jump_labels_near(&self, address: u64) -> impl Iterator<Item = u64> {
+        near(&self.jump_labels, |label| label.from, address, JUMP_LABEL_MAX_BYTES)
+            .iter()
+            .map(|label| label.from)
+    }
+
+    /// Whether a jump label begins at `address`.
+    pub fn is_jump_label(&self, address: u64) -> bool {
+        self.jump_labels.binary_search_by_key(&address, |label| label.from).is_ok()
+    }
+
+    /// All jump labels, each with where it leads to while it is a jump.
+    pub fn jump_labels(&self) -> &[Lead] {
+        &self.jump_labels
+    }
+
+    /// All instructions that may fault, each with where the kernel goes on then.
+    pub fn exceptions(&self) -> &[Lead] {
+        &self.exceptions
     }
 
     /// The static call that has `address` as one of its bytes.
     pub fn static_call_over(&self, address: u64) -> Option<u64> {
-        near(&self.static_calls, address, STATIC_CALL_BYTES).first().copied()
+        near(&self.static_calls, |site| *site, address, STATIC_CALL_BYTES).first().copied()
     }
 
     /// Static calls that have one of these bytes.
     pub fn static_call_in(&self, start: u64, bytes: u64) -> bool {
         let last = start.saturating_add(bytes.saturating_sub(1));
-        near(&self.static_calls, last, bytes.saturating_add(STATIC_CALL_BYTES - 1))
+        near(&self.static_calls, |site| *site, last, bytes.saturating_add(STATIC_CALL_BYTES - 1))
             .iter()
             .any(|site| *site <= last)
     }
@@ -139,7 +177,7 @@ impl PatchSites {
     /// Whether the instruction at `address` may fault, and the kernel then goes on elsewhere
     /// (kernel/extable.c:search_exception_tables).
     pub fn may_fault(&self, address: u64) -> bool {
-        self.exceptions.binary_search(&address).is_ok()
+        self.exceptions.binary_search_by_key(&address, |exception| exception.from).is_ok()
     }
 
     /// Whether a BUG or WARN has its instruction at `address`.
@@ -149,9 +187,9 @@ impl PatchSites {
 }
 
 /// The sites of a list that begin at most `bytes - 1` before `address`.
-fn near(sites: &[u64], address: u64, bytes: u64) -> &[u64] {
-    let first = sites.partition_point(|site| site.saturating_add(bytes) <= address);
-    let after = sites.partition_point(|site| *site <= address);
+fn near<T>(sites: &[T], start: impl Fn(&T) -> u64, address: u64, bytes: u64) -> &[T] {
+    let first = sites.partition_point(|site| start(site).saturating_add(bytes) <= address);
+    let after = sites.partition_point(|site| start(site) <= address);
     sites.get(first..after).unwrap_or_default()
 }
 
@@ -190,15 +228,18 @@ mod tests {
 
     #[test]
     fn sites_reach_as_far_as_their_bytes() {
+        let lead = |from| Lead { from, to: 0 };
         let sites = PatchSites {
-            jump_labels: vec![0x100, 0x104],
+            jump_labels: vec![lead(0x100), lead(0x104)],
             static_calls: vec![0x200],
             bugs: vec![0x300],
-            exceptions: vec![0x400],
+            exceptions: vec![lead(0x400)],
         };
-        assert_eq!(sites.jump_labels_near(0x104), [0x100, 0x104]);
-        assert_eq!(sites.jump_labels_near(0x105), [0x104]);
-        assert!(sites.jump_labels_near(0x109).is_empty() && sites.jump_labels_near(0xff).is_empty());
+        let labels = |address| sites.jump_labels_near(address).collect::<Vec<_>>();
+        assert_eq!(labels(0x104), [0x100, 0x104]);
+        assert_eq!(labels(0x105), [0x104]);
+        assert!(labels(0x109).is_empty() && labels(0xff).is_empty());
+        assert!(sites.is_jump_label(0x104) && !sites.is_jump_label(0x105));
         assert_eq!(sites.static_call_over(0x204), Some(0x200));
         assert_eq!(sites.static_call_over(0x205), None);
         let over = |start, bytes| sites.static_call_in(start, bytes);

@@ -1,4 +1,5 @@
 mod boot;
+mod landings;
 mod optimise;
 mod oracle;
 mod rules;
