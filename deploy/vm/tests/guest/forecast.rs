@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::Test;
 use crate::budget::{config, storm};
 use crate::daemon::DaemonGuest;
+use crate::effort::is_full;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -78,7 +79,7 @@ fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
     progress::note(format_args!("{}: {}", fixture.series(), told.trim()));
     let took = told.split_once("took_ms=").and_then(|(_, rest)| rest.split([' ', '\n']).next());
     let took: u64 = took.context("it is not said how long it took")?.parse()?;
-    ensure!(took <= CALIBRATED_WITHIN_MS, "{told}");
+    ensure!(!is_full() || took <= CALIBRATED_WITHIN_MS, "{told}");
     let left = guest.shell("cat /sys/kernel/tracing/kprobe_events; ls /sys/kernel/tracing/instances")?;
     ensure!(!left.contains("temporary"), "{left}");
     let arguments = "a=%di:u64 b=%si:u64 c=%dx:u64 d=%cx:u64";
@@ -96,6 +97,11 @@ fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
     let mut of_values = None;
     for definition in &definitions {
         let (ns, error_ns) = forecast(&guest, definition)?;
+        ensure!(ns > 0.0 && error_ns > 0.0, "{definition}: {ns} ns, error {error_ns} ns");
+        // A busy host measures something else: only before a release.
+        if !is_full() {
+            continue;
+        }
         let found = measured(&guest, definition)?;
         let ratio = ns / found;
         progress::note(format_args!(
@@ -130,19 +136,21 @@ fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
         rates.extend(Some(number(&trial["runs_per_second"])?).filter(|rate| *rate > 0.0));
     }
     // It sees the values too, so that the error need not reach to all that there could be.
-    let (definition, found) = of_values.context("nothing reads values")?;
-    let tried = json(&guest, &format!("check --trial '{definition}'"))?;
-    let ns = number(&tried.get(1).context("no trial")?["hit_cost"]["ns"])?;
-    progress::note(format_args!(
-        "{}: {definition}: by a trial {ns:.0} ns, {:.0} % of what was measured",
-        fixture.series(),
-        100.0 * ns / found
-    ));
-    ensure!((BOUND.0..BOUND.1).contains(&(ns / found)), "{tried:?}: measured {found} ns");
+    ensure!(of_values.is_some() == is_full());
+    if let Some((definition, found)) = of_values {
+        let tried = json(&guest, &format!("check --trial '{definition}'"))?;
+        let ns = number(&tried.get(1).context("no trial")?["hit_cost"]["ns"])?;
+        progress::note(format_args!(
+            "{}: {definition}: by a trial {ns:.0} ns, {:.0} % of what was measured",
+            fixture.series(),
+            100.0 * ns / found
+        ));
+        ensure!((BOUND.0..BOUND.1).contains(&(ns / found)), "{tried:?}: measured {found} ns");
+    }
     guest.machine.signal("steady", Signal::SIGKILL)?;
     rates.sort_by(f64::total_cmp);
     progress::note(format_args!("{}: trials of 5000 hits a second find {rates:.0?}", fixture.series()));
-    ensure!((2500.0..10_000.0).contains(&rates[2]), "{rates:?}");
+    ensure!(!is_full() || (2500.0..10_000.0).contains(&rates[2]), "{rates:?}");
     let left = guest.shell("cat /sys/kernel/tracing/kprobe_events; ls /sys/kernel/tracing/instances")?;
     ensure!(!left.contains("temporary") && guest.probes()?.is_empty(), "{left}");
     Ok(())

@@ -252,7 +252,7 @@ fn one_event_arrives_at_once(fixture: &Fixture) -> Result<()> {
         let (Some(row), None) = (rows.next(), rows.next()) else { anyhow::bail!("{batch:?}") };
         let recorded_ns = i64::try_from(row.timestamp_ns())? + offset.trace_offset_ns;
         delays_ms.push((arrived_ns - recorded_ns) as f64 / 1e6);
-        ensure!(guest.machine.wait(&name, None)?.success());
+        ensure!(guest.machine.wait(&name, Duration::from_mins(1))?.success());
     }
     delays_ms.sort_by(f64::total_cmp);
     let (least, median, most) = (delays_ms[0], delays_ms[EVENTS / 2], delays_ms[EVENTS - 1]);
