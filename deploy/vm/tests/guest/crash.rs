@@ -4,7 +4,8 @@
 //!
 //! In CI a third of the kinds of change meets one fault each: kinds, faults and steps are drawn anew
 //! for each commit, and kernels that are tested together take different kinds. What a draw finds is
-//! mended, or is in [`KNOWN`] until it is. With `--effort full` every step meets all four; `KPROBED_VM_CRASH=delete,stop` does that for the named kinds only, and
+//! mended, or is in [`KNOWN`] until it is. With `--effort full` every step meets all four;
+//! `KPROBED_VM_CRASH=delete,stop` does that for the named kinds only, and
 //! `KPROBED_VM_CRASH=delete:full` with one of the faults.
 
 use std::env;

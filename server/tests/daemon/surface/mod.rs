@@ -1,9 +1,9 @@
 //! Fuzz test of the whole API: every method of every service, over a real connection to a real server.
 //!
 //! Requests are made of the descriptors of the API, so that a new method is a part of it at once, and
-//! mutated, the same ones in each run with the same `KPROBED_SEED`. Nothing panics; what is refused has a documented reason; what is
-//! answered is a message of the method; and the server goes on. `KPROBED_FUZZ_MUTATIONS` is the number of
-//! requests for each method.
+//! mutated, the same ones in each run with the same `KPROBED_SEED`. Nothing panics; what is refused has a
+//! documented reason; what is answered is a message of the method; and the server goes on.
+//! `KPROBED_FUZZ_MUTATIONS` is the number of requests for each method.
 
 mod documented;
 mod limits;

@@ -225,9 +225,14 @@ fn losses_of_any_cpu_survive_the_queue() {
     publish(&hub, &source, 1, 5, 300);
     let items = taken(&subscription);
     let reset = |item: &Item| matches!(item, Item::Loss(Loss { cause: LossCause::Reset, cpu: None, .. }));
+    let dropped = |item: &Item| {
+        let Item::Loss(loss) = item else { return false };
+        (loss.cause, loss.cpu, loss.count) == (LossCause::SubscriberQueue, Some(0), Some(6))
+    };
     // The queue dropped everything of CPU 0, and the next event is of another CPU.
-    assert!(items.len() == 2 && reset(&items[0]) && matches!(&items[1], Item::Batch(_)), "{items:?}");
-    assert_eq!(hub.counts()[0].counts.loss_records, 1);
+    assert!(items.len() == 3 && reset(&items[0]) && matches!(&items[1], Item::Batch(_)), "{items:?}");
+    assert!(dropped(&items[2]), "{items:?}");
+    assert_eq!(hub.counts()[0].counts.loss_records, 2);
 }
 
 #[test]
