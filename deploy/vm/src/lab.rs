@@ -47,7 +47,7 @@ pub struct GuestOptions {
     pub reaches_host: bool,
     /// Memory in MiB.
     pub memory_mib: u32,
-    /// Virtual CPUs; more than one needs QEMU 10.
+    /// Virtual CPUs. More than one take turns when they are emulated.
     pub cpus: u32,
     /// CPUs that the guest has room for, the running ones among them; fewer than `cpus` are as
     /// many.

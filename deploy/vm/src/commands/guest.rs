@@ -29,7 +29,7 @@ pub(crate) struct GuestArguments {
     /// Memory of the guest
     #[arg(long, value_name = "MIB", default_value_t = 768, value_parser = clap::value_parser!(u32).range(192..))]
     memory: u32,
-    /// Virtual CPUs (more than one needs QEMU 10)
+    /// Virtual CPUs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     cpus: u32,
     /// Begin with an empty disk

@@ -67,17 +67,6 @@ pub enum MachineError {
         /// What it had printed.
         printed: Output,
     },
-    /// More than one virtual CPU with a QEMU that cannot do that without corrupting the guest.
-    #[error(
-        "{cpus} CPUs need QEMU 10 or newer, this is {version}: older ones run each virtual CPU on a thread of its own and \
-         mishandle the kernel patching its own code, so that arming a probe crashes the guest. Use 1 CPU"
-    )]
-    TooManyCpus {
-        /// How many were requested.
-        cpus: u32,
-        /// What `qemu-system-x86_64 --version` says.
-        version: String,
-    },
     /// The guest ended, but without having written everything to its disk first.
     #[error("the guest did not switch off cleanly ({status})\n(serial log: {log})")]
     UncleanPowerOff {
@@ -105,7 +94,6 @@ impl MachineError {
             Self::Refused { .. }
             | Self::Unexpected(_)
             | Self::TooLong { .. }
-            | Self::TooManyCpus { .. }
             | Self::UncleanPowerOff { .. }
             | Self::Host { .. } => false,
         }

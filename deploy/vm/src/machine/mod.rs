@@ -53,7 +53,7 @@ pub struct MachineConfig {
     pub initramfs: PathBuf,
     /// Memory in MiB.
     pub memory_mib: u32,
-    /// Virtual CPUs; more than one needs QEMU 10.
+    /// Virtual CPUs. More than one take turns when they are emulated.
     pub cpus: u32,
     /// CPUs that the guest has room for, the running ones among them; fewer than `cpus` are as
     /// many. Lists of CPUs that the kernel reads end there.
@@ -117,12 +117,6 @@ pub struct Machine {
 impl Machine {
     /// Boots and waits until the agent answers.
     pub fn boot(config: &MachineConfig) -> Result<Self, MachineError> {
-        if config.cpus > 1 && Accelerator::of_this_host() == Accelerator::Tcg {
-            let (version, major) = qemu::version().map_err(host("ask QEMU for its version"))?;
-            if major < 10 {
-                return Err(MachineError::TooManyCpus { cpus: config.cpus, version });
-            }
-        }
         let mut attempts = 0;
         loop {
             attempts += 1;

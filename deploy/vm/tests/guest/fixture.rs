@@ -283,6 +283,7 @@ impl Fixture {
             files,
             forwards: vec![(0, daemon::PORT), (0, METRICS_PORT)],
             reaches_host: true,
+            cpus: cpus()?,
             ..GuestOptions::new(self.kernel()?)
         })
     }
@@ -291,6 +292,12 @@ impl Fixture {
     pub(crate) fn disk_name(&self, name: &str) -> String {
         format!("test-{name}-{}", self.series)
     }
+}
+
+/// CPUs of the guests with a daemon: one, or as many as `KPROBED_VM_CPUS` says.
+pub(crate) fn cpus() -> Result<u32> {
+    let Ok(number) = env::var("KPROBED_VM_CPUS") else { return Ok(1) };
+    number.parse().with_context(|| format!("KPROBED_VM_CPUS={number}"))
 }
 
 /// The programs in the guests, built once for all kernels.

@@ -9,7 +9,7 @@ use kprobed_lang::definition::Code;
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::differential::{Compared, ask_both, kernel_answers};
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, cpus};
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
@@ -346,7 +346,9 @@ fn the_host_is_described(fixture: &Fixture) -> Result<()> {
     // Kernels before 6.8 have pages and nothing else.
     let sub_buffer_bytes = if fixture.is_older_than(6, 8) { 4096 } else { 64 << 10 };
     ensure!(
-        host.trace_clock == "boot" && u64::from(host.sub_buffer_bytes) == sub_buffer_bytes && host.cpus == 1,
+        host.trace_clock == "boot"
+            && u64::from(host.sub_buffer_bytes) == sub_buffer_bytes
+            && host.cpus == cpus()?,
         "{host:?}"
     );
     let failed = |host: &kprobed_client::api::GetHostResponse| -> Vec<String> {
