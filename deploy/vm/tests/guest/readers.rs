@@ -227,7 +227,8 @@ fn next_batch(guest: &DaemonGuest, stream: &mut EventStream) -> Result<Batch> {
             }
         }
     };
-    guest.wait_for(tokio::time::timeout(Duration::from_secs(20), batch))?.context("no event has come")?
+    let limited = async { tokio::time::timeout(Duration::from_secs(20), batch).await };
+    guest.wait_for(limited)?.context("no event has come")?
 }
 
 /// By itself a kernel wakes a reader only when half of a buffer is full, and a single event would

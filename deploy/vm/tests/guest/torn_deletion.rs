@@ -45,7 +45,7 @@ fn kill(guest: &DaemonGuest, process: &str) -> Result<()> {
 
 fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
     let mut random = Random::of_theme("torn_deletion");
-    let mut guest = fixture.daemon()?;
+    let mut guest = fixture.new_daemon(daemon::DEFAULT_CONFIG)?;
     guest.add(NUMBERED)?;
     guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;
     let mut gone = 0;
