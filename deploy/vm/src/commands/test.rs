@@ -68,13 +68,9 @@ impl Test {
     pub(crate) fn run(self, cache: &Cache) -> Result<ExitCode> {
         let root = workspace::root().context("run this in the source directory, through `cargo vm`")?;
         if !self.guest_only && self.theme.is_empty() {
-            let mut arguments = self.rest.clone();
-            if self.effort == Some(Effort::Full) {
-                arguments.push("--include-ignored".to_owned());
-            }
             let effort = self.effort.unwrap_or(Effort::Ci).name();
             let environment = [(EFFORT, effort.as_ref()), ("KPROBED_VM_CACHE", cache.root().as_os_str())];
-            host_tests::run(&root, environment, &arguments)?;
+            host_tests::run(&root, environment, &self.rest)?;
         }
         if !self.host_only {
             self.in_guests(&root, cache)?;

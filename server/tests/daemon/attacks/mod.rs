@@ -70,7 +70,7 @@ async fn served(server: &Server) -> bool {
 }
 
 #[test]
-#[ignore = "measures for a minute, best alone: part of `cargo vm test --effort full`"]
+#[ignore = "measures for a minute, best alone: a step of `.ci/release`"]
 fn attacks_cost_a_neighbour_little() {
     front::raise_limit();
     let (daemon, elsewhere) = (runtime(2, "daemon"), runtime(2, "elsewhere"));
