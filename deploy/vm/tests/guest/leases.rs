@@ -263,6 +263,8 @@ fn what_is_held_goes_with_its_holder(fixture: &Fixture) -> Result<()> {
         NUMBERS.replace("numbers", "more")
     ))?;
     drop(holds);
+    // The daemon notices the end of each in its own time.
+    guest.until("a hold is free", || Ok(guest.wait_for(guest.client.hold())?.is_ok()))?;
     // An update can hang a probe on a hold too.
     let hold = guest.wait_for(guest.client.hold())??;
     let request =
