@@ -315,8 +315,10 @@ fn optimised<'a>(guest: &DaemonGuest, places: &[&'a Covering]) -> Result<Vec<&'a
         writeln!(lines, "p:jumps/e{index} {place}")?;
         writeln!(removals, "-:jumps/e{index}")?;
     }
+    // Line by line, so that a refusal names its line.
     guest.shell(&format!(
-        "echo '{lines}' >> {TRACEFS}/kprobe_events && echo 1 > {TRACEFS}/events/jumps/enable"
+        "printf %s '{lines}' | while read line; do echo \"$line\" >> {TRACEFS}/kprobe_events || {{ echo \"$line\" >&2; exit 1; }}; done \\
+         && echo 1 > {TRACEFS}/events/jumps/enable"
     ))?;
     let begun = Instant::now();
     let is_control = |line: &&str| line.contains(&format!(" kernel_clone+{control:#x} "));
