@@ -1,14 +1,15 @@
-//! The tests that need no guest: one cargo builds them all, then several test programs run at a time.
+//! The tests that need no guest: one cargo builds them all, and several test programs run at a time, each
+//! as soon as it is built.
 //!
-//! `cargo test` runs one program after the other, and most of them wait for something most of the time.
+//! `cargo test` builds all before it runs one after the other, and most of them wait for something most
+//! of the time.
 
-use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,15 +46,16 @@ type Environment<'a> = [(&'a str, &'a OsStr); 2];
 /// Builds all tests and runs those that need no guest. `environment` and `arguments` are for the test
 /// programs.
 pub(super) fn run(root: &Path, environment: Environment<'_>, arguments: &[String]) -> Result<()> {
-    let programs = build(root)?;
-    ensure!(!programs.is_empty(), "cargo built no tests");
-    let step = Step::start(format!("running {} test programs", programs.len()));
-    let queue = Mutex::new(VecDeque::from(programs));
-    let failed = Mutex::new(Vec::new());
+    let step = Step::start("building and running the tests");
+    let (built, programs) = mpsc::channel::<TestProgram>();
+    let (programs, failed) = (Mutex::new(programs), Mutex::new(Vec::new()));
     thread::scope(|scope| {
+        // The last one is passed on when the sender is gone.
+        let build = scope.spawn(move || build(root, &|program| drop(built.send(program))));
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                while let Some(program) = next(&queue) {
+                let next = || programs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                while let Ok(program) = next() {
                     if let Err(error) = program.run(environment, arguments) {
                         progress::note(format_args!("FAILED: {error:#}"));
                         failed.lock().unwrap_or_else(PoisonError::into_inner).push(program.selection);
@@ -61,7 +63,8 @@ pub(super) fn run(root: &Path, environment: Environment<'_>, arguments: &[String
                 }
             });
         }
-    });
+        build.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     if !failed.is_empty() {
         progress::note("these have failed; to repeat them:");
@@ -74,49 +77,50 @@ pub(super) fn run(root: &Path, environment: Environment<'_>, arguments: &[String
     examples_of_documentation(root)
 }
 
-fn next(queue: &Mutex<VecDeque<TestProgram>>) -> Option<TestProgram> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
-}
-
-/// The largest first: it has the most tests.
-fn build(root: &Path) -> Result<Vec<TestProgram>> {
-    let step = Step::start("building the tests");
-    let output = workspace::cargo(root)
+/// Passes each test program on when cargo has built it.
+fn build(root: &Path, pass_on: &dyn Fn(TestProgram)) -> Result<()> {
+    let begun = Instant::now();
+    let mut cargo = workspace::cargo(root)
         .args(["test", "--no-run", "--workspace", "--message-format=json-render-diagnostics"])
         .args(workspace::FEATURES)
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        .output()
+        .spawn()
         .context("cargo test")?;
-    ensure!(output.status.success(), "the tests cannot be built ({})", output.status);
-    let mut programs = test_programs(&String::from_utf8_lossy(&output.stdout));
-    programs.sort_by_key(|program| std::cmp::Reverse(program.path.metadata().map_or(0, |file| file.len())));
-    step.done();
-    Ok(programs)
+    let mut count = 0;
+    for message in BufReader::new(cargo.stdout.take().context("cargo has no output")?).lines() {
+        if let Some(program) = test_program(&message.context("cargo's messages")?) {
+            count += 1;
+            pass_on(program);
+        }
+    }
+    let status = cargo.wait().context("cargo test")?;
+    ensure!(status.success(), "the tests cannot be built ({status})");
+    ensure!(count > 0, "cargo built no tests");
+    progress::note(format_args!("{count} test programs were built in {:.1?}", begun.elapsed()));
+    Ok(())
 }
 
-/// The test programs among cargo's messages, without the one that boots guests.
-fn test_programs(messages: &str) -> Vec<TestProgram> {
-    let program = |line: &str| {
-        let message: Value = serde_json::from_str(line).ok()?;
-        if message["profile"]["test"] != true {
-            return None;
-        }
-        let target = &message["target"];
-        let (kind, name) = (target["kind"][0].as_str()?, target["name"].as_str()?);
-        let directory = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
-        let package = package(message["package_id"].as_str()?)?;
-        if package == GUESTS && kind == "test" {
-            return None;
-        }
-        let which = if kind == "lib" { "--lib".to_owned() } else { format!("--{kind} {name}") };
-        Some(TestProgram {
-            selection: format!("-p {package} {which}"),
-            path: message["executable"].as_str()?.into(),
-            directory,
-        })
-    };
-    messages.lines().filter_map(program).collect()
+/// The test program that a message of cargo's is about, unless that is the one that boots guests.
+fn test_program(message: &str) -> Option<TestProgram> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    if message["profile"]["test"] != true {
+        return None;
+    }
+    let target = &message["target"];
+    let (kind, name) = (target["kind"][0].as_str()?, target["name"].as_str()?);
+    let directory = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+    let package = package(message["package_id"].as_str()?)?;
+    if package == GUESTS && kind == "test" {
+        return None;
+    }
+    let which = if kind == "lib" { "--lib".to_owned() } else { format!("--{kind} {name}") };
+    Some(TestProgram {
+        selection: format!("-p {package} {which}"),
+        path: message["executable"].as_str()?.into(),
+        directory,
+    })
 }
 
 /// The name in an id of a package: `path+file:///DIRECTORY#NAME@VERSION`, or without the name when it
@@ -213,8 +217,8 @@ mod tests {
             artifact("path+file:///source/deploy/vm#kprobed-vm@0.1.0", "test", "guest", true),
             json!({"reason": "build-finished", "success": true}),
         ];
-        let messages: Vec<_> = messages.iter().map(Value::to_string).collect();
-        let found = test_programs(&messages.join("\n"));
+        let found: Vec<_> =
+            messages.iter().filter_map(|message| test_program(&message.to_string())).collect();
         let selections: Vec<_> = found.iter().map(|program| program.selection.as_str()).collect();
         assert_eq!(selections, ["-p kprobed --lib", "-p kprobectl --test kprobectl"]);
         assert_eq!(found[0].directory, Path::new("/source/here"));

@@ -20,15 +20,15 @@ use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
-        counts_are_exact,
-        latencies_of_known_sleeps,
         stacks_begin_at_the_probe,
-        own_threads_are_left_out_and_counted,
     }
     Daemon {
         a_counted_probe_stays,
         a_killed_daemon_leaves_nothing,
         commands_show_what_was_counted,
+        counts_are_exact,
+        latencies_of_known_sleeps,
+        own_threads_are_left_out_and_counted,
     }
 };
 

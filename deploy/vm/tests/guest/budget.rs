@@ -16,9 +16,6 @@ use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
-        a_storm_is_disarmed_in_time,
-    }
     Daemon {
         the_dearest_probes_of_a_host_go_first,
         a_thousand_probes_together_are_over_the_budget,
@@ -26,6 +23,7 @@ pub(crate) const TESTS: &[Test] = tests! {
         only_a_person_arms_it_again,
         a_pause_ends_by_itself,
         a_declared_probe_is_armed_again_and_stays_declared,
+        a_storm_is_disarmed_in_time,
     }
 };
 

@@ -10,10 +10,11 @@ use kprobed_vm::progress;
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, config};
+use crate::effort;
 use crate::fixture::{Fixture, Shared};
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
+    Daemon {
         deletions_pause_nothing,
     }
 };
@@ -30,7 +31,9 @@ const CALLERS: u64 = 4;
 const NICE: i32 = -3;
 
 /// Deletions.
-const ROUNDS: u64 = 2;
+fn rounds() -> u64 {
+    effort::pick(1, 2)
+}
 
 /// Buffers that the callers fill within seconds, and not within the grace periods of a deletion: those
 /// last some ticks, however fast the host is, while the calls are as fast as it is.
@@ -88,7 +91,7 @@ fn ledger_at_rest(guest: &DaemonGuest) -> Result<GetLedgerResponse> {
 
 fn deletions_pause_nothing(fixture: &Fixture) -> Result<()> {
     let guest = busy(fixture)?;
-    for round in 0..ROUNDS {
+    for round in 0..rounds() {
         delete_one(&guest, round)?;
     }
     let ledger = ledger_at_rest(&guest)?;
@@ -97,7 +100,7 @@ fn deletions_pause_nothing(fixture: &Fixture) -> Result<()> {
         |buffer: &BufferLedger| buffer.read + buffer.overrun + buffer.commit_overrun + buffer.dropped_events;
     let recorded = of_buffers(&ledger, of_buffer);
     let overrun = of_buffers(&ledger, |buffer| buffer.overrun);
-    progress::note(format_args!("{hits} hits, {overrun} of them overwritten, {ROUNDS} deletions"));
+    progress::note(format_args!("{hits} hits, {overrun} of them overwritten, {} deletions", rounds()));
     if fixture.is_older_than(6, 1) {
         // The grace periods of 5.10 take seconds here, in which buffers of this size overflow many
         // times: recording pauses, and every probe says how many of its hits that cost.

@@ -12,12 +12,14 @@ use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
-        symbol_strings_under_load_harm_nobody,
-        filters_on_symbol_strings_are_the_daemons,
-        what_would_harm_the_kernel_is_never_written,
         filters_that_would_harm_the_kernel_are_refused,
         values_that_nothing_proves_are_marked,
         variables_of_the_kernel_can_fault,
+    }
+    Daemon {
+        filters_on_symbol_strings_are_the_daemons,
+        what_would_harm_the_kernel_is_never_written,
+        symbol_strings_under_load_harm_nobody,
     }
 };
 

@@ -19,11 +19,11 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         deletions_lose_nothing_of_others,
-        without_a_second_instance_the_loss_is_counted,
-        sub_buffers_have_the_configured_size,
     }
     Daemon {
         a_group_is_deleted_at_once,
+        without_a_second_instance_the_loss_is_counted,
+        sub_buffers_have_the_configured_size,
     }
 };
 

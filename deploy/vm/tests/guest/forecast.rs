@@ -16,7 +16,7 @@ use crate::effort::is_full;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
+    Daemon {
         a_forecast_is_what_is_measured,
         what_was_taken_is_kept,
     }

@@ -15,13 +15,11 @@ use crate::daemon::{DaemonGuest, Recording, TRACEFS};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
-        foreign_events_are_listed_and_left_alone,
-    }
     Daemon {
         a_foreign_event_is_adopted_as_it_is,
         what_was_lost_with_the_database_is_adopted,
         an_adopted_event_survives,
+        foreign_events_are_listed_and_left_alone,
     }
 };
 

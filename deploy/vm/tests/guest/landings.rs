@@ -18,6 +18,7 @@ use kprobed_vm::progress;
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::differential::daemon_answers;
+use crate::effort;
 use crate::fixture::Fixture;
 use crate::kernel_module::{Build, Function};
 use crate::triggers::{config, wait_for_note};
@@ -25,8 +26,9 @@ use crate::triggers::{config, wait_for_note};
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         no_jump_covers_what_other_code_enters,
-        the_unlikely_part_of_a_function_can_run,
         what_an_earlier_daemon_accepted_is_held_back,
+    }
+    Daemon {
         a_place_in_a_module_is_judged_when_that_is_loaded,
     }
 };
@@ -41,7 +43,9 @@ const JUMP_BYTES: u64 = 5;
 const OPTIMISED_WITHIN: Duration = Duration::from_secs(20);
 
 /// How many of the places are also tried in the kernel.
-const TRIED: usize = 40;
+fn places_tried() -> usize {
+    effort::pick(15, 40)
+}
 
 /// Functions of devices and tests that no guest has, so that code around them does not run.
 const IDLE: [&str; 10] =
@@ -384,7 +388,7 @@ fn no_jump_covers_what_other_code_enters(fixture: &Fixture) -> Result<()> {
     ));
     // All that is accepted, the kernel never replaces by a jump.
     let accepted = one_each(&accepted);
-    let tried: Vec<_> = some(&accepted, TRIED).copied().collect();
+    let tried: Vec<_> = some(&accepted, places_tried()).copied().collect();
     let wrong = optimised(&guest, &tried)?;
     let wrong: Vec<_> = wrong.iter().map(|one| &one.place).collect();
     ensure!(wrong.is_empty(), "accepted, and the kernel makes jumps of them: {wrong:?}");
@@ -392,14 +396,14 @@ fn no_jump_covers_what_other_code_enters(fixture: &Fixture) -> Result<()> {
     let is_idle = |one: &&&Covering| IDLE.iter().any(|prefix| one.function.starts_with(prefix));
     let refused: Vec<_> = refused.iter().filter(|one| one.from_another).filter(is_idle).copied().collect();
     let refused = one_each(&refused);
-    let tried: Vec<_> = some(&refused, TRIED).copied().collect();
+    let tried: Vec<_> = some(&refused, places_tried()).copied().collect();
     let made = optimised(&guest, &tried)?;
     let made: Vec<_> = made.iter().map(|one| &one.place).collect();
     let tried: Vec<_> = tried.iter().map(|one| &one.place).collect();
     ensure!(made == tried, "refused are {tried:?}, and the kernel makes jumps of {made:?} alone");
     progress::note(format_args!("{}: the kernel would have made jumps of {made:?}", fixture.series()));
     ensure!(fixture.series() != "6.1" || made.len() > 5 && functions > 100, "not every way was tested");
-    Ok(())
+    unlikely_part_runs(&guest, fixture.series(), &covering)
 }
 
 /// A function whose unlikely code runs when a parameter of a module gets too long a text. Some builds
@@ -415,10 +419,8 @@ fn write_too_much(guest: &DaemonGuest) -> Result<()> {
     Ok(())
 }
 
-fn the_unlikely_part_of_a_function_can_run(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    let (text, landings) = Text::of(&guest)?;
-    let covering = text.covering(&landings);
+/// It runs with a probe at every place in the function that is accepted.
+fn unlikely_part_runs(guest: &DaemonGuest, series: &str, covering: &[Covering]) -> Result<()> {
     let places = covering.iter().filter(|one| one.function == FUNCTION);
     let mut refused = 0;
     for Covering { place, .. } in places {
@@ -434,14 +436,14 @@ fn the_unlikely_part_of_a_function_can_run(fixture: &Fixture) -> Result<()> {
             guest.add(&definition)?;
         }
     }
-    ensure!(refused > 0 || fixture.series() != "6.1", "no place of {FUNCTION} was refused");
-    write_too_much(&guest)
+    ensure!(refused > 0 || series != "6.1", "no place of {FUNCTION} was refused");
+    write_too_much(guest)
 }
 
 /// The database and the kernel as an earlier daemon leaves them that did not have the rule.
 fn what_an_earlier_daemon_accepted_is_held_back(fixture: &Fixture) -> Result<()> {
     const DATABASE: &str = "/var/lib/kprobed/kprobed.db";
-    let mut guest = fixture.own_daemon("landings-stored", &config())?;
+    let mut guest = fixture.new_daemon(&config())?;
     let answer = guest.wait_for(guest.client.disassemble_function(FUNCTION, ProbeKind::Entry))??;
     let refused = answer.instructions.iter().find(|one| one.rule == RULE);
     let Some(refused) = refused.map(|one| format!("{FUNCTION}+{}", one.offset)) else {
@@ -474,8 +476,7 @@ fn what_an_earlier_daemon_accepted_is_held_back(fixture: &Fixture) -> Result<()>
     ensure!(doctor.contains("kprobes/probed") && doctor.contains(&format!("{FUNCTION}.cold")), "{doctor}");
     let enabled = guest.wait_for(guest.client.set_enabled("probed", true))?;
     ensure!(enabled.is_err_and(|error| error.to_string().contains(".cold")), "it was enabled");
-    write_too_much(&guest)?;
-    guest.machine.power_off().map_err(Into::into)
+    write_too_much(&guest)
 }
 
 /// The module.
@@ -493,7 +494,7 @@ const TO_PART_BYTES: usize = 5;
 
 /// The kernel itself arms a probe in a module while that is being loaded.
 fn a_place_in_a_module_is_judged_when_that_is_loaded(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.own_daemon("landings", &config())?;
+    let mut guest = fixture.new_daemon(&config())?;
     let build = Build::of(&guest)?;
     // The part leads behind the first byte of the body.
     let module = build.module(MODULE, 0x33, &Function::in_parts(PARTED, PART, BODY, 1))?;

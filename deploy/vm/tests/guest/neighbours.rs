@@ -13,9 +13,11 @@ use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
-        what_others_made_is_left_alone,
         armed_is_what_the_kernel_does,
+    }
+    Daemon {
         others_outlive_a_stop_and_a_start,
+        what_others_made_is_left_alone,
     }
 };
 

@@ -28,6 +28,8 @@ pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         the_image_says_what_the_kernel_does,
         every_offset_of_random_functions,
+    }
+    Daemon {
         the_command_judges_a_file_for_a_directory,
         kernels_are_compared,
     }

@@ -12,7 +12,7 @@ use crate::kernel_module::{Build, Function};
 use crate::triggers::{config, wait_for_note};
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
+    Daemon {
         another_build_of_a_module_is_held_back,
     }
 };

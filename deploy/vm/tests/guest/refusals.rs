@@ -14,17 +14,17 @@ use crate::fixture::{Fixture, cpus};
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         bad_definitions_get_the_kernels_message_and_position,
-        the_middle_of_an_instruction_is_refused_without_a_write,
-        names_that_do_not_exist_are_corrected,
         names_that_are_taken_are_judged_as_the_kernel_does,
-        what_only_kprobed_refuses_is_listed,
         every_answer_has_the_kernels_errno,
         probes_of_others_are_left_alone,
-        the_host_is_described,
     }
     Daemon {
         check_and_explain_show_the_name_that_add_gives,
         a_deletion_of_nothing_is_refused,
+        names_that_do_not_exist_are_corrected,
+        the_host_is_described,
+        what_only_kprobed_refuses_is_listed,
+        the_middle_of_an_instruction_is_refused_without_a_write,
     }
 };
 

@@ -14,10 +14,6 @@ use crate::daemon::{DaemonGuest, TRACEFS, config_with_roles};
 use crate::fixture::{Fixture, Shared};
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
-        an_alias_is_the_same_function,
-        addresses_are_hidden_from_those_who_were_not_given_them,
-    }
     Daemon {
         a_role_allows_what_its_rules_say,
         a_role_sees_what_its_rules_show,
@@ -25,6 +21,8 @@ pub(crate) const TESTS: &[Test] = tests! {
         a_role_limits_what_its_principals_hold,
         a_reload_puts_other_roles_in_force,
         a_stream_has_what_its_subscriber_may_observe,
+        addresses_are_hidden_from_those_who_were_not_given_them,
+        an_alias_is_the_same_function,
     }
 };
 

@@ -11,12 +11,10 @@ use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
-        a_definition_is_replaced,
-    }
     Daemon {
         a_definition_that_is_refused_changes_nothing,
         a_batch_is_made_whole_or_not_at_all,
+        a_definition_is_replaced,
     }
 };
 

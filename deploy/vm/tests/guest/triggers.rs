@@ -14,13 +14,13 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         writes_of_others_are_noticed,
-        switches_of_the_host_are_noticed,
         modules_that_come_and_go_are_noticed,
-        our_own_writes_cause_no_look,
         an_instance_in_use_cannot_be_removed,
     }
     Daemon {
         a_client_asks_for_a_look,
+        our_own_writes_cause_no_look,
+        switches_of_the_host_are_noticed,
     }
 };
 

@@ -23,6 +23,8 @@ pub(crate) const TESTS: &[Test] = tests! {
         parameters_of_random_functions,
         bad_names_get_the_kernels_message_and_position,
         functions_are_described,
+    }
+    Daemon {
         the_text_is_kept_and_explained,
     }
 };

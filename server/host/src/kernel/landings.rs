@@ -65,6 +65,9 @@ const BATCH_BYTES: u64 = 1 << 20;
 /// Bytes of a near jump or call, without the first one of a conditional jump.
 const BRANCH_BYTES: usize = 5;
 
+/// Bytes of code, at most, for which the beginnings of functions are known by a bit each.
+const TEXT_MAX_BYTES: u64 = 256 << 20;
+
 /// Bytes of a short jump.
 const SHORT_BYTES: u64 = 2;
 
@@ -109,7 +112,7 @@ fn find(facts: &KernelFacts, module: Option<&str>) -> Vec<Landing> {
     if module.is_none() {
         functions.retain(|function| facts.core_text.contains(&function.start));
     }
-    let functions = Functions(functions);
+    let functions = Functions::new(functions);
     let sites = &facts.patch_sites;
     let labels = sites.jump_labels().iter().map(|label| (label, Way::JumpLabel));
     let fixups = sites.exceptions().iter().map(|exception| (exception, Way::Fixup));
@@ -122,7 +125,7 @@ fn find(facts: &KernelFacts, module: Option<&str>) -> Vec<Landing> {
     let of_tables = of_tables.map(|(&Lead { from, to }, way)| Landing { to, from, way });
     let mut found: Vec<_> = of_tables.collect();
     let (mut batch, mut code) = (0..0, Vec::new());
-    for own in &functions.0 {
+    for own in &functions.ranges {
         if own.end > batch.end {
             batch = own.start..own.end.max(own.start.saturating_add(BATCH_BYTES));
             code = facts.code(batch.start, usize::try_from(batch.end - batch.start).unwrap_or_default());
@@ -138,23 +141,47 @@ fn find(facts: &KernelFacts, module: Option<&str>) -> Vec<Landing> {
     found
 }
 
-/// Functions in the order of their addresses.
-struct Functions(Vec<Range<u64>>);
+/// Some functions.
+struct Functions {
+    /// In the order of their addresses.
+    ranges: Vec<Range<u64>>,
+    /// A bit for each address from that of the first function: whether a function begins there. Nearly
+    /// every call leads to one, and needs no search then.
+    beginnings: Vec<u64>,
+}
 
 impl Functions {
+    /// These functions, in the order of their addresses.
+    fn new(ranges: Vec<Range<u64>>) -> Self {
+        let first = ranges.first().map_or(0, |function| function.start);
+        let mut beginnings = Vec::new();
+        for (word, bit) in ranges.iter().map_while(|function| bit_of(function.start - first)) {
+            beginnings.resize(beginnings.len().max(word + 1), 0);
+            beginnings.last_mut().into_iter().for_each(|bits| *bits |= bit);
+        }
+        Self { ranges, beginnings }
+    }
+
     /// The function that an address lies in.
     fn of(&self, address: u64) -> Option<&Range<u64>> {
         // Most numbers that are no address are far away.
-        if address < self.0.first()?.start || address >= self.0.last()?.end {
+        if address < self.ranges.first()?.start || address >= self.ranges.last()?.end {
             return None;
         }
-        let after = self.0.partition_point(|function| function.start <= address);
-        self.0.get(after.checked_sub(1)?).filter(|function| function.contains(&address))
+        let after = self.ranges.partition_point(|function| function.start <= address);
+        self.ranges.get(after.checked_sub(1)?).filter(|function| function.contains(&address))
     }
 
     /// Whether an address lies in a function, and is not its beginning.
     fn has_middle(&self, address: u64) -> bool {
-        self.of(address).is_some_and(|function| function.start != address)
+        !self.is_beginning(address) && self.of(address).is_some_and(|function| function.start != address)
+    }
+
+    /// Whether a function begins at an address, as far as `beginnings` knows.
+    fn is_beginning(&self, address: u64) -> bool {
+        let offset = self.ranges.first().and_then(|first| address.checked_sub(first.start));
+        let bit = offset.and_then(bit_of);
+        bit.is_some_and(|(word, bit)| self.beginnings.get(word).is_some_and(|bits| bits & bit != 0))
     }
 
     /// Whether a branch of the function `own` leads to where the kernel does not expect it: it knows
@@ -185,13 +212,12 @@ impl Functions {
     fn suspects(&self, own: &Range<u64>, code: &[u8]) -> Vec<(usize, u64)> {
         let mut found = Vec::new();
         let mut before = 0;
-        for (offset, &opcode) in code.iter().enumerate() {
+        for (offset, &[opcode, ref distance @ ..]) in code.array_windows::<BRANCH_BYTES>().enumerate() {
             let is_conditional = opcode & 0xf0 == 0x80 && before == 0x0f;
             before = opcode;
             if opcode & 0xfe != 0xe8 && !is_conditional {
                 continue;
             }
-            let Some(distance) = code.get(offset + 1..).and_then(<[u8]>::first_chunk) else { break };
             let end = own.start.wrapping_add((offset + BRANCH_BYTES) as u64);
             let target = end.wrapping_add_signed(i32::from_le_bytes(*distance).into());
             if self.is_landing(own, target, opcode == 0xe8) {
@@ -200,6 +226,13 @@ impl Functions {
         }
         found
     }
+}
+
+/// The word and the bit in it for an address so many bytes behind the first one; absent if it is farther
+/// away than the text of a kernel is long.
+fn bit_of(offset: u64) -> Option<(usize, u64)> {
+    let word = usize::try_from(offset / 64).ok()?;
+    (offset < TEXT_MAX_BYTES).then_some((word, 1 << (offset % 64)))
 }
 
 /// A landing of a short jump of a function before or behind the function `own`.

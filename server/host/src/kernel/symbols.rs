@@ -64,13 +64,14 @@ impl SymbolTable {
         table.entries.sort_by_key(|entry| entry.address);
         // Most names differ in their first bytes, and numbers are compared in a fraction of the
         // time.
-        let mut by_name: Vec<([u64; 2], u32)> =
+        let mut by_name: Vec<(u128, u32)> =
             (0..).zip(&table.entries).map(|(index, entry)| (heads(table.name_of(*entry)), index)).collect();
         by_name.sort_unstable_by(|(a_heads, a), (b_heads, b)| {
             let by_rest = || table.name_at(*a).cmp(table.name_at(*b)).then(a.cmp(b));
             a_heads.cmp(b_heads).then_with(by_rest)
         });
-        (table.heads, table.by_name) = by_name.into_iter().map(|([head, _], index)| (head, index)).unzip();
+        (table.heads, table.by_name) =
+            by_name.into_iter().map(|(heads, index)| ((heads >> 64) as u64, index)).unzip();
         let marker = |name| table.lookup(name, None).map(|symbol| symbol.address);
         table.core = marker("_stext").unwrap_or(0)..marker("_end").unwrap_or(u64::MAX);
         table.names.shrink_to_fit();
@@ -79,14 +80,15 @@ impl SymbolTable {
     }
 
     fn add_line(&mut self, line: &str) -> Option<()> {
-        let mut words = line.split_ascii_whitespace();
-        let address = u64::from_str_radix(words.next()?, 16).ok()?;
-        let kind = *words.next()?.as_bytes().first()?;
-        let name = words.next()?;
-        let module = match words.next() {
-            Some(pages) if pages.starts_with("[__builtin__") => return None,
-            Some(bracketed) => self.module_index(bracketed.strip_prefix('[')?.strip_suffix(']')?)?,
-            None => 0,
+        let (address, rest) = leading_address(line)?;
+        let kind = *rest.as_bytes().first()?;
+        let rest = rest.get(1..)?.strip_prefix(' ')?;
+        let (name, module) = match rest.split_once('\t') {
+            Some((_, pages)) if pages.starts_with("[__builtin__") => return None,
+            Some((name, bracketed)) => {
+                (name, self.module_index(bracketed.strip_prefix('[')?.strip_suffix(']')?)?)
+            }
+            None => (rest, 0),
         };
         self.add(address, kind, name, module)
     }
@@ -256,21 +258,27 @@ impl SymbolTable {
     }
 }
 
+/// The hexadecimal address before the first blank of a line, and what is behind that.
+fn leading_address(line: &str) -> Option<(u64, &str)> {
+    let end = line.bytes().position(|byte| byte == b' ').filter(|end| *end <= 16)?;
+    let (digits, rest) = line.split_at_checked(end)?;
+    let address = digits
+        .bytes()
+        .try_fold(0, |address, digit| Some(address << 4 | u64::from(char::from(digit).to_digit(16)?)))?;
+    Some((address, rest.get(1..)?))
+}
+
 /// The first eight bytes of a name as a number. Names are in the order of these numbers, as far as
 /// these go.
 fn head(name: &str) -> u64 {
-    heads(name)[0]
+    (heads(name) >> 64) as u64
 }
 
-/// The first eight bytes and the next eight, each as a number.
-fn heads(name: &str) -> [u64; 2] {
-    let part = |start: usize| {
-        let rest = name.as_bytes().get(start..).unwrap_or_default();
-        let mut bytes = [0; 8];
-        bytes.iter_mut().zip(rest).for_each(|(place, byte)| *place = *byte);
-        u64::from_be_bytes(bytes)
-    };
-    [part(0), part(8)]
+/// The first sixteen bytes.
+fn heads(name: &str) -> u128 {
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(name.as_bytes()).for_each(|(place, byte)| *place = *byte);
+    u128::from_be_bytes(bytes)
 }
 
 /// Kernel addresses have their top bit set; anything lower in the file is a per-CPU offset or a
