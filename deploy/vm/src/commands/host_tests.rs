@@ -30,6 +30,9 @@ const TIMED_OUT: i32 = 124;
 /// The package whose integration test boots guests.
 const GUESTS: &str = "kprobed-vm";
 
+/// The test that runs examples, which cargo may build after it.
+const OF_EXAMPLES: &str = "--test examples";
+
 /// A test program that cargo has built.
 #[derive(Debug, PartialEq, Eq)]
 struct TestProgram {
@@ -88,16 +91,21 @@ fn build(root: &Path, pass_on: &dyn Fn(TestProgram)) -> Result<()> {
         .stderr(Stdio::inherit())
         .spawn()
         .context("cargo test")?;
-    let mut count = 0;
+    let (mut count, mut last) = (0, Vec::new());
     for message in BufReader::new(cargo.stdout.take().context("cargo has no output")?).lines() {
         if let Some(program) = test_program(&message.context("cargo's messages")?) {
             count += 1;
-            pass_on(program);
+            if program.selection.ends_with(OF_EXAMPLES) {
+                last.push(program);
+            } else {
+                pass_on(program);
+            }
         }
     }
     let status = cargo.wait().context("cargo test")?;
     ensure!(status.success(), "the tests cannot be built ({status})");
     ensure!(count > 0, "cargo built no tests");
+    last.into_iter().for_each(pass_on);
     progress::note(format_args!("{count} test programs were built in {:.1?}", begun.elapsed()));
     Ok(())
 }
