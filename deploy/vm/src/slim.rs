@@ -33,7 +33,7 @@ fn slim(program: &Path) -> io::Result<PathBuf> {
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let making = beside(&format!(".slim-{}-{number}", std::process::id()));
     let status = Command::new("strip")
-        .args(["--strip-debug", "-o"])
+        .args(["--strip-all", "-o"])
         .arg(&making)
         .arg(program)
         .stdin(Stdio::null())

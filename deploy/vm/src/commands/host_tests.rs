@@ -187,16 +187,37 @@ fn read(file: &mut File) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// cargo has rustdoc read every crate that is selected, whether its manifest says that there are examples or
+/// not: all of them take a minute.
 fn examples_of_documentation(root: &Path) -> Result<()> {
     let step = Step::start("running the examples of the documentation");
+    let described = workspace::cargo(root)
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .output()
+        .context("cargo metadata")?;
+    let described: Value = serde_json::from_slice(&described.stdout).context("cargo metadata")?;
+    let crates = with_examples(&described);
+    ensure!(!crates.is_empty(), "no crate has examples: {described}");
     let status = workspace::cargo(root)
-        .args(["test", "--quiet", "--doc", "--workspace"])
-        .args(workspace::FEATURES)
+        .args(["test", "--quiet", "--doc"])
+        // It needs all others, with all their features: nothing is built anew.
+        .args(["-p", GUESTS])
+        .args(crates.iter().flat_map(|name| ["-p", name]))
         .status()
         .context("cargo test")?;
     ensure!(status.success(), "an example of the documentation failed ({status})");
     step.done();
     Ok(())
+}
+
+/// The packages whose library may have examples.
+fn with_examples(described: &Value) -> Vec<&str> {
+    let has_examples = |package: &&Value| {
+        let mut targets = package["targets"].as_array().into_iter().flatten();
+        targets.any(|target| target["kind"][0] == "lib" && target["doctest"] == true)
+    };
+    let packages = described["packages"].as_array().into_iter().flatten();
+    packages.filter(has_examples).filter_map(|package| package["name"].as_str()).collect()
 }
 
 #[cfg(test)]
@@ -230,6 +251,14 @@ mod tests {
         let selections: Vec<_> = found.iter().map(|program| program.selection.as_str()).collect();
         assert_eq!(selections, ["-p kprobed --lib", "-p kprobectl --test kprobectl"]);
         assert_eq!(found[0].directory, Path::new("/source/here"));
+    }
+
+    #[test]
+    fn crates_with_examples_are_found() {
+        let package =
+            |name, kind, doctest| json!({"name": name, "targets": [{"kind": [kind], "doctest": doctest}]});
+        let packages = [package("a", "lib", true), package("b", "lib", false), package("c", "bin", true)];
+        assert_eq!(with_examples(&json!({ "packages": packages })), ["a"]);
     }
 
     /// A program that does what the shell does with its first argument.

@@ -25,7 +25,7 @@
 //!   for each probe.
 //!
 //! How large and how long, with the defaults and a sample a minute (`simulation.rs`, through these
-//! methods, built as tests are (`opt-level = 1`), on a machine with other work to do, without
+//! methods, compiled with `opt-level = 1`, on a machine with other work to do, without
 //! waiting for the disk). A quarter of the probes is hit thousands of times a minute, a quarter
 //! some times, the rest rarely:
 //!
