@@ -80,7 +80,7 @@ pub(super) fn run(root: &Path, environment: Environment<'_>, arguments: &[String
     examples_of_documentation(root)
 }
 
-/// A command that computes while nobody else wants to: tests find the machine as if nothing were built.
+/// The command with the lowest priority: tests find the machine as if nothing were built beside them.
 fn nice(command: &Command) -> Command {
     let mut nice = Command::new("nice");
     nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
