@@ -90,6 +90,9 @@ impl SymbolTable {
             }
             None => (rest, 0),
         };
+        if name.is_empty() {
+            return None;
+        }
         self.add(address, kind, name, module)
     }
 
@@ -260,7 +263,7 @@ impl SymbolTable {
 
 /// The hexadecimal address before the first blank of a line, and what is behind that.
 fn leading_address(line: &str) -> Option<(u64, &str)> {
-    let end = line.bytes().position(|byte| byte == b' ').filter(|end| *end <= 16)?;
+    let end = line.bytes().position(|byte| byte == b' ').filter(|end| (1..=16).contains(end))?;
     let (digits, rest) = line.split_at_checked(end)?;
     let address = digits
         .bytes()
@@ -362,6 +365,13 @@ ffffffffc0000040 t ext4_open\t[ext4]
             [module..module + 0x40, module + 0x40..module + 0x40 + MODULE_SYMBOL_MAX_BYTES]
         );
         assert!(table.functions(Some("xfs")).is_empty());
+    }
+
+    #[test]
+    fn lines_of_another_form_are_left_out() {
+        let text = "\n t f\nffffffff81000000\nffffffff81000000 t\nffffffff81000000 t \nffffffff8100000g t f\n\
+                    1ffffffff81000000 t f\nffffffff81000000 t f\tg\nffffffff81000000 t \t[m]\n";
+        assert_eq!(SymbolTable::parse(text).len(), 0);
     }
 
     #[test]

@@ -223,8 +223,6 @@ fn without_budgets_nothing_is_over() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
     /// Whatever the rates are, in the end the rest is within all budgets, the ones that went for
     /// the host were the dearest, and none went that was not over anything.
     #[test]
