@@ -227,8 +227,12 @@ fn of_directory(error: &io::Error, setting: &str) -> String {
 }
 
 fn of_database(error: &StoreError) -> Option<String> {
-    if let StoreError::Newer { .. } = error {
-        return Some("install that version, or set `state.directory` to another directory".to_owned());
+    if let StoreError::OtherVersion { .. } = error {
+        return Some(
+            "install the version that made it, or move it away: the daemon then starts without any probe, and lets the events \
+             alone that the kernel still has"
+                .to_owned(),
+        );
     }
     match error {
         StoreError::Directory { source, .. } => return Some(of_directory(source, "state.directory")),

@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use sqlx::SqliteConnection;
+use sqlx::migrate::Migrator;
 
-use super::{MIGRATIONS, StoreError, files, integrity};
+use super::{StoreError, files, integrity};
 
 /// Copies that are kept.
 const KEPT: usize = 2;
 
-/// Copies a database that has contents and lacks a migration.
+/// Copies a database that has contents and lacks one of `migrations`. Those that it has are known.
 ///
 /// # Errors
 /// [`StoreError::Backup`], [`StoreError::Directory`], [`StoreError::Database`]. Then nothing is to
@@ -23,10 +24,11 @@ const KEPT: usize = 2;
 pub(super) async fn before_migration(
     connection: &mut SqliteConnection,
     path: &Path,
+    migrations: &Migrator,
     now: SystemTime,
 ) -> Result<(), StoreError> {
     let applied = integrity::applied(connection).await.map_err(|error| super::error::opening(path, error))?;
-    let is_missing = MIGRATIONS.iter().any(|migration| !applied.contains(&migration.version));
+    let is_missing = applied.len() < migrations.iter().count();
     let Some(directory) = path.parent().filter(|_| is_missing && !applied.is_empty()) else {
         return Ok(());
     };

@@ -11,14 +11,14 @@ use thiserror::Error;
 /// Why a read or write of the database failed.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// A later version of the daemon has written the database. It is neither downgraded nor
+    /// Another version of the daemon has made or changed the database. It is neither converted nor
     /// deleted.
-    #[error("`{path}` was written by a later version of kprobed: it has migration {version}", path = path.display())]
-    Newer {
+    #[error("`{path}` was made by another version of kprobed: its migration {migration} is not known here", path = path.display())]
+    OtherVersion {
         /// The database.
         path: PathBuf,
-        /// The migration that this version does not know.
-        version: i64,
+        /// The number of the migration that this version does not know, or knows with other contents.
+        migration: i64,
     },
     /// A migration failed or was changed after it was applied.
     #[error("cannot bring `{path}` up to date: {source}", path = path.display())]

@@ -1,8 +1,8 @@
 //! Integrity check of the database when the daemon starts.
 //!
-//! Owns the difference between damage, a disk that fails, and a later version: a page that cannot
-//! be read now is not damaged, and a database of a later version is not judged at all. Never
-//! repairs anything.
+//! Owns the difference between damage, a disk that fails, and another version of kprobed: a page
+//! that cannot be read now is not damaged, and a database that another version has changed is not
+//! judged at all. Never repairs anything.
 //!
 //! Runs `PRAGMA quick_check`, which reads every page and checks whether they fit together.
 //! `integrity_check` compares the indices with their tables too, and takes a quarter longer
@@ -12,9 +12,10 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use sqlx::SqliteConnection;
+use sqlx::migrate::Migrator;
 
 use super::error::opening;
-use super::{DatabaseError, Fault, MIGRATIONS, StoreError, files};
+use super::{DatabaseError, Fault, StoreError, files};
 
 /// The check, with its number of findings. One suffices; more help a person who examines the file.
 const CHECK: &str = "PRAGMA quick_check(5)";
@@ -27,15 +28,22 @@ const UNREAD: &str = "failed to get page ";
 /// Result code of a page that SQLite has read and does not understand.
 const CORRUPT: i32 = 11;
 
-/// Checks a database that was opened.
+/// Checks a database that was opened. `migrations` are those that this version knows.
 ///
 /// # Errors
-/// [`StoreError::Newer`], [`StoreError::Damaged`], [`StoreError::Database`] for a disk that fails.
-pub(super) async fn check(connection: &mut SqliteConnection, path: &Path) -> Result<(), StoreError> {
-    let versions = applied(connection).await.map_err(|error| opening(path, error))?;
-    let is_later = |version: &&i64| !MIGRATIONS.version_exists(**version);
-    if let Some(version) = versions.iter().filter(is_later).max() {
-        return Err(StoreError::Newer { path: path.to_owned(), version: *version });
+/// [`StoreError::OtherVersion`], [`StoreError::Damaged`], [`StoreError::Database`] for a disk that fails.
+pub(super) async fn check(
+    connection: &mut SqliteConnection,
+    path: &Path,
+    migrations: &Migrator,
+) -> Result<(), StoreError> {
+    let applied = applied(connection).await.map_err(|error| opening(path, error))?;
+    let is_unknown = |(version, checksum): &&(i64, Vec<u8>)| {
+        let mut known = migrations.iter();
+        !known.any(|known| known.version == *version && *known.checksum == **checksum)
+    };
+    if let Some((migration, _)) = applied.iter().filter(is_unknown).max() {
+        return Err(StoreError::OtherVersion { path: path.to_owned(), migration: *migration });
     }
     let findings: Vec<String> =
         sqlx::query_scalar(CHECK).fetch_all(&mut *connection).await.map_err(|error| opening(path, error))?;
@@ -58,8 +66,8 @@ pub(super) async fn check(connection: &mut SqliteConnection, path: &Path) -> Res
     }
 }
 
-/// The migrations that a database has; none of a new one.
-pub(super) async fn applied(connection: &mut SqliteConnection) -> Result<Vec<i64>, sqlx::Error> {
+/// The versions and checksums of the migrations that a database has; none of a new one.
+pub(super) async fn applied(connection: &mut SqliteConnection) -> Result<Vec<(i64, Vec<u8>)>, sqlx::Error> {
     let tables: i64 =
         sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name = '_sqlx_migrations'")
             .fetch_one(&mut *connection)
@@ -67,7 +75,7 @@ pub(super) async fn applied(connection: &mut SqliteConnection) -> Result<Vec<i64
     if tables == 0 {
         return Ok(Vec::new());
     }
-    sqlx::query_scalar("SELECT version FROM _sqlx_migrations").fetch_all(connection).await
+    sqlx::query_as("SELECT version, checksum FROM _sqlx_migrations").fetch_all(connection).await
 }
 
 /// Whether SQLite could not read a page, which says nothing about its contents.

@@ -16,27 +16,7 @@ macro_rules! migration {
 }
 
 /// The files, in the order of their numbers.
-const FILES: &[(&str, &str)] = &[
-    migration!("0001_probes"),
-    migration!("0002_labels"),
-    migration!("0003_attachments"),
-    migration!("0004_unfinished"),
-    migration!("0005_hit_history"),
-    migration!("0006_metadata"),
-    migration!("0007_meaning"),
-    migration!("0009_lease_clocks"),
-    migration!("0010_states"),
-    migration!("0012_reversal"),
-    migration!("0013_exporters"),
-    migration!("0014_audit"),
-    migration!("0015_owner"),
-    migration!("0016_costs"),
-    migration!("0017_approvals"),
-    migration!("0018_exported_audit"),
-    migration!("0019_adopted"),
-    migration!("0020_spent_creator"),
-    migration!("0021_creator_names"),
-];
+const FILES: &[(&str, &str)] = &[migration!("0001_schema")];
 
 /// All steps.
 pub(super) static MIGRATIONS: LazyLock<Migrator> =
@@ -67,8 +47,7 @@ mod tests {
         let listed: Vec<_> = FILES.iter().map(|(name, _)| format!("{name}.sql")).collect();
         assert_eq!(listed, files);
         let steps: Vec<_> = MIGRATIONS.iter().map(|step| (step.version, step.description.as_ref())).collect();
-        assert_eq!((steps.len(), steps[0]), (FILES.len(), (1, "probes")));
+        assert_eq!((steps.len(), steps[0]), (FILES.len(), (1, "schema")));
         assert!(steps.is_sorted_by(|one, next| one.0 < next.0), "{steps:?}");
-        assert!(steps.contains(&(15, "owner")) && steps.contains(&(21, "creator names")), "{steps:?}");
     }
 }

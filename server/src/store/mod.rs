@@ -57,7 +57,7 @@ use std::time::{Duration, SystemTime};
 
 use connection::Database;
 use migrations::MIGRATIONS;
-use sqlx::migrate::MigrateError;
+use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _};
 
@@ -82,18 +82,27 @@ impl Store {
     /// begins with an empty one. `now` is in the names of these files.
     ///
     /// # Errors
-    /// [`StoreError::Newer`] for a database of a later version; otherwise whatever keeps it from
+    /// [`StoreError::OtherVersion`] for a database of another version; otherwise whatever keeps it from
     /// being opened.
     pub async fn open(directory: &Path, now: SystemTime) -> Result<Opened, StoreError> {
+        Self::open_with(directory, &MIGRATIONS, now).await
+    }
+
+    /// [`Store::open`] of a version that knows these migrations.
+    async fn open_with(
+        directory: &Path,
+        migrations: &Migrator,
+        now: SystemTime,
+    ) -> Result<Opened, StoreError> {
         let path = files::prepare(directory)?;
-        let damage = match Self::open_file(path.clone(), options(&path), now).await {
+        let damage = match Self::open_file(path.clone(), options(&path), migrations, now).await {
             Ok(store) => return Ok(Opened { store, set_aside: None }),
             Err(StoreError::Damaged { damage, .. }) => damage,
             Err(error) => return Err(error),
         };
         let aside = set_aside::set_aside(directory, &path, &damage, now)?;
         let path = files::prepare(directory)?;
-        let store = Self::open_file(path.clone(), options(&path), now).await?;
+        let store = Self::open_file(path.clone(), options(&path), migrations, now).await?;
         // Other records of an operator about probes would be put into this database here, before
         // the kernel is read. Until then, only the kernel has the probes of the lost database, and
         // they stay in it: see `control::reconcile`.
@@ -105,6 +114,7 @@ impl Store {
     async fn open_file(
         path: PathBuf,
         plain: SqliteConnectOptions,
+        migrations: &Migrator,
         now: SystemTime,
     ) -> Result<Self, StoreError> {
         let opening = |source| error::opening(&path, source);
@@ -112,8 +122,8 @@ impl Store {
         // files may be renamed then, and a connection that is closed later would delete the log of
         // another database.
         let mut connection = plain.connect().await.map_err(opening)?;
-        let prepared = match integrity::check(&mut connection, &path).await {
-            Ok(()) => backup::before_migration(&mut connection, &path, now).await,
+        let prepared = match integrity::check(&mut connection, &path, migrations).await {
+            Ok(()) => backup::before_migration(&mut connection, &path, migrations, now).await,
             Err(error) => Err(error),
         };
         let closed = connection.close().await;
@@ -121,10 +131,8 @@ impl Store {
         closed.map_err(opening)?;
         let options = durable(plain);
         let mut connection = options.connect().await.map_err(opening)?;
-        MIGRATIONS.run(&mut connection).await.map_err(|source| match source {
-            MigrateError::VersionMissing(version) => StoreError::Newer { path: path.clone(), version },
-            source => StoreError::Migrate { path: path.clone(), source },
-        })?;
+        let migrated = migrations.run(&mut connection).await;
+        migrated.map_err(|source| StoreError::Migrate { path: path.clone(), source })?;
         let database = Database::new(path, options, connection);
         // A commit has the disk take everything before it, too: the head of the audit log is certain from
         // now on. On a full disk, it is with the first change that succeeds.

@@ -19,7 +19,7 @@ pub(super) fn parts_of(error: &StoreError) -> Parts {
             let fix = format!("ask for a step of at least {step_s} seconds, or for a shorter range");
             Parts::new(Code::InvalidArgument, "TOO_MANY_POINTS").field("step_seconds").with("fix", &fix)
         }
-        StoreError::Newer { .. }
+        StoreError::OtherVersion { .. }
         | StoreError::Damaged { .. }
         | StoreError::Backup { .. }
         | StoreError::Migrate { .. }

@@ -100,7 +100,7 @@ fn options_on(path: &Path) -> SqliteConnectOptions {
 async fn open_and_migrate(disk: &Arc<Disk>) -> Result<Opened, StoreError> {
     let mounted = Mounted::new(disk);
     let path = PathBuf::from(mounted.path());
-    let store = Store::open_file(path.clone(), options_on(&path), from_ns(1)).await?;
+    let store = Store::open_file(path.clone(), options_on(&path), &MIGRATIONS, from_ns(1)).await?;
     Ok(Opened { store, _mounted: mounted })
 }
 

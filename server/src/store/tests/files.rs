@@ -3,6 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use sqlx::SqlStr;
+use sqlx::migrate::{Migration, MigrationType};
+
 use super::super::integrity::applied;
 use super::*;
 
@@ -91,7 +94,7 @@ async fn a_file_that_is_not_a_database_is_set_aside() {
 }
 
 #[tokio::test]
-async fn a_later_version_is_refused_even_if_it_is_damaged() {
+async fn another_version_is_refused_even_if_it_is_damaged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kprobed.db");
     let store = open(directory.path()).await;
@@ -114,8 +117,34 @@ async fn a_later_version_is_refused_even_if_it_is_damaged() {
     fs::write(&path, &bytes).unwrap();
     let before = names(directory.path());
     let error = Store::open(directory.path(), at(1)).await.unwrap_err();
-    assert!(matches!(error, StoreError::Newer { version: 9999, .. }), "{error}");
+    assert!(matches!(error, StoreError::OtherVersion { migration: 9999, .. }), "{error}");
     assert_eq!((names(directory.path()), fs::read(&path).unwrap()), (before, bytes));
+}
+
+/// A database whose first migration had other contents, as every one of before the first release has.
+#[tokio::test]
+async fn a_migration_with_other_contents_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kprobed.db");
+    let other = Migrator::with_migrations(vec![step(1, "CREATE TABLE probe (uid INTEGER) STRICT")]);
+    let mut connection = options(&path).create_if_missing(true).connect().await.unwrap();
+    other.run(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    let before = (names(directory.path()), fs::read(&path).unwrap());
+    let error = Store::open(directory.path(), at(1)).await.unwrap_err();
+    assert!(matches!(error, StoreError::OtherVersion { migration: 1, .. }), "{error}");
+    assert_eq!((names(directory.path()), fs::read(&path).unwrap()), before);
+}
+
+/// A migration of a later version.
+fn step(version: i64, text: &'static str) -> Migration {
+    Migration::new(version, "a step".into(), MigrationType::Simple, SqlStr::from_static(text), false)
+}
+
+/// What the next version knows.
+fn with_one_more() -> Migrator {
+    let more = step(9000, "CREATE TABLE later (a INTEGER) STRICT");
+    Migrator::with_migrations(MIGRATIONS.iter().cloned().chain([more]).collect())
 }
 
 #[tokio::test]
@@ -127,32 +156,31 @@ async fn a_database_is_copied_before_it_is_brought_up_to_date() {
         if path.exists() {
             fs::remove_file(&path).unwrap();
         }
-        // As the previous version left it.
-        let mut connection = options(&path).create_if_missing(true).connect().await.unwrap();
-        sqlx::migrate::Migrator::with_migrations(
-            MIGRATIONS.iter().filter(|one| one.version == 1).cloned().collect(),
-        )
-        .run(&mut connection)
-        .await
-        .unwrap();
-        sqlx::query("INSERT INTO request VALUES ('kept', 'x', ?, 0)")
-            .bind(hour)
-            .execute(&mut connection)
-            .await
-            .unwrap();
-        connection.close().await.unwrap();
-        let hour = u64::try_from(hour).unwrap();
-        Store::open(directory.path(), at(hour)).await.unwrap().store.close().await;
-        copies.push(format!("kprobed.db.backup-20260131T0{hour}0000Z"));
+        // As this version leaves it.
+        let store = open(directory.path()).await;
+        let insert = async |transaction: &mut SqliteConnection| {
+            sqlx::query("INSERT INTO request VALUES ('kept', 'x', ?, 0)")
+                .bind(hour)
+                .execute(transaction)
+                .await?;
+            Ok(())
+        };
+        store.database.write(insert).await.unwrap();
+        store.close().await;
         // The second time there is nothing to do.
-        Store::open(directory.path(), at(9)).await.unwrap().store.close().await;
+        let hour = u64::try_from(hour).unwrap();
+        for time in [at(hour), at(9)] {
+            let opened = Store::open_with(directory.path(), &with_one_more(), time).await.unwrap();
+            opened.store.close().await;
+        }
+        copies.push(format!("kprobed.db.backup-20260131T0{hour}0000Z"));
     }
     let kept: Vec<_> = names(directory.path()).into_iter().filter(|name| name.contains("backup")).collect();
     assert_eq!(kept, copies[2..], "the last two");
     let copy = directory.path().join(&kept[1]);
     assert_eq!(mode(&copy), 0o600);
     let mut connection = options(&copy).connect().await.unwrap();
-    assert_eq!(applied(&mut connection).await.unwrap(), [1]);
+    assert_eq!(applied(&mut connection).await.unwrap().len(), MIGRATIONS.iter().count());
     let hour: i64 =
         sqlx::query_scalar("SELECT probe_uid FROM request").fetch_one(&mut connection).await.unwrap();
     assert_eq!(hour, 4);
@@ -164,20 +192,13 @@ async fn a_database_is_copied_before_it_is_brought_up_to_date() {
 async fn without_a_copy_nothing_is_brought_up_to_date() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kprobed.db");
-    let mut connection = options(&path).create_if_missing(true).connect().await.unwrap();
-    sqlx::migrate::Migrator::with_migrations(
-        MIGRATIONS.iter().filter(|one| one.version == 1).cloned().collect(),
-    )
-    .run(&mut connection)
-    .await
-    .unwrap();
-    connection.close().await.unwrap();
+    open(directory.path()).await.close().await;
     // The copy cannot be written, because a directory has its name.
     fs::create_dir(directory.path().join("kprobed.db.backup.new")).unwrap();
-    let error = Store::open(directory.path(), at(1)).await.unwrap_err();
+    let error = Store::open_with(directory.path(), &with_one_more(), at(1)).await.unwrap_err();
     assert!(error.to_string().contains("kprobed.db.backup.new"), "{error}");
     let mut connection = options(&path).connect().await.unwrap();
-    assert_eq!(applied(&mut connection).await.unwrap(), [1]);
+    assert_eq!(applied(&mut connection).await.unwrap().len(), MIGRATIONS.iter().count());
 }
 
 #[tokio::test]

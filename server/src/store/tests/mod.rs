@@ -305,40 +305,6 @@ async fn labels_go_with_their_probe() {
 }
 
 #[tokio::test]
-async fn a_database_without_labels_gets_them() {
-    let directory = tempfile::tempdir().unwrap();
-    let options = SqliteConnectOptions::new()
-        .filename(directory.path().join("kprobed.db"))
-        .create_if_missing(true)
-        .foreign_keys(true);
-    let mut connection = options.connect().await.unwrap();
-    // As the version before labels left it.
-    sqlx::migrate::Migrator::with_migrations(
-        MIGRATIONS.iter().filter(|one| one.version == 1).cloned().collect(),
-    )
-    .run(&mut connection)
-    .await
-    .unwrap();
-    sqlx::query(
-        "INSERT INTO probe VALUES (7, 'kprobes', 'old', 'p:old vfs_read', 'p:kprobes/old vfs_read', '', 1, '', 'settled', 1, 0, 0)",
-    )
-    .execute(&mut connection)
-    .await
-    .unwrap();
-    connection.close().await.unwrap();
-
-    let store = open(directory.path()).await;
-    let probes = store.probes().await.unwrap();
-    assert_eq!(
-        (probes.len(), probes[0].record.uid, probes[0].record.spec.labels.is_empty()),
-        (1, ProbeUid(7), true)
-    );
-    let of_old = |text, revision| settings(ProbeUid(7), true, "", text, revision);
-    update(&store, of_old("", 1), of_old("team=net", 2), None).await.unwrap();
-    assert_eq!(store.probes().await.unwrap()[0].record.spec.labels, labels("team=net"));
-}
-
-#[tokio::test]
 async fn a_deletion_that_is_taken_back_can_be_asked_for_again() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
@@ -352,7 +318,7 @@ async fn a_deletion_that_is_taken_back_can_be_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_database_of_a_later_version_is_refused() {
+async fn a_database_of_another_version_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
     let insert = async |transaction: &mut SqliteConnection| {
@@ -366,7 +332,7 @@ async fn a_database_of_a_later_version_is_refused() {
     store.database.write(insert).await.unwrap();
     store.close().await;
     let error = Store::open(directory.path(), from_ns(1)).await.unwrap_err();
-    assert!(matches!(error, StoreError::Newer { version: 9999, .. }), "{error}");
+    assert!(matches!(error, StoreError::OtherVersion { migration: 9999, .. }), "{error}");
 }
 
 #[tokio::test]
