@@ -3,19 +3,19 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 21] = [
+const FILES: [&str; 20] = [
     "kprobed/v1/access_service.proto",
     "kprobed/v1/aggregation.proto",
     "kprobed/v1/aggregation_service.proto",
     "kprobed/v1/approval_service.proto",
     "kprobed/v1/audit_service.proto",
-    "kprobed/v1/code_service.proto",
     "kprobed/v1/configuration_service.proto",
     "kprobed/v1/diagnostic.proto",
     "kprobed/v1/event.proto",
     "kprobed/v1/event_service.proto",
     "kprobed/v1/export_service.proto",
     "kprobed/v1/host_service.proto",
+    "kprobed/v1/kernel_service.proto",
     "kprobed/v1/lease_service.proto",
     "kprobed/v1/probe.proto",
     "kprobed/v1/probe_service.proto",
@@ -24,7 +24,6 @@ const FILES: [&str; 21] = [
     "kprobed/v1/reconcile_service.proto",
     "kprobed/v1/source_service.proto",
     "kprobed/v1/spec.proto",
-    "kprobed/v1/type_service.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

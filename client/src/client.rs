@@ -14,16 +14,14 @@ use crate::api::event_service_client::EventServiceClient;
 use crate::api::export_service_client::ExportServiceClient;
 use crate::api::host_service_client::HostServiceClient;
 use crate::api::probe_service_client::ProbeServiceClient;
-use crate::api::type_service_client::TypeServiceClient;
 use crate::api::{
     ApplyLineRequest, ApplyLineResponse, CheckFilterRequest, CheckProbeRequest, CheckProbeResponse,
-    CheckProbesRequest, CreateProbeRequest, DeclarationProblem, DescribeFunctionRequest,
-    DescribeFunctionResponse, EventSelection, ExplainProbeRequest, ExplainProbeResponse, Exporter,
-    FileDefinition, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest,
-    HostView, ListExportersRequest, ListProbeStatesRequest, ListProbesRequest, ListProbesResponse, Probe,
-    ProbeFilter, ProbeStateRecord, ReadClockRequest, ReadClockResponse, ReadDefinitionsRequest,
-    StreamEventRowsRequest, StreamEventsRequest, TryProbeRequest, TryProbeResponse, UpdateProbeRequest,
-    WatchProbesRequest, WatchProbesResponse,
+    CheckProbesRequest, CreateProbeRequest, DeclarationProblem, EventSelection, ExplainProbeRequest,
+    ExplainProbeResponse, Exporter, FileDefinition, GetHostRequest, GetHostResponse, GetLedgerRequest,
+    GetLedgerResponse, GetProbeRequest, HostView, ListExportersRequest, ListProbeStatesRequest,
+    ListProbesRequest, ListProbesResponse, Probe, ProbeFilter, ProbeStateRecord, ReadClockRequest,
+    ReadClockResponse, ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest, TryProbeRequest,
+    TryProbeResponse, UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
 };
 use crate::checks::CheckStream;
 use crate::connect::{ConnectOptions, connect};
@@ -208,17 +206,6 @@ impl Client {
         let response =
             self.call(request, async |request| self.probes().list_probe_states(request).await).await?;
         Ok(response.states)
-    }
-
-    /// Describes the parameters and the return type of a function, and with a path the structure
-    /// that a parameter leads to.
-    pub async fn describe_function(
-        &self,
-        request: DescribeFunctionRequest,
-    ) -> Result<DescribeFunctionResponse, Error> {
-        let service =
-            || TypeServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        self.call(request, async |request| service().describe_function(request).await).await
     }
 
     /// Describes the host. The daemon looks at all of it: [`Client::host_basics`] is for names,

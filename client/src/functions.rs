@@ -1,9 +1,9 @@
-//! Functions of the running kernel: search and disassembly.
+//! Functions of the running kernel: search, types and disassembly.
 
-use crate::api::code_service_client::CodeServiceClient;
+use crate::api::kernel_service_client::KernelServiceClient;
 use crate::api::{
-    DisassembleFunctionRequest, DisassembleFunctionResponse, ListFunctionsRequest, ListFunctionsResponse,
-    ProbeKind,
+    DescribeFunctionRequest, DescribeFunctionResponse, DisassembleFunctionRequest,
+    DisassembleFunctionResponse, ListFunctionsRequest, ListFunctionsResponse, ProbeKind,
 };
 use crate::client::{Client, MAX_MESSAGE_BYTES};
 use crate::error::Error;
@@ -18,7 +18,16 @@ impl Client {
         kind: ProbeKind,
     ) -> Result<DisassembleFunctionResponse, Error> {
         let request = DisassembleFunctionRequest { function: function.to_owned(), kind: kind.into() };
-        self.call(request, async |request| self.code().disassemble_function(request).await).await
+        self.call(request, async |request| self.kernel().disassemble_function(request).await).await
+    }
+
+    /// Describes the parameters and the return type of a function, and with a path the structure
+    /// that a parameter leads to.
+    pub async fn describe_function(
+        &self,
+        request: DescribeFunctionRequest,
+    ) -> Result<DescribeFunctionResponse, Error> {
+        self.call(request, async |request| self.kernel().describe_function(request).await).await
     }
 
     /// Finds functions by name, page by page. Page size and token of the request are not used. The
@@ -46,10 +55,10 @@ impl Client {
         &self,
         request: ListFunctionsRequest,
     ) -> Result<ListFunctionsResponse, Error> {
-        self.call(request, async |request| self.code().list_functions(request).await).await
+        self.call(request, async |request| self.kernel().list_functions(request).await).await
     }
 
-    fn code(&self) -> CodeServiceClient<tonic::transport::Channel> {
-        CodeServiceClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    fn kernel(&self) -> KernelServiceClient<tonic::transport::Channel> {
+        KernelServiceClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 }

@@ -28,16 +28,15 @@ use kprobed_proto::v1::access_service_server::AccessServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::approval_service_server::ApprovalServiceServer;
 use kprobed_proto::v1::audit_service_server::AuditServiceServer;
-use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::configuration_service_server::ConfigurationServiceServer;
 use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
+use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
 use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
 use kprobed_proto::v1::source_service_server::SourceServiceServer;
-use kprobed_proto::v1::type_service_server::TypeServiceServer;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
@@ -56,9 +55,9 @@ use crate::front::{self, Gate, Inherited};
 use crate::health::{LabelsFile, Storage};
 use crate::reload::{ReloadQueue, Reloads};
 use crate::rpc::{
-    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, CodeServer, ConfigurationServer,
-    EventRoutes, EventServer, ExportServer, HostInfo, HostServer, LeaseServer, ProbeServer, ProfileServer,
-    ReconcileServer, SourceServer, TypeServer,
+    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, ConfigurationServer, EventRoutes,
+    EventServer, ExportServer, HostInfo, HostServer, KernelServer, LeaseServer, ProbeServer, ProfileServer,
+    ReconcileServer, SourceServer,
 };
 use crate::sandbox;
 use crate::shutdown::Tasks;
@@ -339,7 +338,7 @@ impl App {
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1()?;
-        let code = CodeServer {
+        let kernel = KernelServer {
             checker: Arc::clone(&checker),
             registry: Arc::clone(&registry),
             rights: Arc::clone(&rights),
@@ -439,7 +438,7 @@ impl App {
             }))
             .add_service(ApprovalServiceServer::new(approvals))
             .add_service(AuditServiceServer::new(audit))
-            .add_service(CodeServiceServer::new(code))
+            .add_service(KernelServiceServer::new(kernel))
             .add_service(ConfigurationServiceServer::new(ConfigurationServer { reloads }))
             .add_service(LeaseServiceServer::new(LeaseServer {
                 holds,
@@ -457,7 +456,6 @@ impl App {
                 control: control.clone(),
                 rights: Arc::clone(&rights),
             }))
-            .add_service(TypeServiceServer::new(TypeServer { facts }))
             .add_service(HostServiceServer::new(HostServer {
                 info,
                 doctor: Arc::new(doctor),

@@ -1,48 +1,33 @@
-//! `TypeService`: functions and types of the kernel, from BTF.
-//!
-//! Owns the messages. Never reads BTF itself.
-
-use std::sync::Arc;
+//! Messages of functions and types of the kernel, from BTF, which is not read here.
 
 use kprobed_proto::v1;
-use kprobed_proto::v1::type_service_server::TypeService;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 use super::status;
-use crate::control::ControlError;
-use kprobed_host::kernel::FactsCache;
+use kprobed_host::kernel::KernelFacts;
 use kprobed_verdict::validate::typed::{
     DescribedMember, DescribedParameter, FunctionDescription, MembersDescription, describe_function,
     describe_members,
 };
 
-/// The service.
-#[derive(Debug)]
-pub struct TypeServer {
-    /// Facts of the kernel, with its types.
-    pub facts: Arc<FactsCache>,
-}
-
-impl TypeServer {
-    fn describe(
-        &self,
-        request: &v1::DescribeFunctionRequest,
-    ) -> Result<v1::DescribeFunctionResponse, Status> {
-        let v1::DescribeFunctionRequest { function: name, module, path } = request;
-        let module = Some(module.as_str()).filter(|module| !module.is_empty());
-        let facts = self.facts.current().map_err(ControlError::from)?;
-        let failed = |error| status::undescribed(&error, name, path);
-        let found = describe_function(name, module, &facts).map_err(failed)?;
-        let structure = if path.is_empty() {
-            None
-        } else {
-            Some(describe_members(name, module, path, &facts).map_err(failed)?)
-        };
-        Ok(v1::DescribeFunctionResponse {
-            function: Some(function(found)),
-            structure: structure.map(self::structure),
-        })
-    }
+/// Describes a function, and the structure that a path from it leads to.
+pub(super) fn describe(
+    request: &v1::DescribeFunctionRequest,
+    facts: &KernelFacts,
+) -> Result<v1::DescribeFunctionResponse, Status> {
+    let v1::DescribeFunctionRequest { function: name, module, path } = request;
+    let module = Some(module.as_str()).filter(|module| !module.is_empty());
+    let failed = |error| status::undescribed(&error, name, path);
+    let found = describe_function(name, module, facts).map_err(failed)?;
+    let structure = if path.is_empty() {
+        None
+    } else {
+        Some(describe_members(name, module, path, facts).map_err(failed)?)
+    };
+    Ok(v1::DescribeFunctionResponse {
+        function: Some(function(found)),
+        structure: structure.map(self::structure),
+    })
 }
 
 fn function(function: FunctionDescription) -> v1::FunctionDescription {
@@ -86,18 +71,5 @@ fn member(member: DescribedMember) -> v1::MemberDescription {
         size_bytes: member.bytes,
         fetch_type: member.fetch_type,
         has_members: member.has_members,
-    }
-}
-
-#[tonic::async_trait]
-impl TypeService for TypeServer {
-    async fn describe_function(
-        &self,
-        request: Request<v1::DescribeFunctionRequest>,
-    ) -> Result<Response<v1::DescribeFunctionResponse>, Status> {
-        let request = request.into_inner();
-        // Reads types when a client first asks for them, and the symbol table when modules have
-        // changed.
-        tokio::task::block_in_place(|| self.describe(&request)).map(Response::new)
     }
 }

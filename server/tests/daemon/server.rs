@@ -20,9 +20,9 @@ use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
 use kprobed::reload::Reloads;
 use kprobed::rpc::{
-    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, CodeServer, ConfigurationServer,
-    EventRoutes, EventServer, ExportServer, HostInfo, HostServer, LeaseServer, ProbeServer, ProfileServer,
-    ReconcileServer, SourceServer, TypeServer,
+    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, ConfigurationServer, EventRoutes,
+    EventServer, ExportServer, HostInfo, HostServer, KernelServer, LeaseServer, ProbeServer, ProfileServer,
+    ReconcileServer, SourceServer,
 };
 use kprobed::shutdown::Tasks;
 use kprobed::store::{ProbeSpec, Record, Store};
@@ -35,16 +35,15 @@ use kprobed_proto::v1::access_service_server::AccessServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::approval_service_server::ApprovalServiceServer;
 use kprobed_proto::v1::audit_service_server::AuditServiceServer;
-use kprobed_proto::v1::code_service_server::CodeServiceServer;
 use kprobed_proto::v1::configuration_service_server::ConfigurationServiceServer;
 use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
+use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
 use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
 use kprobed_proto::v1::source_service_server::SourceServiceServer;
-use kprobed_proto::v1::type_service_server::TypeServiceServer;
 use kprobed_rights::Roles;
 use kprobed_trace::feed::Log;
 use kprobed_trace::filter::KernelFilterFeatures;
@@ -298,7 +297,7 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         .add_service(ApprovalServiceServer::new(approvals))
         .add_service(AuditServiceServer::new(audit))
         .add_service(ConfigurationServiceServer::new(ConfigurationServer { reloads }))
-        .add_service(CodeServiceServer::new(CodeServer { checker, registry, rights: Arc::clone(rights) }))
+        .add_service(KernelServiceServer::new(KernelServer { checker, registry, rights: Arc::clone(rights) }))
         .add_service(LeaseServiceServer::new(leases))
         .add_service(ProfileServiceServer::new(profiles))
         .add_service(HostServiceServer::new(hosts))
@@ -310,7 +309,6 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
             rights: Arc::clone(rights),
         }))
         .add_service(SourceServiceServer::new(SourceServer { control, rights: Arc::clone(rights) }))
-        .add_service(TypeServiceServer::new(TypeServer { facts }))
         .add_service(health)
         .add_service(reflection)
 }

@@ -123,7 +123,7 @@ pub(crate) async fn deafness(server: Arc<Server>, stop: Stop) -> String {
     for connection in 0..WORKERS * 4 {
         let Ok(mut socket) = UnixStream::connect(server.socket()).await else { continue };
         let (path, message) = if connection % 2 == 0 {
-            ("/kprobed.v1.CodeService/ListFunctions", functions.as_slice())
+            ("/kprobed.v1.KernelService/ListFunctions", functions.as_slice())
         } else {
             ("/kprobed.v1.EventService/StreamEvents", &[][..])
         };

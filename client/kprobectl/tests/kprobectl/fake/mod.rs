@@ -33,16 +33,15 @@ use std::time::{Duration, Instant};
 
 use kprobed_client::api::aggregation_service_server::AggregationServiceServer;
 use kprobed_client::api::audit_service_server::AuditServiceServer;
-use kprobed_client::api::code_service_server::CodeServiceServer;
 use kprobed_client::api::event_service_server::EventServiceServer;
 use kprobed_client::api::export_service_server::ExportServiceServer;
 use kprobed_client::api::host_service_server::HostServiceServer;
+use kprobed_client::api::kernel_service_server::KernelServiceServer;
 use kprobed_client::api::lease_service_server::LeaseServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
 use kprobed_client::api::profile_service_server::ProfileServiceServer;
 use kprobed_client::api::reconcile_service_server::ReconcileServiceServer;
 use kprobed_client::api::source_service_server::SourceServiceServer;
-use kprobed_client::api::type_service_server::TypeServiceServer;
 use kprobed_client::api::{HostView, StreamEventsRequest};
 use kprobed_client::{Client, ConnectOptions, Target};
 use tempfile::TempDir;
@@ -143,15 +142,14 @@ impl Fake {
                 .add_service(counting)
                 .add_service(AuditServiceServer::new(services.clone()))
                 .add_service(ProbeServiceServer::new(services.clone()))
-                .add_service(CodeServiceServer::new(services.clone()))
+                .add_service(KernelServiceServer::new(services.clone()))
                 .add_service(EventServiceServer::new(services.clone()))
                 .add_service(ExportServiceServer::new(services.clone()))
                 .add_service(HostServiceServer::new(services.clone()))
                 .add_service(LeaseServiceServer::new(services.clone()))
                 .add_service(ProfileServiceServer::new(services.clone()))
                 .add_service(ReconcileServiceServer::new(services.clone()))
-                .add_service(SourceServiceServer::new(services.clone()))
-                .add_service(TypeServiceServer::new(services));
+                .add_service(SourceServiceServer::new(services));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = UnixListener::from_std(listener).unwrap();

@@ -3,12 +3,11 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use kprobed_client::api::code_service_server::CodeService;
 use kprobed_client::api::event_service_server::EventService;
 use kprobed_client::api::host_service_server::HostService;
+use kprobed_client::api::kernel_service_server::KernelService;
 use kprobed_client::api::stream_events_response::Message;
 use kprobed_client::api::stream_start::Start;
-use kprobed_client::api::type_service_server::TypeService;
 use kprobed_client::api::*;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
@@ -37,7 +36,18 @@ pub(super) struct Services {
 }
 
 #[tonic::async_trait]
-impl CodeService for Services {
+impl KernelService for Services {
+    async fn describe_function(
+        &self,
+        request: Request<DescribeFunctionRequest>,
+    ) -> Answer<DescribeFunctionResponse> {
+        let request = request.into_inner();
+        if request.path.contains("+3") {
+            return Err(answers::refused(&request.path));
+        }
+        Ok(Response::new(code_answers::description(&request)))
+    }
+
     async fn disassemble_function(
         &self,
         request: Request<DisassembleFunctionRequest>,
@@ -193,19 +203,5 @@ impl HostService for Services {
         self.views.lock().unwrap().push(view);
         let host = self.kept.as_ref().map_or_else(answers::host, Kept::answer);
         Ok(Response::new(if view == HostView::Basic { answers::basics(host) } else { host }))
-    }
-}
-
-#[tonic::async_trait]
-impl TypeService for Services {
-    async fn describe_function(
-        &self,
-        request: Request<DescribeFunctionRequest>,
-    ) -> Answer<DescribeFunctionResponse> {
-        let request = request.into_inner();
-        if request.path.contains("+3") {
-            return Err(answers::refused(&request.path));
-        }
-        Ok(Response::new(code_answers::description(&request)))
     }
 }

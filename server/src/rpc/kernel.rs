@@ -1,15 +1,15 @@
-//! `CodeService`: functions of the kernel, their code, and where a probe can be placed.
+//! `KernelService`: functions of the kernel, their code and types, and where a probe can be placed.
 //!
 //! Owns the pages and the suggestions for a mistyped name. Never decides whether a place works.
 
 use std::sync::Arc;
 
 use kprobed_proto::v1;
-use kprobed_proto::v1::code_service_server::CodeService;
+use kprobed_proto::v1::kernel_service_server::KernelService;
 use tonic::{Request, Response, Status};
 
 use super::access::caller;
-use super::{convert, hidden, status};
+use super::{convert, hidden, status, types};
 use crate::auth::Rights;
 use crate::control::{ControlError, Probe, Registry};
 use crate::messages;
@@ -22,7 +22,7 @@ use kprobed_verdict::validate::{self, JudgedInstruction};
 
 /// The service.
 #[derive(Debug)]
-pub struct CodeServer {
+pub struct KernelServer {
     /// Reads code, and knows the kernel.
     pub checker: Arc<Checker>,
     /// Knows which probes are ours.
@@ -37,7 +37,7 @@ const FUNCTION_PAGE: (u32, u32) = (1000, 10_000);
 /// Most names that are suggested.
 const SUGGESTIONS: usize = 5;
 
-impl CodeServer {
+impl KernelServer {
     fn facts(&self) -> Result<Arc<KernelFacts>, Status> {
         self.checker.recent_facts().get().map_err(|error| ControlError::Facts(error).into())
     }
@@ -129,7 +129,16 @@ impl CodeServer {
 }
 
 #[tonic::async_trait]
-impl CodeService for CodeServer {
+impl KernelService for KernelServer {
+    async fn describe_function(
+        &self,
+        request: Request<v1::DescribeFunctionRequest>,
+    ) -> Result<Response<v1::DescribeFunctionResponse>, Status> {
+        // Reads types when a client first asks for them, and the symbol table when modules have
+        // changed.
+        tokio::task::block_in_place(|| types::describe(request.get_ref(), &*self.facts()?)).map(Response::new)
+    }
+
     async fn disassemble_function(
         &self,
         request: Request<v1::DisassembleFunctionRequest>,
