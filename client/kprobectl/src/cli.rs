@@ -211,4 +211,64 @@ mod tests {
         }
         assert!(parsed > 80, "{parsed} examples");
     }
+
+    /// The commands of a page: whole lines for a shell, and the names of commands in its sentences.
+    fn commands_of(page: &str) -> (Vec<&str>, Vec<&str>) {
+        let (mut lines, mut names, mut fenced) = (Vec::new(), Vec::new(), false);
+        for line in page.lines() {
+            if line.trim_start().starts_with("```") {
+                fenced = !fenced;
+            } else if fenced {
+                let line = line.strip_prefix("$ ").unwrap_or(line);
+                let line = line.strip_prefix("sudo ").unwrap_or(line);
+                lines.extend(line.split("  #").next().filter(|line| line.starts_with("kprobectl ")));
+            } else {
+                let quoted = line.split('`').skip(1).step_by(2);
+                let called = quoted.filter_map(|text| text.strip_prefix("kprobectl ")?.split(' ').next());
+                names.extend(called.filter(|name| !name.starts_with('-')));
+            }
+        }
+        (lines, names)
+    }
+
+    #[test]
+    fn pages_have_commands_that_it_accepts() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut directories = vec![root.join("deploy"), root.join("proto"), root.join("client/python")];
+        let mut pages = vec![root.join("README.md"), root.join("client/README.md")];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    directories.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "md") {
+                    pages.push(path);
+                }
+            }
+        }
+        let (mut findings, mut whole, mut named) = (Vec::new(), 0, 0);
+        for page in pages {
+            let text = std::fs::read_to_string(&page).unwrap();
+            let (lines, names) = commands_of(&text);
+            // `...` stands for what the reader fills in, and `"$` begins a variable of the shell.
+            let is_whole = |line: &&str| !["...", "\"$"].iter().any(|part| line.contains(part));
+            for line in lines.into_iter().filter(is_whole) {
+                whole += 1;
+                let parsed = Cli::try_parse_from(called_with(line));
+                findings.extend(parsed.err().map(|error| format!("{}: {line}\n{error}", page.display())));
+            }
+            for name in names.into_iter().filter(|name| *name != "help") {
+                named += 1;
+                if Cli::command().find_subcommand(name).is_none() {
+                    findings.push(format!("{}: there is no command `kprobectl {name}`", page.display()));
+                }
+            }
+        }
+        assert!(
+            findings.is_empty(),
+            "pages have commands that kprobectl does not take:\n{}",
+            findings.join("\n")
+        );
+        assert!(whole > 25 && named > 50, "{whole} lines, {named} names");
+    }
 }

@@ -157,6 +157,24 @@ fn what_pages_cite_is_there() {
     assert!(paths > 60 && items > 60 && guest > 20, "only {paths} paths, {items} items, {guest} guest tests");
 }
 
+/// Most lines of the first page, so that a reader sees in a minute what kprobed is.
+const README_LINES: usize = 150;
+
+#[test]
+fn the_first_page_is_short_and_every_page_is_in_the_index() {
+    let (first, index) = (read("README.md"), read("deploy/docs/README.md"));
+    let lines = first.lines().count();
+    assert!(lines <= README_LINES, "README.md has {lines} lines: move text to deploy/docs/");
+    assert!(links(&first).iter().any(|(_, target)| *target == "deploy/docs/README.md"));
+    let pages = files("deploy/docs", ".md");
+    assert!(pages.len() > 10, "{pages:?}");
+    for page in pages.iter().filter(|page| *page != "deploy/docs/README.md") {
+        let inner = page.strip_prefix("deploy/docs/").unwrap();
+        let is_linked = links(&index).iter().any(|(_, target)| *target == inner);
+        assert!(is_linked, "deploy/docs/README.md has no link to {inner}");
+    }
+}
+
 #[test]
 fn wrong_citations_are_found() {
     let main = read("deploy/vm/tests/guest/main.rs");
