@@ -3,13 +3,12 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 20] = [
+const FILES: [&str; 19] = [
     "kprobed/v1/access_service.proto",
     "kprobed/v1/aggregation.proto",
     "kprobed/v1/aggregation_service.proto",
     "kprobed/v1/approval_service.proto",
     "kprobed/v1/audit_service.proto",
-    "kprobed/v1/configuration_service.proto",
     "kprobed/v1/diagnostic.proto",
     "kprobed/v1/event.proto",
     "kprobed/v1/event_service.proto",

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use kprobed_client::api::{CheckProbeResponse, CreateProbeRequest, DeleteProbeRequest, Probe, Verdict};
-use kprobed_client::{Client, ConnectOptions, Definition, Target};
+use kprobed_client::{Client, ConnectOptions, Target};
 
 /// One that is good, and one in the middle of an instruction.
 const DEFINITIONS: [&str; 2] = [
@@ -70,7 +70,8 @@ async fn define(
             explain(output, definition, &check)?;
             continue;
         }
-        let request = CreateProbeRequest { enabled: true, ..Definition::from(definition.as_str()).into() };
+        let request =
+            CreateProbeRequest { definition: definition.clone(), enabled: true, ..Default::default() };
         let probe = client.create_probe(request).await?;
         writeln!(output, "defined {} at {}", probe.name, probe.location)?;
         made.push(probe);

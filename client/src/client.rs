@@ -15,19 +15,16 @@ use crate::api::export_service_client::ExportServiceClient;
 use crate::api::host_service_client::HostServiceClient;
 use crate::api::probe_service_client::ProbeServiceClient;
 use crate::api::{
-    ApplyLineRequest, ApplyLineResponse, CheckFilterRequest, CheckProbeRequest, CheckProbeResponse,
-    CheckProbesRequest, CreateProbeRequest, DeclarationProblem, EventSelection, ExplainProbeRequest,
-    ExplainProbeResponse, Exporter, FileDefinition, GetHostRequest, GetHostResponse, GetLedgerRequest,
-    GetLedgerResponse, GetProbeRequest, HostView, ListExportersRequest, ListProbeStatesRequest,
-    ListProbesRequest, ListProbesResponse, Probe, ProbeFilter, ProbeStateRecord, ReadClockRequest,
-    ReadClockResponse, ReadDefinitionsRequest, StreamEventRowsRequest, StreamEventsRequest, TryProbeRequest,
-    TryProbeResponse, UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
+    CheckProbeRequest, CheckProbeResponse, CheckProbesRequest, CreateProbeRequest, DeclarationProblem,
+    Exporter, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest,
+    HostView, ListExportersRequest, ListProbesRequest, ListProbesResponse, Probe, ProbeStateRecord,
+    ReadClockRequest, ReadClockResponse, StreamEventsRequest, TryProbeRequest, TryProbeResponse,
+    UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
 };
 use crate::checks::CheckStream;
 use crate::connect::{ConnectOptions, connect};
-use crate::definition::Definition;
 use crate::error::Error;
-use crate::event::{EventRowStream, EventStream, StreamRequest};
+use crate::event::{EventStream, StreamRequest};
 use crate::target::Target;
 
 /// The largest message that is accepted: far above what the daemon puts into one.
@@ -53,7 +50,7 @@ impl Client {
         Ok(Self { channel, request_timeout: options.request_timeout, hosts: options.hosts })
     }
 
-    /// Defines a probe. A [`Definition`] becomes a request with it and nothing else.
+    /// Defines a probe.
     pub async fn create_probe(&self, request: CreateProbeRequest) -> Result<Probe, Error> {
         let response = self.call(request, async |request| self.probes().create_probe(request).await).await?;
         response.probe.ok_or(Error::Incomplete("probe"))
@@ -61,9 +58,17 @@ impl Client {
 
     /// Reads one probe by its name.
     pub async fn get_probe(&self, name: &str) -> Result<Probe, Error> {
-        let request = GetProbeRequest { name: name.to_owned() };
+        Ok(self.get(GetProbeRequest { name: name.to_owned(), with_states: false }).await?.0)
+    }
+
+    /// Reads one probe, and the states that it has had, the latest first.
+    pub async fn get_probe_and_states(&self, name: &str) -> Result<(Probe, Vec<ProbeStateRecord>), Error> {
+        self.get(GetProbeRequest { name: name.to_owned(), with_states: true }).await
+    }
+
+    async fn get(&self, request: GetProbeRequest) -> Result<(Probe, Vec<ProbeStateRecord>), Error> {
         let response = self.call(request, async |request| self.probes().get_probe(request).await).await?;
-        response.probe.ok_or(Error::Incomplete("probe"))
+        Ok((response.probe.ok_or(Error::Incomplete("probe"))?, response.states))
     }
 
     /// Lists all probes whose names match a glob, page by page. An empty glob matches all.
@@ -145,36 +150,22 @@ impl Client {
         self.update_probe(request).await
     }
 
-    /// Applies one line of the `kprobe_events` language.
-    pub async fn apply_line(&self, request: ApplyLineRequest) -> Result<ApplyLineResponse, Error> {
-        self.call(request, async |request| self.probes().apply_line(request).await).await
-    }
-
-    /// Explains a definition. Changes nothing.
-    pub async fn explain_probe(
-        &self,
-        definition: impl Into<Definition>,
-    ) -> Result<ExplainProbeResponse, Error> {
-        let request: ExplainProbeRequest = definition.into().into();
-        self.call(request, async |request| self.probes().explain_probe(request).await).await
-    }
-
-    /// Divides the text of a file into definitions. Changes nothing.
-    pub async fn read_definitions(&self, text: String) -> Result<Vec<FileDefinition>, Error> {
-        let request = ReadDefinitionsRequest { text };
-        let response =
-            self.call(request, async |request| self.probes().read_definitions(request).await).await?;
-        Ok(response.definitions)
-    }
-
     /// Arms a probe for a moment and counts its hits: what it would cost.
     pub async fn try_probe(&self, request: TryProbeRequest) -> Result<TryProbeResponse, Error> {
         self.call(request, async |request| self.probes().try_probe(request).await).await
     }
 
     /// Asks whether the running kernel would accept a probe. Changes nothing.
-    pub async fn check_probe(&self, definition: impl Into<Definition>) -> Result<CheckProbeResponse, Error> {
-        let request: CheckProbeRequest = definition.into().into();
+    pub async fn check_probe(&self, definition: impl Into<String>) -> Result<CheckProbeResponse, Error> {
+        self.check(CheckProbeRequest { definition: definition.into(), explain: false }).await
+    }
+
+    /// Asks the same, and for the definition in words.
+    pub async fn explain_probe(&self, definition: impl Into<String>) -> Result<CheckProbeResponse, Error> {
+        self.check(CheckProbeRequest { definition: definition.into(), explain: true }).await
+    }
+
+    async fn check(&self, request: CheckProbeRequest) -> Result<CheckProbeResponse, Error> {
         self.call(request, async |request| self.probes().check_probe(request).await).await
     }
 
@@ -198,14 +189,6 @@ impl Client {
         request: WatchProbesRequest,
     ) -> Result<Streaming<WatchProbesResponse>, Error> {
         self.begin(request, async |request| self.probes().watch_probes(request).await).await
-    }
-
-    /// Reads the past states of a probe, the latest first.
-    pub async fn probe_states(&self, name: &str) -> Result<Vec<ProbeStateRecord>, Error> {
-        let request = ListProbeStatesRequest { name: name.to_owned() };
-        let response =
-            self.call(request, async |request| self.probes().list_probe_states(request).await).await?;
-        Ok(response.states)
     }
 
     /// Describes the host. The daemon looks at all of it: [`Client::host_basics`] is for names,
@@ -260,29 +243,6 @@ impl Client {
             .begin_with_first(request, async |request| self.events().stream_events(request).await)
             .await?;
         EventStream::new(first, rest)
-    }
-
-    /// Opens a stream of events in the row form of the API, which costs several times as much as
-    /// [`Client::stream_events`] and says nothing that its rows do not say.
-    ///
-    /// # Errors
-    /// As [`Client::stream_events`].
-    pub async fn stream_event_rows(&self, request: StreamRequest) -> Result<EventRowStream, Error> {
-        let request = StreamEventRowsRequest::from(request);
-        let streaming =
-            self.begin(request, async |request| self.events().stream_event_rows(request).await).await?;
-        Ok(EventRowStream::new(streaming))
-    }
-
-    /// Asks what the filter of a subscription means for each of the probes that it selects, and
-    /// what of it the kernel could do.
-    ///
-    /// # Errors
-    /// [`Error::Rpc`] with diagnostics when it can be used for none of them.
-    pub async fn check_filter(&self, selection: EventSelection) -> Result<Vec<ProbeFilter>, Error> {
-        let request = CheckFilterRequest { selection: Some(selection) };
-        let response = self.call(request, async |request| self.events().check_filter(request).await).await?;
-        Ok(response.probes)
     }
 
     pub(crate) fn channel(&self) -> Channel {

@@ -17,15 +17,16 @@ use crate::error::Error;
 ///
 /// ```no_run
 /// use kprobed_client::api::CreateProbeRequest;
-/// use kprobed_client::{Client, ConnectOptions, Definition, Target};
+/// use kprobed_client::{Client, ConnectOptions, Target};
 ///
 /// # async fn example() -> Result<(), kprobed_client::Error> {
 /// let client = Client::connect(Target::default(), ConnectOptions::default()).await?;
 /// let hold = client.hold().await?;
 /// let probe = CreateProbeRequest {
+///     definition: "p:fork kernel_clone".to_owned(),
 ///     enabled: true,
 ///     lease: Some(hold.lease()),
-///     ..Definition::from("p:fork kernel_clone").into()
+///     ..CreateProbeRequest::default()
 /// };
 /// client.create_probe(probe).await?;
 /// // ... and here it goes.

@@ -40,7 +40,6 @@ pub mod front;
 pub mod health;
 mod messages;
 pub mod offline;
-pub mod reload;
 pub mod rpc;
 pub mod sandbox;
 pub mod shutdown;

@@ -4,6 +4,7 @@
 //! part of the daemon by itself: [`kprobed::app`] does.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::fmt::Display;
 use std::future::pending;
 use std::io::{self, Write as _};
@@ -13,9 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kprobed::app::{App, Prepared, StartError, Watched};
-use kprobed::auth::Caller;
-use kprobed::config::{CheckedConfig, Config, HostSize, SettingChange, after_reload, changes};
-use kprobed::reload::{ReloadError, ReloadRequest};
+use kprobed::config::{CheckedConfig, Config, HostSize, SettingChange, after_reload};
 use kprobed::{front, offline, shutdown, telemetry};
 use sd_notify::NotifyState;
 
@@ -191,8 +190,8 @@ fn serve(checked: CheckedConfig, reread: &Reread) -> Result<bool, StartError> {
 }
 
 async fn run(checked: CheckedConfig, reread: &Reread, prepared: Prepared) -> Result<bool, StartError> {
-    let mut app = App::start(&checked.config, checked.roles.clone(), prepared).await?;
-    let signal = serve_until_stopped(&mut app, checked, reread).await?;
+    let app = App::start(&checked.config, checked.roles.clone(), prepared).await?;
+    let signal = serve_until_stopped(&app, checked, reread).await?;
     tracing::info!(signal, "stopping");
     notify(NotifyState::Stopping);
     let done = tokio::select! {
@@ -204,10 +203,10 @@ async fn run(checked: CheckedConfig, reread: &Reread, prepared: Prepared) -> Res
     Ok(done)
 }
 
-/// Reloads when a signal or a client asks for it, and feeds the watchdog, until the daemon is to stop. Returns the
-/// signal that says so.
+/// Reloads when a signal asks for it, and feeds the watchdog, until the daemon is to stop. Returns the signal that
+/// says so.
 async fn serve_until_stopped(
-    app: &mut App,
+    app: &App,
     mut checked: CheckedConfig,
     reread: &Reread,
 ) -> Result<&'static str, StartError> {
@@ -221,19 +220,7 @@ async fn serve_until_stopped(
         tokio::select! {
             signal = &mut requested => return signal.map_err(StartError::Signals),
             Some(()) = reloads.recv() => {
-                checked = reload(app, checked, reread, &Caller::daemon()).0;
-            }
-            Some(request) = app.reload_requests.recv() => {
-                let ReloadRequest { validate_only, caller, reply } = request;
-                let answer = if validate_only {
-                    compare(&checked, reread)
-                } else {
-                    let (now, answer) = reload(app, checked, reread, &caller);
-                    checked = now;
-                    answer
-                };
-                // The client may have gone.
-                drop(reply.send(answer));
+                checked = reload(app, checked, reread);
             }
             never = &mut fed => match never {},
         }
@@ -248,41 +235,29 @@ async fn feed_watchdog(watched: &Watched) -> Infallible {
     }
 }
 
-/// What differs from the configuration in force.
-fn compare(before: &CheckedConfig, reread: &Reread) -> Result<Vec<SettingChange>, ReloadError> {
-    let now = Config::read(reread.path.as_deref(), reread.host)?;
-    Ok(changes(&before.file, &now.file))
-}
-
 /// Reads the configuration again, and puts in force what can be. With a mistake in it, everything
 /// stays as it is.
-fn reload(
-    app: &App,
-    before: CheckedConfig,
-    reread: &Reread,
-    caller: &Caller,
-) -> (CheckedConfig, Result<Vec<SettingChange>, ReloadError>) {
+fn reload(app: &App, before: CheckedConfig, reread: &Reread) -> CheckedConfig {
     tell_reloading();
     let put_in_force = || {
         let now = Config::read(reread.path.as_deref(), reread.host)?;
         warn(&now);
-        let changes = app.reload(&before, &now, caller)?;
-        Ok((now, changes))
+        log_changes(&app.reload(&before, &now)?);
+        Ok::<_, Box<dyn Error>>(now)
     };
-    let outcome = match put_in_force() {
-        Ok((now, changes)) => {
-            log_changes(&changes);
+    let in_force = match put_in_force() {
+        Ok(now) => {
             // What needs a restart is compared with what the daemon runs with.
             let file = after_reload(&before.file, &now.file);
-            (CheckedConfig { config: before.config, file, ..now }, Ok(changes))
+            CheckedConfig { config: before.config, file, ..now }
         }
         Err(error) => {
             tracing::error!(%error, "the configuration is not reloaded: the one before stays in force");
-            (before, Err(error))
+            before
         }
     };
     notify(NotifyState::Ready);
-    outcome
+    in_force
 }
 
 fn log_changes(changes: &[SettingChange]) {

@@ -7,9 +7,8 @@ use clap::{Parser, Subcommand};
 
 use crate::command::{
     accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, cost, debug,
-    delete, describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist, label, latency,
-    ledger, list, observe, profile, reconcile, reload, renew, rollout, stacks, status, symbols, trace,
-    version,
+    delete, describe, diff, disasm, doctor, enable, exporters, filter, get, hist, label, latency, ledger,
+    list, observe, profile, reconcile, renew, rollout, stacks, status, symbols, trace, version,
 };
 use crate::global::Global;
 
@@ -53,8 +52,6 @@ pub(crate) enum Command {
     Diff(diff::Arguments),
     /// Check whether the running kernel would accept a probe
     Check(check::Arguments),
-    /// Explain a definition in words
-    Explain(explain::Arguments),
     /// Show the parameters, return type and structures of a function
     Describe(describe::Arguments),
     /// Find functions by name
@@ -119,8 +116,6 @@ pub(crate) enum Command {
     Audit(audit::Arguments),
     /// Show who you are to the daemon and what roles allow, and approve definitions
     Auth(auth::Arguments),
-    /// Have the daemon read its configuration again
-    Reload(reload::Arguments),
     /// Change the probes of a fleet wave by wave, and undo it if a gate fails
     Rollout(rollout::Arguments),
     /// Show and change contexts: hosts, groups, and how to reach them

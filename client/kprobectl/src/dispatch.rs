@@ -12,9 +12,9 @@ use crate::command::connection::{Destination, destination};
 use crate::command::many_hosts::{self, HostCommand};
 use crate::command::{
     Exit, Failure, accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config,
-    cost, debug, delete, describe, diff, disasm, doctor, enable, explain, exporters, filter, get, hist,
-    label, latency, ledger, list, observe, profile, reconcile, reload, renew, rollout, stacks, status,
-    symbols, trace, version,
+    cost, debug, delete, describe, diff, disasm, doctor, enable, exporters, filter, get, hist, label,
+    latency, ledger, list, observe, profile, reconcile, renew, rollout, stacks, status, symbols, trace,
+    version,
 };
 use crate::global::{Fleet, Format, Global};
 use crate::output::Output;
@@ -111,7 +111,6 @@ async fn dispatch(command: Command, global: &Global, output: &mut Output) -> Res
         Command::Debug(arguments) => debug::run(global, arguments, output).await,
         Command::Audit(arguments) => audit::run(global, arguments, output).await,
         Command::Auth(arguments) => auth::run(global, arguments, output).await,
-        Command::Explain(arguments) => explain::run(global, arguments, output).await,
         Command::Describe(arguments) => describe::run(global, arguments, output).await,
         Command::Symbols(arguments) => symbols::run(global, arguments, output).await,
         Command::Disasm(arguments) => disasm::run(global, arguments, output).await,
@@ -122,7 +121,6 @@ async fn dispatch(command: Command, global: &Global, output: &mut Output) -> Res
         Command::Disable(arguments) => enable::disable(global, arguments, output).await,
         Command::Filter(arguments) => filter::run(global, arguments, output).await,
         Command::Label(arguments) => label::run(global, arguments, output).await,
-        Command::Reload(arguments) => reload::run(global, arguments, output).await,
         Command::Renew(arguments) => renew::run(global, arguments, output).await,
         Command::Delete(arguments) => delete::run(global, arguments, output).await,
         Command::Adopt(arguments) => adopt::run(global, arguments, output).await,

@@ -165,7 +165,7 @@ def test_a_selection_of_fields_and_the_order_of_time(client):
 
 
 def test_rows_of_the_daemon_are_those_of_columns(client):
-    request = event_service_pb2.StreamEventRowsRequest()
+    request = event_service_pb2.StreamEventsRequest()
     request.selection.probes.append("lang/values")
     request.start.oldest = request.start.until_now = True
     rows = list(client.event_rows(request))

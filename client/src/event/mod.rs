@@ -11,4 +11,4 @@ mod stream;
 pub use kprobed_event::*;
 pub use request::StreamRequest;
 pub use resume::{Backoff, Interruption, ResumingItem, ResumingStream};
-pub use stream::{EventRowStream, EventStream};
+pub use stream::EventStream;

@@ -191,17 +191,7 @@ impl From<StreamRequest> for api::StreamEventsRequest {
             selection: Some(request.selection),
             fields: request.fields,
             delivery: Some(request.delivery),
-        }
-    }
-}
-
-impl From<StreamRequest> for api::StreamEventRowsRequest {
-    fn from(request: StreamRequest) -> Self {
-        Self {
-            start: Some(request.stream_start()),
-            selection: Some(request.selection),
-            fields: request.fields,
-            delivery: Some(request.delivery),
+            form: api::EventForm::Columns.into(),
         }
     }
 }

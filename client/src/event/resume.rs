@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::error::Error;
 use kprobed_event::Batch;
 use kprobed_event::Cursor;
+use kprobed_event::Started;
 use kprobed_event::StreamItem;
 
 /// How long to wait before trying again: twice as long each time, with up to a half taken off at
@@ -167,6 +168,14 @@ impl ResumingStream {
     pub fn restart(&mut self) {
         if matches!(self.state, State::Open(_)) {
             self.interrupted(None);
+        }
+    }
+
+    /// What the daemon said when the stream of the present connection began. `None` without a connection.
+    pub fn started(&self) -> Option<&Started> {
+        match &self.state {
+            State::Open(stream) => Some(stream.started()),
+            State::Waiting(_) | State::Ended => None,
         }
     }
 

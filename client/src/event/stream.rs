@@ -1,6 +1,4 @@
-//! Event streams of one connection, in the columnar and the row form of the API.
-//!
-//! The columnar form costs less, and is what everything else here uses.
+//! Event streams of one connection.
 
 use kprobed_event::{Cursor, Decoder, Started, StreamItem};
 use tonic::Streaming;
@@ -8,14 +6,14 @@ use tonic::Streaming;
 use crate::api;
 use crate::error::Error;
 
-/// Columnar event stream that has begun: the daemon has subscribed this client.
+/// Event stream that has begun: the daemon has subscribed this client.
 #[derive(Debug)]
 pub struct EventStream {
     inner: Streaming<api::StreamEventsResponse>,
     decoder: Decoder,
-    subscriber_id: u64,
-    /// The first item, until the caller takes it.
-    started: Option<Started>,
+    started: Started,
+    /// Whether the caller has taken that as the first item.
+    is_taken: bool,
 }
 
 impl EventStream {
@@ -25,17 +23,14 @@ impl EventStream {
     ) -> Result<Self, Error> {
         let mut decoder = Decoder::default();
         match decoder.item(first)? {
-            Some(StreamItem::Started(started)) => {
-                let subscriber_id = started.subscriber_id;
-                Ok(Self { inner: rest, decoder, subscriber_id, started: Some(started) })
-            }
+            Some(StreamItem::Started(started)) => Ok(Self { inner: rest, decoder, started, is_taken: false }),
             _ => Err(Error::Incomplete("started")),
         }
     }
 
-    /// Identifies this subscriber in the ledger.
-    pub fn subscriber_id(&self) -> u64 {
-        self.subscriber_id
+    /// What the daemon said when the stream began: the first item.
+    pub fn started(&self) -> &Started {
+        &self.started
     }
 
     /// The next item; `None` when the daemon ended the stream in order.
@@ -51,8 +46,8 @@ impl EventStream {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Result<Option<StreamItem>, Error> {
-        if let Some(started) = self.started.take() {
-            return Ok(Some(StreamItem::Started(started)));
+        if !std::mem::replace(&mut self.is_taken, true) {
+            return Ok(Some(StreamItem::Started(self.started.clone())));
         }
         while let Some(response) = self.inner.message().await? {
             if let Some(item) = self.decoder.item(response)? {
@@ -66,35 +61,5 @@ impl EventStream {
     /// [`StreamItem::Epoch`].
     pub fn cursor(&self) -> Option<&Cursor> {
         self.decoder.cursor()
-    }
-}
-
-/// Row-form event stream.
-#[derive(Debug)]
-pub struct EventRowStream {
-    inner: Streaming<api::StreamEventRowsResponse>,
-    cursor: Option<Cursor>,
-}
-
-impl EventRowStream {
-    pub(crate) fn new(inner: Streaming<api::StreamEventRowsResponse>) -> Self {
-        Self { inner, cursor: None }
-    }
-
-    /// The next message; `None` when the daemon ended the stream.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Result<Option<api::StreamEventRowsResponse>, Error> {
-        let response = self.inner.message().await?;
-        if let Some(cursor) = response.as_ref().and_then(|response| response.cursor.as_ref()) {
-            self.cursor = Some(cursor.clone().into());
-        }
-        Ok(response)
-    }
-
-    /// Where to continue: after everything that was read so far. `None` before the first message.
-    pub fn cursor(&self) -> Option<&Cursor> {
-        self.cursor.as_ref()
     }
 }

@@ -5,18 +5,13 @@
 
 use kprobed_proto::v1;
 
-use crate::document::{Definition, Document, Lease};
+use crate::document::{Document, Lease};
 use crate::write::document_of;
 
 /// The request that creates the probe of a document.
 pub fn creation(document: &Document) -> v1::CreateProbeRequest {
-    let (definition, spec) = match &document.definition {
-        Definition::Text(text) => (text.clone(), None),
-        Definition::Fields(spec) => (String::new(), Some((**spec).clone())),
-    };
     v1::CreateProbeRequest {
-        definition,
-        spec,
+        definition: document.definition.clone(),
         enabled: document.enabled,
         filter: document.filter.clone(),
         labels: document.labels.clone().into_iter().collect(),
@@ -42,20 +37,11 @@ pub fn keeping_mark(document: &Document, probe: &v1::Probe) -> Document {
     document
 }
 
-/// Whether a probe has the definition of a document, judged by its text or its fields without
-/// parsing it. A definition that is written in another way can still mean the same.
-pub fn is_as_described(document: &Document, probe: &v1::Probe) -> bool {
-    match &document.definition {
-        Definition::Text(text) => *text == probe.definition,
-        Definition::Fields(spec) => probe.spec.as_ref() == Some(&**spec),
-    }
-}
-
 /// The document of a probe after a change: `document` with the present definition of the probe, or
 /// with `definition` if there is one.
 pub fn described(document: &Document, probe: &v1::Probe, definition: Option<&str>) -> Document {
-    let text = definition.unwrap_or(&probe.definition);
-    Document { definition: Definition::Text(text.to_owned()), ..document.clone() }
+    let definition = definition.unwrap_or(&probe.definition).to_owned();
+    Document { definition, ..document.clone() }
 }
 
 /// The request that makes a probe match its document; absent if it does already. `definition` is

@@ -13,8 +13,8 @@ use kprobed_proto::v1;
 pub struct Document {
     /// `GROUP/EVENT`, which its definition must name too.
     pub name: String,
-    /// Its definition.
-    pub definition: Definition,
+    /// Its definition, in any dialect.
+    pub definition: String,
     /// Whether it records.
     pub enabled: bool,
     /// Filter in the kernel's language; empty for none.
@@ -29,15 +29,6 @@ pub struct Document {
     pub lease: Option<Lease>,
     /// What the daemon does with it on another build of the kernel.
     pub on_kernel_change: KernelChange,
-}
-
-/// A definition: text in any dialect, or fields.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Definition {
-    /// Text in any dialect.
-    Text(String),
-    /// Fields, with the name of the probe in them.
-    Fields(Box<v1::ProbeSpec>),
 }
 
 /// Lease: how long a probe is to exist.

@@ -32,8 +32,8 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use change::{ROLLOUT_LABEL, changed, creation, described, is_as_described, keeping_mark};
-pub use document::{Definition, Document, KernelChange, Lease};
+pub use change::{ROLLOUT_LABEL, changed, creation, described, keeping_mark};
+pub use document::{Document, KernelChange, Lease};
 pub use place::{Place, Problem};
 pub use read::{PlacedDocument, read};
 pub use write::{document_of, write, yaml};

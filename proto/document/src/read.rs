@@ -5,17 +5,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::document::{Definition, Document, KernelChange, Lease};
-use crate::json::{self, Unread};
+use crate::document::{Document, KernelChange, Lease};
 use crate::lease;
 use crate::place::{Place, Problem, meant};
 use crate::tree::{self, Node, Value};
 
 /// All keys of a document, in the order in which they are written.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 10] = [
     "probe",
     "definition",
-    "spec",
     "enabled",
     "filter",
     "labels",
@@ -83,7 +81,7 @@ impl Reader<'_> {
                 Value::Scalar { text, .. } if is_line(text) => {
                     "this is a line of definitions: `kprobectl add -f` takes those; a document begins with `probe: GROUP/EVENT`"
                 }
-                Value::Sequence(_) => "put `---` between documents, and no `-` before them",
+                Value::Sequence => "put `---` between documents, and no `-` before them",
                 _ => "begin with `probe: GROUP/EVENT`, and `definition:` in the next line",
             };
             self.problem(node.place, format!("this is {}, and no document of a probe", node.kind()), hint);
@@ -98,7 +96,7 @@ impl Reader<'_> {
             } else if value.is_null() {
                 self.problem(key.place, format!("`{word}` has no value"), "write one, or leave the key out");
             } else {
-                self.value(word, key, value, &mut found);
+                self.value(word, value, &mut found);
             }
         }
         if found.name.is_none() && !self.problems[before..].iter().any(|problem| problem.place >= node.place)
@@ -118,20 +116,7 @@ impl Reader<'_> {
             );
         }
         let (name, name_place) = found.name?;
-        let (mut definition, definition_place) = found.definition?;
-        if let Definition::Fields(spec) = &mut definition {
-            let (group, event) = name.split_once('/')?;
-            for (given, whole, part) in [(&mut spec.group, "group", group), (&mut spec.event, "event", event)]
-            {
-                if given.is_empty() {
-                    part.clone_into(given);
-                } else if given != part {
-                    let message =
-                        format!("the `{whole}` of the definition is `{given}`, and the probe is `{name}`");
-                    self.problem(definition_place, message, format!("write `{whole}: {part}`"));
-                }
-            }
-        }
+        let (definition, definition_place) = found.definition?;
         if self.problems.len() > before {
             return None;
         }
@@ -160,20 +145,10 @@ impl Reader<'_> {
         self.problem(place, format!("`{word}` is not a key of a document"), hint);
     }
 
-    fn value(&mut self, word: &str, key: &Node, value: &Node, found: &mut Found) {
+    fn value(&mut self, word: &str, value: &Node, found: &mut Found) {
         match word {
             "probe" => found.name = self.name(value).map(|name| (name, value.place)),
-            "definition" | "spec" if found.definition.is_some() => self.problem(
-                key.place,
-                "the document has both `definition` and `spec`",
-                "leave one of them out: both say the same",
-            ),
-            "definition" => {
-                found.definition = self.line(word, value).map(|text| (Definition::Text(text), value.place));
-            }
-            "spec" => {
-                found.definition = self.spec(value).map(|spec| (Definition::Fields(spec), value.place));
-            }
+            "definition" => found.definition = self.line(word, value).map(|text| (text, value.place)),
             "enabled" => found.rest.enabled = self.truth(word, value),
             "filter" => found.rest.filter = self.line(word, value).unwrap_or_default(),
             "labels" => found.rest.labels = self.labels(value),
@@ -241,18 +216,6 @@ impl Reader<'_> {
         None
     }
 
-    fn spec(&mut self, node: &Node) -> Option<Box<kprobed_proto::v1::ProbeSpec>> {
-        match json::message(node) {
-            Ok(message) => Some(Box::new(message)),
-            Err(Unread { place, message, hint }) => {
-                let of_command = "`kprobectl explain DEFINITION -o yaml` shows a definition as fields";
-                let hint = if hint.is_empty() { of_command.to_owned() } else { hint };
-                self.problem(place, message, hint);
-                None
-            }
-        }
-    }
-
     fn labels(&mut self, node: &Node) -> BTreeMap<String, String> {
         let mut labels = BTreeMap::new();
         let Value::Mapping(entries) = &node.value else {
@@ -314,7 +277,7 @@ impl Reader<'_> {
 #[derive(Default)]
 struct Found {
     name: Option<(String, Place)>,
-    definition: Option<(Definition, Place)>,
+    definition: Option<(String, Place)>,
     rest: Rest,
 }
 

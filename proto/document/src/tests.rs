@@ -28,7 +28,7 @@ on_kernel_change: arm-anyway
 fn open() -> Document {
     Document {
         name: "kprobes/open".to_owned(),
-        definition: Definition::Text("p:kprobes/open do_sys_openat2 name=+0($arg2):ustring".to_owned()),
+        definition: "p:kprobes/open do_sys_openat2 name=+0($arg2):ustring".to_owned(),
         enabled: true,
         filter: "dfd >= 0".to_owned(),
         labels: [("team", "storage"), ("tier", "2")]
@@ -94,10 +94,6 @@ fn texts() -> impl Strategy<Value = String> {
 fn documents() -> impl Strategy<Value = Document> {
     let names = ("[a-z_-][a-zA-Z0-9_-]{0,8}", "[A-Za-z_][a-zA-Z0-9_]{0,8}");
     let line = || texts().prop_map(|text| text.trim_end_matches('\n').to_owned());
-    let definition = prop_oneof![
-        line().prop_map(Definition::Text),
-        json::tests::specs().prop_map(|spec| Definition::Fields(Box::new(spec))),
-    ];
     let lease = prop_oneof![
         (0..u64::MAX / 2, 0..1_000_000_000u32)
             .prop_map(|(seconds, ns)| Lease::Lasting(Duration::new(seconds, ns))),
@@ -105,12 +101,9 @@ fn documents() -> impl Strategy<Value = Document> {
     ];
     let labels = btree_map("[a-z0-9._/-]{1,6}|null|~|true", "[a-zA-Z0-9._-]{0,6}|null|yes|012", 0..4);
     let policy = prop::sample::select(KernelChange::ALL.to_vec());
-    let first = (names, definition, any::<bool>(), line(), labels);
+    let first = (names, line(), any::<bool>(), line(), labels);
     (first, texts(), texts(), option::of(lease), policy).prop_map(
-        |(((group, event), mut definition, enabled, filter, labels), owner, description, lease, policy)| {
-            if let Definition::Fields(spec) = &mut definition {
-                (spec.group, spec.event) = (group.clone(), event.clone());
-            }
+        |(((group, event), definition, enabled, filter, labels), owner, description, lease, policy)| {
             Document {
                 name: format!("{group}/{event}"),
                 definition,
@@ -124,14 +117,6 @@ fn documents() -> impl Strategy<Value = Document> {
             }
         },
     )
-}
-
-fn as_text(document: Document) -> Document {
-    let definition = match document.definition {
-        Definition::Fields(_) => Definition::Text("p:x f".to_owned()),
-        text @ Definition::Text(_) => text,
-    };
-    Document { definition, ..document }
 }
 
 proptest! {
@@ -148,21 +133,21 @@ proptest! {
     }
 
     #[test]
-    fn the_document_of_a_probe_changes_nothing(document in documents().prop_map(as_text)) {
+    fn the_document_of_a_probe_changes_nothing(document in documents()) {
         let probe = probe(&document);
         let read = read(&write(&[document_of(&probe)]).unwrap()).unwrap();
-        prop_assert!(is_as_described(&read[0].document, &probe));
+        prop_assert_eq!(&read[0].document.definition, &probe.definition);
         prop_assert_eq!(changed(&read[0].document, &probe, None), None);
     }
 
     #[test]
     fn a_change_leads_to_what_the_document_says(
-        from in documents().prop_map(as_text),
-        to in documents().prop_map(as_text),
+        from in documents(),
+        to in documents(),
     ) {
         let to = Document { name: from.name.clone(), ..to };
         let before = probe(&from);
-        let definition = (!is_as_described(&to, &before)).then(|| creation(&to).definition);
+        let definition = (to.definition != before.definition).then(|| to.definition.clone());
         let after = match changed(&to, &before, definition) {
             Some(request) => updated(before, request),
             None => before,
@@ -174,7 +159,7 @@ proptest! {
     #[test]
     fn any_text_is_survived(text in prop_oneof![
         any::<String>(),
-        "(probe|definition|spec|labels|lease|[a-z{}\\[\\]:,\"'\\- \n0-9&*!|>#%@?\t]){0,40}",
+        "(probe|definition|labels|lease|[a-z{}\\[\\]:,\"'\\- \n0-9&*!|>#%@?\t]){0,40}",
     ]) {
         match read(&text) {
             Ok(_) => {}
@@ -203,11 +188,11 @@ fn a_document_is_what_a_person_would_write() {
 #[test]
 fn what_is_left_out_is_as_for_a_new_probe() {
     let text = "# nothing\n---\nprobe: kprobes/a\ndefinition: >\n  p:kprobes/a\n  vfs_read\ntake_over: true\n---\n\
-                {\"probe\": \"kprobes/b\", \"spec\": {\"kind\": \"PROBE_KIND_RETURN\", \"place\": {\"symbol\": {\"symbol\": \"vfs_read\"}}}}\n";
+                {\"probe\": \"kprobes/b\", \"definition\": \"r:kprobes/b vfs_read\"}\n";
     let read = read(text).unwrap();
     let expected = Document {
         name: "kprobes/a".to_owned(),
-        definition: Definition::Text("p:kprobes/a vfs_read".to_owned()),
+        definition: "p:kprobes/a vfs_read".to_owned(),
         enabled: true,
         filter: String::new(),
         labels: BTreeMap::new(),
@@ -218,11 +203,7 @@ fn what_is_left_out_is_as_for_a_new_probe() {
     };
     assert_eq!(read[0].document, expected);
     assert!(read[0].take_over && !read[1].take_over);
-    let Definition::Fields(spec) = &read[1].document.definition else { panic!("no fields") };
-    assert_eq!(
-        (spec.group.as_str(), spec.event.as_str(), spec.kind()),
-        ("kprobes", "b", v1::ProbeKind::Return)
-    );
+    assert_eq!(read[1].document.definition, "r:kprobes/b vfs_read");
     assert!(super::read("").unwrap().is_empty() && super::read("# nothing\n").unwrap().is_empty());
 }
 
@@ -241,10 +222,6 @@ fn mistakes_have_their_place_and_what_to_write() {
         (format!("{head}labels: {{a: }}\n"), "3:10: the label `a` has no value"),
         (format!("{head}owner:\n"), "3:1: `owner` has no value"),
         (format!("{head}on_kernel_change: never\n"), "3:19: `on_kernel_change` is `never`"),
-        (
-            format!("{head}spec: {{kind: PROBE_KIND_ENTRY, place: {{address: 1}}}}\n"),
-            "3:1: the document has both",
-        ),
         (format!("{head}---\n{head}"), "4:8: `kprobes/a` stands in line 1 already"),
         (format!("{head}enabled: true\nenabled: true\n"), "4:1: `enabled` stands in line 3 already"),
         (format!("{head}owner: *a\n"), "3:8: "),
@@ -262,15 +239,6 @@ fn mistakes_have_their_place_and_what_to_write() {
         ),
         ("- probe: kprobes/a\n".to_owned(), "1:1: this is a list, and no document of a probe"),
         ("probe: a\n\tdefinition: b\n".to_owned(), "1:8: this is not YAML: "),
-        (
-            "probe: kprobes/a\nspec:\n  kind: PROBE_KIND_ENTRY\n  place: {symbol: {symbol: f, ofset: 3}}\n"
-                .to_owned(),
-            "4:31: `place.symbol.ofset` is not a field (did you mean `offset`?)",
-        ),
-        (
-            "probe: kprobes/a\nspec: {kind: PROBE_KIND_ENTRY, event: b, place: {address: 1}}\n".to_owned(),
-            "2:7: the `event` of the definition is `b`, and the probe is `kprobes/a` (write `event: a`)",
-        ),
     ] {
         let problems = read(&text).unwrap_err();
         let said = problems[0].to_string();
@@ -288,7 +256,7 @@ fn all_mistakes_are_said_at_once() {
 
 #[test]
 fn a_text_cannot_be_nested_for_ever() {
-    let text = format!("probe: kprobes/a\nspec: {}{}\n", "[".repeat(100_000), "]".repeat(100_000));
+    let text = format!("probe: kprobes/a\nlabels: {}{}\n", "[".repeat(100_000), "]".repeat(100_000));
     let problems = read(&text).unwrap_err();
     assert!(problems[0].message.contains("recursion limit"), "{}", problems[0]);
 }

@@ -10,8 +10,8 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
 use crate::place::{Place, Problem};
 
-/// Deepest nesting. The deepest definition that a kernel takes has less than half of it.
-const MAX_DEPTH: usize = 64;
+/// Deepest nesting. A document has two levels.
+const MAX_DEPTH: usize = 8;
 
 /// A value and where it begins.
 #[derive(Clone, Debug)]
@@ -25,8 +25,8 @@ pub(crate) struct Node {
 pub(crate) enum Value {
     /// A text, and whether it is without quotes: then it can also be a number or a truth value.
     Scalar { text: String, plain: bool },
-    /// A list.
-    Sequence(Vec<Node>),
+    /// A list, which no key of a document takes.
+    Sequence,
     /// Keys with values, in the order of the text.
     Mapping(Vec<(Node, Node)>),
 }
@@ -42,7 +42,7 @@ impl Node {
         match &self.value {
             _ if self.is_null() => "nothing",
             Value::Scalar { .. } => "a text",
-            Value::Sequence(_) => "a list",
+            Value::Sequence => "a list",
             Value::Mapping(_) => "a mapping",
         }
     }
@@ -50,7 +50,7 @@ impl Node {
 
 /// A collection that is not complete yet.
 enum Open {
-    Sequence(Place, Vec<Node>),
+    Sequence(Place),
     Mapping { place: Place, entries: Vec<(Node, Node)>, key: Option<Node>, seen: HashMap<String, usize> },
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<Node>, Problem> {
         let node = match event {
             Event::SequenceStart(anchor, tag) => {
                 plain_only(text, place, anchor, tag.is_some())?;
-                open.push(Open::Sequence(place, Vec::new()));
+                open.push(Open::Sequence(place));
                 None
             }
             Event::MappingStart(anchor, tag) => {
@@ -88,7 +88,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<Node>, Problem> {
         };
         if open.len() > MAX_DEPTH {
             let message = format!("this is nested more than {MAX_DEPTH} times");
-            return Err(Problem::new(text, place, message, "no definition needs as much"));
+            return Err(Problem::new(text, place, message, "no document needs as much"));
         }
         let Some(node) = node else { continue };
         match open.last_mut() {
@@ -105,7 +105,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<Node>, Problem> {
 impl Open {
     fn add(&mut self, node: Node) -> Result<(), (Place, String)> {
         match self {
-            Self::Sequence(_, items) => items.push(node),
+            Self::Sequence(_) => {}
             Self::Mapping { entries, key, seen, .. } => {
                 if let Some(key) = key.take() {
                     entries.push((key, node));
@@ -125,7 +125,7 @@ impl Open {
 
     fn close(self) -> Node {
         match self {
-            Self::Sequence(place, items) => Node { place, value: Value::Sequence(items) },
+            Self::Sequence(place) => Node { place, value: Value::Sequence },
             Self::Mapping { place, entries, .. } => Node { place, value: Value::Mapping(entries) },
         }
     }

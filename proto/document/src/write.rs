@@ -8,15 +8,14 @@ use std::fmt::Write as _;
 use kprobed_proto::v1;
 use serde::Serialize;
 
-use crate::document::{Definition, Document, KernelChange, Lease};
-use crate::json::Json;
+use crate::document::{Document, KernelChange, Lease};
 use crate::lease;
 
 /// The document of a probe: applying it to that probe changes nothing.
 pub fn document_of(probe: &v1::Probe) -> Document {
     Document {
         name: probe.name.clone(),
-        definition: Definition::Text(probe.definition.clone()),
+        definition: probe.definition.clone(),
         enabled: probe.enabled,
         filter: probe.filter.clone(),
         labels: probe.labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
@@ -79,10 +78,7 @@ fn is_special(character: char) -> bool {
 #[derive(Serialize)]
 struct View<'a> {
     probe: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    definition: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    spec: Option<Json>,
+    definition: &'a str,
     enabled: bool,
     #[serde(skip_serializing_if = "str::is_empty")]
     filter: &'a str,
@@ -107,15 +103,10 @@ enum LeaseView<'a> {
 
 impl<'a> View<'a> {
     fn new(document: &'a Document) -> Self {
-        let (definition, spec) = match &document.definition {
-            Definition::Text(text) => (Some(text.as_str()), None),
-            Definition::Fields(spec) => (None, Some(Json::brief(&**spec))),
-        };
         let policy = document.on_kernel_change;
         Self {
             probe: &document.name,
-            definition,
-            spec,
+            definition: &document.definition,
             enabled: document.enabled,
             filter: &document.filter,
             labels: &document.labels,

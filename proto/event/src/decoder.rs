@@ -50,6 +50,8 @@ pub struct Started {
     pub watermark_slack_ns: u64,
     /// Wall clock minus trace clock, in nanoseconds. Absent: the daemon did not say.
     pub wall_offset_ns: Option<i64>,
+    /// What the filter of the stream means for each of the probes that were selected when it began.
+    pub filters: Vec<api::ProbeFilter>,
 }
 
 /// Beginning of a run of the daemon: at the start of a stream, or within the history.
@@ -99,6 +101,7 @@ impl Decoder {
                     clock: started.clock_name,
                     watermark_slack_ns: started.watermark_slack_ns,
                     wall_offset_ns: started.clock.map(|clock| clock.wall_offset_ns),
+                    filters: started.filters,
                 })
             }
             Message::Epoch(epoch) => {
@@ -119,6 +122,7 @@ impl Decoder {
                 }
                 StreamItem::Batch(batch)
             }
+            Message::Rows(_) => return Err(MalformedError::Rows),
             Message::Loss(loss) => StreamItem::Loss(Loss::new(&loss, self.wall_offset_ns)),
             Message::CaughtUp(caught_up) => StreamItem::CaughtUp(self.go_on("caught_up", caught_up.cursor)?),
             Message::Watermark(watermark) => StreamItem::Watermark(Watermark {

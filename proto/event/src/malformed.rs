@@ -12,6 +12,9 @@ pub enum MalformedError {
     /// A stream message without content.
     #[error("stream message without content")]
     Empty,
+    /// Events as rows, of a stream that was asked for in columns.
+    #[error("events come as rows, and not in columns")]
+    Rows,
     /// A field of a schema has a type that is unknown, or a width that its type cannot have.
     #[error("field `{field}` of `{probe}` has type {kind} with a width of {width} bytes")]
     BadField {

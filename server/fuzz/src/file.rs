@@ -1,27 +1,31 @@
-//! Property: parser of files with many definitions.
+//! Property: texts with many definitions.
 
-use kprobed_lang::definition::{UnknownParameters, file};
+use kprobed_lang::definition::{Cutter, parse_any};
 
 use super::definition::check_reading;
 use super::kernels::features;
 
-/// Entries lie in the file, in order and apart; each is what the same text is by itself.
+/// Definitions lie in the text, in order and apart; each is what the same text is by itself.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    for features in features() {
-        let mut end = 0;
-        for entry in file::parse(text, &features, &UnknownParameters) {
-            assert!(entry.span.start >= end);
-            end = entry.span.end;
-            let there = text.get(entry.span.range()).expect("an entry lies in the file");
-            assert_eq!(there.len(), entry.text.len());
-            let before = text.get(..entry.span.start).expect("it lies in the file");
-            assert_eq!(before.matches('\n').count() + 1, entry.line);
-            // Joined lines differ from the file in nothing but what joined them.
-            for (ours, theirs) in entry.text.bytes().zip(there.bytes()) {
-                assert!(ours == theirs || (ours == b' ' && matches!(theirs, b'\\' | b'\n' | b'\r')));
-            }
-            check_reading(&entry.text, &entry.reading, &features);
+    let mut cutter = Cutter::default();
+    cutter.push(data);
+    let mut cut: Vec<_> = std::iter::from_fn(|| cutter.next_complete()).collect();
+    cut.extend(cutter.finish());
+    let mut end = 0;
+    for found in cut {
+        let begin = usize::try_from(found.offset).expect("it is in memory");
+        assert!(begin >= end);
+        end = begin + found.text.len();
+        let there = text.get(begin..end).expect("a definition lies in the text");
+        let before = text.get(..begin).expect("it lies in the text");
+        assert_eq!(before.matches('\n').count() as u64 + 1, found.line);
+        // Joined lines differ from the text in nothing but what joined them.
+        for (ours, theirs) in found.text.bytes().zip(there.bytes()) {
+            assert!(ours == theirs || (ours == b' ' && matches!(theirs, b'\\' | b'\n' | b'\r')));
+        }
+        for features in features() {
+            check_reading(&found.text, &parse_any(&found.text, &features), &features);
         }
     }
 }

@@ -28,7 +28,6 @@ use kprobed_proto::v1::access_service_server::AccessServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::approval_service_server::ApprovalServiceServer;
 use kprobed_proto::v1::audit_service_server::AuditServiceServer;
-use kprobed_proto::v1::configuration_service_server::ConfigurationServiceServer;
 use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
@@ -53,10 +52,9 @@ use crate::export::metrics::Sources;
 use crate::export::{self, ExportParts};
 use crate::front::{self, Gate, Inherited};
 use crate::health::{LabelsFile, Storage};
-use crate::reload::{ReloadQueue, Reloads};
 use crate::rpc::{
-    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, ConfigurationServer, EventRoutes,
-    EventServer, ExportServer, HostInfo, HostServer, KernelServer, LeaseServer, ProbeServer, ProfileServer,
+    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, EventRoutes, EventServer,
+    ExportServer, HostInfo, HostServer, KernelServer, LeaseServer, ProbeServer, ProfileServer,
     ReconcileServer, SourceServer,
 };
 use crate::sandbox;
@@ -107,8 +105,6 @@ pub struct Prepared {
 pub struct App {
     engine: Engine,
     front: Front,
-    /// Requests to read the configuration again, for whoever knows where it is.
-    pub reload_requests: ReloadQueue,
 }
 
 /// The parts that serve clients.
@@ -192,7 +188,7 @@ impl App {
     pub async fn start(config: &Config, roles: Roles, prepared: Prepared) -> Result<Self, StartError> {
         let mut engine = Engine::default();
         match Self::build(config, roles, prepared, &mut engine).await {
-            Ok((front, reload_requests)) => Ok(Self { engine, front, reload_requests }),
+            Ok(front) => Ok(Self { engine, front }),
             Err(error) => {
                 engine.stop().await;
                 Err(error)
@@ -205,7 +201,7 @@ impl App {
         roles: Roles,
         Prepared { mounted, inherited, others }: Prepared,
         engine: &mut Engine,
-    ) -> Result<(Front, ReloadQueue), StartError> {
+    ) -> Result<Front, StartError> {
         let (start, started) = (SystemTime::now(), Instant::now());
         let directory = &config.state.directory;
         // First: a database that another daemon works with is not touched.
@@ -425,7 +421,6 @@ impl App {
             changing: Arc::default(),
             hub,
         };
-        let (reloads, reload_requests) = Reloads::new();
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(AggregationServiceServer::new(AggregationServer {
                 control: control.clone(),
@@ -439,7 +434,6 @@ impl App {
             .add_service(ApprovalServiceServer::new(approvals))
             .add_service(AuditServiceServer::new(audit))
             .add_service(KernelServiceServer::new(kernel))
-            .add_service(ConfigurationServiceServer::new(ConfigurationServer { reloads }))
             .add_service(LeaseServiceServer::new(LeaseServer {
                 holds,
                 vanished_after: front::VANISHED_AFTER,
@@ -480,12 +474,11 @@ impl App {
         sandbox::filter_calls(config.sandbox.mode)?;
         front::serve(sockets, &config.listen, services, &tasks, streams.handle(), gate);
         let watched = Watched { control, readers, streams: streams.handle().clone() };
-        let front = Front { tasks, health, socket, rights, tls, watched, _streams: streams, _lock: lock };
-        Ok((front, reload_requests))
+        Ok(Front { tasks, health, socket, rights, tls, watched, _streams: streams, _lock: lock })
     }
 
     /// Puts roles and certificates in force that have changed, and says so in the audit log. Returns all
-    /// that differs; some of it needs a restart. `caller` asked for it; the daemon itself after a signal.
+    /// that differs; some of it needs a restart.
     ///
     /// # Errors
     /// [`TlsError`] if the certificates cannot be used: then nothing has changed.
@@ -493,7 +486,6 @@ impl App {
         &self,
         before: &CheckedConfig,
         now: &CheckedConfig,
-        caller: &Caller,
     ) -> Result<Vec<SettingChange>, TlsError> {
         if let (Some(live), Some(files)) = (&self.front.tls, &now.config.listen.tls) {
             // The files can have changed behind the same names.
@@ -509,8 +501,8 @@ impl App {
         }
         let changes = changes(&before.file, &now.file);
         let settings: Vec<_> = changes.iter().map(|change| change.setting.as_str()).collect();
+        let caller = Caller::daemon();
         self.front.rights.audit().note(Entry {
-            method: caller.method.map(|method| method.name().to_owned()).unwrap_or_default(),
             change: "reload".to_owned(),
             operation: caller.operation.to_string(),
             reason: format!("changed settings: {}", settings.join(", ")),

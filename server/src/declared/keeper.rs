@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kprobed_document::{Definition, Document, creation};
+use kprobed_document::{Document, creation};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::files::{self, Look};
-use super::plan::{Claim, DeclaredProbes, ReadDefinition, Task, Unread, declared_probes, plan};
+use super::plan::{Claim, DeclaredProbes, Task, declared_probes, plan};
 use super::watch::Watch;
 use crate::auth::Caller;
 use crate::control::{
@@ -131,10 +131,10 @@ impl Keeper {
         probes: &[kprobed_proto::v1::Probe],
     ) -> Result<(usize, Vec<DeclarationProblem>), Stopping> {
         let (tasks, mut problems) =
-            tokio::task::block_in_place(|| plan(declared, probes, |definition| self.read(definition)));
+            tokio::task::block_in_place(|| plan(declared, probes, |text| declare::read(&self.checker, text)));
         let mut asked = Vec::with_capacity(tasks.len());
         for task in tasks {
-            match self.request(&task) {
+            match Self::request(&task) {
                 Ok(change) => asked.push((task, change)),
                 Err((message, hint)) => problems.push(about(&task, &message, hint)),
             }
@@ -173,7 +173,7 @@ impl Keeper {
         let (ControlError::Taken { taken, .. }, Task::Create(claim)) = (error, task) else {
             return Ok(false);
         };
-        let Ok(Change::Create(request)) = self.request(task) else { return Ok(false) };
+        let Ok(Change::Create(request)) = Self::request(task) else { return Ok(false) };
         if taken.ours || taken.problem.code != Code::SameProbe {
             return Ok(false);
         }
@@ -199,18 +199,14 @@ impl Keeper {
         }
     }
 
-    fn read(&self, definition: &Definition) -> Result<ReadDefinition, Unread> {
-        let (text, spec) = declare::read(&self.checker, definition)?;
-        Ok(ReadDefinition { text, spec })
-    }
-
-    fn request(&self, task: &Task) -> Result<Change, Unread> {
+    /// The change of a task, or why there is none and what to do.
+    fn request(task: &Task) -> Result<Change, (String, String)> {
         match task {
             Task::Create(Claim { document, file, .. }) => {
-                declare::creation(creation(document), file, &self.checker).map(Change::Create)
+                declare::creation(creation(document), file).map(Change::Create)
             }
             Task::Update(Claim { file, .. }, request) => {
-                declare::update((**request).clone(), file, &self.checker).map(Change::Update)
+                declare::update((**request).clone(), file).map(Change::Update)
             }
             Task::Remove { name, etag, .. } => Ok(Change::Remove(RemoveRequest {
                 name: name.clone(),

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kprobed_document::{Definition, Document, Place, PlacedDocument, changed, is_as_described};
+use kprobed_document::{Document, Place, PlacedDocument, changed};
 use kprobed_proto::v1;
 
 use super::files::Declaration;
@@ -57,15 +57,6 @@ pub(super) enum Task {
     Update(Claim, Box<v1::UpdateProbeRequest>),
     /// Remove a probe that its file declares no more.
     Remove { name: String, etag: String, file: String },
-}
-
-/// A definition that could be read.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct ReadDefinition {
-    /// As text.
-    pub(super) text: String,
-    /// As fields. Its names are empty if it has none.
-    pub(super) spec: v1::ProbeSpec,
 }
 
 /// Why a definition could not be read, and what to do.
@@ -146,7 +137,7 @@ impl DeclaredProbes {
 pub(super) fn plan(
     declared: &DeclaredProbes,
     probes: &[v1::Probe],
-    read: impl Fn(&Definition) -> Result<ReadDefinition, Unread>,
+    read: impl Fn(&str) -> Result<v1::ProbeSpec, Unread>,
 ) -> (Vec<Task>, Vec<DeclarationProblem>) {
     let (mut tasks, mut problems) = (Vec::new(), Vec::new());
     let by_name: BTreeMap<&str, &v1::Probe> =
@@ -177,12 +168,11 @@ fn task(
     claim: &Claim,
     probe: Option<&v1::Probe>,
     unreadable_files: &BTreeSet<String>,
-    read: &impl Fn(&Definition) -> Result<ReadDefinition, Unread>,
+    read: &impl Fn(&str) -> Result<v1::ProbeSpec, Unread>,
 ) -> Result<Option<Task>, DeclarationProblem> {
     let Claim { name, document, file, name_place, definition_place: _, take_over } = claim;
     let Some(probe) = probe else {
-        let definition = read_named(claim, read)?;
-        if definition.spec.event.is_empty() {
+        if read_named(claim, read)?.event.is_empty() {
             let message = "the definition does not name its event".to_owned();
             return Err(claim.problem(
                 claim.definition_place,
@@ -190,8 +180,7 @@ fn task(
                 format!("write `p:{name} ...`, or `r:{name} ...`"),
             ));
         }
-        let document = Document { definition: Definition::Text(definition.text), ..document.clone() };
-        return Ok(Some(Task::Create(Claim { document, ..claim.clone() })));
+        return Ok(Some(Task::Create(claim.clone())));
     };
     if probe.declared_by.is_empty() && !take_over {
         let message = format!("a client made `{name}`, or took it over: the file does not change it");
@@ -205,13 +194,13 @@ fn task(
         let message = format!("`{name}` belongs to `{}`, which cannot be read now", probe.declared_by);
         return Err(claim.problem(*name_place, message, format!("mend `{}` first", probe.declared_by)));
     }
-    let definition = if is_as_described(document, probe) {
+    let definition = if document.definition == probe.definition {
         None
     } else {
         let wanted = read_named(claim, read)?;
-        let is = read(&Definition::Text(probe.definition.clone())).ok();
-        let is_same = is.is_some_and(|is| named(is.spec, name) == named(wanted.spec.clone(), name));
-        (!is_same).then_some(wanted.text)
+        let is = read(&probe.definition).ok();
+        let is_same = is.is_some_and(|is| named(is, name) == named(wanted, name));
+        (!is_same).then(|| document.definition.clone())
     };
     let request = changed(document, probe, definition).or_else(|| {
         (probe.declared_by != *file).then(|| v1::UpdateProbeRequest {
@@ -226,15 +215,15 @@ fn task(
 /// The definition of a claim, which must not name another probe.
 fn read_named(
     claim: &Claim,
-    read: &impl Fn(&Definition) -> Result<ReadDefinition, Unread>,
-) -> Result<ReadDefinition, DeclarationProblem> {
+    read: &impl Fn(&str) -> Result<v1::ProbeSpec, Unread>,
+) -> Result<v1::ProbeSpec, DeclarationProblem> {
     let place = claim.definition_place;
-    let definition =
+    let spec =
         read(&claim.document.definition).map_err(|(message, hint)| claim.problem(place, message, hint))?;
-    let group = if definition.spec.group.is_empty() { "kprobes" } else { &definition.spec.group };
-    let event = if definition.spec.event.is_empty() { claim.name.event() } else { &definition.spec.event };
+    let group = if spec.group.is_empty() { "kprobes" } else { &spec.group };
+    let event = if spec.event.is_empty() { claim.name.event() } else { &spec.event };
     if (group, event) == (claim.name.group(), claim.name.event()) {
-        return Ok(definition);
+        return Ok(spec);
     }
     let message = format!("the definition is of `{group}/{event}`, and the document of `{}`", claim.name);
     Err(claim.problem(place, message, format!("write `{}` in it", claim.name)))

@@ -37,21 +37,19 @@ fn probe(text: &str, declared_by: &str) -> v1::Probe {
 }
 
 /// Understands `p:GROUP/EVENT PLACE` and takes blanks for nothing.
-fn understand(definition: &Definition) -> Result<ReadDefinition, Unread> {
-    let Definition::Text(text) = definition else { return Err(("fields".to_owned(), String::new())) };
+fn understand(text: &str) -> Result<v1::ProbeSpec, Unread> {
     let Some((name, place)) = text.strip_prefix("p:").and_then(|rest| rest.split_once(' ')) else {
         return Err(("this is no definition".to_owned(), "write `p:`".to_owned()));
     };
     let (group, event) = name.split_once('/').unwrap_or(("", name));
     let symbol = v1::SymbolPlace { symbol: place.trim().to_owned(), ..Default::default() };
     let place = v1::probe_place::Place::Symbol(symbol);
-    let spec = v1::ProbeSpec {
+    Ok(v1::ProbeSpec {
         group: group.to_owned(),
         event: event.to_owned(),
         place: Some(v1::ProbePlace { place: Some(place) }),
         ..Default::default()
-    };
-    Ok(ReadDefinition { text: text.clone(), spec })
+    })
 }
 
 fn planned(declared: &[(&str, &str)], probes: &[v1::Probe]) -> (Vec<Task>, Vec<String>) {

@@ -29,10 +29,9 @@ use crate::auth::{
 use crate::rpc::{ConnectionId, status};
 
 /// Streaming calls: they last as long as the client wants.
-const STREAMS: [&str; 7] = [
+const STREAMS: [&str; 6] = [
     "/kprobed.v1.AuditService/ReadAudit",
     "/kprobed.v1.EventService/StreamEvents",
-    "/kprobed.v1.EventService/StreamEventRows",
     "/kprobed.v1.AggregationService/StreamAggregation",
     "/kprobed.v1.LeaseService/HoldProbes",
     "/kprobed.v1.ProbeService/CheckProbes",

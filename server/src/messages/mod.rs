@@ -43,7 +43,6 @@ pub(crate) fn diagnostic(diagnostic: &Diagnostic) -> v1::Diagnostic {
         hint: diagnostic.hint.clone().unwrap_or_default(),
         span_start: length(diagnostic.span.start),
         span_end: length(diagnostic.span.end),
-        field: String::new(),
         by: match diagnostic.severity {
             Severity::Error => refused_by(diagnostic.by).into(),
             Severity::Warning => v1::RefusedBy::Unspecified.into(),

@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::run::{Request, RunError};
 use crate::declared::is_document;
-use crate::rpc::declare;
 use kprobed_lang::definition::{CutDefinition, Cutter};
-use kprobed_verdict::checker::Checker;
 
 /// A definition, and where it begins: `FILE:LINE`, or the line alone of the only file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +20,8 @@ pub(super) struct AskedDefinition {
     pub(super) text: String,
 }
 
-/// Reads all definitions. `checker` knows the words of one of the kernels, to write out what
-/// documents give as fields.
-pub(super) fn definitions(request: &Request, checker: &Checker) -> Result<Vec<AskedDefinition>, RunError> {
+/// Reads all definitions.
+pub(super) fn definitions(request: &Request) -> Result<Vec<AskedDefinition>, RunError> {
     let one = |text: &String| AskedDefinition { file: None, line: None, text: text.clone() };
     let mut asked: Vec<AskedDefinition> = request.definition.iter().map(one).collect();
     if let Some(path) = &request.file {
@@ -32,7 +29,7 @@ pub(super) fn definitions(request: &Request, checker: &Checker) -> Result<Vec<As
         let are_several = files.len() > 1 || path.is_dir();
         for file in files {
             let name = are_several.then(|| file.display().to_string());
-            let found = if is_named_as_document(&file) { documents(&file, checker)? } else { lines(&file)? };
+            let found = if is_named_as_document(&file) { documents(&file)? } else { lines(&file)? };
             asked.extend(found.into_iter().map(|(line, text)| AskedDefinition {
                 file: name.clone(),
                 line: Some(line),
@@ -87,7 +84,7 @@ fn lines(path: &Path) -> Result<Vec<(u64, String)>, RunError> {
 }
 
 /// The definitions of documents, each with the number of the line that has it.
-fn documents(path: &Path, checker: &Checker) -> Result<Vec<(u64, String)>, RunError> {
+fn documents(path: &Path) -> Result<Vec<(u64, String)>, RunError> {
     let refused = |line: usize, message: String, hint: String| RunError::Document {
         path: path.to_owned(),
         line,
@@ -101,28 +98,17 @@ fn documents(path: &Path, checker: &Checker) -> Result<Vec<(u64, String)>, RunEr
         None => refused(1, "it cannot be read".to_owned(), String::new()),
     })?;
     let definition = |entry: kprobed_document::PlacedDocument| {
-        let line = entry.definition_place.line;
-        let (text, _) = declare::read(checker, &entry.document.definition)
-            .map_err(|(message, hint)| refused(line, message, hint))?;
-        Ok((line as u64, text))
+        (entry.definition_place.line as u64, entry.document.definition)
     };
-    entries.into_iter().map(definition).collect()
+    Ok(entries.into_iter().map(definition).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::offline::Format;
-    use kprobed_host::kernel::{FactsCache, KernelPaths};
-    use kprobed_lang::definition::Features;
 
     fn asked(path: &Path) -> Result<Vec<AskedDefinition>, RunError> {
-        let nowhere = || "/nonexistent".into();
-        let paths =
-            KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
-        let checker = Checker::new(Features::from_readme("string"), Arc::new(FactsCache::new(paths)));
         let request = Request {
             kernels: Vec::new(),
             only_differences: false,
@@ -130,7 +116,7 @@ mod tests {
             file: Some(path.to_owned()),
             format: Format::Text,
         };
-        definitions(&request, &checker)
+        definitions(&request)
     }
 
     #[test]

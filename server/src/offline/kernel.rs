@@ -105,11 +105,6 @@ impl OfflineKernel {
         &self.release
     }
 
-    /// The daemon's judgement in that kernel.
-    pub fn checker(&self) -> &Checker {
-        &self.checker
-    }
-
     /// Judges one definition.
     ///
     /// # Errors

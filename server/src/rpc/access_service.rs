@@ -14,13 +14,12 @@ use kprobed_rights::{
 use tonic::{Request, Response, Status};
 
 use super::access::{Access, caller};
-use super::spec::Given;
 use super::{labels, status};
 use crate::auth::Caller;
 use crate::control::{ControlError, Footprint};
 use kprobed_lang::model::{Labels, ProbeName};
 use kprobed_trace::history::History;
-use kprobed_verdict::checker::{Checker, group_of};
+use kprobed_verdict::checker::{Checker, DefinitionText, group_of};
 
 /// The service.
 #[derive(Debug)]
@@ -48,10 +47,10 @@ impl About {
 
 impl AccessServer {
     /// The probe that a definition would become. Its place need not be one that the kernel takes.
-    fn would_be(&self, given: &Given, labels: Labels) -> Result<About, Status> {
-        let mut facts = self.checker.recent_facts();
-        let outcome = self.checker.check_text(&given.definition, &mut facts);
-        let outcome = outcome.map_err(|error| status::located(&ControlError::from(error), given))?;
+    fn would_be(&self, definition: &str, labels: Labels) -> Result<About, Status> {
+        let text = Arc::new(DefinitionText::new(definition));
+        let outcome = self.checker.check_text(&text, &mut self.checker.recent_facts());
+        let outcome = outcome.map_err(ControlError::from)?;
         let event = outcome.definition.event.as_ref();
         // Rules have conditions on the group, and none on the event: any name does for one that the
         // daemon would choose.
@@ -78,14 +77,10 @@ impl AccessServer {
     }
 
     fn about(&self, request: &v1::CheckAccessRequest) -> Result<Option<About>, Status> {
-        let given = |text: &str, spec: Option<&v1::ProbeSpec>| {
-            Given::of(text.to_owned(), spec, &self.checker).map_err(status::not_given)
-        };
         let labels = labels::of(request.labels.clone())?;
         match &request.object {
             None => Ok(None),
-            Some(Asked::Definition(text)) => self.would_be(&given(text, None)?, labels).map(Some),
-            Some(Asked::Spec(spec)) => self.would_be(&given("", Some(spec))?, labels).map(Some),
+            Some(Asked::Definition(text)) => self.would_be(text, labels).map(Some),
             Some(Asked::Name(name)) => self.existing(name).map(Some),
         }
     }

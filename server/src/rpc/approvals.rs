@@ -9,21 +9,19 @@ use std::time::SystemTime;
 use kprobed_audit::{Action, Entry};
 use kprobed_proto::v1;
 use kprobed_proto::v1::approval_service_server::ApprovalService;
-use kprobed_proto::v1::approve_definitions_request::definition::Form;
 use kprobed_rights::{Approver, DefinitionDigest, RuleName};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tonic::{Request, Response, Status};
 
 use super::access::{Access, caller};
-use super::spec::Given;
 use super::status;
 use crate::auth::Caller;
 use crate::control::{ControlError, Footprint};
 use crate::messages;
 use crate::store::{ApprovalChange, Store, StoredApproval};
 use kprobed_trace::pipeline::Hub;
-use kprobed_verdict::checker::Checker;
+use kprobed_verdict::checker::{Checker, DefinitionText};
 
 /// Definitions, or digests, in one request.
 const MAX_DEFINITIONS: usize = 1000;
@@ -84,19 +82,12 @@ impl ApprovalServer {
         let mut facts = self.checker.recent_facts();
         let mut asked: Vec<StoredApproval> = Vec::new();
         for one in request.definitions {
-            let given = match one.form {
-                Some(Form::Text(text)) => Given::of(text, None, &self.checker),
-                Some(Form::Spec(spec)) => Given::of(String::new(), Some(&spec), &self.checker),
-                None => Given::of(String::new(), None, &self.checker),
-            };
-            let given = given.map_err(status::not_given)?;
-            let outcome = self.checker.check_text(&given.definition, &mut facts);
-            let outcome = outcome.map_err(|error| status::located(&ControlError::from(error), &given))?;
+            let text = Arc::new(DefinitionText::new(one));
+            let outcome = self.checker.check_text(&text, &mut facts).map_err(ControlError::from)?;
             // What could not be read is no part of the tree, and would be approved unseen.
             if !outcome.unread.is_empty() {
-                let text = given.definition.as_str().to_owned();
-                let error = ControlError::Definition { text, diagnostics: outcome.unread.clone() };
-                return Err(status::located(&error, &given));
+                let text = text.as_str().to_owned();
+                return Err(ControlError::Definition { text, diagnostics: outcome.unread.clone() }.into());
             }
             let definition = outcome.unnamed_line();
             let digest = DefinitionDigest::of(&definition);

@@ -10,23 +10,25 @@ use kprobed_proto::v1::probe_outcome::Outcome;
 use tonic::Status;
 
 use super::probes::{non_empty, request_key};
-use super::spec::Given;
 use super::{labels, metadata, status};
 use crate::control::{AcceptRequest, Change, CreateRequest, RemoveRequest, Removed, UpdateRequest};
 use crate::messages;
+use kprobed_verdict::checker::DefinitionText;
 
 /// Most changes in one request: each delays those of other requests for some milliseconds, and its
 /// answer is up to some kilobytes long.
 pub(super) const MOST: usize = 1000;
 
-/// A request to create a probe. `given` is its definition.
-pub(super) fn creation(request: v1::CreateProbeRequest, given: &Given) -> Result<CreateRequest, Status> {
+/// A request to create a probe.
+pub(super) fn creation(request: v1::CreateProbeRequest) -> Result<CreateRequest, Status> {
     let metadata = metadata::of(&request)?;
     let labels = labels::of(request.labels)?;
-    let fingerprint =
-        format!("create {} {:?} {:?} {labels} {metadata:?}", request.enabled, request.filter, given.text());
+    let fingerprint = format!(
+        "create {} {:?} {:?} {labels} {metadata:?}",
+        request.enabled, request.filter, request.definition
+    );
     Ok(CreateRequest {
-        definition: Arc::clone(&given.definition),
+        definition: Arc::new(DefinitionText::new(request.definition)),
         enabled: request.enabled,
         filter: request.filter,
         labels,
@@ -36,11 +38,8 @@ pub(super) fn creation(request: v1::CreateProbeRequest, given: &Given) -> Result
     })
 }
 
-/// A request to change a probe. `given` is its new definition, if it is to have one.
-pub(super) fn update(
-    request: v1::UpdateProbeRequest,
-    given: Option<&Given>,
-) -> Result<UpdateRequest, Status> {
+/// A request to change a probe.
+pub(super) fn update(request: v1::UpdateProbeRequest) -> Result<UpdateRequest, Status> {
     let metadata = metadata::change(&request)?;
     let labels = labels::change(request.set_labels, request.remove_labels)?;
     let fingerprint = format!(
@@ -49,7 +48,7 @@ pub(super) fn update(
     );
     Ok(UpdateRequest {
         name: request.name,
-        definition: given.map(|given| Arc::clone(&given.definition)),
+        definition: request.definition.map(|text| Arc::new(DefinitionText::new(text))),
         enabled: request.enabled,
         filter: request.filter,
         labels,
@@ -82,25 +81,16 @@ pub(super) fn deletion(request: v1::DeleteProbeRequest) -> Result<RemoveRequest,
     })
 }
 
-/// Several requests, each with its definition as the client gave it. `given` reads one.
-pub(super) fn all(
-    changes: Vec<v1::ProbeChange>,
-    given: impl Fn(&str, Option<&v1::ProbeSpec>) -> Result<Given, Status>,
-) -> Result<Vec<(Change, Option<Given>)>, Status> {
+/// Several requests.
+pub(super) fn all(changes: Vec<v1::ProbeChange>) -> Result<Vec<Change>, Status> {
     if changes.len() > MOST {
         let message = format!("one call makes at most {MOST} changes; {} are requested", changes.len());
         return Err(status::invalid("changes", &message));
     }
     let one = |change: v1::ProbeChange| match change.change {
-        Some(Asked::Create(request)) => {
-            let given = given(&request.definition, request.spec.as_ref())?;
-            Ok((Change::Create(creation(request, &given)?), Some(given)))
-        }
-        Some(Asked::Update(request)) => {
-            let given = request.definition.as_ref().map(|text| given(text, None)).transpose()?;
-            Ok((Change::Update(update(request, given.as_ref())?), given))
-        }
-        Some(Asked::Delete(request)) => Ok((Change::Remove(deletion(request)?), None)),
+        Some(Asked::Create(request)) => creation(request).map(Change::Create),
+        Some(Asked::Update(request)) => update(request).map(Change::Update),
+        Some(Asked::Delete(request)) => deletion(request).map(Change::Remove),
         None => Err(status::invalid("changes", "a change must be `create`, `update` or `delete`")),
     };
     changes.into_iter().map(one).collect()
@@ -127,8 +117,6 @@ mod tests {
 
     use super::*;
     use crate::control::ControlError;
-    use crate::rpc::spec::tests::checker_of;
-    use kprobed_lang::definition::Features;
 
     fn to_delete(name: &str, request_id: &str) -> v1::ProbeChange {
         let request = v1::DeleteProbeRequest {
@@ -146,16 +134,9 @@ mod tests {
         v1::ProbeChange { change: Some(Asked::Create(request)) }
     }
 
-    fn read(changes: Vec<v1::ProbeChange>) -> Result<Vec<(Change, Option<Given>)>, Status> {
-        let checker = checker_of(Features::from_readme(""));
-        all(changes, |definition, spec| {
-            Given::of(definition.to_owned(), spec, &checker).map_err(status::not_given)
-        })
-    }
-
     /// The field that a refusal is about.
     fn refused_field(changes: Vec<v1::ProbeChange>) -> String {
-        let Error::Rpc(error) = Error::from(read(changes).unwrap_err()) else { panic!("no refusal") };
+        let Error::Rpc(error) = Error::from(all(changes).unwrap_err()) else { panic!("no refusal") };
         assert_eq!(error.code, Code::InvalidArgument);
         error.fields[0].field.clone()
     }
@@ -165,12 +146,8 @@ mod tests {
         let update =
             v1::UpdateProbeRequest { name: "read".to_owned(), enabled: Some(true), ..Default::default() };
         let update = v1::ProbeChange { change: Some(Asked::Update(update)) };
-        let several = read(vec![to_delete("kprobes/open", "id"), to_create("p:a f"), update]).unwrap();
-        let [
-            (Change::Remove(remove), None),
-            (Change::Create(create), Some(given)),
-            (Change::Update(update), None),
-        ] = several.as_slice()
+        let several = all(vec![to_delete("kprobes/open", "id"), to_create("p:a f"), update]).unwrap();
+        let [Change::Remove(remove), Change::Create(create), Change::Update(update)] = several.as_slice()
         else {
             panic!("{several:?}");
         };
@@ -179,9 +156,9 @@ mod tests {
             ("kprobes/open", Some("e1"), true)
         );
         assert!(remove.request.is_some() && create.request.is_none() && update.request.is_none());
-        assert_eq!((create.definition.as_str(), given.text()), ("p:a f", "p:a f"));
+        assert_eq!(create.definition.as_str(), "p:a f");
         assert_eq!((update.name.as_str(), update.enabled), ("read", Some(true)));
-        assert_eq!(read(vec![to_delete("open", ""); MOST]).unwrap().len(), MOST);
+        assert_eq!(all(vec![to_delete("open", ""); MOST]).unwrap().len(), MOST);
         assert_eq!(refused_field(vec![to_delete("open", ""); MOST + 1]), "changes");
         assert_eq!(refused_field(vec![v1::ProbeChange { change: None }]), "changes");
         assert_eq!(refused_field(vec![to_delete("a", ""), to_delete("b", &"x".repeat(129))]), "request_id");

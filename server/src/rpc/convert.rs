@@ -11,11 +11,9 @@ use tonic::Status;
 
 use super::status;
 use crate::control::{DeclarationProblem, PlannedStep};
-use crate::messages::{diagnostic, length, timestamp};
+use crate::messages::{length, timestamp};
 use kprobed_host::kernel::ClockMapping;
-use kprobed_lang::definition::explain::{ExplainedArgument, Explanation};
-use kprobed_lang::definition::file::Entry;
-use kprobed_lang::definition::{Definition, Diagnostic, Dialect};
+use kprobed_lang::definition::Dialect;
 use kprobed_lang::model::StateRecord;
 use kprobed_trace::pipeline::Span;
 use kprobed_verdict::validate::Arming;
@@ -65,31 +63,6 @@ pub(super) fn plan(steps: &[PlannedStep]) -> Vec<v1::PlannedStep> {
     steps.iter().map(step).collect()
 }
 
-pub(super) fn explanation(explanation: Explanation, warnings: &[Diagnostic]) -> v1::ExplainProbeResponse {
-    let text = explanation.to_string();
-    let argument = |argument: ExplainedArgument| v1::ExplainedArgument {
-        text: argument.text,
-        meaning: argument.meaning,
-    };
-    v1::ExplainProbeResponse {
-        dialect: dialect(explanation.dialect).into(),
-        kernel_definition: explanation.line,
-        when: explanation.when,
-        arguments: explanation.arguments.into_iter().map(argument).collect(),
-        fields: explanation
-            .fields
-            .into_iter()
-            .map(|field| v1::ExplainedField { name: field.name, r#type: field.ty })
-            .collect(),
-        assumptions: explanation.assumptions,
-        warnings: warnings.iter().map(diagnostic).collect(),
-        text,
-        spec: None,
-        definition: String::new(),
-        definition_2009: explanation.old_form.unwrap_or_default(),
-    }
-}
-
 pub(super) fn declaration_problem(problem: &DeclarationProblem) -> v1::DeclarationProblem {
     let (line, column) = problem.place.unwrap_or_default();
     v1::DeclarationProblem {
@@ -99,22 +72,6 @@ pub(super) fn declaration_problem(problem: &DeclarationProblem) -> v1::Declarati
         probe: problem.probe.as_ref().map(ToString::to_string).unwrap_or_default(),
         message: problem.message.clone(),
         hint: problem.hint.clone(),
-    }
-}
-
-pub(super) fn file_definition(entry: Entry) -> v1::FileDefinition {
-    let (read_as, deletes, diagnostics) = match &entry.reading.result {
-        Ok(Definition::Probe(probe)) => (dialect(entry.reading.dialect), false, probe.warnings.as_slice()),
-        Ok(Definition::Delete(_)) => (dialect(entry.reading.dialect), true, [].as_slice()),
-        Err(problems) => (v1::Dialect::Unspecified, false, problems.as_slice()),
-    };
-    v1::FileDefinition {
-        line: length(entry.line),
-        offset: length(entry.span.start),
-        dialect: read_as.into(),
-        deletes,
-        diagnostics: diagnostics.iter().map(diagnostic).collect(),
-        text: entry.text,
     }
 }
 

@@ -3,15 +3,13 @@
 //!
 //! Owns their conversion. Never reads a file.
 
-use kprobed_document::Definition;
 use kprobed_proto::v1;
 use tonic::Status;
 
-use super::spec::{self, Given};
-use super::{changes, status};
+use super::{changes, spec};
 use crate::control::{ControlError, CreateRequest, Probe, UpdateRequest};
 use crate::messages;
-use kprobed_verdict::checker::Checker;
+use kprobed_verdict::checker::{Checker, DefinitionText};
 
 /// Why a request cannot be made or was refused, and what to do; the second is empty if the first
 /// says it.
@@ -22,36 +20,22 @@ pub(crate) fn message(probe: &Probe) -> v1::Probe {
     messages::probe(probe)
 }
 
-/// A definition as text and as fields.
-pub(crate) fn read(checker: &Checker, definition: &Definition) -> Result<(String, v1::ProbeSpec), Refused> {
-    let given = match definition {
-        Definition::Text(text) => given(checker, text.clone(), None)?,
-        Definition::Fields(spec) => given(checker, String::new(), Some(spec))?,
-    };
-    let read = checker.probe(&given.definition).map_err(|error| refused(&error.into()))?;
-    Ok((given.text().to_owned(), spec::write(&read)))
+/// A definition as fields.
+pub(crate) fn read(checker: &Checker, definition: &str) -> Result<v1::ProbeSpec, Refused> {
+    let read = checker.probe(&DefinitionText::new(definition)).map_err(|error| refused(&error.into()))?;
+    Ok(spec::write(&read))
 }
 
 /// A request to create a probe that a file declares.
-pub(crate) fn creation(
-    request: v1::CreateProbeRequest,
-    file: &str,
-    checker: &Checker,
-) -> Result<CreateRequest, Refused> {
-    let given = given(checker, request.definition.clone(), request.spec.as_ref())?;
-    let mut create = changes::creation(request, &given).map_err(|status| unusable(&status))?;
+pub(crate) fn creation(request: v1::CreateProbeRequest, file: &str) -> Result<CreateRequest, Refused> {
+    let mut create = changes::creation(request).map_err(|status| unusable(&status))?;
     create.metadata.declared_by = Some(Some(file.to_owned()));
     Ok(create)
 }
 
 /// A request to change a probe that a file declares.
-pub(crate) fn update(
-    request: v1::UpdateProbeRequest,
-    file: &str,
-    checker: &Checker,
-) -> Result<UpdateRequest, Refused> {
-    let given = request.definition.clone().map(|text| given(checker, text, None)).transpose()?;
-    let mut update = changes::update(request, given.as_ref()).map_err(|status| unusable(&status))?;
+pub(crate) fn update(request: v1::UpdateProbeRequest, file: &str) -> Result<UpdateRequest, Refused> {
+    let mut update = changes::update(request).map_err(|status| unusable(&status))?;
     update.take_over = true;
     update.metadata.declared_by = Some(Some(file.to_owned()));
     Ok(update)
@@ -68,10 +52,6 @@ pub(crate) fn refused(error: &ControlError) -> Refused {
         _ => None,
     };
     (error.to_string(), hint.unwrap_or_default())
-}
-
-fn given(checker: &Checker, text: String, spec: Option<&v1::ProbeSpec>) -> Result<Given, Refused> {
-    Given::of(text, spec, checker).map_err(|error| unusable(&status::not_given(error)))
 }
 
 fn unusable(status: &Status) -> Refused {

@@ -15,17 +15,16 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::access::{self, Access};
+use super::rows::BatchRows;
 use super::sight::Sight;
-use super::{convert, filters, ledger, order, rows, selected, start, view};
+use super::{convert, ledger, selected, start, view};
 use crate::auth::{Caller, Share};
 use crate::control::{ControlHandle, Registry};
 use crate::export::Exporters;
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
 use kprobed_trace::feed::{Feed, Log};
 use kprobed_trace::filter::KernelFilterFeatures;
-use kprobed_trace::pipeline::{
-    Content, Delivery, Form, Hub, Item, Order, Subscription, View, WATERMARK_SLACK,
-};
+use kprobed_trace::pipeline::{Content, Delivery, Form, Hub, Item, Subscription, View, WATERMARK_SLACK};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::{Projection, schema_message};
 
@@ -89,7 +88,7 @@ impl EventServer {
         Ok((view, queue))
     }
 
-    fn started(&self, subscription: &Subscription) -> v1::StreamStarted {
+    fn started(&self, subscription: &Subscription, filters: Vec<v1::ProbeFilter>) -> v1::StreamStarted {
         v1::StreamStarted {
             subscriber_id: subscription.id(),
             hostname: self.host.hostname.clone(),
@@ -97,6 +96,7 @@ impl EventServer {
             clock_name: TRACE_CLOCK.to_owned(),
             clock: Some(convert::clock(ClockMapping::sample())),
             watermark_slack_ns: u64::try_from(WATERMARK_SLACK.as_nanos()).unwrap_or(u64::MAX),
+            filters,
         }
     }
 }
@@ -111,23 +111,54 @@ fn place(feed: &Feed, sequence: u64) -> v1::Cursor {
     start::message(&Cursor { sequence, ..feed.run() })
 }
 
-/// A column stream under way.
-struct ColumnStream {
+/// Counts events that arrive after a watermark that is later than they are.
+#[derive(Debug, Default)]
+struct Late {
+    watermark_ns: u64,
+    events: u64,
+}
+
+impl Late {
+    /// Events are delivered. If an entry begins before the watermark, all of its events count,
+    /// since their times are not compared one by one here: an upper bound.
+    const fn delivered(&mut self, delivery: &Delivery) {
+        if delivery.span.first_ns < self.watermark_ns {
+            self.events += delivery.events;
+        }
+    }
+}
+
+/// A stream under way.
+struct EventMessages {
     feed: Feed,
     _queue: Share,
     projection: Projection,
     /// Messages that go before the next item.
     ready: VecDeque<encoded::StreamEventsResponse>,
+    /// The rows of the last item that were not sent yet: each message of them is made when the client takes it.
+    rows: Option<BatchRows>,
+    /// The run of the daemon that the last items are of; its sequence has no meaning.
+    run: Cursor,
     known_schemas: HashSet<u32>,
-    late: order::Late,
+    late: Late,
 }
 
-impl ColumnStream {
+impl EventMessages {
     fn push(&mut self, message: Message) {
         self.ready.push_back(v1::StreamEventsResponse { message: Some(message) }.into());
     }
 
-    fn push_batch(&mut self, delivery: &Delivery) {
+    fn push_events(&mut self, delivery: &Delivery) {
+        self.late.delivered(delivery);
+        let message = match &delivery.content {
+            Content::Message(message) => message.clone(),
+            Content::Columns(batch) => {
+                let sequence = delivery.sequence + delivery.log_events;
+                let end = start::message(&Cursor { sequence, ..self.run });
+                self.rows = Some(BatchRows::new(Arc::clone(batch), end));
+                return;
+            }
+        };
         for origin in delivery.origins.iter() {
             if self.known_schemas.insert(origin.schema_id) {
                 let projected = self.projection.of(&origin.schema);
@@ -141,8 +172,7 @@ impl ColumnStream {
                 self.push(Message::Schema(schema));
             }
         }
-        self.late.delivered(delivery);
-        self.ready.push_back(delivery.message().clone().into());
+        self.ready.push_back(message.into());
     }
 
     async fn next(&mut self) -> Result<Option<encoded::StreamEventsResponse>, Status> {
@@ -150,11 +180,17 @@ impl ColumnStream {
             if let Some(message) = self.ready.pop_front() {
                 return Ok(Some(message));
             }
+            if let Some(rows) = self.rows.as_mut().and_then(|rows| rows.next(&self.projection)) {
+                return Ok(Some(v1::StreamEventsResponse { message: Some(Message::Rows(rows)) }.into()));
+            }
+            self.rows = None;
             match self.feed.next().await.map_err(start::ended)? {
                 None => return Ok(None),
                 Some(Item::Epoch { cursor, may_miss }) => {
+                    self.run = cursor;
                     self.known_schemas.clear();
-                    self.late.begin();
+                    // The clock was restarted.
+                    self.late.watermark_ns = 0;
                     let cursor = Some(start::message(&cursor));
                     self.push(Message::Epoch(v1::EpochStarted { cursor, may_miss }));
                 }
@@ -163,102 +199,17 @@ impl ColumnStream {
                 }
                 Some(Item::Loss(loss)) => self.push(Message::Loss((&loss).into())),
                 Some(Item::Watermark(watermark_ns)) => {
-                    let late_events = self.late.passed(watermark_ns);
+                    self.late.watermark_ns = watermark_ns;
+                    let late_events = self.late.events;
                     self.push(Message::Watermark(v1::Watermark { watermark_ns, late_events }));
                 }
                 Some(Item::Progress(sequence)) => {
                     self.push(Message::Progress(v1::Progress { cursor: Some(place(&self.feed, sequence)) }));
                 }
-                Some(Item::Batch(delivery)) => self.push_batch(&delivery),
+                Some(Item::Batch(delivery)) => self.push_events(&delivery),
                 // A feed has no marks.
                 Some(Item::Mark(_)) => {}
             }
-        }
-    }
-}
-
-/// A row stream under way.
-struct RowStream {
-    feed: Feed,
-    _queue: Share,
-    projection: Projection,
-    cursor: v1::Cursor,
-    sorter: Option<order::Sorter>,
-    ready: VecDeque<v1::StreamEventRowsResponse>,
-    is_over: bool,
-}
-
-/// Rows in one message: keeps it well below the 4 MiB that gRPC clients take by default.
-const MESSAGE_ROWS: usize = 512;
-
-impl RowStream {
-    async fn next(&mut self) -> Result<Option<v1::StreamEventRowsResponse>, Status> {
-        loop {
-            if let Some(message) = self.ready.pop_front() {
-                return Ok(Some(message));
-            }
-            if self.is_over {
-                return Ok(None);
-            }
-            match self.feed.next().await.map_err(start::ended)? {
-                None => {
-                    self.release(u64::MAX);
-                    self.is_over = true;
-                }
-                Some(Item::Epoch { cursor, .. }) => {
-                    // The clock of a new epoch begins anew: all waiting rows are sent now.
-                    self.release(u64::MAX);
-                    self.cursor = start::message(&cursor);
-                }
-                // Rows that wait for their turn are not sent yet.
-                Some(Item::CaughtUp(_) | Item::Progress(_)) if self.sorter.is_some() => {}
-                Some(Item::CaughtUp(sequence)) => self.cursor = place(&self.feed, sequence),
-                Some(Item::Progress(sequence)) => {
-                    self.cursor = place(&self.feed, sequence);
-                    let (events, losses) = (Vec::new(), Vec::new());
-                    let cursor = Some(self.cursor.clone());
-                    self.ready.push_back(v1::StreamEventRowsResponse { events, losses, cursor });
-                }
-                // A feed has no marks.
-                Some(Item::Mark(_)) => {}
-                Some(Item::Loss(loss)) => {
-                    let cursor = Some(self.cursor.clone());
-                    let losses = vec![(&loss).into()];
-                    self.ready.push_back(v1::StreamEventRowsResponse { events: Vec::new(), losses, cursor });
-                }
-                Some(Item::Batch(delivery)) => self.push_rows(&delivery),
-                Some(Item::Watermark(watermark_ns)) => self.release(watermark_ns),
-            }
-        }
-    }
-
-    /// Sends the rows older than a time stamp.
-    fn release(&mut self, before_ns: u64) {
-        let Some(sorter) = &mut self.sorter else { return };
-        let (rows, sequence) = sorter.release(before_ns);
-        self.cursor.sequence = sequence.unwrap_or(self.cursor.sequence);
-        self.push_messages(rows);
-    }
-
-    fn push_rows(&mut self, delivery: &Delivery) {
-        // The view asks for columns.
-        let Content::Columns(batch) = &delivery.content else { return };
-        let rows = rows::of_batch(batch, &self.projection);
-        let end = delivery.sequence + delivery.log_events;
-        if let Some(sorter) = &mut self.sorter {
-            sorter.add(rows, delivery.sequence, end);
-        } else {
-            self.cursor.sequence = end;
-            self.push_messages(rows);
-        }
-    }
-
-    fn push_messages(&mut self, rows: Vec<v1::EventRow>) {
-        let mut rows = rows.into_iter().peekable();
-        while rows.peek().is_some() {
-            let events = rows.by_ref().take(MESSAGE_ROWS).collect();
-            let cursor = Some(self.cursor.clone());
-            self.ready.push_back(v1::StreamEventRowsResponse { events, losses: Vec::new(), cursor });
         }
     }
 }
@@ -279,7 +230,6 @@ macro_rules! responses {
 #[tonic::async_trait]
 impl EventService for EventServer {
     type StreamEventsStream = Responses<encoded::StreamEventsResponse>;
-    type StreamEventRowsStream = Responses<v1::StreamEventRowsResponse>;
 
     async fn stream_events(
         &self,
@@ -289,67 +239,36 @@ impl EventService for EventServer {
         let request = request.into_inner();
         let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
         let asked = request.delivery.as_ref().map_or(0, |delivery| delivery.queue_bytes);
-        let view = view::of(request.selection, request.fields, request.delivery)?;
-        let past = begins_in_the_past(request.start.as_ref());
-        let (view, queue) = self.permitted(view, &caller, past, asked)?;
-        self.judge(&view, &text, request.start.as_ref()).await?;
-        let projection = view.projection.clone();
-        let feed = Feed::open(&self.log, self.hub.subscribe(view), start::of(request.start)?)
-            .await
-            .map_err(start::ended)?;
-        let started = self.started(feed.subscription());
-        let mut stream = ColumnStream {
-            feed,
-            _queue: queue,
-            projection,
-            ready: VecDeque::new(),
-            known_schemas: HashSet::new(),
-            late: order::Late::default(),
+        let has_rows = match convert::known(v1::EventForm::try_from(request.form), "form")? {
+            v1::EventForm::Unspecified | v1::EventForm::Columns => false,
+            v1::EventForm::Rows => true,
         };
-        stream.push(Message::Started(started));
-        Ok(Response::new(responses!(stream)))
-    }
-
-    async fn stream_event_rows(
-        &self,
-        request: Request<v1::StreamEventRowsRequest>,
-    ) -> Result<Response<Self::StreamEventRowsStream>, Status> {
-        let caller = access::caller(&request)?;
-        let request = request.into_inner();
-        let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
-        let asked = request.delivery.as_ref().map_or(0, |delivery| delivery.queue_bytes);
         let view = view::of(request.selection, request.fields, request.delivery)?;
         let past = begins_in_the_past(request.start.as_ref());
         let (mut view, queue) = self.permitted(view, &caller, past, asked)?;
         self.judge(&view, &text, request.start.as_ref()).await?;
-        // Rows are made from columns, which leave out unwanted fields by themselves.
-        view.form = Form::Columns;
-        let projection = std::mem::take(&mut view.projection);
-        let sorter = (view.order == Order::Time).then(order::Sorter::default);
+        let filters = selected::filters(&self.registry, &self.hub, &view, self.filter_features);
+        let projection = view.projection.clone();
+        if has_rows {
+            // They are made from columns, which have all fields.
+            (view.form, view.projection) = (Form::Columns, Projection::default());
+        }
         let feed = Feed::open(&self.log, self.hub.subscribe(view), start::of(request.start)?)
             .await
             .map_err(start::ended)?;
-        let cursor = v1::Cursor::default();
-        let stream = RowStream {
+        let started = self.started(feed.subscription(), filters);
+        let mut stream = EventMessages {
+            run: feed.run(),
             feed,
             _queue: queue,
             projection,
-            cursor,
-            sorter,
             ready: VecDeque::new(),
-            is_over: false,
+            rows: None,
+            known_schemas: HashSet::new(),
+            late: Late::default(),
         };
+        stream.push(Message::Started(started));
         Ok(Response::new(responses!(stream)))
-    }
-
-    async fn check_filter(
-        &self,
-        request: Request<v1::CheckFilterRequest>,
-    ) -> Result<Response<v1::CheckFilterResponse>, Status> {
-        let selection = request.into_inner().selection.unwrap_or_default();
-        let view = view::of(Some(selection), Vec::new(), None)?;
-        let probes = filters::of_probes(&self.registry, &self.hub, &view, self.filter_features);
-        Ok(Response::new(v1::CheckFilterResponse { probes }))
     }
 
     async fn get_ledger(

@@ -14,19 +14,17 @@ use super::checks::{self, CheckStream};
 use super::costs::{self, checked_cost, hit_cost};
 use super::events::Responses;
 use super::sight::Sight;
-use super::spec::{self, Given, GivenError, Unwritable};
-use super::verdict::{Detail, answer, unreadable};
-use super::{changes, convert, labels, status, watch};
-use crate::auth::{Caller, Pace, Rights};
+use super::verdict::{Detail, answer};
+use super::{changes, convert, labels, spec, status, watch};
+use crate::auth::{Pace, Rights};
 use crate::control::{
-    Applied, Change, Changed, ControlError, ControlHandle, Costs, Declarations, Probe, ProbeStates, Registry,
-    RemoveRequest, TrialRequest, Unit,
+    Applied, Changed, ControlError, ControlHandle, Costs, Declarations, Probe, ProbeStates, Registry,
+    TrialRequest, Unit,
 };
 use crate::messages;
 use crate::store::{Fingerprint, KEPT_STATES, RequestKey, SamplePosition, SampleQuery, Store};
-use kprobed_lang::definition::Definition;
-use kprobed_lang::model::{Glob, HitProfile, ProbeName};
-use kprobed_verdict::checker::Checker;
+use kprobed_lang::model::{Glob, HitProfile, ProbeName, ProbeUid};
+use kprobed_verdict::checker::{Checker, DefinitionText};
 
 /// The service.
 #[derive(Debug)]
@@ -91,11 +89,6 @@ fn position(token: &str) -> Option<SamplePosition> {
 }
 
 impl ProbeServer {
-    /// The definition of a request, as text or as fields.
-    fn given(&self, definition: String, spec: Option<&v1::ProbeSpec>) -> Result<Given, Status> {
-        Given::of(definition, spec, &self.checker).map_err(status::not_given)
-    }
-
     /// What the caller of a request may look at.
     fn sight<T>(&self, request: &Request<T>) -> Result<Sight, Status> {
         Ok(Sight::new(&self.rights, access::caller(request)?))
@@ -111,31 +104,21 @@ impl ProbeServer {
         state.problems.iter().map(convert::declaration_problem).collect()
     }
 
-    async fn create(&self, caller: &Caller, request: v1::CreateProbeRequest) -> Result<v1::Probe, Status> {
-        let given = self.given(request.definition.clone(), request.spec.as_ref())?;
-        let create = changes::creation(request, &given)?;
-        let probe =
-            self.control.create(caller, create).await.map_err(|error| status::located(&error, &given))?;
-        let mut message = self.message(&probe);
-        given.locate(probe.spec.definition.as_str(), &mut message.warnings);
-        Ok(message)
+    /// The states that a probe has had, the latest first.
+    async fn past_states(&self, uid: ProbeUid) -> Result<Vec<v1::ProbeStateRecord>, Status> {
+        let unsaved = self.registry.log().unsaved_of(uid);
+        let stored = self.store.states_of(uid).await.map_err(ControlError::from)?;
+        // The database has got some of them meanwhile.
+        let stored = stored.iter().filter(|state| !unsaved.contains(state));
+        let states = unsaved.iter().rev().chain(stored).take(KEPT_STATES as usize);
+        Ok(states.map(convert::state_record).collect())
     }
 
-    /// The outcome of one of several changes. `given` is what it defines.
-    fn outcome(&self, changed: Result<Changed, ControlError>, given: Option<&Given>) -> v1::ProbeOutcome {
-        let failed = |error: ControlError| match given {
-            Some(given) => status::located(&error, given),
-            None => error.into(),
-        };
-        let outcome = match changed.map_err(failed) {
-            Err(status) => return changes::failed(&status),
-            Ok(Changed::Probe(probe)) => {
-                let mut message = self.message(&probe);
-                if let Some(given) = given {
-                    given.locate(probe.spec.definition.as_str(), &mut message.warnings);
-                }
-                Outcome::Probe(Box::new(message))
-            }
+    /// The outcome of one of several changes.
+    fn outcome(&self, changed: Result<Changed, ControlError>) -> v1::ProbeOutcome {
+        let outcome = match changed {
+            Err(error) => return changes::failed(&error.into()),
+            Ok(Changed::Probe(probe)) => Outcome::Probe(Box::new(self.message(&probe))),
             Ok(Changed::Removed(removed)) => Outcome::Deleted(changes::deleted(removed)),
         };
         v1::ProbeOutcome { outcome: Some(outcome) }
@@ -146,21 +129,17 @@ impl ProbeServer {
         request: v1::CheckProbeRequest,
         shows_addresses: bool,
     ) -> Result<v1::CheckProbeResponse, Status> {
-        let given = match Given::of(request.definition, request.spec.as_ref(), &self.checker) {
-            Ok(given) => given,
-            Err(GivenError::Fields(Unwritable { field, problem, text })) => {
-                let mut response = unreadable(std::slice::from_ref(&problem));
-                response.diagnostics.iter_mut().for_each(|found| found.field.clone_from(&field));
-                return Ok(v1::CheckProbeResponse { definition: text, ..response });
-            }
-            Err(error) => return Err(status::not_given(error)),
-        };
-        let (definition, detail) = (&given.definition, (Detail::Listing, shows_addresses));
-        let mut response = answer(&self.checker, definition, &mut self.checker.recent_facts(), detail)
-            .map_err(|error| status::located(&error.into(), &given))?;
-        given.locate(given.text(), &mut response.diagnostics);
+        let definition = Arc::new(DefinitionText::new(request.definition));
+        let (mut facts, detail) = (self.checker.recent_facts(), (Detail::Listing, shows_addresses));
+        let answer = answer(&self.checker, &definition, &mut facts, detail);
+        let mut response = answer.map_err(ControlError::from)?;
         response.hit_cost = checked_cost(&self.costs.table(), &response);
-        Ok(v1::CheckProbeResponse { definition: given.text().to_owned(), ..response })
+        if request.explain {
+            // What cannot be read has no explanation; the verdict says why.
+            let explanation = self.checker.explain(&definition).ok();
+            response.explanation = explanation.map(|words| words.to_string()).unwrap_or_default();
+        }
+        Ok(response)
     }
 }
 
@@ -174,8 +153,8 @@ impl ProbeService for ProbeServer {
         request: Request<v1::CreateProbeRequest>,
     ) -> Result<Response<v1::CreateProbeResponse>, Status> {
         let caller = access::caller(&request)?;
-        let probe = self.create(&caller, request.into_inner()).await?;
-        Ok(Response::new(v1::CreateProbeResponse { probe: Some(probe) }))
+        let probe = self.control.create(&caller, changes::creation(request.into_inner())?).await?;
+        Ok(Response::new(v1::CreateProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
     async fn get_probe(
@@ -183,12 +162,13 @@ impl ProbeService for ProbeServer {
         request: Request<v1::GetProbeRequest>,
     ) -> Result<Response<v1::GetProbeResponse>, Status> {
         let sight = self.sight(&request)?;
-        let name = request.into_inner().name;
+        let v1::GetProbeRequest { name, with_states } = request.into_inner();
         let gone = || ControlError::NotFound { name: name.clone(), foreign: false };
         let probe = self.registry.find(&name)?;
         sight.require(&probe)?;
         let probe = self.states.of_one(probe).await?.ok_or_else(gone)?;
-        Ok(Response::new(v1::GetProbeResponse { probe: Some(self.message(&probe)) }))
+        let states = if with_states { self.past_states(probe.uid).await? } else { Vec::new() };
+        Ok(Response::new(v1::GetProbeResponse { probe: Some(self.message(&probe)), states }))
     }
 
     async fn list_probes(
@@ -228,12 +208,7 @@ impl ProbeService for ProbeServer {
     ) -> Result<Response<v1::UpdateProbeResponse>, Status> {
         let caller = access::caller(&request)?;
         let request = request.into_inner();
-        let given = request.definition.clone().map(|definition| self.given(definition, None)).transpose()?;
-        let probe = self.control.update(&caller, changes::update(request, given.as_ref())?).await;
-        let probe = probe.map_err(|error| match &given {
-            Some(given) => status::located(&error, given),
-            None => error.into(),
-        })?;
+        let probe = self.control.update(&caller, changes::update(request)?).await?;
         Ok(Response::new(v1::UpdateProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
@@ -263,53 +238,11 @@ impl ProbeService for ProbeServer {
         let caller = access::caller(&request)?;
         let v1::ApplyProbesRequest { changes, all_or_nothing } = request.into_inner();
         let unit = if all_or_nothing { Unit::All } else { Unit::Each };
-        let asked = changes::all(changes, |definition, spec| self.given(definition.to_owned(), spec))?;
-        let (asked, given): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-        let Applied { outcomes, plan } = self.control.apply(&caller, asked, unit).await?;
-        let outcomes =
-            outcomes.into_iter().zip(&given).map(|(changed, given)| self.outcome(changed, given.as_ref()));
+        let Applied { outcomes, plan } = self.control.apply(&caller, changes::all(changes)?, unit).await?;
         Ok(Response::new(v1::ApplyProbesResponse {
-            outcomes: outcomes.collect(),
+            outcomes: outcomes.into_iter().map(|changed| self.outcome(changed)).collect(),
             plan: convert::plan(&plan),
         }))
-    }
-
-    async fn apply_line(
-        &self,
-        request: Request<v1::ApplyLineRequest>,
-    ) -> Result<Response<v1::ApplyLineResponse>, Status> {
-        let caller = access::caller(&request)?;
-        let request = request.into_inner();
-        let mut response = v1::ApplyLineResponse::default();
-        match self.checker.parse(&request.line).map_err(ControlError::from)? {
-            Definition::Probe(_) => {
-                let create = v1::CreateProbeRequest {
-                    definition: request.line,
-                    enabled: request.enabled,
-                    request_id: request.request_id,
-                    validate_only: request.validate_only,
-                    ..Default::default()
-                };
-                response.created = Some(self.create(&caller, create).await?);
-            }
-            Definition::Delete(delete) => {
-                // All at once: then other requests are delayed by one deletion only.
-                let named = self.checker.deleted_by(&request.line, &delete).map_err(ControlError::from)?;
-                let deletions = named.iter().map(|name| {
-                    Change::Remove(RemoveRequest {
-                        name: name.to_string(),
-                        take_over: false,
-                        etag: None,
-                        request: None,
-                        validate_only: request.validate_only,
-                    })
-                });
-                for deleted in self.control.apply(&caller, deletions.collect(), Unit::Each).await?.outcomes {
-                    response.deleted.push(deleted?.removed()?.name.to_string());
-                }
-            }
-        }
-        Ok(Response::new(response))
     }
 
     async fn check_probe(
@@ -337,12 +270,10 @@ impl ProbeService for ProbeServer {
         request: Request<v1::TryProbeRequest>,
     ) -> Result<Response<v1::TryProbeResponse>, Status> {
         let caller = access::caller(&request)?;
-        let v1::TryProbeRequest { definition, spec, duration_ms } = request.into_inner();
+        let v1::TryProbeRequest { definition, duration_ms } = request.into_inner();
         let duration = costs::trial_time(duration_ms)?;
-        let given = self.given(definition, spec.as_ref())?;
-        let definition = Arc::clone(&given.definition);
-        let tried = self.control.try_probe(&caller, TrialRequest { definition, duration }).await;
-        let trial = tried.map_err(|error| status::located(&error, &given))?;
+        let definition = Arc::new(DefinitionText::new(definition));
+        let trial = self.control.try_probe(&caller, TrialRequest { definition, duration }).await?;
         Ok(Response::new(costs::tried(&trial, self.costs.table().is_calibrated)))
     }
 
@@ -352,22 +283,6 @@ impl ProbeService for ProbeServer {
     ) -> Result<Response<Self::WatchProbesStream>, Status> {
         let sight = self.sight(&request)?;
         Ok(Response::new(watch::stream(&self.registry, sight, request.into_inner())?))
-    }
-
-    async fn list_probe_states(
-        &self,
-        request: Request<v1::ListProbeStatesRequest>,
-    ) -> Result<Response<v1::ListProbeStatesResponse>, Status> {
-        let sight = self.sight(&request)?;
-        let probe = self.registry.find(&request.into_inner().name)?;
-        sight.require(&probe)?;
-        let uid = probe.uid;
-        let unsaved = self.registry.log().unsaved_of(uid);
-        let stored = self.store.states_of(uid).await.map_err(ControlError::from)?;
-        // The database has got some of them meanwhile.
-        let stored = stored.iter().filter(|state| !unsaved.contains(state));
-        let states = unsaved.iter().rev().chain(stored).take(KEPT_STATES as usize);
-        Ok(Response::new(v1::ListProbeStatesResponse { states: states.map(convert::state_record).collect() }))
     }
 
     async fn get_hit_profiles(
@@ -395,30 +310,6 @@ impl ProbeService for ProbeServer {
             profiles.iter().filter(|profile| is_wanted(profile)).map(messages::profile).collect()
         };
         Ok(Response::new(v1::GetHitProfilesResponse { profiles }))
-    }
-
-    async fn explain_probe(
-        &self,
-        request: Request<v1::ExplainProbeRequest>,
-    ) -> Result<Response<v1::ExplainProbeResponse>, Status> {
-        let request = request.into_inner();
-        let given = self.given(request.definition, request.spec.as_ref())?;
-        let explained = self.checker.explain_text(&given.definition);
-        let (definition, explanation) = explained.map_err(|error| status::located(&error.into(), &given))?;
-        let mut response = convert::explanation(explanation, &definition.warnings);
-        given.locate(given.text(), &mut response.warnings);
-        response.spec = Some(spec::write(&definition));
-        given.text().clone_into(&mut response.definition);
-        Ok(Response::new(response))
-    }
-
-    async fn read_definitions(
-        &self,
-        request: Request<v1::ReadDefinitionsRequest>,
-    ) -> Result<Response<v1::ReadDefinitionsResponse>, Status> {
-        let entries = self.checker.parse_file(&request.into_inner().text);
-        let definitions = entries.into_iter().map(convert::file_definition).collect();
-        Ok(Response::new(v1::ReadDefinitionsResponse { definitions }))
     }
 
     async fn list_hit_profile_samples(

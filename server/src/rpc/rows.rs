@@ -1,8 +1,10 @@
 //! Row events: columns converted to rows, for consumers that do not want columns.
 //!
-//! Owns the order and the text of their values. Never filters an event.
+//! Owns the order and the text of their values. Never filters an event, and makes no more rows than one message has.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::vec;
 
 use kprobed_proto::v1;
 
@@ -26,24 +28,49 @@ struct Part<'a> {
     projected: Projected,
 }
 
-/// The events of a batch, in time order.
-pub(super) fn of_batch(batch: &ColumnBatch, projection: &Projection) -> Vec<v1::EventRow> {
-    let names = Names {
-        batch,
-        tasks: batch.tasks.iter().map(|task| (task.tid, task)).collect(),
-        symbols: batch.symbols.iter().map(|symbol| (symbol.address, &*symbol.text)).collect(),
-    };
-    let part = |group| Part { group, projected: projection.of(&group.origin.schema) };
-    let parts: Vec<_> = batch.groups.iter().map(part).collect();
-    let times = |part: &Part<'_>| part.group.columns.timestamps_ns.clone().into_iter();
-    let mut order: Vec<(u64, usize, usize)> = (0..)
-        .zip(&parts)
-        .flat_map(|(index, part)| (0..).zip(times(part)).map(move |(row, time)| (time, index, row)))
-        .collect();
-    // Stable: events of one probe stay as the kernel recorded them even if the clock stands still.
-    order.sort_by_key(|(time, ..)| *time);
-    let row = |(time, index, row): (u64, usize, usize)| Some(names.event(parts.get(index)?, row, time));
-    order.into_iter().filter_map(row).collect()
+/// Rows in one message: keeps it well below the 4 MiB that gRPC clients take by default.
+const MESSAGE_ROWS: usize = 512;
+
+/// A batch that is sent as rows, message by message.
+pub(super) struct BatchRows {
+    batch: Arc<ColumnBatch>,
+    /// Of the events that are still to be sent: time, group and row.
+    order: vec::IntoIter<(u64, usize, usize)>,
+    /// Where the stream is after the last of them.
+    end: v1::Cursor,
+}
+
+impl BatchRows {
+    /// The rows of a batch, in the order of time.
+    pub(super) fn new(batch: Arc<ColumnBatch>, end: v1::Cursor) -> Self {
+        let times = |group: &Group| group.columns.timestamps_ns.clone().into_iter();
+        let mut order: Vec<(u64, usize, usize)> = (0..)
+            .zip(&batch.groups)
+            .flat_map(|(index, group)| (0..).zip(times(group)).map(move |(row, time)| (time, index, row)))
+            .collect();
+        // Stable: events of one probe stay as the kernel recorded them even if the clock stands still.
+        order.sort_by_key(|(time, ..)| *time);
+        Self { batch, order: order.into_iter(), end }
+    }
+
+    /// The next message. None after the last one.
+    pub(super) fn next(&mut self, projection: &Projection) -> Option<v1::EventRows> {
+        let batch = &*self.batch;
+        if self.order.as_slice().is_empty() {
+            return None;
+        }
+        let names = Names {
+            batch,
+            tasks: batch.tasks.iter().map(|task| (task.tid, task)).collect(),
+            symbols: batch.symbols.iter().map(|symbol| (symbol.address, &*symbol.text)).collect(),
+        };
+        let part = |group| Part { group, projected: projection.of(&group.origin.schema) };
+        let parts: Vec<_> = batch.groups.iter().map(part).collect();
+        let row = |(time, index, row): (u64, usize, usize)| Some(names.event(parts.get(index)?, row, time));
+        let events = self.order.by_ref().take(MESSAGE_ROWS).filter_map(row).collect();
+        let is_last = self.order.as_slice().is_empty();
+        Some(v1::EventRows { events, cursor: is_last.then(|| self.end.clone()) })
+    }
 }
 
 impl Names<'_> {

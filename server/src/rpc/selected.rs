@@ -16,7 +16,7 @@ use crate::control::{ControlHandle, Registry};
 use kprobed_host::kernel::nearest_name;
 use kprobed_lang::model::Labels;
 use kprobed_trace::decode::Schema;
-use kprobed_trace::filter::FilterError;
+use kprobed_trace::filter::{FilterError, KernelFilterFeatures};
 use kprobed_trace::pipeline::{Hub, View};
 use kprobed_trace::wire::{COMMON_FIELDS, Projection};
 
@@ -55,6 +55,30 @@ async fn attached(control: &ControlHandle, view: &View) -> Result<Vec<Selected>,
         Some(Selected { name: event.name.to_string(), schema })
     };
     Ok(selected.filter_map(of).collect())
+}
+
+/// What the filter of a stream means for each probe that is selected now; nothing without a filter.
+pub(super) fn filters(
+    registry: &Registry,
+    hub: &Hub,
+    view: &View,
+    features: KernelFilterFeatures,
+) -> Vec<v1::ProbeFilter> {
+    let Some(filter) = &view.filter else { return Vec::new() };
+    let judged = |Selected { name: probe, schema }: Selected| match hub
+        .binder()
+        .bind_to(filter, &probe, &schema)
+    {
+        Ok(bound) => {
+            let pushed = bound.kernel_text(features);
+            let kernel_filter = pushed.text.unwrap_or_default();
+            v1::ProbeFilter { probe, problem: None, kernel_filter, exact: pushed.exact }
+        }
+        Err(error) => {
+            v1::ProbeFilter { probe, problem: Some(status::filter_diagnostic(&error)), ..Default::default() }
+        }
+    };
+    probes(registry, view).into_iter().map(judged).collect()
 }
 
 /// Refuses a filter that no selected source can have, and a name that is not a field of any of

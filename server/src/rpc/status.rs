@@ -26,10 +26,8 @@ pub(crate) use front::{
     no_method, no_room, no_stream, request_too_slow, too_late,
 };
 
-use super::spec::{Given, GivenError, Unwritable};
 use crate::control::{ControlError, HoldError, KPROBES_ON};
 use crate::messages;
-use crate::reload::ReloadError;
 use crate::store::APPROVAL_BYTES_MAX;
 use kprobed_host::tracefs::{KernelMessage, TracefsError};
 use kprobed_lang::definition::{self, RefusedBy};
@@ -59,19 +57,6 @@ impl Parts {
 
     fn field(mut self, field: impl Into<Cow<'static, str>>) -> Self {
         self.field = Some(field.into());
-        self
-    }
-
-    /// Names the fields in which a definition was given, instead of the definition.
-    fn located(mut self, given: &Given) -> Self {
-        if let Some(v1::Diagnostics { text, diagnostics }) = &mut self.diagnostics {
-            given.locate(text, diagnostics);
-        }
-        if self.field.as_deref() == Some(DEFINITION) {
-            let first = self.diagnostics.iter().flat_map(|found| &found.diagnostics).next();
-            let field = first.map_or_else(|| given.whole().to_owned(), |first| first.field.clone());
-            self.field = Some(if field.is_empty() { DEFINITION.into() } else { field.into() });
-        }
         self
     }
 
@@ -157,13 +142,6 @@ pub(super) fn too_many_approvals(bytes: usize) -> Status {
     Parts::new(Code::ResourceExhausted, "TOO_MANY_APPROVALS").status(&message)
 }
 
-/// A configuration file that cannot be used.
-pub(super) fn not_reloaded(error: &ReloadError) -> Status {
-    Parts::new(Code::FailedPrecondition, "BAD_CONFIGURATION")
-        .with("fix", "mend the file; `kprobed --check-config --config FILE` says the same")
-        .status(&format!("the configuration before stays in force: {error}"))
-}
-
 /// A stream of the past, from a daemon that keeps no history.
 pub(super) fn no_history() -> Status {
     let message =
@@ -224,7 +202,6 @@ fn label_parts(field: &'static str, error: &LabelError) -> Parts {
         hint: error.problem.hint().to_owned(),
         span_start: messages::length(error.span.start),
         span_end: messages::length(error.span.end),
-        field: String::new(),
         by: v1::RefusedBy::Unspecified.into(),
     };
     let parts = Parts::new(Code::InvalidArgument, BAD_LABEL).field(field);
@@ -277,7 +254,6 @@ fn unknown(
         hint,
         span_start: 0,
         span_end: messages::length(text.len()),
-        field: String::new(),
         by: v1::RefusedBy::Unspecified.into(),
     };
     Parts::new(code, reason).field(field).diagnostics(text, vec![diagnostic]).status(message)
@@ -286,27 +262,6 @@ fn unknown(
 impl From<ControlError> for Status {
     fn from(error: ControlError) -> Self {
         parts_of(&error).status(&error.to_string())
-    }
-}
-
-/// An error about a definition, with the fields in which it was given.
-pub(super) fn located(error: &ControlError, given: &Given) -> Status {
-    parts_of(error).located(given).status(&error.to_string())
-}
-
-/// A definition that no text can express.
-pub(super) fn not_given(error: GivenError) -> Status {
-    match error {
-        GivenError::Form(message) => invalid(DEFINITION, message),
-        GivenError::Fields(unwritable) => {
-            let Unwritable { field, problem, text } = unwritable;
-            let found = v1::Diagnostic { field: field.clone(), ..messages::diagnostic(&problem) };
-            Parts::new(Code::InvalidArgument, problem.code.name())
-                .field(field)
-                .refused(problem.errno, problem.by)
-                .diagnostics(&text, vec![found])
-                .status(&problem.message)
-        }
     }
 }
 
@@ -485,7 +440,6 @@ fn kernel_diagnostic(message: &KernelMessage, otherwise: &'static str) -> v1::Di
         hint: code.map_or("", definition::Code::hint).to_owned(),
         span_start: messages::length(message.position),
         span_end: messages::length(message.position + word),
-        field: String::new(),
         by: v1::RefusedBy::Unspecified.into(),
     }
 }
@@ -507,7 +461,6 @@ pub(super) fn filter_diagnostic(error: &FilterError) -> v1::Diagnostic {
         hint: error.hint.clone(),
         span_start: messages::length(error.span.start),
         span_end: messages::length(error.span.end),
-        field: String::new(),
         by: v1::RefusedBy::Unspecified.into(),
     }
 }
@@ -521,6 +474,5 @@ pub(super) fn refusal_diagnostic(refusal: Refusal) -> v1::Diagnostic {
         hint: refusal.hint,
         span_start: messages::length(refusal.span.start),
         span_end: messages::length(refusal.span.end),
-        field: String::new(),
     }
 }

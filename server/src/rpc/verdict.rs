@@ -140,7 +140,7 @@ fn address_not_allowed(definition: &ProbeDefinition) -> v1::CheckProbeResponse {
 }
 
 /// The verdict on a text that is refused for these reasons.
-pub(super) fn unreadable(diagnostics: &[Diagnostic]) -> v1::CheckProbeResponse {
+fn unreadable(diagnostics: &[Diagnostic]) -> v1::CheckProbeResponse {
     let Some(first) = diagnostics.first() else {
         return refused(Errno::EINVAL as i32, "", RefusedBy::Kprobed);
     };

@@ -99,7 +99,6 @@ fn brief(answer: CheckProbeResponse) -> CheckProbeResponse {
         // The checker distinguishes these only if there is time for it.
         arming: if answer.arming() == Arming::Optimised { Arming::Breakpoint.into() } else { answer.arming },
         spec: None,
-        definition: String::new(),
         meaning: None,
         hit_cost: None,
         ..answer

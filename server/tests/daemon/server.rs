@@ -18,10 +18,9 @@ use kprobed::doctor::Doctor;
 use kprobed::export::Exporters;
 use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
-use kprobed::reload::Reloads;
 use kprobed::rpc::{
-    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, ConfigurationServer, EventRoutes,
-    EventServer, ExportServer, HostInfo, HostServer, KernelServer, LeaseServer, ProbeServer, ProfileServer,
+    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, EventRoutes, EventServer,
+    ExportServer, HostInfo, HostServer, KernelServer, LeaseServer, ProbeServer, ProfileServer,
     ReconcileServer, SourceServer,
 };
 use kprobed::shutdown::Tasks;
@@ -35,7 +34,6 @@ use kprobed_proto::v1::access_service_server::AccessServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::approval_service_server::ApprovalServiceServer;
 use kprobed_proto::v1::audit_service_server::AuditServiceServer;
-use kprobed_proto::v1::configuration_service_server::ConfigurationServiceServer;
 use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
@@ -55,6 +53,7 @@ use tokio::runtime::Handle;
 use tonic::service::Routes;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
+use crate::attacks::events;
 use crate::world::{self, World};
 
 /// Nothing in these tests takes so long.
@@ -189,7 +188,8 @@ fn probe() -> Probe {
     let mut record = Record::new(PROBE.parse().unwrap(), spec, line, SystemTime::UNIX_EPOCH);
     record.uid = ProbeUid(1);
     let probe = Probe::unresolved(record, ProbeKind::Entry, ProbeState::Pending);
-    Probe { location: "do_sys_openat2+0x0".to_owned(), ..probe }
+    let schema = Some(Arc::clone(&events::source().origin.schema));
+    Probe { location: "do_sys_openat2+0x0".to_owned(), schema, ..probe }
 }
 
 async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc<Hub>) -> Routes {
@@ -261,8 +261,6 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         costs: Arc::clone(&costs),
         rights: Arc::clone(rights),
     };
-    // As control, it is not there: requests fail with STOPPING.
-    let (reloads, _) = Reloads::new();
     let audit = AuditServer { store: store.clone() };
     let approvals = ApprovalServer {
         access: access.clone(),
@@ -296,7 +294,6 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         }))
         .add_service(ApprovalServiceServer::new(approvals))
         .add_service(AuditServiceServer::new(audit))
-        .add_service(ConfigurationServiceServer::new(ConfigurationServer { reloads }))
         .add_service(KernelServiceServer::new(KernelServer { checker, registry, rights: Arc::clone(rights) }))
         .add_service(LeaseServiceServer::new(leases))
         .add_service(ProfileServiceServer::new(profiles))

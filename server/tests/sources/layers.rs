@@ -41,7 +41,7 @@ const CRATES: &[Crate] = &[
             &["health", "auditor"],
             &["control"],
             &["doctor"],
-            &["config", "shutdown", "telemetry", "reload"],
+            &["config", "shutdown", "telemetry"],
             &["messages"],
             &["export"],
             &["rpc"],

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use kprobed_client::Client;
 use kprobed_client::api::PlannedStep;
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
-use kprobed_client::{Client, Definition};
 
 use super::connection::connect;
 use super::document_changes::{compare, deletion, to_prune};
@@ -31,7 +31,7 @@ and `list -o yaml` print such documents:
   on_kernel_change: hold
 
 Only `probe` and `definition` are required; the other properties have the defaults of a new probe. \
-`spec` takes the definition as fields instead. Documents are compared by meaning: applying one twice \
+Documents are compared by meaning: applying one twice \
 changes nothing. A different definition replaces the probe's, and the probe then counts from zero. A \
 lease of the same length is not renewed. `take_over: true` is for files of the daemon's directory: they \
 then take probes over from clients. --take-over of `apply` is for the other direction.
@@ -116,10 +116,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let compared: Vec<_> = planned
         .iter()
         .filter(|one| dry_run && output.is_keeping() && one.change.is_some())
-        .map(|one| match &one.wanted.definition {
-            kprobed_document::Definition::Text(text) => Definition::Text(text.clone()),
-            kprobed_document::Definition::Fields(spec) => Definition::Spec((**spec).clone()),
-        })
+        .map(|one| one.wanted.definition.clone())
         .collect();
     let mut asked: Vec<_> = planned
         .into_iter()
@@ -160,8 +157,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     if dry_run {
         for definition in compared {
-            let answer = client.check_probe(definition).await?;
-            output.remember(&answer.definition, &answer);
+            let answer = client.check_probe(&definition).await?;
+            output.remember(&definition, &answer);
         }
         output.applied(&asked.into_iter().map(|one| one.told).collect::<Vec<_>>())?;
         output.plan(&plan);

@@ -12,7 +12,6 @@ use clap::{Args, Subcommand};
 use kprobed_client::Client;
 use kprobed_client::api::CheckAccessRequest;
 use kprobed_client::api::check_access_request::Object;
-use kprobed_document::Definition;
 
 use self::approving::{Approve, Revoke};
 use self::cases::Case;
@@ -137,10 +136,7 @@ async fn can_i(global: &Global, arguments: CanI, output: &mut Output) -> Result<
         for one in declared {
             let document = one.entry.document;
             let labels = document.labels.into_iter().collect();
-            let object = Some(match document.definition {
-                Definition::Text(text) => Object::Definition(text),
-                Definition::Fields(spec) => Object::Spec(*spec),
-            });
+            let object = Some(Object::Definition(document.definition));
             asked.push((document.name, CheckAccessRequest { object, labels, ..whole.clone() }));
         }
     } else if let Some(name) = name {

@@ -6,7 +6,7 @@ use clap::Args;
 use kprobed_client::api::{TryProbeRequest, Verdict};
 
 use super::connection::connect;
-use super::input::{self, definition, specs};
+use super::input::{self, definition};
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
@@ -36,8 +36,8 @@ RESERVED_ARG_NAME, NO_MODULE_NAME, DANGEROUS_ARRAY, DANGEROUS_MEMORY, NEVER_ARME
 OUTSIDE_FUNCTION, JUMP_OVER_LANDING, TOO_MANY_ARGS, UNSUPPORTED_FEATURE, BAD_CHARACTER,
 SEVERAL_LINES, NO_DEFINITION, WOULD_APPEND, PROBE_EXISTS, FOREIGN_PROBE, DELETES_LOCATION.
 
-`--spec` takes definitions as fields, in JSON or YAML documents, as `kprobectl explain -o yaml` \
-and `kprobectl get -o yaml` print them under `spec`.
+With --explain it also says what the definition does, whatever the verdict: the line for the kernel, each argument in \
+words, the fields of an event, and what was assumed (with -o json: `explanation`).
 
 With --hosts, answers are grouped by kernel. If several kernels accept a definition, the command compares \
 what it records: if a register or an offset is another parameter or member, it shows the prototypes and \
@@ -48,10 +48,11 @@ Examples:
   kprobectl check 'p:open do_sys_openat2+4 dfd=$arg1:s32'
   kprobectl check 'ip_rcv(x64 skb | int skb[32])'
   kprobectl check -o json p:fork kernel_clone
+  kprobectl check --explain 'ip_rcv(x64 skb | int skb[32], NULL, string name+8)'
+  kprobectl check --explain 'r:back do_sys_open rv ra # dialect: 2009'
   kprobectl check --trial 'p:read vfs_read'
   kprobectl check -f probes.txt
   generate-probes | kprobectl check -f - -o json | jq -r 'select(.errno != 0).definition'
-  kprobectl check --spec probe.yaml
   kprobectl check 'p:unlink vfs_unlink dir=%si' --hosts all --strict";
 
 /// Arguments of `check`.
@@ -59,19 +60,19 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// The definition, as one argument or several; `-` reads it from standard input
-    #[arg(required_unless_present_any = ["file", "spec"], conflicts_with_all = ["file", "spec"])]
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
     pub(super) definition: Vec<String>,
     /// Check every definition in this file; `-` is standard input
     #[arg(short, long, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
-    /// Check the definitions in this JSON or YAML file; `-` is standard input
-    #[arg(long, value_name = "FILE", conflicts_with = "file")]
-    spec: Option<PathBuf>,
     /// With several hosts: also exit with 1 if all hosts accept a definition but would record different things
     #[arg(long)]
     pub(super) strict: bool,
+    /// Also say in words what the definition does: the line for the kernel, each argument, the fields of an event
+    #[arg(long, conflicts_with_all = ["file", "strict"])]
+    explain: bool,
     /// If it is accepted: arm the probe for 100 ms, count its hits, and show what it would cost
-    #[arg(long, conflicts_with_all = ["file", "spec", "strict"])]
+    #[arg(long, conflicts_with_all = ["file", "strict"])]
     trial: bool,
 }
 
@@ -79,12 +80,13 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if let Some(path) = &arguments.file {
         return run_file(global, path, output).await;
     }
-    if let Some(path) = &arguments.spec {
-        return run_specs(global, path, output).await;
-    }
     let definition = definition(&arguments.definition).await?;
     let client = connect(global).await?;
-    let answer = client.check_probe(&definition).await?;
+    let answer = if arguments.explain {
+        client.explain_probe(&definition).await?
+    } else {
+        client.check_probe(&definition).await?
+    };
     output.check(&definition, &answer)?;
     if arguments.trial && answer.verdict() == Verdict::Accepted {
         let request = TryProbeRequest { definition, ..TryProbeRequest::default() };
@@ -110,19 +112,5 @@ async fn run_file(global: &Global, path: &Path, output: &mut Output) -> Result<E
         }
     }
     end.wait().await?;
-    Ok(exit)
-}
-
-async fn run_specs(global: &Global, path: &Path, output: &mut Output) -> Result<Exit, Failure> {
-    let specs = specs(path).await?;
-    let client = connect(global).await?;
-    let mut exit = Exit::Success;
-    for spec in specs {
-        let answer = client.check_probe(spec).await?;
-        output.check(&answer.definition, &answer)?;
-        if answer.verdict() != Verdict::Accepted {
-            exit = Exit::Refused;
-        }
-    }
     Ok(exit)
 }

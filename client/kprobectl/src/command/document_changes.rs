@@ -4,12 +4,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use kprobed_client::Client;
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{DeleteProbeRequest, ListProbesRequest, Probe, ProbeSpec};
-use kprobed_client::{Client, Definition};
-use kprobed_document::{
-    Document, ROLLOUT_LABEL, changed, creation, described, is_as_described, keeping_mark,
-};
+use kprobed_document::{Document, ROLLOUT_LABEL, changed, creation, described, keeping_mark};
 
 use super::Failure;
 use super::documents::Declared;
@@ -76,20 +74,16 @@ pub(super) async fn compare_one(
     Ok((wanted, changed(&document, live, definition).map(Change::Update)))
 }
 
-/// The definition of a document, as text, if it means something else than that of the probe.
+/// The definition of a document, if it means something else than that of the probe.
 async fn other_definition(
     client: &Client,
     document: &Document,
     live: &Probe,
 ) -> Result<Option<String>, Failure> {
-    if is_as_described(document, live) {
+    if document.definition == live.definition {
         return Ok(None);
     }
-    let asked = match &document.definition {
-        kprobed_document::Definition::Text(text) => Definition::Text(text.clone()),
-        kprobed_document::Definition::Fields(spec) => Definition::Spec((**spec).clone()),
-    };
-    let checked = client.check_probe(asked.clone()).await?;
+    let checked = client.check_probe(&document.definition).await?;
     // What cannot be read, or is of another probe, is for the daemon to refuse.
     if checked.name == live.name
         && let (Some(wanted), Some(is)) = (&checked.spec, &live.spec)
@@ -97,10 +91,7 @@ async fn other_definition(
     {
         return Ok(None);
     }
-    Ok(Some(match asked {
-        Definition::Text(text) => text,
-        Definition::Spec(_) => checked.definition,
-    }))
+    Ok(Some(document.definition.clone()))
 }
 
 /// With the names of a probe, which a definition can leave out.

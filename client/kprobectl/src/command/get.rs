@@ -33,8 +33,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    let probe = client.get_probe(&arguments.name).await?;
-    let states = client.probe_states(&probe.name).await?;
+    let (probe, states) = client.get_probe_and_states(&arguments.name).await?;
     let profile = client.hit_profiles(&probe.name).await?.into_iter().find(|found| found.probe == probe.name);
     let since = Timestamp::now().checked_sub(RECENT).unwrap_or_default();
     let request = ListHitRatesRequest {

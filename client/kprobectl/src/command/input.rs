@@ -7,9 +7,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use kprobed_client::Client;
-use kprobed_client::api::{FileDefinition, ProbeSpec};
-use kprobed_document::json;
 use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -31,17 +28,6 @@ pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
             Some("`-f -` reads several".to_owned()),
         )),
     }
-}
-
-/// The definitions of a file, or of standard input if the file is `-`.
-pub(super) async fn definitions(client: &Client, path: &Path) -> Result<Vec<FileDefinition>, Failure> {
-    Ok(client.read_definitions(content(path).await?).await?)
-}
-
-/// The definitions that a file, or standard input if the file is `-`, has as fields in JSON or YAML.
-pub(super) async fn specs(path: &Path) -> Result<Vec<ProbeSpec>, Failure> {
-    json::read(&content(path).await?)
-        .map_err(|problem| Failure::usage(format!("cannot use `{}`: {problem}", path.display()), None))
 }
 
 pub(super) async fn content(path: &Path) -> Result<String, Failure> {

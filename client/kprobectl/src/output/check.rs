@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::io;
 
 use kprobed_client::api::{
-    CheckProbeResponse, CheckedDefinition, CheckedMeaning, Diagnostic, FileDefinition, Instruction,
-    RefusedBy, Severity, Verdict,
+    CheckProbeResponse, CheckedDefinition, CheckedMeaning, Diagnostic, Instruction, RefusedBy, Severity,
+    Verdict,
 };
 use kprobed_document::json::Json;
 use serde::Serialize;
@@ -54,6 +54,9 @@ struct CheckView<'a> {
     meaning: Option<MeaningView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     listing: Option<Vec<InstructionView<'a>>>,
+    /// What the definition does, in words. Left out unless it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: Option<&'a str>,
 }
 
 /// What a definition records, as JSON and YAML.
@@ -136,6 +139,7 @@ impl<'a> CheckView<'a> {
             diagnostics: answer.diagnostics.iter().map(Json::full).collect(),
             meaning: answer.meaning.as_ref().map(MeaningView::new),
             listing: None,
+            explanation: known(&answer.explanation),
         }
     }
 
@@ -167,12 +171,6 @@ impl Output {
         self.text(&text)
     }
 
-    /// Prints why a definition of a file cannot be read.
-    pub(crate) fn unreadable(&mut self, found: &FileDefinition) {
-        let findings = diagnostic::render(&found.text, &found.diagnostics, self.error_style);
-        self.message(&format!("line {}:\n{findings}", found.line));
-    }
-
     /// Prints the verdict on one of many definitions: one line or one document each, as JSON and
     /// YAML.
     pub(crate) fn check_in_file(&mut self, checked: &CheckedDefinition) -> io::Result<()> {
@@ -198,6 +196,10 @@ fn render(definition: &str, answer: &CheckProbeResponse, style: Style) -> String
     if !answer.listing.is_empty() {
         text.push('\n');
         push_listing(&mut text, answer, style);
+    }
+    if !answer.explanation.is_empty() {
+        text.push('\n');
+        text.push_str(&answer.explanation);
     }
     text
 }
@@ -301,7 +303,6 @@ mod tests {
                 hint: "`do_sys_openat2+9` works".to_owned(),
                 span_start: 7,
                 span_end: 24,
-                field: String::new(),
                 by: RefusedBy::Kernel.into(),
             }],
             kernel_definition: "p:kprobes/open do_sys_openat2+11".to_owned(),

@@ -34,9 +34,6 @@ pub(super) fn render(text: &str, diagnostics: &[Diagnostic], style: Style) -> St
         };
         writeln!(rendered, "{head} {}{code}", diagnostic.message).ok();
         push_carets(&mut rendered, text, diagnostic, style);
-        if !diagnostic.field.is_empty() {
-            writeln!(rendered, "  in {}", diagnostic.field).ok();
-        }
         if !diagnostic.hint.is_empty() {
             writeln!(rendered, "{} {}", style.hint("hint:"), diagnostic.hint).ok();
         }
@@ -106,7 +103,6 @@ mod tests {
             hint: "`+4` works".to_owned(),
             span_start: start,
             span_end: end,
-            field: String::new(),
             by: RefusedBy::Kernel.into(),
         }
     }
@@ -141,24 +137,6 @@ mod tests {
         error: not an instruction boundary [BAD_INSN_BNDRY]
           | p:読む do_sys_openat2+3
           |        ^^^^^^^^^^^^^^^^
-        hint: `+4` works
-        ");
-    }
-
-    #[test]
-    fn findings_about_fields_name_them() {
-        let mut of_field = finding("not an instruction boundary", 2, 7);
-        of_field.field = "spec.place.symbol.offset".to_owned();
-        insta::assert_snapshot!(render("p foo+3", &[of_field.clone()], Style::new(false)), @"
-        error: not an instruction boundary [BAD_INSN_BNDRY]
-          | p foo+3
-          |   ^^^^^
-          in spec.place.symbol.offset
-        hint: `+4` works
-        ");
-        insta::assert_snapshot!(render("", &[of_field], Style::new(false)), @"
-        error: not an instruction boundary [BAD_INSN_BNDRY]
-          in spec.place.symbol.offset
         hint: `+4` works
         ");
     }

@@ -47,13 +47,6 @@ pub(super) struct FieldView {
     r#type: String,
     fault_detected: bool,
 }
-
-/// Names of probes that are gone, for programs.
-#[derive(Serialize)]
-struct DeletedNames<'a> {
-    deleted: &'a [String],
-}
-
 /// The filter of a probe, as JSON and YAML.
 #[derive(Serialize)]
 struct FilterView<'a> {
@@ -310,14 +303,6 @@ impl Output {
             return Ok(());
         }
         self.line(&probe.filter)
-    }
-
-    /// Prints names of probes that a line deleted.
-    pub(crate) fn names_deleted(&mut self, deleted: &[String]) -> io::Result<()> {
-        if self.structured(&DeletedNames { deleted })? {
-            return Ok(());
-        }
-        deleted.iter().try_for_each(|name| self.line(name))
     }
 
     /// Prints probes that were deleted, with their last hit counts.

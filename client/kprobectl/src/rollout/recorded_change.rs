@@ -4,7 +4,7 @@
 
 use kprobed_client::api::probe_change::Change as Asked;
 use kprobed_client::api::{DeleteProbeRequest, Probe, ProbeChange};
-use kprobed_document::{Document, changed, document_of, is_as_described};
+use kprobed_document::{Document, changed, document_of};
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
@@ -131,7 +131,7 @@ pub(super) fn trace(
 /// Whether a probe is as its document says. The daemon can keep a definition as another text than
 /// the document's; then the request has that text.
 pub(super) fn is_as_wanted(wanted: &Document, live: &Probe) -> bool {
-    is_as_described(wanted, live) && changed(wanted, live, None).is_none()
+    wanted.definition == live.definition && changed(wanted, live, None).is_none()
 }
 
 /// The document of a probe after its change: with the definition that the request has.
@@ -139,7 +139,7 @@ pub(super) fn wanted_after(change: &Change, document: &Document) -> Result<Docum
     let definition = match decoded(change)? {
         Asked::Create(_) | Asked::Delete(_) => return Ok(document.clone()),
         Asked::Update(request) => match (request.definition, &change.before) {
-            (Some(text), _) => kprobed_document::Definition::Text(text),
+            (Some(text), _) => text,
             // The definition stays, with its own text.
             (None, Some(before)) => self::document(before)?.definition,
             (None, None) => return Ok(document.clone()),
@@ -158,13 +158,7 @@ pub(super) fn reversal(change: &Change, live: &Probe) -> Result<Option<Asked>, S
         })));
     };
     let before = document(before)?;
-    let text = match &before.definition {
-        kprobed_document::Definition::Text(text) => text.clone(),
-        kprobed_document::Definition::Fields(_) => {
-            return Err("`before` must have its definition as text".to_owned());
-        }
-    };
-    let definition = (text != live.definition).then_some(text);
+    let definition = (before.definition != live.definition).then(|| before.definition.clone());
     Ok(changed(&before, live, definition).map(Asked::Update))
 }
 

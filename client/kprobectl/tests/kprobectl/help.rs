@@ -24,7 +24,6 @@ fn help_lists_every_command_and_option() {
       apply         Create and change probes as documents describe them
       diff          Show what `apply` would change
       check         Check whether the running kernel would accept a probe
-      explain       Explain a definition in words
       describe      Show the parameters, return type and structures of a function
       symbols       Find functions by name
       disasm        Show the code of a function, and where it can be probed
@@ -57,7 +56,6 @@ fn help_lists_every_command_and_option() {
       debug         Collect what a maintainer needs to understand a daemon
       audit         Show who changed, was refused, or received what
       auth          Show who you are to the daemon and what roles allow, and approve definitions
-      reload        Have the daemon read its configuration again
       rollout       Change the probes of a fleet wave by wave, and undo it if a gate fails
       config        Show and change contexts: hosts, groups, and how to reach them
       completions   Print a shell completion script

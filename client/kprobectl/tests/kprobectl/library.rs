@@ -4,7 +4,7 @@ use kprobed_client::api::{DeleteProbeRequest, DeletedProbe, ListHitProfileSample
 use std::time::Duration;
 
 use kprobed_client::event::{Backoff, LossCause, ResumingItem, ResumingStream, StreamItem, StreamRequest};
-use kprobed_client::{Client, ConnectOptions, Definition, Error, Target};
+use kprobed_client::{Client, ConnectOptions, Error, Target};
 
 use super::fake::{Ending, Fake, History, client};
 
@@ -109,11 +109,6 @@ async fn events_come_as_rows() {
         ]
     );
     assert_eq!(stream.cursor().unwrap().to_string(), "b0:2:3");
-    let mut rows = client.stream_event_rows(StreamRequest::new()).await.unwrap();
-    assert!(rows.cursor().is_none());
-    assert_eq!(rows.next().await.unwrap().unwrap().events.len(), 1);
-    assert_eq!(rows.cursor().unwrap().to_string(), "b0:2:3");
-    assert!(rows.next().await.unwrap().is_none());
 }
 
 /// Reads a stream whose connection is cut at every message; the first event of each batch, and what
@@ -180,13 +175,13 @@ async fn filters_are_judged() {
     let fake = Fake::start(Ending::Open);
     let client = client(fake.socket()).await;
     let request = StreamRequest::new().probe("*/open").filter("dfd == 3");
-    let checked = client.check_filter(request.selection().clone()).await.unwrap();
+    let stream = client.stream_events(request.clone()).await.unwrap();
+    let filters = &stream.started().filters;
     assert_eq!(
-        (checked.len(), checked[0].exact, checked[0].kernel_filter.as_str()),
+        (filters.len(), filters[0].exact, filters[0].kernel_filter.as_str()),
         (1, true, "dfd == 3 && 1")
     );
-    let request = request.filter("dfd +3");
-    let error = client.check_filter(request.selection().clone()).await.unwrap_err();
+    let error = client.stream_events(request.filter("dfd +3")).await.unwrap_err();
     assert_eq!(error.rpc().unwrap().diagnostics.as_ref().unwrap().text, "dfd +3");
 }
 
@@ -196,15 +191,4 @@ async fn a_missing_daemon_is_a_connect_error() {
     let error = Client::connect(target, ConnectOptions::default()).await.unwrap_err();
     assert!(matches!(error, Error::Connect { .. }));
     assert!(error.hints()[0].contains("is the daemon running"));
-}
-
-#[tokio::test]
-async fn definitions_can_be_fields() {
-    let fake = Fake::start(Ending::Open);
-    let client = client(fake.socket()).await;
-    let spec = client.get_probe("open").await.unwrap().spec.unwrap();
-    assert_eq!(client.explain_probe(spec.clone()).await.unwrap().spec, Some(spec.clone()));
-    assert_eq!(client.check_probe(spec.clone()).await.unwrap().definition, "p:open do_sys_openat2+3");
-    let probe = client.create_probe(Definition::from(spec.clone()).into()).await.unwrap();
-    assert_eq!(probe.spec, Some(spec));
 }

@@ -169,10 +169,9 @@ fn a_group_is_deleted_at_once(fixture: &Fixture) -> Result<()> {
     let before = guest.instance()?;
     let recording = guest.record(|| {
         guest.workload(&["number", "100"])?;
-        let request =
-            kprobed_client::api::ApplyLineRequest { line: "-:many/".to_owned(), ..Default::default() };
-        let applied = guest.wait_for(guest.client.apply_line(request))??;
-        ensure!(applied.deleted.len() == 5, "{applied:?}");
+        let deletions = (0..5).map(|number| deletion(&format!("many/goes{number}"))).collect();
+        let outcomes = guest.wait_for(guest.client.delete_probes(deletions))??;
+        ensure!(outcomes.len() == 5 && outcomes.iter().all(Result::is_ok), "{outcomes:?}");
         guest.workload(&["number", "100"]).map(drop)
     })?;
     ensure!(recording.of("kprobes/numbered", "workload").count() == 200);

@@ -123,7 +123,7 @@ fn give_up(guest: &DaemonGuest, clients: &Runtime, known: Client) -> Result<()> 
 fn a_trial_ends_with_its_client(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let definition = "p:x vfs_read".to_owned();
-    let request = || TryProbeRequest { definition: definition.clone(), duration_ms: 1000, spec: None };
+    let request = || TryProbeRequest { definition: definition.clone(), duration_ms: 1000 };
     guest.until("the end of the client", || {
         let trial = guest.client.try_probe(request());
         let given_up = guest.wait_for(async { tokio::time::timeout(TRIAL, trial).await.is_err() })?;

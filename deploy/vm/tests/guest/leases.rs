@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::Definition;
 use kprobed_client::api::{CreateProbeRequest, Lease, Probe, ProbeState, UpdateProbeRequest};
 use kprobed_client::event::{StreamItem, StreamRequest};
 use kprobed_vm::daemon;
@@ -47,7 +46,8 @@ fn lease(guest: &DaemonGuest, definition: &str, seconds: i64) -> Result<Probe> {
     let mut duration = Lease::default().duration.unwrap_or_default();
     duration.seconds = seconds;
     let lease = Some(Lease { duration: Some(duration), ..Lease::default() });
-    let request = CreateProbeRequest { enabled: true, lease, ..Definition::from(definition).into() };
+    let definition = definition.to_owned();
+    let request = CreateProbeRequest { definition, enabled: true, lease, ..CreateProbeRequest::default() };
     Ok(guest.wait_for(guest.client.create_probe(request))??)
 }
 
@@ -197,7 +197,8 @@ fn a_killed_trace_leaves_nothing(fixture: &Fixture) -> Result<()> {
     ensure!(listed.contains("LEASE") && listed.contains("held"), "{listed}");
     // What others see of a hold is not its key: they cannot lease a probe with it.
     let lease = Some(Lease { holder, ..Lease::default() });
-    let request = CreateProbeRequest { lease, ..Definition::from("p:guest vfs_read").into() };
+    let definition = "p:guest vfs_read".to_owned();
+    let request = CreateProbeRequest { definition, lease, ..CreateProbeRequest::default() };
     let error = refused(guest.wait_for(guest.client.create_probe(request))?)?;
     ensure!(error.reason == "NO_SUCH_HOLD", "{error:?}");
     // Another client follows the probe: nothing of what it recorded is lost to that one.
@@ -227,8 +228,9 @@ fn what_is_held_goes_with_its_holder(fixture: &Fixture) -> Result<()> {
     // More than are taken out at a time, while another probe records.
     let hold = guest.wait_for(guest.client.hold())??;
     let create = |number: usize| CreateProbeRequest {
+        definition: format!("p:held/h{number} __x64_sys_getppid"),
         lease: Some(hold.lease()),
-        ..Definition::from(format!("p:held/h{number} __x64_sys_getppid")).into()
+        ..CreateProbeRequest::default()
     };
     let made = guest.wait_for(guest.client.create_probes((0..300).map(create).collect()))??;
     ensure!(made.iter().all(Result::is_ok) && guest.probes()?.len() == 301, "{made:?}");

@@ -172,7 +172,7 @@ fn a_livepatch_shadows_what_the_kernel_ignores(fixture: &Fixture) -> Result<()> 
     ));
     let probe = guest.probe("entry")?;
     ensure!(probe.warnings.is_empty(), "{probe:?}");
-    let states = guest.wait_for(guest.client.probe_states("inner"))??;
+    let (_, states) = guest.wait_for(guest.client.get_probe_and_states("inner"))??;
     let mut reasons: Vec<_> = states.iter().rev().map(|state| state.state_reason.as_str()).collect();
     reasons.dedup();
     ensure!(

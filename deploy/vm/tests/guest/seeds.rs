@@ -1,11 +1,11 @@
 //! The examples of the documents that the project started from, with today's function names and the
 //! registers of x86-64, compared with system calls made with known arguments.
 
-use anyhow::{Result, ensure};
-use kprobed_client::api::{ApplyLineRequest, ProbeState};
+use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::{DeleteProbeRequest, ProbeState};
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, refused};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -205,16 +205,11 @@ fn the_profile_counts_every_call(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// '-:doforkprobe', '-:GRP/EVENT', '-:GRP/'.
+/// '-:doforkprobe', '-:GRP/EVENT', '-:GRP/': the command says what deletes, and that does.
 fn lines_that_delete_delete(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    let apply = |line: &str| {
-        let request = ApplyLineRequest { line: line.to_owned(), enabled: true, ..Default::default() };
-        guest.wait_for(guest.client.apply_line(request))
-    };
     for line in ["p:doforkprobe kernel_clone", "p:mine/one vfs_read", "p:mine/two vfs_write", "r vfs_read"] {
-        let created = apply(line)??.created;
-        ensure!(created.is_some_and(|probe| probe.state() == ProbeState::Armed), "{line}");
+        ensure!(guest.add(line)?.state() == ProbeState::Armed, "{line}");
     }
     let names =
         || -> Result<Vec<String>> { Ok(guest.probes()?.into_iter().map(|probe| probe.name).collect()) };
@@ -223,14 +218,20 @@ fn lines_that_delete_delete(fixture: &Fixture) -> Result<()> {
         "{:?}",
         names()?
     );
-    ensure!(apply("-:doforkprobe")??.deleted == ["kprobes/doforkprobe"]);
-    ensure!(apply("-:kprobes/r_vfs_read_0")??.deleted == ["kprobes/r_vfs_read_0"]);
-    ensure!(apply("-:mine/")??.deleted == ["mine/one", "mine/two"]);
+    let delete = |line: &str| -> Result<()> {
+        let said = guest.ctl_says(&format!("add '{line}'"))?.all();
+        let command = said.split('`').nth(1).and_then(|command| command.strip_prefix("kprobectl "));
+        guest.ctl(command.with_context(|| said.clone())?).map(drop)
+    };
+    delete("-:doforkprobe")?;
+    ensure!(names()? == ["kprobes/r_vfs_read_0", "mine/one", "mine/two"], "{:?}", names()?);
+    delete("-:kprobes/r_vfs_read_0")?;
+    ensure!(names()? == ["mine/one", "mine/two"], "{:?}", names()?);
+    delete("-:mine/")?;
     ensure!(names()?.is_empty());
-    ensure!(
-        apply("-:doforkprobe")?
-            .is_err_and(|error| error.rpc().is_some_and(|rpc| rpc.reason == "NO_SUCH_PROBE"))
-    );
+    let again = DeleteProbeRequest { name: "doforkprobe".to_owned(), ..Default::default() };
+    let error = refused(guest.wait_for(guest.client.delete_probe(again))?)?;
+    ensure!(error.reason == "NO_SUCH_PROBE", "{error:?}");
     ensure!(guest.tracefs("kprobe_events")?.is_empty());
     Ok(())
 }

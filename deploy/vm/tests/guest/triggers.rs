@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{CheckStatus, ProbeState, ReconcileOutcome, ReconciledProbe};
+use kprobed_client::api::{CheckStatus, ProbeState, ReconcileOutcome, ReconciledProbe, WatchProbesRequest};
 use kprobed_vm::progress;
 
 use crate::Test;
@@ -32,9 +32,11 @@ pub(crate) fn config() -> String {
 /// The reason that the daemon has noted last for a probe, without a look; the name of its state
 /// where it has none.
 pub(crate) fn noted(guest: &DaemonGuest, name: &str) -> Result<String> {
-    let states = guest.wait_for(guest.client.probe_states(name))??;
-    let last = states.first().context("no state was noted")?;
-    Ok(if last.state_reason.is_empty() { format!("{:?}", last.state()) } else { last.state_reason.clone() })
+    // A watch begins with the states that were noticed last.
+    let request = WatchProbesRequest { name_glob: format!("*/{name}"), ..Default::default() };
+    let mut watch = guest.wait_for(guest.client.watch_probes(request))??;
+    let probe = guest.wait_for(watch.next())??.probe.context("there is no such probe")?;
+    Ok(if probe.state_reason.is_empty() { format!("{:?}", probe.state()) } else { probe.state_reason })
 }
 
 /// Waits until the daemon has noted a state: it must not be asked for one, for it would look then.

@@ -434,16 +434,11 @@ fn the_text_is_kept_and_explained(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let definition = "p:kept vfs_open a0=path->dentry->d_name.name:string";
     let before = guest.add(definition)?;
-    let explained = guest.wait_for(guest.client.explain_probe(definition))??;
-    ensure!(
-        before.kernel_definition.starts_with(explained.kernel_definition.as_str()),
-        "{before:?} {explained:?}"
-    );
-    let meaning = &explained.arguments.first().context("no argument")?.meaning;
-    ensure!(
-        meaning.starts_with("path->dentry->d_name.name, which is `const unsigned char *name`: "),
-        "{meaning}"
-    );
+    let explained = guest.wait_for(guest.client.explain_probe(definition))??.explanation;
+    let line = explained.lines().next().context("no line")?;
+    ensure!(before.kernel_definition.starts_with(line), "{before:?} {explained}");
+    let meaning = "\n      path->dentry->d_name.name, which is `const unsigned char *name`: ";
+    ensure!(explained.contains(meaning), "{explained}");
     // Words of 2009 are names only if the function has them.
     let old = guest.wait_for(guest.client.check_probe("p:old vfs_open x=a0 path"))??;
     ensure!(old.kernel_definition.starts_with("p:kprobes/old vfs_open x=$arg1 path=$arg1:x64"), "{old:?}");

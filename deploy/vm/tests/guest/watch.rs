@@ -66,7 +66,7 @@ fn what_becomes_of_probes_is_told(fixture: &Fixture) -> Result<()> {
     expect(&guest, &mut again, &[(Changed, "old", Armed), (Deleted, "new", Disabled)])?;
 
     let states = || -> Result<Vec<(ProbeState, String)>> {
-        let states = guest.wait_for(guest.client.probe_states("old"))??;
+        let (_, states) = guest.wait_for(guest.client.get_probe_and_states("old"))??;
         Ok(states.into_iter().map(|record| (record.state(), record.state_reason)).collect())
     };
     let history = vec![(Armed, String::new()), (Drifted, "SWITCHED_OFF".to_owned()), (Armed, String::new())];
@@ -83,7 +83,7 @@ fn what_becomes_of_probes_is_told(fixture: &Fixture) -> Result<()> {
     let probe = guest.probe("old")?;
     let (since, begun) = (probe.state_time.context("no time")?, before.context("no time")?);
     ensure!((since.seconds, since.nanos) > (begun.seconds, begun.nanos), "{since:?} {begun:?}");
-    let states = guest.wait_for(guest.client.probe_states("old"))??;
+    let (_, states) = guest.wait_for(guest.client.get_probe_and_states("old"))??;
     ensure!(states.len() == 4 && states[0].time == Some(since), "{states:?}");
     Ok(())
 }

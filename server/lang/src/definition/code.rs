@@ -327,9 +327,6 @@ codes! {
     /// Ours: a character that cuts or ends the kernel's copy of the line.
     BadCharacter "BAD_CHARACTER" ""
         "remove the character";
-    /// Ours: fields without what makes them a definition.
-    IncompleteSpec "INCOMPLETE_SPEC" ""
-        "set exactly one of the alternatives";
     /// Ours: an offset that the kernel would cut to 32 bits.
     OffsetTruncated "OFFSET_TRUNCATED" ""
         "an offset is between -2147483648 and 2147483647";
@@ -426,7 +423,6 @@ impl Code {
             | Self::ForeignProbe
             | Self::DeletesLocation
             // Not of the kernel's language at all.
-            | Self::IncompleteSpec
             | Self::NoEquivalent
             | Self::UnexpectedToken
             | Self::UnexpectedEnd

@@ -53,7 +53,7 @@ impl Dialect {
     }
 
     /// The text with a comment that asks for this dialect.
-    pub fn asked_for_in(self, text: &str) -> String {
+    fn asked_for_in(self, text: &str) -> String {
         format!("{} # {DIRECTIVE} {}", text.trim_end(), self.name())
     }
 

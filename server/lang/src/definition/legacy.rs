@@ -85,11 +85,6 @@ impl OldWord {
     }
 }
 
-/// Whether a bare word was a variable in 2009: `a0`, `s1`, `sa`, `rv` or `ra`.
-pub fn is_word_of_2009(word: &str) -> bool {
-    OldWord::named(word).is_some()
-}
-
 /// Today's spelling of a word of the old language, if it is one.
 pub(super) fn modern_spelling(word: &str) -> Option<String> {
     Some(match OldWord::named(word)? {

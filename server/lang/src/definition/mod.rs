@@ -55,7 +55,6 @@ mod dialect;
 pub mod explain;
 mod features;
 mod fetch;
-pub mod file;
 pub mod guard;
 mod legacy;
 mod limits;
@@ -85,7 +84,6 @@ pub use dialect::{Dialect, Reading, parse, parse_any, parse_any_knowing, parse_a
 pub use features::Features;
 pub use kprobed_filter::Span;
 pub(crate) use kprobed_filter::number;
-pub use legacy::is_word_of_2009;
 pub use limits::exceeded_limits;
 pub use names::ARGUMENT_NAME_MAX_BYTES;
 pub use parameters::{Parameters, UnknownParameters};

@@ -127,7 +127,9 @@ mod tests {
         #[test]
         fn the_form_of_2009_says_the_same(definition in definitions()) {
             let definition = ProbeDefinition { group: None, maxactive: None, ..definition };
-            let Ok(Definition::Probe(read_now)) = parse_as(Dialect::Kernel, &definition.render_as_named(), &v7_3()).result else {
+            let named = definition.event.as_ref().map_or_else(|| " ".to_owned(), |event| format!(":{} ", event.text));
+            let line = definition.render_unnamed().replacen(' ', &named, 1);
+            let Ok(Definition::Probe(read_now)) = parse_as(Dialect::Kernel, &line, &v7_3()).result else {
                 return Ok(());
             };
             let named = read_now.with_explicit_names();

@@ -18,16 +18,6 @@ impl ProbeDefinition {
         self.line(&format!(":{group}/{event}"))
     }
 
-    /// The line with the names that the definition has itself, which may be none.
-    pub fn render_as_named(&self) -> String {
-        let event = self.event.as_ref().map_or("", |event| &event.text);
-        self.line(&match &self.group {
-            Some(group) => format!(":{}/{event}", group.text),
-            None if event.is_empty() => String::new(),
-            None => format!(":{event}"),
-        })
-    }
-
     /// The line without group and event, whatever names the definition has.
     pub fn render_unnamed(&self) -> String {
         self.line("")

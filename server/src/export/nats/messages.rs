@@ -332,6 +332,7 @@ impl MessageMaker {
             clock_name: TRACE_CLOCK.to_owned(),
             clock: Some(clock),
             watermark_slack_ns: u64::try_from(WATERMARK_SLACK.as_nanos()).unwrap_or(u64::MAX),
+            filters: Vec::new(),
         }))
     }
 }

@@ -131,7 +131,6 @@ fn cut_diagnostics(found: v1::Diagnostics, limits: &Limits) -> v1::Diagnostics {
     for found in &mut diagnostics {
         found.message = words(&found.message, limits.words);
         found.hint = words(&found.hint, limits.words);
-        found.field = words(&found.field, limits.words);
         found.span_start = offset(excerpt.place(index(found.span_start)));
         found.span_end = offset(excerpt.place(index(found.span_end)));
     }

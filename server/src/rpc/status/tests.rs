@@ -70,3 +70,27 @@ fn every_status_has_a_reason() {
     }
     assert_eq!(metadata(&told(overflowed(7)), "sequence"), Some("7"));
 }
+
+/// A mistake in the text, and a refusal of its place, are about the field that has the text.
+#[test]
+fn a_refused_definition_is_about_its_field() {
+    use kprobed_lang::definition::Step;
+    use kprobed_verdict::validate::Rule;
+    use nix::errno::Errno;
+
+    let mistake = of_text("p:x", &v6_12());
+    let refusal = Refusal {
+        rule: Rule::InstructionBoundary,
+        errno: Errno::EILSEQ,
+        message: "in the middle of an instruction".to_owned(),
+        hint: String::new(),
+        span: Span::new(8, 18),
+        step: Step::REGISTRATION,
+    };
+    let text = "p:g/e vfs_read+3 %di".to_owned();
+    let place = told(ControlError::Refused { text, refusal: Box::new(refusal), further: Vec::new() }.into());
+    for (refused, reason) in [(mistake, "NO_PLACE"), (place, "BAD_INSN_BNDRY")] {
+        assert_eq!((refused.reason.as_str(), refused.fields[0].field.as_str()), (reason, "definition"));
+    }
+    assert!(told(ControlError::Stopping.into()).fields.is_empty());
+}

@@ -1,5 +1,6 @@
 //! Events for readers that do not read.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use kprobed_host::kernel::ClockMapping;
@@ -25,26 +26,36 @@ const BATCHES: u64 = 1500;
 /// Bytes of an event, at least.
 const EVENT_BYTES: u64 = 24;
 
-/// Publishes events of an event of the host. Returns how many bytes there were.
-pub(crate) async fn publish(hub: &Arc<Hub>, stop: &CancellationToken) -> u64 {
+/// An event of the host.
+pub(crate) fn source() -> EventSource {
     let plan = CompiledFormat::compile(&Format::parse(FORMAT).unwrap(), &CompileOptions::default()).unwrap();
     let name = ProbeName::new("kprobes", "open").unwrap();
-    let source = EventSource::new(1, ProbeUid(1), name, plan);
+    EventSource::new(1, ProbeUid(1), name, plan)
+}
+
+/// Publishes events with these times as one batch.
+pub(crate) fn publish_batch(hub: &Hub, source: &EventSource, times: Range<u64>) {
+    let mut columns = source.plan.columns();
+    for number in times {
+        let mut record = [0_u8; 24];
+        record[0] = 7;
+        record[16..].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+        source.plan.decode(&record, number, &mut columns).unwrap();
+    }
+    let groups = [Group { origin: Arc::clone(&source.origin), columns }];
+    let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
+    hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock });
+}
+
+/// Publishes events of an event of the host. Returns how many bytes there were.
+pub(crate) async fn publish(hub: &Arc<Hub>, stop: &CancellationToken) -> u64 {
+    let source = source();
     let mut published = 0;
     for batch in 0..BATCHES {
         if stop.is_cancelled() {
             break;
         }
-        let mut columns = source.plan.columns();
-        for number in batch * BATCH..(batch + 1) * BATCH {
-            let mut record = [0_u8; 24];
-            record[0] = 7;
-            record[16..].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
-            source.plan.decode(&record, number, &mut columns).unwrap();
-        }
-        let groups = [Group { origin: Arc::clone(&source.origin), columns }];
-        let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
-        hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock });
+        publish_batch(hub, &source, batch * BATCH..(batch + 1) * BATCH);
         published += BATCH * EVENT_BYTES;
         tokio::task::yield_now().await;
     }

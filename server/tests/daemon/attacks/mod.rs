@@ -6,7 +6,7 @@
 //! neighbour waits while another server in this process is attacked in the same way.
 
 mod attackers;
-mod events;
+pub(crate) mod events;
 mod http2;
 mod neighbour;
 

@@ -43,11 +43,15 @@ async fn begin_streams(socket: PathBuf) -> Box<dyn Any + Send> {
     let mut events = EventServiceClient::new(channel.clone());
     let mut probes = ProbeServiceClient::new(channel.clone());
     let columns = v1::StreamEventsRequest { delivery: delivery(), ..Default::default() };
-    let rows = v1::StreamEventRowsRequest { delivery: delivery(), ..Default::default() };
+    let rows = v1::StreamEventsRequest {
+        delivery: delivery(),
+        form: v1::EventForm::Rows.into(),
+        ..Default::default()
+    };
     let audit = v1::ReadAuditRequest { follow: true, ..Default::default() };
     Box::new((
         events.stream_events(columns).await.unwrap(),
-        events.stream_event_rows(rows).await.unwrap(),
+        events.stream_events(rows).await.unwrap(),
         probes.watch_probes(v1::WatchProbesRequest::default()).await.unwrap(),
         probes.check_probes(tokio_stream::pending()).await.unwrap(),
         AuditServiceClient::new(channel.clone()).read_audit(audit).await.unwrap(),
@@ -92,7 +96,7 @@ async fn what_a_client_holds_ends_with_it() {
 async fn a_refusal_by_a_limit_names_it_and_is_audited() {
     let server = Server::open(Listen::default(), "checks_per_second = 0\nqueue_bytes = 100\n").await;
     let channel = server.local().await.unwrap();
-    let check = v1::CheckProbeRequest { definition: "p vfs_read".to_owned(), spec: None };
+    let check = v1::CheckProbeRequest { definition: "p vfs_read".to_owned(), explain: false };
     let refused = ProbeServiceClient::new(channel.clone()).check_probe(check).await.unwrap_err();
     let named = by_limit(&refused);
     assert_eq!((named["limit"].as_str(), named["role"].as_str()), ("checks_per_second", "one"));
@@ -133,7 +137,7 @@ async fn a_call_beyond_a_limit_is_refused() {
     };
     let server = Server::open(listen, "").await;
     let channel = server.local().await.unwrap();
-    let check = |bytes: usize| v1::CheckProbeRequest { definition: " ".repeat(bytes), spec: None };
+    let check = |bytes: usize| v1::CheckProbeRequest { definition: " ".repeat(bytes), explain: false };
     let mut probes = ProbeServiceClient::new(channel.clone());
     let exhausted = |reason: &str| (Code::ResourceExhausted, reason.to_owned());
 

@@ -9,6 +9,7 @@ mod documented;
 mod limits;
 mod raw;
 mod requests;
+mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use kprobed_host::kernel::RecentFacts;
 use kprobed_lang::definition::{Definition, Diagnostic};
-use kprobed_verdict::checker::{Against, CheckError, CheckOutcome, Checker};
+use kprobed_verdict::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText};
 use kprobed_verdict::validate::Refusal;
 
 /// The answer to a check, and to the other questions that parse the text.
@@ -14,7 +14,7 @@ pub(crate) fn answer(checker: &Checker, line: &str, facts: &mut RecentFacts<'_>)
     match checker.check_with(line, facts) {
         Ok(outcome) => verdict(&mut out, checker, &outcome),
         Err(CheckError::Definition { diagnostics, .. }) => {
-            if let Ok(Definition::Delete(delete)) = checker.parse(line) {
+            if let Ok(Definition::Delete(delete)) = checker.definition(&DefinitionText::new(line)) {
                 let named = checker.deleted_by(line, &delete).map_err(|error| error.to_string());
                 writeln!(out, "  deletes {named:?}").ok();
             } else {
@@ -26,10 +26,9 @@ pub(crate) fn answer(checker: &Checker, line: &str, facts: &mut RecentFacts<'_>)
             writeln!(out, "  no verdict: {error}").ok();
         }
     }
-    match checker.explain(line) {
-        Ok((definition, explanation)) => {
+    match checker.explain(&DefinitionText::new(line)) {
+        Ok(explanation) => {
             writeln!(out, "  explained as {:?}", explanation.to_string()).ok();
-            problems(&mut out, &definition.warnings);
         }
         Err(CheckError::Definition { diagnostics, .. }) => {
             writeln!(out, "  explained as unreadable").ok();

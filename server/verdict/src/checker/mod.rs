@@ -30,7 +30,7 @@ use kprobed_host::kernel::{FactsCache, KernelFacts, Livepatches, RecentFacts};
 use kprobed_lang::definition::explain::{Explanation, explain};
 use kprobed_lang::definition::{
     Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition,
-    ProbeKind, Reading, file, guard, parse_any_knowing,
+    ProbeKind, Reading, guard, parse_any_knowing,
 };
 use kprobed_lang::model::ProbeName;
 
@@ -84,14 +84,6 @@ impl Checker {
         &self.features
     }
 
-    /// Parses one definition in any dialect.
-    ///
-    /// # Errors
-    /// [`CheckError::Definition`].
-    pub fn parse(&self, text: &str) -> Result<Definition, CheckError> {
-        self.read(text).result.map_err(|diagnostics| CheckError::of(text, diagnostics))
-    }
-
     /// Parses one definition of a probe, in any dialect.
     ///
     /// # Errors
@@ -136,18 +128,7 @@ impl Checker {
     ///
     /// # Errors
     /// [`CheckError::Definition`], also for a line that deletes.
-    pub fn explain(&self, text: &str) -> Result<(ProbeDefinition, Explanation), CheckError> {
-        self.explain_text(&DefinitionText::new(text))
-    }
-
-    /// Like [`Checker::explain`], for a text that may have been parsed before.
-    ///
-    /// # Errors
-    /// As [`Checker::explain`].
-    pub fn explain_text(
-        &self,
-        definition: &DefinitionText,
-    ) -> Result<(ProbeDefinition, Explanation), CheckError> {
+    pub fn explain(&self, definition: &DefinitionText) -> Result<Explanation, CheckError> {
         let (reading, text) = (self.reading(definition), definition.as_str());
         let dialect = reading.dialect;
         let written = as_probe(&reading, text)?;
@@ -163,19 +144,13 @@ impl Checker {
             // The types of the names are not known: they are explained by name.
             Err(_) => (written, Vec::new()),
         };
-        let mut definition = definition.with_explicit_names();
+        let definition = definition.with_explicit_names();
         let mut explanation = explain(&definition, dialect, &self.features);
         explanation.line = self.new_line(&definition, &HashSet::new()).canonical;
-        definition.warnings.extend(guard::warnings(&definition, &self.features));
         for note in notes {
             explanation.note_origin(note.index, &note.path, &note.declaration);
         }
-        Ok((definition, explanation))
-    }
-
-    /// Parses all definitions of a file.
-    pub fn parse_file(&self, text: &str) -> Vec<file::Entry> {
-        file::parse(text, &self.features, &FunctionTypes::new(&self.facts))
+        Ok(explanation)
     }
 
     /// The present livepatches of the running kernel.

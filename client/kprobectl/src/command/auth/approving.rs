@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 use kprobed_client::api::ApproveDefinitionsRequest;
-use kprobed_client::api::approve_definitions_request::{Definition as Message, definition::Form};
-use kprobed_document::Definition;
 
 use crate::command::connection::connect;
 use crate::command::{Exit, Failure, documents, input};
@@ -62,17 +60,13 @@ pub(super) async fn approve(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let Approve { definition, file, note, dry_run } = arguments;
-    let mut forms = Vec::new();
+    let mut definitions = Vec::new();
     if file.is_empty() {
-        forms.push(Form::Text(input::definition(&definition).await?));
+        definitions.push(input::definition(&definition).await?);
     } else {
         let Some(declared) = documents::read(&file, false, output).await? else { return Ok(Exit::Refused) };
-        forms.extend(declared.into_iter().map(|one| match one.entry.document.definition {
-            Definition::Text(text) => Form::Text(text),
-            Definition::Fields(spec) => Form::Spec(*spec),
-        }));
+        definitions.extend(declared.into_iter().map(|one| one.entry.document.definition));
     }
-    let definitions = forms.into_iter().map(|form| Message { form: Some(form) }).collect();
     let request = ApproveDefinitionsRequest { definitions, note, validate_only: dry_run };
     let approvals = connect(global).await?.approve(request).await?;
     output.approvals(&approvals)?;

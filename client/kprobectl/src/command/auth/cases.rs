@@ -71,7 +71,7 @@ impl fmt::Display for Case {
         write!(f, "{} {}", self.names.join("+"), self.method)?;
         match &self.object {
             Some(Object::Definition(text) | Object::Name(text)) => write!(f, " {text}"),
-            Some(Object::Spec(_)) | None => Ok(()),
+            None => Ok(()),
         }
     }
 }

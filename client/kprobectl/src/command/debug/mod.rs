@@ -137,7 +137,7 @@ async fn states(client: &Client) -> Result<String, String> {
     let mut states = Vec::new();
     for probe in client.list_probes("*").await.map_err(|error| error.to_string())? {
         // It can be deleted meanwhile.
-        if let Ok(past) = client.probe_states(&probe.name).await {
+        if let Ok((_, past)) = client.get_probe_and_states(&probe.name).await {
             let past: Vec<_> = past.iter().map(Json::full).collect();
             states.push(serde_json::json!({ "probe": probe.name, "states": past }));
         }

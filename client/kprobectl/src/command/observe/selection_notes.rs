@@ -1,7 +1,7 @@
 //! Notes before the first event: which probes are observed, and which options do not fit them.
 
 use kprobed_client::Client;
-use kprobed_client::api::{AttachedEventState, EventSchema, ListProbesRequest, ProbeState};
+use kprobed_client::api::{AttachedEventState, EventSchema, ListProbesRequest, ProbeFilter, ProbeState};
 use kprobed_client::event::StreamRequest;
 
 use crate::command::Failure;
@@ -108,24 +108,11 @@ impl ObservedSources {
         self.sources.is_empty()
     }
 
-    /// Notes of which probes the filter selects nothing because it compares a field of theirs in a
-    /// way that does not fit its type, and whether the kernel could filter just as well: then
-    /// nothing else need be recorded.
-    ///
-    /// # Errors
-    /// When the filter cannot be used for any probe.
-    pub(super) async fn note_push_down(
-        &self,
-        client: &Client,
-        request: &StreamRequest,
-        output: &mut Output,
-    ) -> Result<(), Failure> {
-        let filter = &request.selection().filter;
-        if filter.is_empty() || self.is_empty() {
-            return Ok(());
-        }
-        let checked = client.check_filter(request.selection().clone()).await?;
-        for found in &checked {
+    /// Notes of which probes the filter of a stream selects nothing because it compares a field of
+    /// theirs in a way that does not fit its type, and whether the kernel could filter just as well:
+    /// then nothing else need be recorded. `filters` is what the daemon said when the stream began.
+    pub(super) fn note_filters(&self, filters: &[ProbeFilter], output: &mut Output) {
+        for found in filters {
             // A probe that lacks the field is not a problem.
             if let Some(problem) = found.problem.as_ref().filter(|problem| problem.code != FIELD_NOT_FOUND) {
                 output
@@ -135,17 +122,16 @@ impl ObservedSources {
         let could_have = |name: &str, filter: &str| {
             self.sources.iter().any(|source| source.name == name && source.filter.trim() != filter.trim())
         };
-        let possible = checked.iter().find(|found| {
+        let possible = filters.iter().find(|found| {
             found.exact && !found.kernel_filter.is_empty() && could_have(&found.probe, &found.kernel_filter)
         });
         if let Some(found) = possible {
             output.note(&format!(
-                "the kernel can apply this filter: see `kprobectl filter {} --dry-run {}`",
+                "the kernel can apply this filter: `kprobectl filter {} {}`",
                 found.probe,
-                quoted(filter)
+                quoted(&found.kernel_filter)
             ));
         }
-        Ok(())
     }
 }
 

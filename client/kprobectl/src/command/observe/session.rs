@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kprobed_client::event::{ResumingStream, StreamRequest, TimeOrdered};
+use kprobed_client::event::{ResumingStream, Started, StreamRequest, TimeOrdered};
 
 use super::cursor_file::CursorFile;
 use super::follow::{End, EventSource, Follow, Traced};
@@ -129,27 +129,33 @@ impl Session {
             Some(temporary)
         };
         let mut observing = None;
+        let mut selected = None;
         if !self.quiet {
-            let selected = ObservedSources::by(&client, &request).await?;
+            let sources = ObservedSources::by(&client, &request).await?;
             if !self.ends {
                 if temporary.is_none() {
-                    selected.note_silence(&request, output);
+                    sources.note_silence(&request, output);
                 }
-                observing = Some(selected.description());
+                observing = Some(sources.description());
             }
-            selected.note_lacking_fields(&self.form.fields, output);
-            if temporary.is_none() {
-                selected.note_push_down(&client, &request, output).await?;
-            }
+            sources.note_lacking_fields(&self.form.fields, output);
+            selected = temporary.is_none().then_some(sources);
         }
+        let mut note_filters = |started: &Started| {
+            if let Some(sources) = &selected {
+                sources.note_filters(&started.filters, output);
+            }
+        };
         // Temporary probes end with the connection, so that it is not made again.
         if self.once || temporary.is_some() {
             let stream = client.stream_events(request).await?;
-            let subscriber_id = stream.subscriber_id();
+            note_filters(stream.started());
+            let subscriber_id = stream.started().subscriber_id;
             let traced = temporary.map(|probes| Traced { probes, subscriber_id });
             return Ok(Prepared { source: EventSource::Once(Box::new(stream)), traced, observing });
         }
         let stream = ResumingStream::open(&client, request).await?;
+        stream.started().into_iter().for_each(note_filters);
         Ok(Prepared { source: EventSource::Resuming(Box::new(stream)), traced: None, observing })
     }
 }

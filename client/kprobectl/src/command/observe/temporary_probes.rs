@@ -7,7 +7,7 @@
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, Probe, UpdateProbeRequest};
-use kprobed_client::{Client, Definition, Error, Hold};
+use kprobed_client::{Client, Error, Hold};
 use tonic::Code;
 
 use crate::command::create_all::{self, is_taken_back};
@@ -30,7 +30,7 @@ impl TemporaryProbes {
         output: &mut Output,
     ) -> Result<Exit, Failure> {
         let asked = definitions.iter().zip(1..).map(|(definition, number)| create_all::Creation {
-            request: Definition::from(line(definition)).into(),
+            request: CreateProbeRequest { definition: line(definition), ..Default::default() },
             place: if definitions.len() > 1 { format!("definition {number}") } else { String::new() },
         });
         create_all::create(client, &asked.collect::<Vec<_>>(), true, output).await
@@ -50,9 +50,8 @@ impl TemporaryProbes {
         }
         let hold = client.hold().await?;
         let create = |definition: &String| {
-            let request =
-                CreateProbeRequest { lease: Some(hold.lease()), ..Definition::from(line(definition)).into() };
-            Change::Create(request)
+            let (definition, lease) = (line(definition), Some(hold.lease()));
+            Change::Create(CreateProbeRequest { definition, lease, ..Default::default() })
         };
         let probes = all(client, definitions.iter().map(create).collect(), output).await?;
         for probe in &probes {

@@ -114,7 +114,6 @@ fn warning() -> Diagnostic {
         hint: String::new(),
         span_start: 7,
         span_end: 21,
-        field: String::new(),
         by: 0,
     }
 }
@@ -127,7 +126,6 @@ pub(super) fn finding(text: &str) -> Diagnostic {
         hint: "`+5` works".to_owned(),
         span_start: text.find(' ').map_or(0, |at| u32::try_from(at).unwrap() + 1),
         span_end: u32::try_from(text.len()).unwrap(),
-        field: String::new(),
         by: RefusedBy::Kernel.into(),
     }
 }
@@ -257,15 +255,14 @@ pub(super) fn check(definition: &str) -> CheckProbeResponse {
     answer
 }
 
-/// Verdicts on all lines of a text, two in a message. One that deletes is accepted with a warning.
+/// Verdicts on all lines of a text that are no comments, two in a message. One that deletes is accepted with a warning.
 pub(super) fn checks(text: &str) -> Vec<CheckProbesResponse> {
-    let checked: Vec<_> = definitions(text)
-        .definitions
-        .into_iter()
-        .map(|found| {
-            let mut check = check(&found.text);
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
+    let checked: Vec<_> = lines
+        .map(|(definition, line)| {
+            let mut check = check(definition);
             check.listing.clear();
-            if found.deletes {
+            if definition.starts_with("-:") {
                 let message = "this line deletes: there is nothing to check".to_owned();
                 let warning = Diagnostic { code: "NOTHING_TO_CHECK".to_owned(), message, ..warning() };
                 check = CheckProbeResponse {
@@ -274,47 +271,10 @@ pub(super) fn checks(text: &str) -> Vec<CheckProbesResponse> {
                     ..Default::default()
                 };
             }
-            let (line, offset) = (found.line.into(), found.offset.into());
-            CheckedDefinition { line, offset, definition: found.text, check: Some(check) }
+            CheckedDefinition { line, offset: 0, definition: definition.to_owned(), check: Some(check) }
         })
         .collect();
     checked.chunks(2).map(|checked| CheckProbesResponse { checked: checked.to_vec() }).collect()
-}
-
-pub(super) fn explanation() -> ExplainProbeResponse {
-    ExplainProbeResponse {
-        dialect: Dialect::Prototype.into(),
-        kernel_definition: "p:functions/f f a=$arg1:s32".to_owned(),
-        when: "each time f is reached".to_owned(),
-        arguments: vec![ExplainedArgument {
-            text: "a=$arg1:s32".to_owned(),
-            meaning: "the low 32 bits of the first argument, as signed".to_owned(),
-        }],
-        fields: vec![
-            ExplainedField { name: "__probe_ip".to_owned(), r#type: "symbol".to_owned() },
-            ExplainedField { name: "b".to_owned(), r#type: String::new() },
-        ],
-        assumptions: vec!["all is well".to_owned()],
-        warnings: Vec::new(),
-        text: "p:functions/f f a=$arg1:s32\nassumed\n  all is well\n".to_owned(),
-        spec: Some(spec()),
-        definition: "f(int a)".to_owned(),
-        definition_2009: String::new(),
-    }
-}
-
-/// Every line that is no comment. One with `+3` can be read and is refused, one with `?` cannot be
-/// read.
-pub(super) fn definitions(text: &str) -> ReadDefinitionsResponse {
-    let lines = text.lines().zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
-    let definitions = lines.map(|(text, line)| FileDefinition {
-        line,
-        text: text.to_owned(),
-        deletes: text.starts_with("-:"),
-        diagnostics: if text.contains('?') { vec![finding(text)] } else { Vec::new() },
-        ..Default::default()
-    });
-    ReadDefinitionsResponse { definitions: definitions.collect() }
 }
 
 pub(super) fn profile(seconds: i64, hits: u64) -> HitProfile {
@@ -542,7 +502,10 @@ pub(super) fn started() -> StreamStarted {
 
 /// What the kernel could do: all of the filter for one probe, and nothing for another, which has a
 /// field less.
-pub(super) fn checked_filter(selection: &EventSelection) -> CheckFilterResponse {
+pub(super) fn checked_filter(selection: &EventSelection) -> Vec<ProbeFilter> {
+    if selection.filter.is_empty() {
+        return Vec::new();
+    }
     let exact = ProbeFilter {
         probe: "kprobes/open".to_owned(),
         kernel_filter: format!("{} && 1", selection.filter),
@@ -558,7 +521,7 @@ pub(super) fn checked_filter(selection: &EventSelection) -> CheckFilterResponse 
     let selected = |name: &str| {
         selection.probes.is_empty() || selection.probes.iter().any(|glob| glob.ends_with(&name[8..]))
     };
-    CheckFilterResponse { probes: all.into_iter().filter(|found| selected(&found.probe)).collect() }
+    all.into_iter().filter(|found| selected(&found.probe)).collect()
 }
 
 /// A watch: two probes, of which one changes, and the other one goes.

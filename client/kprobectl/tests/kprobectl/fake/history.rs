@@ -89,7 +89,6 @@ type Answer<T> = Result<Response<T>, Status>;
 #[tonic::async_trait]
 impl EventService for Service {
     type StreamEventsStream = Pin<Box<dyn Stream<Item = Result<StreamEventsResponse, Status>> + Send>>;
-    type StreamEventRowsStream = Pin<Box<dyn Stream<Item = Result<StreamEventRowsResponse, Status>> + Send>>;
 
     async fn stream_events(&self, request: Request<StreamEventsRequest>) -> Answer<Self::StreamEventsStream> {
         let seen = match request.into_inner().start.and_then(|start| start.start) {
@@ -113,17 +112,6 @@ impl EventService for Service {
         // Some ends are in order.
         let end = end.filter(|_| connection.is_multiple_of(2));
         Ok(Response::new(Box::pin(sent.chain(tokio_stream::iter(end)))))
-    }
-
-    async fn stream_event_rows(
-        &self,
-        _: Request<StreamEventRowsRequest>,
-    ) -> Answer<Self::StreamEventRowsStream> {
-        Err(Status::unimplemented("rows"))
-    }
-
-    async fn check_filter(&self, _: Request<CheckFilterRequest>) -> Answer<CheckFilterResponse> {
-        Err(Status::unimplemented("filters"))
     }
 
     async fn get_ledger(&self, _: Request<GetLedgerRequest>) -> Answer<GetLedgerResponse> {

@@ -12,12 +12,6 @@ use tonic::{Request, Response, Status, Streaming};
 use super::answers;
 use super::services::{Answer, BoxedStream, Services};
 
-/// Fields have to arrive as they are in the canned answers.
-fn same_spec(spec: &ProbeSpec) -> Result<(), Status> {
-    let same = *spec == answers::spec();
-    if same { Ok(()) } else { Err(Status::invalid_argument(format!("other fields: {spec:?}"))) }
-}
-
 /// A change, as in the log of changes.
 fn told(change: &Change) -> String {
     match change {
@@ -39,10 +33,7 @@ impl ProbeService for Services {
 
     async fn create_probe(&self, request: Request<CreateProbeRequest>) -> Answer<CreateProbeResponse> {
         let request = request.into_inner();
-        if let Some(spec) = &request.spec {
-            same_spec(spec)?;
-        }
-        if request.definition.contains("+3") {
+        if request.definition.contains('?') || request.definition.contains("+3") {
             return Err(answers::refused(&request.definition));
         }
         if request.definition.contains("slow") {
@@ -55,7 +46,10 @@ impl ProbeService for Services {
     }
 
     async fn get_probe(&self, request: Request<GetProbeRequest>) -> Answer<GetProbeResponse> {
-        Ok(Response::new(GetProbeResponse { probe: Some(answers::existing(&request.into_inner().name)?) }))
+        let GetProbeRequest { name, with_states } = request.into_inner();
+        let probe = answers::existing(&name)?;
+        let states = if with_states { answers::states(&probe) } else { Vec::new() };
+        Ok(Response::new(GetProbeResponse { probe: Some(probe), states }))
     }
 
     /// Two pages of one probe each, or one page with the one that has labels.
@@ -177,26 +171,14 @@ impl ProbeService for Services {
         Ok(Response::new(ApplyProbesResponse { outcomes, plan }))
     }
 
-    async fn apply_line(&self, request: Request<ApplyLineRequest>) -> Answer<ApplyLineResponse> {
-        let line = request.into_inner().line;
-        let name = line.strip_prefix("-:").ok_or_else(|| Status::invalid_argument("not a deletion"))?;
-        Ok(Response::new(ApplyLineResponse { created: None, deleted: vec![name.to_owned()] }))
-    }
-
     async fn check_probe(&self, request: Request<CheckProbeRequest>) -> Answer<CheckProbeResponse> {
         let request = request.into_inner();
+        let mut answer = answers::check(&request.definition);
         if let Some(kept) = &self.kept {
-            let mut answer = answers::check(&request.definition);
-            answer.definition.clone_from(&request.definition);
             answer.meaning = kept.habits().meaning;
-            return Ok(Response::new(answer));
         }
-        let Some(spec) = &request.spec else { return Ok(Response::new(answers::check(&request.definition))) };
-        same_spec(spec)?;
-        let line = "p:open do_sys_openat2+3";
-        let mut answer = CheckProbeResponse { definition: line.to_owned(), ..answers::check(line) };
-        for found in &mut answer.diagnostics {
-            found.field.replace_range(.., "spec.place.symbol.offset");
+        if request.explain {
+            answer.explanation = "p:functions/f f a=$arg1:s32\nassumed\n  all is well\n".to_owned();
         }
         Ok(Response::new(answer))
     }
@@ -212,14 +194,6 @@ impl ProbeService for Services {
         Ok(Response::new(Box::pin(tokio_stream::iter(answers::watched()).map(Ok))))
     }
 
-    async fn list_probe_states(
-        &self,
-        request: Request<ListProbeStatesRequest>,
-    ) -> Answer<ListProbeStatesResponse> {
-        let states = answers::states(&answers::existing(&request.into_inner().name)?);
-        Ok(Response::new(ListProbeStatesResponse { states }))
-    }
-
     /// Answers when the whole text is there.
     async fn check_probes(
         &self,
@@ -232,20 +206,6 @@ impl ProbeService for Services {
         }
         let text = String::from_utf8(text).map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(Box::pin(tokio_stream::iter(answers::checks(&text)).map(Ok))))
-    }
-
-    async fn explain_probe(&self, request: Request<ExplainProbeRequest>) -> Answer<ExplainProbeResponse> {
-        if let Some(spec) = &request.into_inner().spec {
-            same_spec(spec)?;
-        }
-        Ok(Response::new(answers::explanation()))
-    }
-
-    async fn read_definitions(
-        &self,
-        request: Request<ReadDefinitionsRequest>,
-    ) -> Answer<ReadDefinitionsResponse> {
-        Ok(Response::new(answers::definitions(&request.into_inner().text)))
     }
 
     async fn get_hit_profiles(

@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,7 +17,6 @@ use kprobed_client::api::*;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
-use tokio_stream::Stream;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
@@ -272,7 +270,6 @@ impl Service {
 #[tonic::async_trait]
 impl EventService for Service {
     type StreamEventsStream = ReceiverStream<Result<StreamEventsResponse, Status>>;
-    type StreamEventRowsStream = Pin<Box<dyn Stream<Item = Result<StreamEventRowsResponse, Status>> + Send>>;
 
     async fn stream_events(&self, request: Request<StreamEventsRequest>) -> Answer<Self::StreamEventsStream> {
         let request = request.into_inner();
@@ -335,17 +332,6 @@ impl EventService for Service {
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
-    }
-
-    async fn stream_event_rows(
-        &self,
-        _: Request<StreamEventRowsRequest>,
-    ) -> Answer<Self::StreamEventRowsStream> {
-        Err(Status::unimplemented("rows"))
-    }
-
-    async fn check_filter(&self, _: Request<CheckFilterRequest>) -> Answer<CheckFilterResponse> {
-        Err(Status::unimplemented("filters"))
     }
 
     async fn get_ledger(&self, _: Request<GetLedgerRequest>) -> Answer<GetLedgerResponse> {

@@ -99,7 +99,6 @@ impl KernelService for Services {
 #[tonic::async_trait]
 impl EventService for Services {
     type StreamEventsStream = BoxedStream<StreamEventsResponse>;
-    type StreamEventRowsStream = BoxedStream<StreamEventRowsResponse>;
 
     async fn stream_events(&self, request: Request<StreamEventsRequest>) -> Answer<Self::StreamEventsStream> {
         let request = request.into_inner();
@@ -117,7 +116,10 @@ impl EventService for Services {
         let oldest = request.start.as_ref().is_some_and(|start| start.start == Some(Start::Oldest(true)));
         self.asked.lock().unwrap().push(request);
         let canned = [
-            Message::Started(answers::started()),
+            Message::Started(StreamStarted {
+                filters: answers::checked_filter(&selection),
+                ..answers::started()
+            }),
             // The run before, if it was requested, did not end in order.
             Message::Epoch(EpochStarted { may_miss: oldest, ..answers::epoch(0) }),
             Message::Schema(answers::schema()),
@@ -167,24 +169,6 @@ impl EventService for Services {
                 )
             }
         }))
-    }
-
-    async fn stream_event_rows(
-        &self,
-        _: Request<StreamEventRowsRequest>,
-    ) -> Answer<Self::StreamEventRowsStream> {
-        let row = EventRow { probe: "kprobes/open".to_owned(), ..Default::default() };
-        let cursor = Some(answers::cursor(3));
-        let message = StreamEventRowsResponse { events: vec![row], losses: Vec::new(), cursor };
-        Ok(Response::new(Box::pin(tokio_stream::once(Ok(message)))))
-    }
-
-    async fn check_filter(&self, request: Request<CheckFilterRequest>) -> Answer<CheckFilterResponse> {
-        let selection = request.into_inner().selection.unwrap_or_default();
-        if selection.filter.contains("+3") {
-            return Err(answers::refused(&selection.filter));
-        }
-        Ok(Response::new(answers::checked_filter(&selection)))
     }
 
     async fn get_ledger(&self, _: Request<GetLedgerRequest>) -> Answer<GetLedgerResponse> {

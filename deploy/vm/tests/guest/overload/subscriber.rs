@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use kprobed_client::api::event_service_client::EventServiceClient;
 use kprobed_client::api::stream_events_response::Message;
 use kprobed_client::api::{
@@ -160,6 +160,7 @@ impl Counts {
             }
             Message::Progress(progress) => self.cursor = progress.cursor,
             Message::Schema(_) | Message::Watermark(_) => {}
+            Message::Rows(rows) => bail!("columns were asked for: {rows:?}"),
         }
         Ok(())
     }
@@ -190,6 +191,7 @@ impl Subscriber {
                 until_now: false,
             }),
             delivery: Some(kind.delivery),
+            ..Default::default()
         };
         let (manner, counting, hurrying) = (kind.manner, Arc::clone(&counts), Arc::clone(&hurry));
         let task = runtime.spawn(async move {

@@ -2,6 +2,7 @@
 
 mod dangers;
 mod dialects;
+mod files;
 mod guards;
 mod properties;
 mod refused;

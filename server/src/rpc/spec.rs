@@ -1,6 +1,9 @@
 //! Conversion of a definition to fields.
 //!
-//! Owns which field a part becomes. Never judges a definition.
+//! Owns which field a part becomes. Never judges a definition, and takes none as fields: clients send text.
+
+#[cfg(test)]
+mod tests;
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::fetch::Source;
@@ -11,7 +14,7 @@ use kprobed_lang::definition::{
 };
 
 /// The fields of a definition. They contain neither positions in its text nor warnings.
-pub(in crate::rpc) fn write(definition: &ProbeDefinition) -> v1::ProbeSpec {
+pub(super) fn write(definition: &ProbeDefinition) -> v1::ProbeSpec {
     let name = |name: &Option<Name>| name.as_ref().map(|name| name.text.clone()).unwrap_or_default();
     let kind = match definition.kind {
         ProbeKind::Entry => v1::ProbeKind::Entry,
