@@ -26,8 +26,8 @@ are more than --tolerate:
   4  a host failed in the middle, or was not tried
 
 Examples:
-  kprobectl check 'p:open do_sys_openat2 filename=+0($arg2):string'
-  kprobectl add 'p:open do_sys_openat2 filename=+0($arg2):string'
+  kprobectl check 'p:open do_sys_openat2 filename=+0($arg2):ustring'
+  kprobectl add 'p:open do_sys_openat2 filename=+0($arg2):ustring'
   kprobectl observe kprobes/open -n 10
   kprobectl delete kprobes/open";
 

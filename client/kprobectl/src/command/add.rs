@@ -29,7 +29,7 @@ Lines that delete (`-:GROUP/EVENT`) are refused: `kprobectl delete` deletes.
 `kprobectl apply` takes documents with all properties of probes.
 
 Examples:
-  kprobectl add 'p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string'
+  kprobectl add 'p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):ustring'
   kprobectl add 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
   kprobectl add 'ip_rcv(x64 skb | int skb[32])'
   kprobectl add p:fork kernel_clone --disabled

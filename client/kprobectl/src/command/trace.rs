@@ -40,7 +40,7 @@ command after `--` runs once, on this machine.
 
 Examples:
   kprobectl trace kernel_clone
-  kprobectl trace 'p:open do_sys_openat2 filename=+0($arg2):string' --comm 'ssh*'
+  kprobectl trace 'p:open do_sys_openat2 filename=+0($arg2):ustring' --comm 'ssh*'
   kprobectl trace 'p:open do_sys_openat2 dfd=$arg1:s32' 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
   kprobectl trace 'vfs_read(x64 file)' -n 10 -o json
   kprobectl trace vfs_unlink --for 10s --time delta
