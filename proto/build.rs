@@ -3,11 +3,10 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 19] = [
+const FILES: [&str; 18] = [
     "kprobed/v1/access_service.proto",
     "kprobed/v1/aggregation.proto",
     "kprobed/v1/aggregation_service.proto",
-    "kprobed/v1/approval_service.proto",
     "kprobed/v1/audit_service.proto",
     "kprobed/v1/diagnostic.proto",
     "kprobed/v1/event.proto",

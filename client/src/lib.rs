@@ -32,7 +32,6 @@ struct Readme;
 
 mod access;
 mod aggregation;
-mod approvals;
 mod attached;
 mod audit;
 mod builder;

@@ -114,7 +114,7 @@ pub(crate) enum Command {
     Debug(debug::Arguments),
     /// Show who changed, was refused, or received what
     Audit(audit::Arguments),
-    /// Show who you are to the daemon and what roles allow, and approve definitions
+    /// Show who you are to the daemon, and what roles allow
     Auth(auth::Arguments),
     /// Change the probes of a fleet wave by wave, and undo it if a gate fails
     Rollout(rollout::Arguments),

@@ -7,9 +7,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use kprobed_lang::model::{Labels, ProbeName};
-use kprobed_rights::{
-    Approvals, DefinitionDigest, Limit, Method, Object, Principal, Question, Read, Reads, Roles,
-};
+use kprobed_rights::{Limit, Method, Object, Principal, Question, Read, Reads, Roles};
 
 /// Roles that all belong to the same user, each with rules that do not allow what is asked; the last
 /// one does.
@@ -44,14 +42,11 @@ fn decision(c: &mut Criterion) {
         functions: &functions,
         module: Some("vmlinux"),
         reads: Reads::NONE.with(Read::Registers),
-        digest: Some(DefinitionDigest::of("p do_sys_openat2")),
     };
-    let approvals = Approvals::default();
     let mut group = c.benchmark_group("decision");
     for (roles, rules) in [(3, 4), (100, 10)] {
         let Ok(table) = Roles::parse(&file(roles, rules)) else { return };
-        let question =
-            Question { principal: &principal, method, object: Some(&object), approvals: &approvals };
+        let question = Question { principal: &principal, method, object: Some(&object) };
         assert!(table.decide(question).is_allowed());
         group.bench_function(format!("{roles} roles of {rules} rules"), |b| {
             b.iter(|| table.decide(black_box(question)));

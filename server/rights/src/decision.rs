@@ -4,9 +4,9 @@
 
 use std::fmt;
 
+use super::Principal;
 use super::method::{Method, Scope};
-use super::role::{Condition, Role, Roles, Rule};
-use super::{Approvals, Object, Principal};
+use super::role::{Condition, Object, Role, Roles, Rule};
 
 /// What is asked.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +18,6 @@ pub struct Question<'a> {
     /// On what. Absent: on anything at all. A method that is about probes is allowed then if a rule
     /// allows it for some; the service asks again for each.
     pub object: Option<&'a Object<'a>>,
-    /// The definitions that are approved.
-    pub approvals: &'a Approvals,
 }
 
 /// A rule, as messages and audit rows name it.
@@ -100,10 +98,6 @@ impl fmt::Display for Decision {
                     Condition::Groups => f.write_str("the group"),
                     Condition::Labels => f.write_str("the labels"),
                     Condition::Reads(reads) => write!(f, "to read {reads}"),
-                    Condition::Approved(Some(digest)) => {
-                        write!(f, "a definition without the approval of another principal ({digest})")
-                    }
-                    Condition::Approved(None) => f.write_str("what has no approved definition"),
                 }
             }
         }
@@ -113,18 +107,16 @@ impl fmt::Display for Decision {
 impl Roles {
     /// Decides. Takes time by the number of roles and rules; see `benches/decision.rs`.
     pub fn decide(&self, question: Question<'_>) -> Decision {
-        let Question { principal, method, object, approvals } = question;
+        let Question { principal, method, object } = question;
         if matches!(principal, Principal::Daemon) || method.scope == Scope::Everybody {
             return Decision::Allowed(None);
         }
-        let approved =
-            |object: &Object<'_>| object.digest.is_some_and(|digest| approvals.hold_for(digest, principal));
         let mut has_role = false;
         for role in self.of(principal) {
             has_role = true;
             let about = |rule: &&Rule| rule.names(method);
             let forbids = |rule: &&Rule| match object {
-                Some(object) => rule.forbids(method, object, || approved(object)),
+                Some(object) => rule.forbids(method, object),
                 None => rule.is_about_methods_alone(),
             };
             if let Some(rule) = role.deny.iter().filter(about).find(forbids) {
@@ -134,9 +126,7 @@ impl Roles {
         let mut closest: Option<(usize, Missing)> = None;
         for role in self.of(principal) {
             for rule in role.allow.iter().filter(|rule| rule.names(method)) {
-                let Some(condition) =
-                    object.and_then(|object| rule.unmet(method, object, || approved(object)))
-                else {
+                let Some(condition) = object.and_then(|object| rule.unmet(method, object)) else {
                     return Decision::Allowed(Some(name(role, rule)));
                 };
                 let rank = rank(condition);
@@ -165,6 +155,5 @@ const fn rank(condition: Condition) -> usize {
         Condition::Modules => 2,
         Condition::Functions => 3,
         Condition::Reads(_) => 4,
-        Condition::Approved(_) => 5,
     }
 }

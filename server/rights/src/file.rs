@@ -71,7 +71,6 @@ struct RuleText {
     groups: Option<Vec<String>>,
     labels: Option<Spanned<String>>,
     reads: Option<Vec<Spanned<String>>>,
-    approved: Option<Spanned<bool>>,
 }
 
 impl Roles {
@@ -164,7 +163,7 @@ impl Reader<'_> {
     fn rule(&mut self, rule: Spanned<RuleText>, allows: bool) -> Rule {
         let span = rule.span();
         let line = place(self.text, span.start).0;
-        let RuleText { methods, functions, modules, groups, labels, reads, approved } = rule.into_inner();
+        let RuleText { methods, functions, modules, groups, labels, reads } = rule.into_inner();
         let methods = match methods {
             Some(methods) => methods.iter().filter_map(|method| self.methods(method)).collect(),
             None if allows => {
@@ -185,18 +184,6 @@ impl Reader<'_> {
             let hint = format!("write `reads = [...]` with `all` or {}; `[]` for calls alone", classes());
             self.note(&span, message.to_owned(), &hint);
         }
-        // The other two would allow what is not approved, or forbid what is.
-        if let Some(approved) = approved.as_ref().filter(|approved| *approved.get_ref() != allows) {
-            let (message, hint) = if allows {
-                ("`approved = false` does not limit a rule that allows", "leave it out")
-            } else {
-                (
-                    "`approved = true` would forbid what was approved",
-                    "`approved = false` forbids definitions that are not",
-                )
-            };
-            self.note(&approved.span(), message.to_owned(), hint);
-        }
         let labels = labels.and_then(|labels| match labels.get_ref().parse::<LabelSelector>() {
             Ok(selector) => Some(selector),
             Err(error) => {
@@ -213,7 +200,6 @@ impl Reader<'_> {
             groups: globs(groups),
             labels,
             reads: reads.map(|reads| reads.iter().fold(Reads::NONE, |all, read| all.and(self.reads(read)))),
-            approved: approved.map(Spanned::into_inner),
         }
     }
 

@@ -1,18 +1,16 @@
 //! Rights: principals, what roles allow, and the decision about a request.
 //!
-//! Owns principals, the language of role files, the table of methods, what a definition reads, for whom
-//! it is approved, the decision, and the limits of a principal. Plain functions over values: never does
-//! I/O, and knows no sockets, no messages and no database.
+//! Owns principals, the language of role files, the table of methods, what a definition reads, the
+//! decision, and the limits of a principal. Plain functions over values: never does I/O, and knows no
+//! sockets, no messages and no database.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-mod approval;
 mod bound;
 mod decision;
 mod file;
 mod limits;
 mod method;
-mod object;
 mod pattern;
 mod principal;
 mod reads;
@@ -20,14 +18,12 @@ mod role;
 #[cfg(test)]
 mod tests;
 
-pub use approval::{Approvals, Approver, BadDigest, DefinitionDigest};
 pub use bound::Bound;
 pub use decision::{Decision, Missing, Question, RuleName};
 pub use file::{RoleFileError, RoleProblem};
 pub use limits::{Amount, Limit, Limits};
 pub use method::{METHODS, Method, Scope, Verb};
-pub use object::Object;
 pub use pattern::{PatternError, PrincipalPattern};
 pub use principal::Principal;
 pub use reads::{Read, Reads};
-pub use role::{Role, Roles};
+pub use role::{Object, Role, Roles};

@@ -17,16 +17,13 @@ pub enum Verb {
     Observe,
     /// Makes, changes and removes probes, and attaches events of the host.
     Change,
-    /// Approves definitions, so that others may use them.
-    Approve,
     /// Changes how the daemon works for all clients, and asks about the rights of others.
     Administer,
 }
 
 impl Verb {
     /// All verbs.
-    pub const ALL: [Self; 6] =
-        [Self::Read, Self::Check, Self::Observe, Self::Change, Self::Approve, Self::Administer];
+    pub const ALL: [Self; 5] = [Self::Read, Self::Check, Self::Observe, Self::Change, Self::Administer];
 
     /// The name in role files.
     pub const fn name(self) -> &'static str {
@@ -35,7 +32,6 @@ impl Verb {
             Self::Check => "check",
             Self::Observe => "observe",
             Self::Change => "change",
-            Self::Approve => "approve",
             Self::Administer => "administer",
         }
     }
@@ -86,8 +82,7 @@ impl Method {
         self.verb == Verb::Check || self.name() == "CheckAccess"
     }
 
-    /// Whether a call makes data that a probe reads, or receives it: then conditions on these data, and on
-    /// the approval of the definition, apply.
+    /// Whether a call makes data that a probe reads, or receives it: then conditions on these data apply.
     pub const fn is_about_data(&self) -> bool {
         !matches!(self.verb, Verb::Read)
     }
@@ -119,9 +114,6 @@ pub const METHODS: &[Method] = &[
     each("/kprobed.v1.AggregationService/DeleteAggregation", Verb::Observe),
     each("/kprobed.v1.AggregationService/ReadAggregation", Verb::Observe),
     each("/kprobed.v1.AggregationService/StreamAggregation", Verb::Observe),
-    by_name("/kprobed.v1.ApprovalService/ApproveDefinitions", Verb::Approve),
-    by_name("/kprobed.v1.ApprovalService/RevokeApprovals", Verb::Approve),
-    by_name("/kprobed.v1.ApprovalService/ListApprovals", Verb::Read),
     by_name("/kprobed.v1.AuditService/ReadAudit", Verb::Administer),
     each("/kprobed.v1.EventService/StreamEvents", Verb::Observe),
     each("/kprobed.v1.EventService/GetLedger", Verb::Read),

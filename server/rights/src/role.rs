@@ -2,11 +2,28 @@
 //!
 //! Owns when a rule matches. The decision over all roles is [`super::decision`].
 
-use kprobed_lang::model::{Glob, LabelSelector};
+use kprobed_lang::model::{Glob, LabelSelector, Labels, ProbeName};
 
 use super::method::{Method, Verb};
 use super::reads::Read;
-use super::{DefinitionDigest, Limits, Object, Principal, PrincipalPattern, Reads};
+use super::{Limits, Principal, PrincipalPattern, Reads};
+
+/// What a request is about: a probe, resolved on the running kernel, or an event of the host.
+#[derive(Clone, Debug)]
+pub struct Object<'a> {
+    /// Its name.
+    pub name: &'a ProbeName,
+    /// Its labels.
+    pub labels: &'a Labels,
+    /// Every name of the function that the place lies in, not only the one that is written: a place
+    /// such as `first+0x400` can lie in another function, and functions have aliases. Empty for an
+    /// event of the host.
+    pub functions: &'a [String],
+    /// The module of the function; `vmlinux` for the kernel itself. Absent for an event of the host.
+    pub module: Option<&'a str>,
+    /// What it reads.
+    pub reads: Reads,
+}
 
 /// All roles of a host. A principal without a role may do nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,8 +57,6 @@ pub struct Rule {
     pub(super) groups: Vec<Glob>,
     pub(super) labels: Option<LabelSelector>,
     pub(super) reads: Option<Reads>,
-    /// Whether it is about approved definitions alone, or about all others.
-    pub(super) approved: Option<bool>,
 }
 
 /// Methods that a rule names.
@@ -65,8 +80,6 @@ pub enum Condition {
     Labels,
     /// `reads`, and the classes that the rule does not allow.
     Reads(Reads),
-    /// `approved`, and the definition; absent for what has none.
-    Approved(Option<DefinitionDigest>),
 }
 
 impl Methods {
@@ -92,7 +105,6 @@ impl Roles {
             groups: Vec::new(),
             labels: None,
             reads: Some(Reads::ALL),
-            approved: None,
         };
         let principals =
             ["uid:0".to_owned(), format!("group:{group}")].into_iter().filter_map(pattern).collect();
@@ -163,7 +175,7 @@ impl Rule {
 
     /// Whether it has no condition on an object.
     pub(super) fn is_about_methods_alone(&self) -> bool {
-        self.is_about_all_places() && !self.is_about_data()
+        self.is_about_all_places() && self.reads.is_none()
     }
 
     fn is_about_all_places(&self) -> bool {
@@ -173,32 +185,20 @@ impl Rule {
             && self.labels.is_none()
     }
 
-    /// Whether it has a condition on what a probe reads, or on its approval.
-    fn is_about_data(&self) -> bool {
-        self.reads.is_some() || self.approved.is_some()
-    }
-
     /// As a rule that allows: whether it allows a method on every object.
     fn allows_all(&self, method: &Method) -> bool {
-        let allows_all_data =
-            self.reads.is_none_or(|reads| reads == Reads::ALL) && self.approved != Some(true);
+        let allows_all_data = self.reads.is_none_or(|reads| reads == Reads::ALL);
         self.names(method) && self.is_about_all_places() && (allows_all_data || !method.is_about_data())
     }
 
     /// As a rule that forbids: whether it can forbid a method on an object.
     fn forbids_some(&self, method: &Method) -> bool {
-        self.names(method) && (method.is_about_data() || !self.is_about_data())
+        self.names(method) && (method.is_about_data() || self.reads.is_none())
     }
 
     /// As a rule that allows: the first condition that an object does not meet. An object without a
-    /// function or module meets no condition on them. `approved` says whether the definition is approved
-    /// for the principal.
-    pub(super) fn unmet(
-        &self,
-        method: &Method,
-        object: &Object<'_>,
-        approved: impl FnOnce() -> bool,
-    ) -> Option<Condition> {
+    /// function or module meets no condition on them.
+    pub(super) fn unmet(&self, method: &Method, object: &Object<'_>) -> Option<Condition> {
         if !any(&self.groups, [object.name.group()]) {
             return Some(Condition::Groups);
         }
@@ -216,27 +216,18 @@ impl Rule {
             return None;
         }
         let beyond = object.reads.without(self.reads.unwrap_or(Reads::ALL));
-        if !beyond.is_empty() {
-            return Some(Condition::Reads(beyond));
-        }
-        (self.approved == Some(true) && !approved()).then_some(Condition::Approved(object.digest))
+        (!beyond.is_empty()).then_some(Condition::Reads(beyond))
     }
 
     /// As a rule that forbids: whether it is about an object. One class of data, or one of the names
-    /// of a function, is enough. `approved` says whether the definition is approved for the principal.
-    pub(super) fn forbids(
-        &self,
-        method: &Method,
-        object: &Object<'_>,
-        approved: impl FnOnce() -> bool,
-    ) -> bool {
+    /// of a function, is enough.
+    pub(super) fn forbids(&self, method: &Method, object: &Object<'_>) -> bool {
         self.forbids_some(method)
             && any(&self.groups, [object.name.group()])
             && self.labels.as_ref().is_none_or(|selector| selector.matches(object.labels))
             && any(&self.modules, object.module)
             && any(&self.functions, object.functions)
             && self.reads.is_none_or(|reads| object.reads.meets(reads))
-            && self.approved.is_none_or(|about| about == approved())
     }
 }
 

@@ -5,9 +5,7 @@ use kprobed_lang::model::{Labels, ProbeName};
 use kprobed_lang::samples;
 use proptest::prelude::*;
 
-use crate::{
-    Approvals, Approver, Decision, DefinitionDigest, Method, Object, Principal, Question, Read, Reads, Roles,
-};
+use crate::{Decision, Method, Object, Principal, Question, Read, Reads, Roles};
 
 const FILE: &str = r#"
 [[role]]
@@ -64,7 +62,6 @@ struct Probe {
     functions: Vec<String>,
     module: &'static str,
     reads: Reads,
-    digest: Option<DefinitionDigest>,
 }
 
 impl Probe {
@@ -75,7 +72,6 @@ impl Probe {
             functions: vec![function.to_owned()],
             module: "vmlinux",
             reads: Reads::NONE.with(Read::Registers),
-            digest: None,
         }
     }
 
@@ -86,22 +82,16 @@ impl Probe {
             functions: &self.functions,
             module: Some(self.module),
             reads: self.reads,
-            digest: self.digest,
         }
     }
 
     fn ask(&self, principal: &Principal, method: &str) -> Decision {
-        roles().decide(question(principal, method, Some(&self.object()), &Approvals::default()))
+        roles().decide(question(principal, method, Some(&self.object())))
     }
 }
 
-fn question<'a>(
-    principal: &'a Principal,
-    method: &str,
-    object: Option<&'a Object<'a>>,
-    approvals: &'a Approvals,
-) -> Question<'a> {
-    Question { principal, method: Method::named(method).unwrap(), object, approvals }
+fn question<'a>(principal: &'a Principal, method: &str, object: Option<&'a Object<'a>>) -> Question<'a> {
+    Question { principal, method: Method::named(method).unwrap(), object }
 }
 
 #[test]
@@ -140,15 +130,14 @@ fn a_rule_that_forbids_has_the_last_word() {
 fn looking_has_conditions_on_places_and_none_on_data() {
     let roles = Roles::parse(
         "[[role]]\nname = \"a\"\nprincipals = [\"user:alice\"]\n[[role.allow]]\n\
-         methods = [\"read\", \"change\"]\ngroups = [\"storage\"]\nreads = []\napproved = true\n\
+         methods = [\"read\", \"change\"]\ngroups = [\"storage\"]\nreads = []\n\
          [[role.deny]]\nfunctions = [\"*_key\"]\n[[role.deny]]\nreads = [\"registers\"]\n\
          [[role]]\nname = \"b\"\nprincipals = [\"user:bob\"]\n[[role.allow]]\nmethods = [\"all\"]\nreads = []\n\
          [[role.deny]]\nreads = [\"stack\"]\n",
     )
     .unwrap();
-    let none = Approvals::default();
     let may = |who: &Principal, method: &str, probe: &Probe| {
-        roles.decide(question(who, method, Some(&probe.object()), &none)).is_allowed()
+        roles.decide(question(who, method, Some(&probe.object()))).is_allowed()
     };
     let bob = user(1001, "bob", "bob");
     let good = || Probe::on("vfs_read");
@@ -165,15 +154,13 @@ fn looking_has_conditions_on_places_and_none_on_data() {
     assert!(!may(&alice(), "UpdateProbe", &good()) && !may(&bob, "UpdateProbe", &good()));
     assert!(!roles.is_unconditional(&bob, Method::named("UpdateProbe").unwrap()));
     // What is about no probe needs no condition to be met.
-    assert!(roles.decide(question(&alice(), "GetHost", None, &none)).is_allowed());
+    assert!(roles.decide(question(&alice(), "GetHost", None)).is_allowed());
 }
 
 #[test]
 fn nobody_may_do_what_no_rule_allows() {
     let roles = roles();
-    let ask = |principal: &Principal, method: &str| {
-        roles.decide(question(principal, method, None, &Approvals::default()))
-    };
+    let ask = |principal: &Principal, method: &str| roles.decide(question(principal, method, None));
     let carol = user(1002, "carol", "carol");
     assert_eq!(ask(&carol, "GetHost").to_string(), "it has no role");
     assert_eq!(ask(&alice(), "ReconcileProbes").to_string(), "none of its roles allows the method");
@@ -190,58 +177,13 @@ fn nobody_may_do_what_no_rule_allows() {
 #[test]
 fn root_and_the_group_of_the_socket_are_administrators_without_a_file() {
     let roles = Roles::built_in("kprobed");
-    let none = Approvals::default();
-    let ask = |principal: &Principal| roles.decide(question(principal, "CreateProbe", None, &none));
+    let ask = |principal: &Principal| roles.decide(question(principal, "CreateProbe", None));
     let root = user(0, "root", "root");
     assert_eq!(ask(&root).to_string(), "built-in role `administrators` allows it");
     assert!(ask(&user(1003, "dan", "kprobed")).is_allowed());
     assert!(!ask(&user(1003, "dan", "users")).is_allowed());
     let somebody = Principal::Certificate { uris: Vec::new(), dns: vec!["ops.example.com".to_owned()] };
     assert!(!ask(&somebody).is_allowed() && !ask(&Principal::Loopback).is_allowed());
-}
-
-#[test]
-fn a_role_can_be_limited_to_approved_definitions() {
-    let roles = Roles::parse(
-        "[[role]]\nname = \"a\"\nprincipals = [\"user:alice\"]\n[[role.allow]]\nmethods = [\"change\"]\n\
-         reads = [\"all\"]\napproved = true\n[[role]]\nname = \"b\"\nprincipals = [\"user:bob\"]\n\
-         [[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n[[role.deny]]\nmethods = [\"CreateProbe\"]\n\
-         approved = false\n",
-    )
-    .unwrap();
-    let digest = DefinitionDigest::of("p vfs_read");
-    let probe = Probe { digest: Some(digest), ..Probe::on("vfs_read") };
-    let bob = user(1001, "bob", "bob");
-    let by = |one: &Principal| [(digest, Approver::of(one))].into_iter().collect::<Approvals>();
-    let ask = |principal: &Principal, probe: &Probe, approvals: &Approvals| {
-        roles.decide(question(principal, "CreateProbe", Some(&probe.object()), approvals)).to_string()
-    };
-    let refused = format!(
-        "role `a`, line 4 does not allow a definition without the approval of another principal ({digest})"
-    );
-    assert_eq!(ask(&alice(), &probe, &Approvals::default()), refused);
-    assert_eq!(ask(&alice(), &probe, &by(&alice())), refused);
-    assert_eq!(ask(&alice(), &probe, &by(&bob)), "role `a`, line 4 allows it");
-    let unknown = Probe { digest: None, ..Probe::on("vfs_read") };
-    let refused = "role `a`, line 4 does not allow what has no approved definition";
-    assert_eq!(ask(&alice(), &unknown, &by(&bob)), refused);
-    assert_eq!(ask(&bob, &probe, &by(&bob)), "role `b`, line 14 forbids it");
-    assert_eq!(ask(&bob, &unknown, &by(&alice())), "role `b`, line 14 forbids it");
-    assert_eq!(ask(&bob, &probe, &by(&alice())), "role `b`, line 11 allows it");
-    // Such a rule has a condition: its streams are judged for each probe.
-    assert!(!roles.is_unconditional(&alice(), Method::named("UpdateProbe").unwrap()));
-
-    let wrong = |rule: &str| {
-        let text = format!("[[role]]\nname = \"a\"\nprincipals = [\"uid:0\"]\n{rule}\n");
-        Roles::parse(&text).unwrap_err().to_string()
-    };
-    let message = wrong("[[role.allow]]\nmethods = [\"read\"]\napproved = false");
-    assert_eq!(
-        message,
-        "line 6, column 12: `approved = false` does not limit a rule that allows (leave it out)"
-    );
-    let message = wrong("[[role.deny]]\napproved = true");
-    assert!(message.starts_with("line 5, column 12: `approved = true` would forbid"), "{message}");
 }
 
 #[test]
@@ -343,7 +285,7 @@ proptest! {
             "[[role]]\nname = \"a\"\nprincipals = [\"user:alice\"]\n[[role.allow]]\nmethods = [\"all\"]\nfunctions = [\"a*\"]\nreads = [\"registers\", \"stack\"]\n{deny}"
         )).unwrap();
         let probe = Probe { reads, ..Probe::on(&function) };
-        let asked = |roles: &Roles| roles.decide(question(&alice(), "CreateProbe", Some(&probe.object()), &Approvals::default())).is_allowed();
+        let asked = |roles: &Roles| roles.decide(question(&alice(), "CreateProbe", Some(&probe.object()))).is_allowed();
         let free = asked(&with(""));
         let bound = asked(&with(&format!("[[role.deny]]\nfunctions = [\"{forbidden}\"]\n")));
         prop_assert!(free || !bound);

@@ -26,7 +26,6 @@ use std::time::{Duration, Instant, SystemTime};
 use kprobed_proto::FILE_DESCRIPTOR_SET;
 use kprobed_proto::v1::access_service_server::AccessServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
-use kprobed_proto::v1::approval_service_server::ApprovalServiceServer;
 use kprobed_proto::v1::audit_service_server::AuditServiceServer;
 use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
@@ -53,13 +52,12 @@ use crate::export::{self, ExportParts};
 use crate::front::{self, Gate, Inherited};
 use crate::health::{LabelsFile, Storage};
 use crate::rpc::{
-    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, EventRoutes, EventServer,
-    ExportServer, HostInfo, HostServer, KernelServer, LeaseServer, ProbeServer, ProfileServer,
-    ReconcileServer, SourceServer,
+    Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, ExportServer, HostInfo,
+    HostServer, KernelServer, LeaseServer, ProbeServer, ProfileServer, ReconcileServer, SourceServer,
 };
 use crate::sandbox;
 use crate::shutdown::Tasks;
-use crate::store::{Store, StoredApproval};
+use crate::store::Store;
 use kprobed_audit::{Action, Entry};
 use kprobed_host::kernel::btf::KernelTypes;
 use kprobed_host::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_of_this_process};
@@ -268,11 +266,6 @@ impl App {
         let holds = Arc::<Holds>::default();
         let (audit, inbox) = AuditQueue::new();
         let rights = Arc::new(Rights::new(roles, audit));
-        let approvals = store
-            .approvals()
-            .await
-            .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?;
-        rights.approve(StoredApproval::in_force(&approvals));
         let auditor = Auditor { store: store.clone(), inbox, most: config.audit.max_entries };
         engine.auditing.spawn("audit", auditor.run(engine.auditing.stopping().clone()));
         let costs = Arc::<Costs>::default();
@@ -405,7 +398,7 @@ impl App {
         };
         export::serve(&config.export, figures, &host, &tasks).await?;
         let events = EventServer {
-            hub: Arc::clone(&hub),
+            hub,
             exporters: exporters.clone(),
             control: control.clone(),
             registry: events_registry,
@@ -413,13 +406,6 @@ impl App {
             filter_features,
             log,
             access: access.clone(),
-        };
-        let approvals = ApprovalServer {
-            access: access.clone(),
-            checker: Arc::clone(&checker),
-            store: audit.store.clone(),
-            changing: Arc::default(),
-            hub,
         };
         let services = Routes::new(ProbeServiceServer::new(probes))
             .add_service(AggregationServiceServer::new(AggregationServer {
@@ -431,7 +417,6 @@ impl App {
                 checker: Arc::clone(&checker),
                 history: history_of_services,
             }))
-            .add_service(ApprovalServiceServer::new(approvals))
             .add_service(AuditServiceServer::new(audit))
             .add_service(KernelServiceServer::new(kernel))
             .add_service(LeaseServiceServer::new(LeaseServer {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use kprobed_audit::{Action, Entry};
 use kprobed_lang::model::ProbeName;
-use kprobed_rights::{Approvals, Bound, Decision, Limit, Object, Principal, Question, Roles, RuleName};
+use kprobed_rights::{Bound, Decision, Limit, Object, Principal, Question, Roles, RuleName};
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -19,7 +19,6 @@ use super::{Asked, AuditQueue, Caller, Holdings, LimitReached, Share};
 #[derive(Debug)]
 pub struct Rights {
     roles: watch::Sender<Arc<Roles>>,
-    approvals: watch::Sender<Arc<Approvals>>,
     audit: AuditQueue,
     holdings: Arc<Holdings>,
 }
@@ -45,12 +44,7 @@ fn on(object: Option<&ProbeName>) -> impl fmt::Display {
 impl Rights {
     /// Rights by these roles. What they refuse goes into `audit`.
     pub fn new(roles: Roles, audit: AuditQueue) -> Self {
-        Self {
-            roles: watch::Sender::new(Arc::new(roles)),
-            approvals: watch::Sender::default(),
-            audit,
-            holdings: Arc::default(),
-        }
+        Self { roles: watch::Sender::new(Arc::new(roles)), audit, holdings: Arc::default() }
     }
 
     /// What requests that change nothing add to the audit log.
@@ -71,16 +65,6 @@ impl Rights {
     /// Whether the answer to a caller may contain kernel addresses.
     pub fn show_addresses(&self, caller: &Caller) -> bool {
         caller.method.is_none_or(|method| self.roles().show_addresses(&caller.principal, method))
-    }
-
-    /// The approved definitions.
-    pub fn approvals(&self) -> Arc<Approvals> {
-        Arc::clone(&self.approvals.borrow())
-    }
-
-    /// Puts other approvals in force, for all requests that are judged from now on.
-    pub fn approve(&self, approvals: Approvals) {
-        self.approvals.send_replace(Arc::new(approvals));
     }
 
     /// Follows changes of the roles.
@@ -202,8 +186,7 @@ impl Rights {
     /// [`Denied`] with the reason.
     pub fn decide(&self, caller: &Caller, object: Option<&Object<'_>>) -> Result<Option<RuleName>, Denied> {
         let Some(method) = caller.method else { return Ok(None) };
-        let (principal, approvals) = (&*caller.principal, &*self.approvals());
-        let decision = self.roles().decide(Question { principal, method, object, approvals });
+        let decision = self.roles().decide(Question { principal: &caller.principal, method, object });
         if let Decision::Allowed(rule) = decision {
             return Ok(rule);
         }

@@ -38,5 +38,5 @@ pub(crate) fn on_event(
 /// read.
 pub(crate) const fn host_event<'a>(event: &'a ProbeName, none: &'a Labels) -> Object<'a> {
     let reads = Reads::NONE.with(Read::HostEvents);
-    Object { name: event, labels: none, functions: &[], module: None, reads, digest: None }
+    Object { name: event, labels: none, functions: &[], module: None, reads }
 }

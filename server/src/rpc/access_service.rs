@@ -8,9 +8,7 @@ use std::sync::Arc;
 use kprobed_proto::v1;
 use kprobed_proto::v1::access_service_server::AccessService;
 use kprobed_proto::v1::check_access_request::Object as Asked;
-use kprobed_rights::{
-    Approvals, Decision, Limit, METHODS, Method, Object, Principal, Question, Read, Reads, Roles,
-};
+use kprobed_rights::{Decision, Limit, METHODS, Method, Object, Principal, Question, Read, Reads};
 use tonic::{Request, Response, Status};
 
 use super::access::{Access, caller};
@@ -115,25 +113,19 @@ impl AccessServer {
             status::invalid("method", &format!("the API has no method `{}`", request.method))
         })?;
         let other = principal(&request.names)?;
-        if other.is_some() || !request.roles.is_empty() {
+        if other.is_some() {
             // It would tell what others may do. Changing that is the same right.
             let administers = METHODS.iter().find(|method| method.name() == "ReconcileProbes");
             let needed = Caller { method: administers, ..caller.clone() };
             self.access.rights.require(&needed, None).map_err(|denied| status::denied(&denied))?;
         }
-        let roles = if request.roles.is_empty() {
-            self.access.rights.roles()
-        } else {
-            let read = Roles::parse(&request.roles);
-            Arc::new(read.map_err(|error| status::invalid("roles", &error.to_string()))?)
-        };
+        let roles = self.access.rights.roles();
         let principal = other.as_ref().unwrap_or(&caller.principal);
         // A client without a role learns nothing of the kernel, and causes no work.
         let has_role = roles.of(principal).next().is_some();
         let about = if has_role { self.about(request)? } else { None };
         let object = about.as_ref().map(About::object);
-        let approvals = &*self.access.rights.approvals();
-        let decision = roles.decide(Question { principal, method, object: object.as_ref(), approvals });
+        let decision = roles.decide(Question { principal, method, object: object.as_ref() });
         Ok(response(&decision, about))
     }
 }
@@ -141,7 +133,6 @@ impl AccessServer {
 fn response(decision: &Decision, about: Option<About>) -> v1::CheckAccessResponse {
     let rule = decision.rule();
     let reads = about.as_ref().map_or(Reads::NONE, |about| about.footprint.reads);
-    let digest = about.as_ref().and_then(|about| about.footprint.digest);
     let target = about.map(|about| about.footprint.target).unwrap_or_default();
     v1::CheckAccessResponse {
         allowed: decision.is_allowed(),
@@ -151,7 +142,6 @@ fn response(decision: &Decision, about: Option<About>) -> v1::CheckAccessRespons
         reads: reads.iter().map(|read| read.name().to_owned()).collect(),
         functions: target.functions,
         module: target.module.unwrap_or_default(),
-        digest: digest.map(|digest| digest.to_string()).unwrap_or_default(),
     }
 }
 
@@ -171,10 +161,8 @@ impl AccessService for AccessServer {
     ) -> Result<Response<v1::GetCallerResponse>, Status> {
         let Caller { principal, .. } = caller(&request)?;
         let roles = self.access.rights.roles();
-        let none = Approvals::default();
         let is_allowed = |method: &&Method| {
-            let question = Question { principal: &principal, method, object: None, approvals: &none };
-            roles.decide(question).is_allowed()
+            roles.decide(Question { principal: &principal, method, object: None }).is_allowed()
         };
         Ok(Response::new(v1::GetCallerResponse {
             principal: principal.to_string(),

@@ -75,7 +75,6 @@ impl Sight {
             functions: &[function.to_owned()],
             module: Some(module),
             reads: Reads::NONE,
-            digest: None,
         };
         self.rights.decide(&self.caller, Some(&object)).is_ok()
     }

@@ -28,7 +28,6 @@ pub(crate) use front::{
 
 use crate::control::{ControlError, HoldError, KPROBES_ON};
 use crate::messages;
-use crate::store::APPROVAL_BYTES_MAX;
 use kprobed_host::tracefs::{KernelMessage, TracefsError};
 use kprobed_lang::definition::{self, RefusedBy};
 use kprobed_lang::model::LabelError;
@@ -131,15 +130,6 @@ pub(crate) fn internal(message: &str) -> Status {
 /// A control file of the trace instance that cannot be read now.
 pub(super) fn unreadable_instance(error: &TracefsError) -> Status {
     Parts::new(Code::Unavailable, "TRACEFS").with("errno", &error.errno()).status(&error.to_string())
-}
-
-/// Approvals that would take so many bytes.
-pub(super) fn too_many_approvals(bytes: usize) -> Status {
-    let message = format!(
-        "all approvals together would take {bytes} bytes, and may take {APPROVAL_BYTES_MAX}: revoke some that \
-         are no longer needed (`kprobectl auth revoke`)"
-    );
-    Parts::new(Code::ResourceExhausted, "TOO_MANY_APPROVALS").status(&message)
 }
 
 /// A stream of the past, from a daemon that keeps no history.

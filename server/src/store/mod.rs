@@ -3,7 +3,6 @@
 //! Owns all SQL. Its methods are atomic steps of the domain (`settle a new probe and its request`),
 //! and do not run arbitrary statements. Never knows what the kernel has.
 
-mod approvals;
 mod attachments;
 mod audit;
 mod backup;
@@ -30,7 +29,6 @@ mod states;
 mod trips;
 mod undo;
 
-pub use approvals::{APPROVAL_BYTES_MAX, ApprovalChange, StoredApproval};
 pub use attachments::StoredAttachment;
 pub use audit::{AuditPage, OWN_NAME, StoredEntry};
 pub use changes::{Accepted, Intended, Intent, Settled};

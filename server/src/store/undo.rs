@@ -3,13 +3,11 @@
 //! Owns what each of them writes. Never decides when one is needed.
 
 use kprobed_audit::Entry;
-use kprobed_rights::DefinitionDigest;
 use sqlx::SqliteConnection;
 
-use super::approvals::StoredApproval;
 use super::connection::Transaction;
 use super::probes::{ProbeSpec, Record};
-use super::{StoreError, approvals, audit, labels, meanings, metadata, requests, reversal};
+use super::{StoreError, audit, labels, meanings, metadata, requests, reversal};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// A correction of the database. It is owed until it is written: every transaction begins with
@@ -44,13 +42,6 @@ pub enum Undo {
     Attachment(ProbeUid),
     /// An event stays attached, with this filter.
     Detachment(ProbeUid, String),
-    /// The approvals of these definitions are what they were before.
-    Approvals {
-        /// The definitions.
-        digests: Vec<DefinitionDigest>,
-        /// Their approvals.
-        before: Vec<StoredApproval>,
-    },
     /// The audit log says why.
     Note(Box<Entry>),
 }
@@ -108,10 +99,6 @@ impl Undo {
             }
             Self::Detachment(uid, filter) => {
                 settle_attachment(transaction.connection(), *uid, filter).await?;
-            }
-            Self::Approvals { digests, before } => {
-                approvals::delete(transaction.connection(), digests).await?;
-                approvals::insert(transaction.connection(), before).await?;
             }
             Self::Note(entry) => audit::append(transaction, &[&**entry]).await?,
         }

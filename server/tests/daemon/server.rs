@@ -19,9 +19,8 @@ use kprobed::export::Exporters;
 use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
 use kprobed::rpc::{
-    Access, AccessServer, AggregationServer, ApprovalServer, AuditServer, EventRoutes, EventServer,
-    ExportServer, HostInfo, HostServer, KernelServer, LeaseServer, ProbeServer, ProfileServer,
-    ReconcileServer, SourceServer,
+    Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, ExportServer, HostInfo,
+    HostServer, KernelServer, LeaseServer, ProbeServer, ProfileServer, ReconcileServer, SourceServer,
 };
 use kprobed::shutdown::Tasks;
 use kprobed::store::{ProbeSpec, Record, Store};
@@ -32,7 +31,6 @@ use kprobed_lang::model::ProbeUid;
 use kprobed_proto::FILE_DESCRIPTOR_SET;
 use kprobed_proto::v1::access_service_server::AccessServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
-use kprobed_proto::v1::approval_service_server::ApprovalServiceServer;
 use kprobed_proto::v1::audit_service_server::AuditServiceServer;
 use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
@@ -262,13 +260,6 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         rights: Arc::clone(rights),
     };
     let audit = AuditServer { store: store.clone() };
-    let approvals = ApprovalServer {
-        access: access.clone(),
-        checker: Arc::clone(&checker),
-        store: store.clone(),
-        changing: Arc::default(),
-        hub: Arc::clone(hub),
-    };
     let profiles = ProfileServer {
         control: control.clone(),
         registry: Arc::clone(&registry),
@@ -292,7 +283,6 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
             checker: Arc::clone(&checker),
             history: None,
         }))
-        .add_service(ApprovalServiceServer::new(approvals))
         .add_service(AuditServiceServer::new(audit))
         .add_service(KernelServiceServer::new(KernelServer { checker, registry, rights: Arc::clone(rights) }))
         .add_service(LeaseServiceServer::new(leases))

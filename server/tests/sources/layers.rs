@@ -20,8 +20,6 @@ const CRATES: &[Crate] = &[
         sources: "rights/src",
         layers: &[
             &["principal", "reads", "limits", "method", "pattern"],
-            &["approval"],
-            &["object"],
             &["role"],
             &["decision", "file"],
             &["bound"],

@@ -1,25 +1,19 @@
-//! `kprobectl auth`: who you are to the daemon, what roles allow, and which definitions are approved.
+//! `kprobectl auth`: who you are to the daemon, and what roles allow.
 //!
 //! Owns the questions and their exit codes. It never decides: the daemon does, by the same function as
 //! for a real call.
 
-mod approving;
-mod cases;
-
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use kprobed_client::Client;
 use kprobed_client::api::CheckAccessRequest;
 use kprobed_client::api::check_access_request::Object;
 
-use self::approving::{Approve, Revoke};
-use self::cases::Case;
 use super::connection::connect;
 use super::label_arguments::{labels, pair};
 use super::{Exit, Failure, documents, input};
 use crate::global::Global;
-use crate::output::{Answered, Output};
+use crate::output::{Answer, Output};
 
 const AFTER_HELP: &str = "\
 Roles are the `[[role]]` sections of the daemon's configuration. Without any, root and the group of the socket \
@@ -29,29 +23,12 @@ Examples:
   kprobectl auth whoami
   kprobectl auth can-i CreateProbe 'p:storage/open do_sys_openat2 +0($arg2):string'
   kprobectl auth can-i -f probes.yaml --as user:alice --as group:storage
-  kprobectl auth can-i StreamEvents --name storage/open --as spiffe://prod/ns/ops/sa/tracer
-  kprobectl auth test -f cases.yaml --roles kprobed.toml
-  kprobectl auth approve 'p do_sys_openat2 +0($arg2):string' --note 'ticket 4711'";
+  kprobectl auth can-i StreamEvents --name storage/open --as spiffe://prod/ns/ops/sa/tracer";
 
 const CAN_I_HELP: &str = "\
 Exits with 0 if everything that was asked is allowed, else with 1. Every client may ask about itself; \
 `--as` needs a role that may `administer`. The answer for a definition does not depend on whether the kernel \
 would accept its place.";
-
-const TEST_HELP: &str = "\
-A file of cases is a list:
-
-  - as: [user:alice, group:storage]
-    method: CreateProbe
-    definition: 'p:storage/open do_sys_openat2 +0($arg2):string'
-    labels: {team: storage}
-    allowed: true
-  - as: [user:alice]
-    method: StreamEvents
-    name: network/connect
-    allowed: false
-
-Exits with 1 if an answer is not as expected. Needs a role that may `administer`.";
 
 /// Arguments of `auth`.
 #[derive(Debug, Args)]
@@ -68,14 +45,6 @@ enum Question {
     /// Ask whether you, or another principal, may call a method
     #[command(name = "can-i")]
     CanI(CanI),
-    /// Compare the answers of roles with a table of cases
-    Test(Test),
-    /// Approve definitions, so that roles limited to approved ones may use them
-    Approve(Approve),
-    /// Show the approved definitions
-    Approvals,
-    /// End approvals
-    Revoke(Revoke),
 }
 
 #[derive(Debug, Args)]
@@ -101,17 +70,6 @@ struct CanI {
     names: Vec<String>,
 }
 
-#[derive(Debug, Args)]
-#[command(after_help = TEST_HELP)]
-struct Test {
-    /// The cases, as YAML or JSON; `-` is standard input
-    #[arg(short, long, value_name = "FILE")]
-    file: PathBuf,
-    /// The configuration file whose roles are tested [default: those in force]
-    #[arg(long, value_name = "FILE")]
-    roles: Option<PathBuf>,
-}
-
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     match arguments.question {
         Question::Whoami => {
@@ -120,10 +78,6 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             Ok(Exit::Success)
         }
         Question::CanI(arguments) => can_i(global, arguments, output).await,
-        Question::Test(arguments) => test(global, arguments, output).await,
-        Question::Approve(arguments) => approving::approve(global, arguments, output).await,
-        Question::Approvals => approving::list(global, output).await,
-        Question::Revoke(arguments) => approving::revoke(global, arguments, output).await,
     }
 }
 
@@ -152,36 +106,8 @@ async fn can_i(global: &Global, arguments: CanI, output: &mut Output) -> Result<
     let client = connect(global).await?;
     let mut answers = Vec::new();
     for (about, request) in asked {
-        answers.push(answer(&client, about, None, request).await?);
+        answers.push(Answer { about, response: client.check_access(request).await? });
     }
     output.access(&answers)?;
     Ok(if answers.iter().all(|one| one.response.allowed) { Exit::Success } else { Exit::Refused })
-}
-
-async fn test(global: &Global, arguments: Test, output: &mut Output) -> Result<Exit, Failure> {
-    let cases = cases::read(&arguments.file, &input::content(&arguments.file).await?)?;
-    let roles = match &arguments.roles {
-        Some(path) => input::content(path).await?,
-        None => String::new(),
-    };
-    let client = connect(global).await?;
-    let mut answers = Vec::new();
-    for case in cases {
-        let (about, expected) = (case.to_string(), case.allowed);
-        let Case { names, method, object, labels, .. } = case;
-        let request = CheckAccessRequest { names, method, object, labels, roles: roles.clone() };
-        answers.push(answer(&client, about, Some(expected), request).await?);
-    }
-    output.access(&answers)?;
-    let as_expected = answers.iter().all(|one| one.expected == Some(one.response.allowed));
-    Ok(if as_expected { Exit::Success } else { Exit::Refused })
-}
-
-async fn answer(
-    client: &Client,
-    about: String,
-    expected: Option<bool>,
-    request: CheckAccessRequest,
-) -> Result<Answered, Failure> {
-    Ok(Answered { about, expected, response: client.check_access(request).await? })
 }

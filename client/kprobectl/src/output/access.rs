@@ -12,11 +12,9 @@ use super::table::{Cell, Table};
 
 /// An answer, and what it is about.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct Answer {
     /// The definition, the name or the method that was asked about.
     pub(crate) about: String,
-    /// What a table of cases expects.
-    pub(crate) expected: Option<bool>,
     /// The answer.
     pub(crate) response: CheckAccessResponse,
 }
@@ -25,8 +23,6 @@ pub(crate) struct Answered {
 #[derive(Serialize)]
 struct AnswerView<'a> {
     about: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expected: Option<bool>,
     #[serde(flatten)]
     response: Json,
 }
@@ -60,16 +56,14 @@ impl Output {
     }
 
     /// Prints answers, one below the other.
-    pub(crate) fn access(&mut self, answers: &[Answered]) -> io::Result<()> {
-        let views = answers.iter().map(|Answered { about, expected, response }| AnswerView {
-            about,
-            expected: *expected,
-            response: Json::full(response),
-        });
+    pub(crate) fn access(&mut self, answers: &[Answer]) -> io::Result<()> {
+        let views = answers
+            .iter()
+            .map(|Answer { about, response }| AnswerView { about, response: Json::full(response) });
         if self.structured(&views.collect::<Vec<_>>())? {
             return Ok(());
         }
-        if let [Answered { expected: None, response, .. }] = answers {
+        if let [Answer { response, .. }] = answers {
             let answer = if response.allowed { "yes" } else { "no" };
             self.line(&format!("{answer}: {}", response.reason))?;
             if !response.reads.is_empty() {
@@ -77,18 +71,11 @@ impl Output {
             }
             return Ok(());
         }
-        let mut table = Table::new(&["ALLOWED", "EXPECTED", "ABOUT", "READS", "REASON"]);
-        for Answered { about, expected, response } in answers {
-            let word = |allowed: bool| if allowed { "yes" } else { "no" };
-            let tone = match expected {
-                Some(expected) if *expected != response.allowed => Tone::Bad,
-                Some(_) => Tone::Good,
-                None if response.allowed => Tone::Good,
-                None => Tone::Doubtful,
-            };
+        let mut table = Table::new(&["ALLOWED", "ABOUT", "READS", "REASON"]);
+        for Answer { about, response } in answers {
+            let (word, tone) = if response.allowed { ("yes", Tone::Good) } else { ("no", Tone::Doubtful) };
             table.row(vec![
-                Cell::toned(word(response.allowed), tone),
-                Cell::text(expected.map_or("-", word)),
+                Cell::toned(word, tone),
                 Cell::text(about),
                 Cell::text(response.reads.join(",")),
                 Cell::text(&response.reason),

@@ -7,7 +7,6 @@
 
 mod access;
 mod aggregation;
-mod approvals;
 mod attached;
 mod audit;
 mod check;
@@ -42,7 +41,7 @@ mod time;
 mod watch;
 mod width;
 
-pub(crate) use access::Answered;
+pub(crate) use access::Answer;
 #[cfg(test)]
 pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};

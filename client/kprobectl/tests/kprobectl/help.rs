@@ -55,7 +55,7 @@ fn help_lists_every_command_and_option() {
       doctor        Check the host, and show how to fix what is missing
       debug         Collect what a maintainer needs to understand a daemon
       audit         Show who changed, was refused, or received what
-      auth          Show who you are to the daemon and what roles allow, and approve definitions
+      auth          Show who you are to the daemon, and what roles allow
       rollout       Change the probes of a fleet wave by wave, and undo it if a gate fails
       config        Show and change contexts: hosts, groups, and how to reach them
       completions   Print a shell completion script

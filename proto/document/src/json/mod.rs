@@ -34,7 +34,6 @@ macro_rules! api_messages {
 
 api_messages! {
     Aggregation
-    Approval
     AttachedEvent
     AuditEntry
     CheckAccessResponse
@@ -60,7 +59,6 @@ api_messages! {
     ProbeSpec
     ProbeStateRecord
     ReconciledProbe
-    RevokeApprovalsResponse
     SpoolLedger
     SubscriberLedger
     TryProbeResponse

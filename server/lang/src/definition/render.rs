@@ -15,15 +15,6 @@ impl ProbeDefinition {
     ///
     /// Parsing it gives this definition back, except for spans, warnings and names.
     pub fn render(&self, group: &str, event: &str) -> String {
-        self.line(&format!(":{group}/{event}"))
-    }
-
-    /// The line without group and event, whatever names the definition has.
-    pub fn render_unnamed(&self) -> String {
-        self.line("")
-    }
-
-    fn line(&self, names: &str) -> String {
         let mut line = String::with_capacity(TYPICAL_LINE_BYTES);
         line.push(match self.kind {
             ProbeKind::Entry => 'p',
@@ -32,7 +23,7 @@ impl ProbeDefinition {
         if let Some(maxactive) = self.maxactive {
             write!(line, "{maxactive}").ok();
         }
-        write!(line, "{names} {}", self.place).ok();
+        write!(line, ":{group}/{event} {}", self.place).ok();
         push_arguments(&mut line, &self.args);
         line
     }

@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::approvals::approval;
 use super::disk::{Cut, Disk, Plan, Trouble};
 use super::vfs::{DATABASE, Mounted, NAME};
 use super::*;
@@ -31,8 +30,6 @@ enum Step {
     AddTick,
     RollUp,
     ForgetOld,
-    Approve,
-    Revoke,
     Check,
     /// These are not refused: they are owed.
     UndoCreate,
@@ -43,7 +40,7 @@ enum Step {
     UndoDetach,
 }
 
-const STEPS: [Step; 25] = [
+const STEPS: [Step; 23] = [
     Step::BeginCreate,
     Step::SettleCreate,
     Step::Redefine,
@@ -60,8 +57,6 @@ const STEPS: [Step; 25] = [
     Step::AddTick,
     Step::RollUp,
     Step::ForgetOld,
-    Step::Approve,
-    Step::Revoke,
     Step::Check,
     Step::UndoCreate,
     Step::UndoRemove,
@@ -125,7 +120,6 @@ async fn baseline() -> (Arc<Disk>, Known) {
     store.settle_attach(attached, "pid == 1", None).await.unwrap();
     let attaching = store.begin_attach(&name("attaching"), "", from_ns(4), None).await.unwrap();
     add(store, &[5]).await.unwrap();
-    store.add_approvals(&[approval("f", "user:a", 6)], &[entry()]).await.unwrap();
     store.close().await;
     (disk, Known { settled, pending, attached, attaching })
 }
@@ -212,11 +206,6 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
         Step::AddTick => add(store, &[6]).await,
         Step::RollUp => store.roll_up(from_ns(60_000_000_000), &AT_ONCE).await.map(drop),
         Step::ForgetOld => store.forget_old(from_ns(i64::MAX), &AT_ONCE).await,
-        Step::Approve => store.add_approvals(&[approval("g", "user:a", 9)], &[entry()]).await.map(drop),
-        Step::Revoke => {
-            let digest = approval("f", "", 0).digest;
-            store.remove_approvals(&[digest], |_| entry()).await.map(drop)
-        }
         Step::Check => store.check().await,
         Step::UndoCreate => undo(store, Undo::Probe(known.pending)).await,
         Step::UndoRemove => undo(store, Undo::Deletion(known.pending)).await,
@@ -281,7 +270,6 @@ async fn picture(store: &Store) -> String {
     };
     writeln!(text, "{:?}", store.rates(&rates).await.unwrap()).unwrap();
     writeln!(text, "{:?}", store.counters("boot", "6.1", |_| true).await.unwrap()).unwrap();
-    writeln!(text, "{:?}", store.approvals().await.unwrap()).unwrap();
     for (id, what) in [("made", "create"), ("asked", "delete it")] {
         writeln!(text, "{id} {:?}", store.carried_out(&key(id, what)).await.unwrap()).unwrap();
     }

@@ -1,6 +1,5 @@
 //! Tests of the store on a real disk; the modules below use simulated ones.
 
-mod approvals;
 mod costs;
 mod disk;
 mod faults;

@@ -94,12 +94,6 @@ impl CheckOutcome {
         validate::boot_dependence(&self.definition, &self.report, &self.facts)
     }
 
-    /// What it has the kernel do, as one line without group and event: the same for every spelling of the
-    /// definition and on every kernel, since names of parameters and members are not resolved.
-    pub fn unnamed_line(&self) -> String {
-        self.written.render_unnamed()
-    }
-
     /// Its meaning on this kernel.
     pub fn meaning(&self) -> Meaning {
         meaning::capture(&self.subject())
