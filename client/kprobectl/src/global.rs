@@ -33,8 +33,8 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,
     /// Run the command on these hosts: names, globs, ranges (`web[001-480]`), groups, addresses,
-    /// `all`, `srv:NAME` for the targets of an SRV record in DNS, `@FILE`, `-`, or `@failed` for
-    /// those that did not answer in the last run; overrides --server
+    /// `all`, `@FILE`, `-`, or `@failed` for those that did not answer in the last run; overrides
+    /// --server
     #[arg(long, global = true, value_name = "LIST")]
     pub(crate) hosts: Vec<String>,
     /// Run the command on the hosts whose labels match, as for `list --selector` [default: all of --hosts]

@@ -1,14 +1,12 @@
-//! `kprobectl config`: show and change contexts, hosts and groups.
+//! `kprobectl config`: show hosts, show and change contexts.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 use super::input::standard_input;
-use super::label_arguments::pair;
 use super::{Exit, Failure};
-use crate::config::{Config, ConfigError, Context, HostEntry, Targets, is_name, place};
+use crate::config::{Config, ConfigError, Targets, is_name};
 use crate::global::Global;
 use crate::output::Output;
 
@@ -37,20 +35,13 @@ hosts, the command needs `--hosts` or `--host-selector`. Options and the variabl
 KPROBED_CA, KPROBED_CERT, KPROBED_KEY and KPROBED_DOMAIN override the context; certificates come either \
 all from there or all from the context.
 
-`--hosts srv:_kprobed._tcp.example.org` selects the targets of that SRV record in DNS, each with its port, \
-and needs no inventory. The name must be fully qualified. The servers of /etc/resolv.conf are asked, or \
-the one after an `@`: `srv:NAME@127.0.0.1:8600`. Priorities and weights are ignored. A certificate must \
-have the name of the target, or a `domain` without `{}`.
-
-`use-context` changes one line of the file. Other changes rewrite the whole file: comments in it are lost.
+Hosts and groups are edited in the file; `get-hosts` shows how it is read. `use-context` changes one line of the \
+file. `set-context` and `delete-context` rewrite the whole file: comments in it are lost.
 
 Examples:
   kprobectl config set-context prod --port 7443 --ca ca.pem --cert client.pem --key client.key
-  kprobectl config set-host 'web[001-480]' --address '{}.example.org' --label role=web
-  kprobectl config set-group front 'web[001-240]'
   kprobectl config use-context prod
   kprobectl config get-hosts -L role=web
-  kprobectl config get-hosts --hosts srv:_kprobed._tcp.example.org
   kprobectl config view";
 
 /// Arguments of `config`.
@@ -84,26 +75,6 @@ enum Action {
     View,
     /// List the hosts that --hosts and --host-selector select [default: all hosts of the context]
     GetHosts,
-    /// Add or replace a host of the context
-    SetHost(SetHost),
-    /// Delete hosts from the context
-    DeleteHost {
-        /// The host as written in the file: a name, or names with a range
-        name: String,
-    },
-    /// Add or replace a group of hosts
-    SetGroup {
-        /// Its name
-        name: String,
-        /// Names, globs or ranges of hosts
-        #[arg(required = true)]
-        members: Vec<String>,
-    },
-    /// Delete a group; its hosts stay
-    DeleteGroup {
-        /// Its name
-        name: String,
-    },
 }
 
 #[derive(Debug, Args)]
@@ -119,18 +90,6 @@ struct SetContext {
     /// A file with more `hosts` and `groups` [default: none]
     #[arg(long, value_name = "FILE")]
     inventory: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-struct SetHost {
-    /// A name, or names with a range: `web[001-480]`
-    name: String,
-    /// Address of the host; `{}` stands for its name [default: the name]
-    #[arg(long)]
-    address: Option<String>,
-    /// Label of the host; may be given more than once [default: none]
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
-    labels: Vec<(String, String)>,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
@@ -157,8 +116,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             let input =
                 if reads_input { standard_input().await.map_err(Failure::Input)? } else { String::new() };
             let (terms, selector) = (&global.hosts, global.host_selector.as_ref());
-            let targets = Targets { terms, selector, input: &input, limit: global.timeout };
-            output.inventory(&targets.choose(config.context(global.context.as_deref())?).await?)?;
+            let targets = Targets { terms, selector, input: &input };
+            output.inventory(&targets.choose(config.context(global.context.as_deref())?)?)?;
         }
         Action::UseContext { name } => Config::use_context(&name)?,
         Action::DeleteContext { name } => {
@@ -170,17 +129,6 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         }
         Action::SetContext(wanted) => {
             set_context(&mut config, global, wanted)?;
-            config.write()?;
-        }
-        change => {
-            let name = config.context(global.context.as_deref())?.map(|(name, _)| name.to_owned());
-            let context =
-                name.and_then(|name| config.contexts.get_mut(&name)).ok_or(ConfigError::NoCurrent)?;
-            change_hosts(context, change)?;
-            // What cannot be read back is not written.
-            for host in context.whole()?.expanded()? {
-                place(&host, context.port.or(Some(1)), str::parse)?;
-            }
             config.write()?;
         }
     }
@@ -211,28 +159,5 @@ fn set_context(config: &mut Config, global: &Global, wanted: SetContext) -> Resu
     context.port = wanted.port.or(context.port);
     context.parallel = global.parallel.or(context.parallel);
     context.confirm_above = wanted.confirm_above.or(context.confirm_above);
-    Ok(())
-}
-
-fn change_hosts(context: &mut Context, change: Action) -> Result<(), ConfigError> {
-    match change {
-        Action::SetHost(SetHost { name, address, labels }) => {
-            let labels: BTreeMap<_, _> = labels.into_iter().collect();
-            context.hosts.insert(name, Some(HostEntry { address, domain: None, labels }));
-        }
-        Action::DeleteHost { name } => {
-            context.hosts.remove(&name).ok_or(ConfigError::UnknownHost(name))?;
-        }
-        Action::SetGroup { name, members } => {
-            if !is_name(&name) {
-                return Err(ConfigError::Name(name));
-            }
-            context.groups.insert(name, members);
-        }
-        Action::DeleteGroup { name } => {
-            context.groups.remove(&name).ok_or(ConfigError::UnknownHost(name))?;
-        }
-        _ => {}
-    }
     Ok(())
 }

@@ -65,9 +65,8 @@ pub(crate) async fn destination(global: &Global) -> Result<Destination, Failure>
         let reads_input = global.hosts.iter().any(|list| list.split(',').any(|term| term.trim() == "-"));
         let input = if reads_input { standard_input().await.map_err(Failure::Input)? } else { String::new() };
         let (terms, selector) = (&global.hosts, global.host_selector.as_ref());
-        let targets = Targets { terms, selector, input: &input, limit: global.timeout };
-        let mut hosts =
-            targets.choose(context).await?.iter().map(host).collect::<Result<Vec<_>, ConfigError>>()?;
+        let targets = Targets { terms, selector, input: &input };
+        let mut hosts = targets.choose(context)?.iter().map(host).collect::<Result<Vec<_>, ConfigError>>()?;
         tell_how_many(&mut hosts);
         return Ok(Destination::Many(Fleet {
             hosts,

@@ -6,7 +6,6 @@
 mod file;
 mod inventory;
 mod labels;
-mod srv;
 mod targets;
 
 pub(crate) use file::{replace, rollout_file, state_file};
@@ -138,8 +137,6 @@ pub(crate) enum ConfigError {
     Names(#[from] NamesError),
     #[error(transparent)]
     Target(#[from] TargetError),
-    #[error(transparent)]
-    Srv(#[from] srv::SrvError),
 }
 
 impl ConfigError {
@@ -161,7 +158,6 @@ impl ConfigError {
             Self::Selector(..) => {
                 "write `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)` or `key notin (a,b)`"
             }
-            Self::Srv(error) => error.hint(),
             _ => return None,
         };
         Some(hint.to_owned())

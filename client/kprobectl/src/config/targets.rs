@@ -1,17 +1,15 @@
 //! Hosts that `--hosts` and `--host-selector` select.
 //!
-//! Owns the terms of `--hosts`: names, globs, ranges, groups, addresses, SRV records, files, and
-//! the hosts that did not answer in the last run.
+//! Owns the terms of `--hosts`: names, globs, ranges, groups, addresses, files, and the hosts
+//! that did not answer in the last run.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use kprobed_client::fleet::names;
 use kprobed_client::{Target, TargetError};
 
 use super::inventory::{NamedHost, beside};
-use super::srv::SrvName;
 use super::{Config, ConfigError, Context, LabelSelector, state_file};
 
 /// The hosts that a command line selects.
@@ -20,32 +18,26 @@ pub(crate) struct Targets<'a> {
     pub(crate) selector: Option<&'a LabelSelector>,
     /// What standard input has, for the term `-`.
     pub(crate) input: &'a str,
-    /// How long a look-up in DNS may take.
-    pub(crate) limit: Duration,
 }
 
 impl Targets<'_> {
     /// The selected hosts, each once, in the order in which they are named.
-    pub(crate) async fn choose(
-        &self,
-        context: Option<(&str, &Context)>,
-    ) -> Result<Vec<NamedHost>, ConfigError> {
+    pub(crate) fn choose(&self, context: Option<(&str, &Context)>) -> Result<Vec<NamedHost>, ConfigError> {
         let inventory = match context {
             Some((_, context)) => context.whole()?.expanded()?,
             None => Vec::new(),
         };
         let all = ["all".to_owned()];
         let terms = if self.terms.is_empty() { &all } else { self.terms };
-        let mut chosen =
-            HostChoice { inventory: &inventory, limit: self.limit, hosts: Vec::new(), seen: BTreeSet::new() };
+        let mut chosen = HostChoice { inventory: &inventory, hosts: Vec::new(), seen: BTreeSet::new() };
         for list in terms {
             for term in names::split(list) {
                 match term {
-                    "-" => chosen.add_lines(self.input).await?,
-                    "@failed" => chosen.add_lines(&failed(context.map(|(name, _)| name))?).await?,
+                    "-" => chosen.add_lines(self.input)?,
+                    "@failed" => chosen.add_lines(&failed(context.map(|(name, _)| name))?)?,
                     _ => match term.strip_prefix('@') {
-                        Some(path) => chosen.add_lines(&read(Path::new(path))?).await?,
-                        None => chosen.add(term).await?,
+                        Some(path) => chosen.add_lines(&read(Path::new(path))?)?,
+                        None => chosen.add(term)?,
                     },
                 }
             }
@@ -61,30 +53,23 @@ impl Targets<'_> {
 
 struct HostChoice<'a> {
     inventory: &'a [NamedHost],
-    limit: Duration,
     hosts: Vec<NamedHost>,
     seen: BTreeSet<String>,
 }
 
 impl HostChoice<'_> {
-    async fn add_lines(&mut self, text: &str) -> Result<(), ConfigError> {
+    fn add_lines(&mut self, text: &str) -> Result<(), ConfigError> {
         for line in text.lines() {
             let line = line.split('#').next().unwrap_or_default();
             for term in names::split(line) {
-                self.add(term).await?;
+                self.add(term)?;
             }
         }
         Ok(())
     }
 
-    async fn add(&mut self, term: &str) -> Result<(), ConfigError> {
+    fn add(&mut self, term: &str) -> Result<(), ConfigError> {
         for pattern in names::expand(term)? {
-            if let Some(name) = pattern.strip_prefix("srv:") {
-                for (host, port) in name.parse::<SrvName>()?.look_up(self.limit).await? {
-                    self.push(NamedHost::of_address(&format!("{host}:{port}")));
-                }
-                continue;
-            }
             let inventory = self.inventory;
             let mut found = false;
             for host in inventory {
@@ -190,10 +175,9 @@ groups:
         let terms: Vec<_> = terms.iter().map(|term| (*term).to_owned()).collect();
         let selector = selector.map(|text| text.parse().unwrap());
         let input = "db1 # here\n\nweb003\n";
-        let targets = Targets { terms: &terms, selector: selector.as_ref(), input, limit: Duration::ZERO };
+        let targets = Targets { terms: &terms, selector: selector.as_ref(), input };
         let context = context();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let hosts = runtime.block_on(targets.choose(Some(("test", &context))))?;
+        let hosts = targets.choose(Some(("test", &context)))?;
         Ok(hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>().join(" "))
     }
 
@@ -209,7 +193,6 @@ groups:
         assert!(matches!(chosen(&["x*"], None), Err(ConfigError::NoMatch(_))));
         assert!(matches!(chosen(&["front"], Some("role=db")), Err(ConfigError::NoMatch(_))));
         assert!(matches!(chosen(&["web[1"], None), Err(ConfigError::Names(_))));
-        assert!(matches!(chosen(&["srv:"], None), Err(ConfigError::Srv(_))));
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Output {
         })? {
             return Ok(());
         }
-        let tone = match event.as_str() {
+        let tone = match *event {
             "passed" | "done" => Tone::Good,
             "gate_failed" | "left_out" => Tone::Bad,
             "paused" | "undoing" => Tone::Doubtful,

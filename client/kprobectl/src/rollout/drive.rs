@@ -7,7 +7,7 @@
 use super::change;
 use super::soak::soak;
 use super::state::{Phase, State, Step};
-use super::transition::{happened, is_paused};
+use super::transition::happened;
 use super::undo::undo;
 use super::verdict::judge_all;
 use super::world::{Stopped, World};
@@ -32,9 +32,6 @@ pub(crate) async fn drive<W: World>(world: &W, state: &mut State) -> Result<(), 
 
 /// The next action of a running roll-out.
 async fn forward<W: World>(world: &W, state: &mut State) -> Result<(), Stopped<W::Error>> {
-    if is_paused(world, state)? {
-        return Ok(());
-    }
     if state.wave >= state.waves() {
         state.phase = Phase::Done;
         return happened(world, state, "done", &[], String::new());

@@ -55,10 +55,7 @@ impl StateError {
             Self::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 Some("`kprobectl rollout apply` begins one, and `--state FILE` names it".to_owned())
             }
-            Self::InUse(path) => {
-                let path = path.display();
-                Some(format!("wait for it, or let it pause: `kprobectl rollout pause --state {path}`"))
-            }
+            Self::InUse(_) => Some("wait for it, or interrupt it with Ctrl-C".to_owned()),
             Self::Write(error) => error.hint(),
             Self::Read { .. } | Self::Form { .. } | Self::Lock { .. } | Self::Json(_) => None,
         }
@@ -80,7 +77,9 @@ impl StateFile {
     /// [`StateError::InUse`] when another process has it.
     pub(crate) fn lock(path: &Path) -> Result<Self, StateError> {
         let path = std::fs::canonicalize(path).unwrap_or_else(|_missing| path.to_owned());
-        let beside = with_ending(&path, ".lock");
+        let mut beside = path.clone().into_os_string();
+        beside.push(".lock");
+        let beside = PathBuf::from(beside);
         let failed = |source| StateError::Lock { path: beside.clone(), source };
         if let Some(parent) = path.parent() {
             make_durable_directory(parent).map_err(failed)?;
@@ -136,16 +135,4 @@ fn make_durable_directory(directory: &Path) -> io::Result<()> {
         made => made?,
     }
     File::open(parent)?.sync_all()
-}
-
-/// The file whose existence asks the driver of a state to pause.
-pub(crate) fn pause_file(path: &Path) -> PathBuf {
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_missing| path.to_owned());
-    with_ending(&path, ".pause")
-}
-
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
-    let mut text = path.as_os_str().to_owned();
-    text.push(ending);
-    text.into()
 }

@@ -41,7 +41,7 @@ mod world;
 mod tests;
 
 pub(crate) use drive::drive;
-pub(crate) use file::{StateError, StateFile, pause_file};
+pub(crate) use file::{StateError, StateFile};
 pub(crate) use gate::{Gate, Gates};
 pub(crate) use mark::{RolloutName, only_marks};
 pub(crate) use reading::{ProbeReading, Reading, Spent};

@@ -10,7 +10,7 @@ use super::failing_hosts::{fail, go_on_without, reason, trouble};
 use super::judgement::{Judgement, Since, judge, leading};
 use super::reading::Reading;
 use super::state::{State, Step};
-use super::transition::{is_paused, pause, publish, remember};
+use super::transition::{event_of, pause, publish};
 use super::world::{HostAnswer, HostQuery, Stopped, World};
 
 /// Fewest readings of a wave during its soak.
@@ -32,9 +32,6 @@ pub(super) async fn soak<W: World>(world: &W, state: &mut State) -> Result<(), S
         if hosts.is_empty() {
             break;
         }
-        if is_paused(world, state)? {
-            return Ok(());
-        }
         // An earlier process may have read just before, and a rate needs time.
         if readings > 0 || hosts.iter().any(|index| state.hosts[*index].last.is_some()) {
             world.wait(Duration::from_millis(step)).await.map_err(Stopped::World)?;
@@ -53,7 +50,7 @@ pub(super) async fn soak<W: World>(world: &W, state: &mut State) -> Result<(), S
         state.hosts[*index].step = Step::Passed;
     }
     let figures = worst(state, &passed);
-    let one = remember(world, state, "passed", &passed, figures);
+    let one = event_of(world, state, "passed", &passed, figures);
     // In the same write, so that a passed wave is not watched again.
     state.wave += 1;
     publish(world, state, &one)

@@ -154,8 +154,7 @@ impl Host {
 }
 
 /// An event of a roll-out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub(crate) struct RolloutEvent {
     /// In milliseconds since 1970.
     pub(crate) time_ms: u64,
@@ -163,7 +162,7 @@ pub(crate) struct RolloutEvent {
     pub(crate) wave: usize,
     /// `started`, `accepted`, `intended`, `changed`, `passed`, `left_out`, `gate_failed`, `paused`,
     /// `resumed`, `undoing`, `undone` or `done`.
-    pub(crate) event: String,
+    pub(crate) event: &'static str,
     /// The hosts that it concerns. Empty: the whole roll-out.
     pub(crate) hosts: Vec<String>,
     /// Message.
@@ -203,7 +202,6 @@ pub(crate) struct State {
     pub(super) next_request: u64,
     /// By wave.
     pub(crate) hosts: Vec<Host>,
-    pub(crate) history: Vec<RolloutEvent>,
 }
 
 /// Why bytes are not a state.
@@ -237,7 +235,6 @@ impl State {
             wave: 0,
             next_request: 0,
             hosts,
-            history: Vec::new(),
         }
     }
 

@@ -7,7 +7,7 @@ use super::state::{Phase, RolloutEvent, State, Step};
 use super::world::{Stopped, World};
 
 /// Begins a roll-out.
-pub(crate) fn begin<W: World>(world: &W, state: &mut State) -> Result<(), Stopped<W::Error>> {
+pub(crate) fn begin<W: World>(world: &W, state: &State) -> Result<(), Stopped<W::Error>> {
     happened(world, state, "started", &[], String::new())
 }
 
@@ -35,15 +35,6 @@ pub(super) fn pause<W: World>(world: &W, state: &mut State, reason: String) -> R
     happened(world, state, "paused", &[], reason)
 }
 
-/// Pauses if requested. Returns whether it did.
-pub(super) fn is_paused<W: World>(world: &W, state: &mut State) -> Result<bool, Stopped<W::Error>> {
-    if world.is_pause_asked() {
-        pause(world, state, "`kprobectl rollout pause` asked for it".to_owned())?;
-        return Ok(true);
-    }
-    Ok(false)
-}
-
 /// Starts the undo, on all hosts that may have been changed.
 pub(crate) fn take_back<W: World>(
     world: &W,
@@ -55,38 +46,35 @@ pub(crate) fn take_back<W: World>(
     happened(world, state, "undoing", &[], reason)
 }
 
-/// Records an event, writes the state, and reports the event.
+/// Writes the state, and reports an event.
 pub(super) fn happened<W: World>(
     world: &W,
-    state: &mut State,
-    event: &str,
+    state: &State,
+    event: &'static str,
     hosts: &[usize],
     message: String,
 ) -> Result<(), Stopped<W::Error>> {
-    let one = remember(world, state, event, hosts, message);
-    publish(world, state, &one)
+    publish(world, state, &event_of(world, state, event, hosts, message))
 }
 
-/// Adds an event to the history in the state.
-pub(super) fn remember<W: World>(
+/// An event of the current wave.
+pub(super) fn event_of<W: World>(
     world: &W,
-    state: &mut State,
-    event: &str,
+    state: &State,
+    event: &'static str,
     hosts: &[usize],
     message: String,
 ) -> RolloutEvent {
-    let one = RolloutEvent {
+    RolloutEvent {
         time_ms: world.now_ms(),
         wave: state.wave.saturating_add(1),
-        event: event.to_owned(),
+        event,
         hosts: hosts.iter().map(|index| state.hosts[*index].name.clone()).collect(),
         message,
-    };
-    state.history.push(one.clone());
-    one
+    }
 }
 
-/// Reports an event after the state with it is written: a reported event outlives the process.
+/// Reports an event after the state is written: what a reported event says outlives the process.
 pub(super) fn publish<W: World>(
     world: &W,
     state: &State,

@@ -150,7 +150,7 @@ pub(crate) trait World {
     /// continue.
     fn show(&self, state: &State) -> Result<(), Self::Error>;
 
-    /// Reports an event, which is in the saved state.
+    /// Reports an event. The saved state is the one after it.
     fn tell(&self, happened: &RolloutEvent) -> Result<(), Self::Error>;
 
     /// Sleeps.
@@ -158,7 +158,4 @@ pub(crate) trait World {
 
     /// Milliseconds since 1970.
     fn now_ms(&self) -> u64;
-
-    /// Whether a pause was requested.
-    fn is_pause_asked(&self) -> bool;
 }

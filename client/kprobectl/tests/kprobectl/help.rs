@@ -83,8 +83,8 @@ fn help_lists_every_command_and_option() {
 
           --hosts <LIST>
               Run the command on these hosts: names, globs, ranges (`web[001-480]`), groups, addresses,
-              `all`, `srv:NAME` for the targets of an SRV record in DNS, `@FILE`, `-`, or `@failed` for
-              those that did not answer in the last run; overrides --server
+              `all`, `@FILE`, `-`, or `@failed` for those that did not answer in the last run; overrides
+              --server
 
       -L, --host-selector <SELECTOR>
               Run the command on the hosts whose labels match, as for `list --selector` [default: all of

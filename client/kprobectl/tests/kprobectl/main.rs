@@ -42,8 +42,6 @@ mod reconciling;
 #[cfg(test)]
 mod rollout;
 #[cfg(test)]
-mod srv;
-#[cfg(test)]
 mod tracing;
 #[cfg(test)]
 mod tracing_many;

@@ -2,6 +2,7 @@
 //! roll-outs, and the events of all hosts in one order while one of them is killed and returns.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -81,12 +82,14 @@ impl Fleet {
         let context = "config set-context test --ca ca.pem --cert client.pem --key client.key --domain";
         self.succeed(&format!("{context} {}", certificates::DAEMON))?;
         self.succeed("config use-context test")?;
+        let mut config = fs::read_to_string(self.path("config.yaml"))?;
+        config.push_str("    hosts:\n");
         for (name, guest) in &self.guests {
             let address = guest.machine.address(daemon::PORT).context("the machine forwards no port")?;
             let role = name.trim_end_matches(|digit: char| digit.is_ascii_digit());
-            self.succeed(&format!("config set-host {name} --address {address} --label role={role}"))?;
+            writeln!(config, "      {name}: {{address: '{address}', labels: {{role: {role}}}}}")?;
         }
-        Ok(())
+        Ok(fs::write(self.path("config.yaml"), config)?)
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -15,7 +15,7 @@ use super::super::open_file_limit::raise_for;
 use super::host_requests;
 use crate::global::Global;
 use crate::output::Output;
-use crate::rollout::{AnswerHandler, HostQuery, RolloutEvent, State, StateFile, World, pause_file};
+use crate::rollout::{AnswerHandler, HostQuery, RolloutEvent, State, StateFile, World};
 
 /// The state in the file is at most this old while answers arrive. Later answers may be lost: the
 /// queries are in the state, and are repeated.
@@ -126,9 +126,5 @@ impl World for LiveWorld<'_> {
     fn now_ms(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn is_pause_asked(&self) -> bool {
-        self.file.is_some_and(|file| pause_file(file.path()).exists())
     }
 }

@@ -19,7 +19,7 @@ use super::connection::at_addresses;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
-use crate::rollout::{self, Outlook, Phase, State, StateError, StateFile, Stopped, drive, pause_file};
+use crate::rollout::{self, Outlook, Phase, State, StateError, StateFile, Stopped, drive};
 
 const AFTER_HELP: &str = "\
 `apply` changes the hosts of --hosts wave by wave. First it asks every host of every wave for its verdict. \
@@ -53,10 +53,10 @@ changes nothing and writes no state.
 
 The state is a file that is replaced as a whole before and after each step. It has the documents, the \
 addresses, the hosts that have accepted, the probes before the change, and the id of each request: if this \
-command ends at any point, `resume` continues, here or on another machine, and makes no change twice. Every \
-event is in the file before it is printed. Readings are not in it: the soak of a wave starts anew. It has \
-no private keys: each machine uses its own. Without --state it is one file for each context in \
-kprobectl/rollout in $XDG_STATE_HOME or ~/.local/state.
+command ends at any point, Ctrl-C among them, `resume` continues, here or on another machine, and makes no \
+change twice. What an event says is in the file before it is printed. Readings are not in it: the soak of a \
+wave starts anew. It has no private keys: each machine uses its own. Without --state it is one file for each \
+context in kprobectl/rollout in $XDG_STATE_HOME or ~/.local/state.
 
 With -o json each event is one line: rollout, time, wave, event (started, accepted, intended, changed, \
 passed, left_out, gate_failed, paused, resumed, undoing, undone, done), hosts and message; the last line \
@@ -70,10 +70,8 @@ Examples:
   kprobectl rollout apply -f probes/ --hosts all --waves 1,5%,100% --soak 5m --yes
   kprobectl rollout apply -f probes.yaml --hosts 'web*' --gate misses<=0 --gate cpu<=5% --state roll.json
   kprobectl rollout status --state roll.json
-  kprobectl rollout pause
   kprobectl rollout resume --state roll.json
-  kprobectl rollout undo
-  kprobectl rollout history -o json";
+  kprobectl rollout undo";
 
 /// Arguments of `rollout`.
 #[derive(Debug, Args)]
@@ -91,14 +89,10 @@ enum Action {
     Apply(RolloutOptions),
     /// Show the state of the roll-out
     Status(StateLocation),
-    /// Pause the roll-out, without changing any host
-    Pause(StateLocation),
     /// Continue a roll-out that is paused, or whose client has ended
     Resume(StateLocation),
     /// Undo the change on all hosts
     Undo(StateLocation),
-    /// Show the events of the roll-out
-    History(StateLocation),
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
@@ -117,14 +111,6 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             output.rollout(&state, Some(&path))?;
             Ok(Exit::Success)
         }
-        Action::History(place) => {
-            let state = StateFile::read(&place.path(global)?)?;
-            for happened in &state.history {
-                output.rollout_event(&state.id, happened)?;
-            }
-            Ok(Exit::Success)
-        }
-        Action::Pause(place) => pause(&place.path(global)?, output),
         Action::Resume(place) => {
             let (file, state) = locked(&place.path(global)?)?;
             if matches!(state.phase, Phase::Done | Phase::Undone) {
@@ -211,14 +197,12 @@ async fn go_on(
     let damaged = |problem| StateError::Form { path: file.path().to_owned(), problem };
     let hosts = hosts(global, &state)?;
     let documents = state.documents().map_err(damaged)?;
-    // A wish for a pause that is older than this.
-    std::fs::remove_file(pause_file(file.path())).ok();
     // Before the first event is reported: a signal that follows it is not lost.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
     let world = LiveWorld::new(global, hosts, documents, Some(file), &state.id, output)?;
     let work = async {
         match way {
-            Direction::New => rollout::begin(&world, &mut state)?,
+            Direction::New => rollout::begin(&world, &state)?,
             Direction::Forward => rollout::resume(&world, &mut state)?,
             Direction::Back if state.phase == Phase::Undoing => {}
             Direction::Back => {
@@ -238,30 +222,6 @@ async fn go_on(
     })?;
     output.rollout_end(&state, file.path())?;
     Ok(exit(state.phase))
-}
-
-/// Pauses a roll-out: by itself if no other process drives it, or by asking that one.
-fn pause(path: &Path, output: &mut Output) -> Result<Exit, Failure> {
-    match locked(path) {
-        Ok((file, mut state)) => {
-            if state.phase != Phase::Running {
-                output.note(&format!("this roll-out is {}: nothing was changed", state.phase.name()));
-                return Ok(Exit::Success);
-            }
-            state.phase = Phase::Paused;
-            "`kprobectl rollout pause` asked for it".clone_into(&mut state.reason);
-            file.write(&state)?;
-            output.note("this roll-out is paused: its client had ended before");
-            Ok(Exit::Success)
-        }
-        Err(Failure::Rollout(StateError::InUse(path))) => {
-            let wish = pause_file(&path);
-            crate::config::replace(&wish, b"")?;
-            output.note("its client was asked to pause: it does before the next reading or change");
-            Ok(Exit::Success)
-        }
-        Err(other) => Err(other),
-    }
 }
 
 /// Asks all hosts for their verdict, and shows what each says.

@@ -68,7 +68,7 @@ fn go_on(world: &Simulated) -> Result<State, Stopped<Killed>> {
 /// The whole without a disturbance.
 fn whole(world: &Simulated, mut state: State) -> State {
     run(async {
-        begin(world, &mut state).unwrap();
+        begin(world, &state).unwrap();
         drive(world, &mut state).await.unwrap();
     });
     state

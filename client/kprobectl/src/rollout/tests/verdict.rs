@@ -21,7 +21,7 @@ fn a_host_of_the_last_wave_that_refuses_stops_everything_before_it_begins() {
     let end = whole(&world, state(4, "1,50%,100%"));
     assert_eq!((end.phase, end.wave), (Phase::Undone, 0));
     assert_eq!(end.reason, "the change is refused: h3: not here");
-    assert_eq!(world.told.borrow().join(" "), "started accepted gate_failed undoing undone");
+    assert_eq!(world.events(), "started accepted gate_failed undoing undone");
     assert!(is_untouched(&world));
 
     // It waits where that was requested. Another process asks only the one that refused.
@@ -74,8 +74,8 @@ fn so_many_hosts_as_are_tolerated_are_left_out() {
     assert_eq!(end.phase, Phase::Done);
     let steps: Vec<_> = end.hosts.iter().map(|host| host.step).collect();
     assert_eq!(steps, [Step::Passed, Step::Passed, Step::LeftOut, Step::LeftOut]);
-    let out: Vec<_> =
-        end.history.iter().filter(|one| one.event == "left_out").map(|one| &one.message).collect();
+    let told = passed.told.borrow();
+    let out: Vec<_> = told.iter().filter(|one| one.event == "left_out").map(|one| &one.message).collect();
     assert_eq!(out, ["the change is refused: h2: not here", "no answer: h3: connection refused"]);
     // What was left out before counts too.
     let late = Simulated::new(3);

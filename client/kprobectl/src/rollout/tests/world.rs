@@ -56,8 +56,9 @@ pub(super) struct Simulated {
     pub(super) left: Cell<Option<usize>>,
     pub(super) actions: Cell<usize>,
     time_ms: Cell<u64>,
-    pub(super) pause: Cell<bool>,
-    pub(super) told: RefCell<Vec<String>>,
+    pub(super) told: RefCell<Vec<RolloutEvent>>,
+    /// How often the state was saved when an event was told last.
+    saves_told: Cell<usize>,
 }
 
 fn probe(document: &Document, number: i64) -> Probe {
@@ -245,8 +246,8 @@ impl Simulated {
             left: Cell::new(None),
             actions: Cell::new(0),
             time_ms: Cell::new(0),
-            pause: Cell::new(false),
             told: RefCell::new(Vec::new()),
+            saves_told: Cell::new(0),
         }
     }
 
@@ -264,6 +265,11 @@ impl Simulated {
 
     pub(super) fn shown(&self) -> Vec<Vec<Document>> {
         self.daemons.borrow().iter().map(Daemon::shown).collect()
+    }
+
+    /// The events that were told, by name.
+    pub(super) fn events(&self) -> String {
+        self.told.borrow().iter().map(|one| one.event).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -313,10 +319,9 @@ impl World for Simulated {
     }
 
     fn tell(&self, happened: &RolloutEvent) -> Result<(), Killed> {
-        // No event is reported that is not on the disk.
-        let disk = State::decode(self.disk.borrow().as_ref().unwrap()).unwrap();
-        assert_eq!(disk.history.last(), Some(happened));
-        self.told.borrow_mut().push(happened.event.clone());
+        // No event is reported before the state after it is on the disk.
+        assert!(self.saves_told.replace(self.saves.get()) < self.saves.get());
+        self.told.borrow_mut().push(happened.clone());
         self.acted()
     }
 
@@ -327,9 +332,5 @@ impl World for Simulated {
 
     fn now_ms(&self) -> u64 {
         self.time_ms.get()
-    }
-
-    fn is_pause_asked(&self) -> bool {
-        self.pause.get()
     }
 }

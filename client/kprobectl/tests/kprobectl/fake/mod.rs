@@ -7,7 +7,6 @@ mod aggregations;
 pub(crate) mod answers;
 pub(crate) mod audit;
 mod code_answers;
-mod dns;
 mod exports;
 mod history;
 mod keeping;
@@ -19,7 +18,6 @@ mod scripted;
 mod services;
 mod sources;
 
-pub(crate) use dns::{Dns, Says};
 pub(crate) use history::History;
 pub(crate) use keeping::Kept;
 pub(crate) use scripted::{Scripted, Way};
