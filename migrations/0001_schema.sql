@@ -26,10 +26,16 @@ CREATE TABLE probe (
     owner             TEXT    NOT NULL DEFAULT '',
     -- The file that declares it; NULL for one that a client made.
     declared_by       TEXT,
-    -- A lease for a time has the first two, one that a client holds the third, none of them is for ever.
+    -- A lease for a time has the first four, one that a client holds the last, none of them is for ever.
     lease_duration_ns INTEGER CHECK (lease_duration_ns > 0),
+    -- When it ends: by the wall clock as it was set when the lease was given, which counts over a reboot only; and in nanoseconds of
+    -- CLOCK_BOOTTIME of the boot in which it was counted last.
     lease_expire_ns   INTEGER,
+    lease_boot_id     TEXT,
+    lease_end_boot_ns INTEGER,
     lease_holder      TEXT,
+    -- `lease_expire_ns` of the lease that has ended, with its entry in the audit log.
+    lease_ended_ns    INTEGER,
     on_kernel_change  TEXT    NOT NULL DEFAULT 'hold' CHECK (on_kernel_change IN ('hold', 'arm-anyway')),
     -- The principal that made the probe, for limits of roles: `uid:1000`, `uri:...`, `dns:...`, `loopback`. Empty for one that a file declares.
     creator           TEXT    NOT NULL DEFAULT '',
@@ -160,19 +166,6 @@ CREATE TABLE probe_meaning (
     -- JSON, with its own version number.
     meaning   TEXT    NOT NULL
 ) STRICT;
-
--- How leases are counted that have a duration. Within a boot the clock counts that no program can set, and the wall clock only over a reboot.
-CREATE TABLE lease_clock (
-    probe_uid INTEGER PRIMARY KEY REFERENCES probe (uid) ON DELETE CASCADE,
-    -- The end by the wall clock that this belongs to: the row of the probe has another one after a renewal, and this counts no more then.
-    expire_ns INTEGER NOT NULL,
-    -- The boot in which the lease was counted last.
-    boot_id TEXT NOT NULL,
-    -- When it ends, in nanoseconds of CLOCK_BOOTTIME of that boot.
-    end_boot_ns INTEGER NOT NULL,
-    -- When it ended, by the wall clock. NULL before that was written down.
-    ended_ns INTEGER
-);
 
 -- The states that probes have had: the latest of each.
 CREATE TABLE probe_state (

@@ -9,6 +9,7 @@ use crate::control::{Probe, ProbeState, Registry, ftrace_enabled};
 use crate::health::{HostCheck, failed, ok, warning};
 use kprobed_host::kernel::{FactsCache, TRACE_CLOCK};
 use kprobed_host::tracefs::{CurrentInstance, Instance, ListedProbe, Tracefs};
+use kprobed_lang::definition::{Code, Diagnostic};
 use kprobed_lang::model::ProbeName;
 
 /// Checks of the host.
@@ -190,13 +191,20 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
     let troubles: Vec<_> = probes
         .iter()
         .filter_map(|probe| match &probe.state {
-            ProbeState::Drifted(trouble)
-            | ProbeState::Failed(trouble)
-            | ProbeState::HeldBack(trouble)
-            | ProbeState::ShadowedByLivepatch(trouble) => Some((&probe.name, trouble)),
+            ProbeState::Drifted(trouble) | ProbeState::Failed(trouble) | ProbeState::HeldBack(trouble) => {
+                Some((&probe.name, trouble))
+            }
             _ => None,
         })
         .collect();
+    let ignored = probes.iter().find_map(|probe| {
+        let is_ignored = |warning: &&Diagnostic| warning.code == Code::Livepatched && warning.hint.is_some();
+        Some((&probe.name, probe.warnings.iter().find(is_ignored)?))
+    });
+    if let (true, Some((name, found))) = (troubles.is_empty(), ignored) {
+        let hint = found.hint.clone().unwrap_or_default();
+        return warning("probes", format!("`{name}`: {}", found.message), hint);
+    }
     let Some((_, first)) = troubles.first() else {
         let armed = probes.iter().filter(|probe| probe.state == ProbeState::Armed).count();
         return ok(

@@ -1,16 +1,13 @@
 //! Acceptance of a changed meaning: what a held-back definition records on the running kernel
 //! becomes what the probe is for.
 //!
-//! Owns the two ways to accept: keep the definition, or replace it by the line offered for this
-//! kernel. Stores the new meaning and arms the probe. Never compares meanings: that is
-//! [`super::guard`].
+//! Stores the new meaning and arms the probe. Never compares meanings: that is [`super::guard`].
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::apply::{Before, Grounds, Work};
 use super::audited::Allowed;
-use super::command::{Asked, Change, Unit, UpdateRequest};
 use super::controller::Controller;
 use super::create::refuse;
 use super::guard::Guarded;
@@ -19,15 +16,12 @@ use super::update::check_etag;
 use super::{ControlError, Probe, ProbeState};
 use crate::auth::Caller;
 use crate::store::{Accepted, Intent, RequestKey};
-use kprobed_verdict::checker::DefinitionText;
 
 /// Accept what a probe records on this kernel as what it is meant to record.
 #[derive(Clone, Debug)]
 pub struct AcceptRequest {
     /// `GROUP/EVENT` or `EVENT`.
     pub name: String,
-    /// Replace the definition by the line that was offered for this kernel.
-    pub ported: bool,
     /// Only if the probe still has this etag.
     pub etag: Option<String>,
     /// Makes the request safe to repeat.
@@ -53,9 +47,6 @@ impl Controller {
         let is_held = matches!(probe.state, ProbeState::HeldBack(_));
         if !is_held && probe.guarded.change.is_none() {
             return Err(ControlError::NotHeldBack { name: probe.name.clone() });
-        }
-        if request.ported {
-            return self.port(caller, &probe, request).await;
         }
         let judged = self.judge_acceptance(caller, &probe, request);
         let work = self.noted(caller, "accept", &probe.name.to_string(), judged)?;
@@ -98,27 +89,5 @@ impl Controller {
         let is_to_record = probe.is_to_record();
         let before = Before { probe: Arc::clone(probe), drifted: false, is_to_record };
         Ok(Work { intent: Some(intent), request: request.request, entry, before: Some(before), job })
-    }
-
-    /// Replaces the definition by the line that records on this kernel what the definition was made
-    /// for.
-    async fn port(
-        &mut self,
-        caller: &Caller,
-        probe: &Probe,
-        request: AcceptRequest,
-    ) -> Result<Arc<Probe>, ControlError> {
-        let offered = probe.guarded.change.as_ref().and_then(|change| change.offered.clone());
-        let Some(line) = offered else {
-            return Err(ControlError::NotOffered { name: probe.name.clone() });
-        };
-        let update = UpdateRequest {
-            definition: Some(Arc::new(DefinitionText::new(line))),
-            request: request.request,
-            ..UpdateRequest::of(probe.name.to_string())
-        };
-        let asked = Asked { caller: caller.clone(), change: Change::Update(update) };
-        let outcome = self.apply(vec![asked], Unit::Each).await.outcomes.pop();
-        outcome.unwrap_or(Err(ControlError::Stopping))?.probe()
     }
 }

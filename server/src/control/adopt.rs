@@ -185,7 +185,7 @@ impl Controller {
                 if !ours || !checker.taken(&as_declared).is_some_and(is_same) {
                     return Err(ControlError::ExistsForeign { name: name.clone() });
                 }
-                metadata = metadata.changed(declared.metadata.clone(), SystemTime::now());
+                metadata = metadata.changed(declared.metadata.clone(), &self.leases.now());
                 as_declared
             }
         };

@@ -18,7 +18,7 @@ use super::attached::Attachment;
 use super::budget::{self, Budget, BudgetSettings, Costs, Spending};
 use super::command::{Applied, Asked, Change, Command, ControlHandle, KernelHits, QUEUE, Unit};
 use super::grow::{Growth, Resized};
-use super::lease::{Holds, Leases, Wake};
+use super::lease::{Holds, Leases};
 use super::maker::Makers;
 use super::observed::Observed;
 use super::repair::Repairs;
@@ -148,7 +148,7 @@ impl Controller {
             parts.procfs.clone(),
             parts.sysfs.clone(),
         );
-        let mut leases = Leases::read(&parts).await?;
+        let mut leases = Leases::new(&parts)?;
         let trips = parts.store.trips().await.map_err(ControlError::from)?;
         let budget = Budget::new(parts.budget.clone(), &trips);
         let (live, unfinished) =
@@ -188,10 +188,10 @@ impl Controller {
             resized: Resized::default(),
         };
         controller.finish_removals(&unfinished).await;
-        // Leases that ended while no daemon ran, or that end at another time of day since the clock
-        // was set; and probes of an earlier hold that could not be removed just now.
+        // Leases that ended while no daemon ran, and probes of an earlier hold that could not be removed
+        // just now.
         controller.parts.holds.look_again();
-        controller.attend_leases(Wake::ClockSet).await;
+        controller.attend_leases().await;
         controller.begin_ledger()?;
         controller.calibrate().await;
         controller.begin_spending();
@@ -223,7 +223,6 @@ impl Controller {
         let mut waiting: VecDeque<Command> = VecDeque::new();
         if self.parts.repair_interval.is_some() {
             self.triggers = Triggers::begin();
-            self.triggers.saw(&self.observer.livepatches(), Instant::now());
         }
         loop {
             if let Some(command) = waiting.pop_front() {
@@ -267,7 +266,7 @@ impl Controller {
                     next_repair = None;
                     continue;
                 }
-                () = self.triggers.fired(), if !self.triggers.is_noted() && depends_on_others => {
+                () = self.triggers.fired(), if self.triggers.due().is_none() && depends_on_others => {
                     self.triggers.note(Instant::now());
                     continue;
                 }
@@ -297,8 +296,8 @@ impl Controller {
                     self.budget.note_activity();
                     continue;
                 }
-                wake = self.leases.woken() => {
-                    self.attend_leases(wake).await;
+                () = self.leases.woken() => {
+                    self.attend_leases().await;
                     self.triggers.forget_own();
                     continue;
                 }
@@ -463,10 +462,7 @@ impl Controller {
         probes
             .iter()
             .filter_map(|probe| match observed.state(probe) {
-                ProbeState::Drifted(trouble)
-                | ProbeState::Failed(trouble)
-                | ProbeState::ShadowedByLivepatch(trouble)
-                | ProbeState::Tripped(trouble) => {
+                ProbeState::Drifted(trouble) | ProbeState::Failed(trouble) | ProbeState::Tripped(trouble) => {
                     Some(RecordingProblem { uid: probe.uid, name: probe.name.clone(), trouble })
                 }
                 _ => None,

@@ -4,7 +4,6 @@
 //! [`super::apply`] does.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::apply::{Grounds, Judged, Work};
 use super::audited::Allowed;
@@ -17,7 +16,7 @@ use super::step::{self, Aim};
 use super::{ControlError, Probe, ProbeState};
 use crate::auth::Caller;
 use crate::store::{Intent, ProbeSpec, Record};
-use kprobed_lang::model::{Metadata, ProbeName};
+use kprobed_lang::model::{Metadata, Moment, ProbeName};
 use kprobed_verdict::checker::{Against, CheckOutcome, Checker, Taken};
 use kprobed_verdict::validate::{Arming, Report};
 
@@ -54,7 +53,7 @@ impl Controller {
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
         }
         let request = CreateRequest { metadata: self.with_hold(request.metadata)?, ..request };
-        let mut work = new_probe(&self.parts.checker, caller, request, grounds)?;
+        let mut work = new_probe(&self.parts.checker, caller, request, grounds, &self.leases.now())?;
         let rule = self.require(caller, &work.job.probe)?;
         let allowed = Allowed { caller, rule, request: work.request.as_ref() };
         work.entry = Some(Arc::new(allowed.change("create", &work.job.probe.record)));
@@ -68,6 +67,7 @@ fn new_probe(
     caller: &Caller,
     request: CreateRequest,
     grounds: &mut Grounds<'_>,
+    now: &Moment,
 ) -> Result<Work, ControlError> {
     let outcome = checker.check_text(&request.definition, &mut grounds.facts)?;
     let taken = checker.taken(&outcome);
@@ -76,7 +76,6 @@ fn new_probe(
         grounds.observed.switches.require_firing(outcome.report.arming)?;
     }
     let line = checker.new_line(&outcome.definition, &grounds.claimed);
-    let now = SystemTime::now();
     let metadata = Metadata::default().changed(request.metadata, now);
     let CreateRequest { enabled, filter, labels, request, .. } = request;
     let spec = ProbeSpec { definition: Arc::clone(&outcome.text), enabled, filter, labels, metadata };
@@ -85,7 +84,7 @@ fn new_probe(
     if !grounds.claimed.insert(name.clone()) {
         return Err(ControlError::Twice { name });
     }
-    let record = Record::new(name, spec, line.text, now).by(&caller.principal);
+    let record = Record::new(name, spec, line.text, now.wall).by(&caller.principal);
     let (job, intent) = creation(record, outcome);
     Ok(Work { intent: Some(intent), request, entry: None, before: None, job })
 }
@@ -143,6 +142,7 @@ pub(super) fn settled_state(enabled: bool, report: &Report) -> ProbeState {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::collections::HashMap;
+    use std::time::SystemTime;
 
     use super::*;
     use crate::control::Observed;
@@ -164,6 +164,7 @@ pub(crate) mod tests {
     /// The probe that a request makes, before the kernel has it.
     pub(crate) fn made(checker: &Checker, request: CreateRequest) -> Probe {
         let mut grounds = Grounds::new(checker.recent_facts(), observed());
-        new_probe(checker, &Caller::daemon(), request, &mut grounds).unwrap().job.probe
+        let now = Moment { wall: SystemTime::now(), boot_id: "boot".into(), boot_ns: 0 };
+        new_probe(checker, &Caller::daemon(), request, &mut grounds, &now).unwrap().job.probe
     }
 }

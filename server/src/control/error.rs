@@ -158,12 +158,6 @@ pub enum ControlError {
         /// The probe.
         name: ProbeName,
     },
-    /// No line for this kernel is known to record the same.
-    #[error("there is no line that is known to record on this kernel what `{name}` was made for")]
-    NotOffered {
-        /// The probe.
-        name: ProbeName,
-    },
     /// The kernel was built without kprobe events.
     #[error(
         "this kernel has no kprobe events (CONFIG_KPROBE_EVENTS): it can have no probes, but its own events can be attached"

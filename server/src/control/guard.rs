@@ -179,8 +179,7 @@ fn look_at(checker: &Checker, probe: &Probe, outcome: &CheckOutcome, recent: &mu
         (Looked::Clear(guarded), Some(line)) => Looked::Clear(guarded.offering(line)),
         (Looked::Held(held), Some(line)) => {
             let Held { mut trouble, guarded } = *held;
-            trouble.hint =
-                format!("`kprobectl accept --ported {}` arms `{line}`; {}", probe.name, trouble.hint);
+            trouble.hint = format!("as `{line}` it records here what it was made for; {}", trouble.hint);
             Looked::Held(Box::new(Held { trouble, guarded: guarded.offering(line) }))
         }
     }

@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::control::probe::tests::probe;
-    use kprobed_lang::model::Lease;
+    use kprobed_lang::model::{Lease, Moment};
 
     #[derive(Clone, Debug)]
     struct Put {
@@ -154,8 +154,8 @@ mod tests {
             (probe.own, probe.state) = (None, ProbeState::Pending);
         }
         if put.has_lease {
-            let (duration, expire_time) = (Duration::from_mins(1), SystemTime::UNIX_EPOCH);
-            probe.record.spec.metadata.lease = Some(Lease::Until { duration, expire_time });
+            let end = Moment { wall: SystemTime::UNIX_EPOCH, boot_id: "boot".into(), boot_ns: 0 };
+            probe.record.spec.metadata.lease = Some(Lease::Until { duration: Duration::from_mins(1), end });
         }
         Arc::new(probe)
     }

@@ -1,6 +1,6 @@
 //! Livepatched functions: what a livepatch does to a probe in a function that it redirects.
 //!
-//! Owns which probes the kernel then ignores, and the texts about those and the others. Never reads
+//! Owns which probes the kernel then ignores, and the warnings about those and the others. Never reads
 //! livepatches: that is [`Livepatches`].
 //!
 //! A livepatch is a handler at the function's ftrace call site that leads to another function
@@ -11,7 +11,7 @@
 //! call site is not run any more (Documentation/livepatch/livepatch.rst, "Limitations"): a
 //! breakpoint in it is never reached. The guest test `livepatch` counts this on 6.1 and 6.12.
 
-use super::probe::{Probe, Trouble};
+use super::probe::Probe;
 use kprobed_host::kernel::{Livepatches, Progress, Redirect};
 use kprobed_lang::definition::{Code, Diagnostic, ProbeKind, Span};
 use kprobed_verdict::checker::CheckOutcome;
@@ -36,15 +36,6 @@ pub fn livepatch_warning(outcome: &CheckOutcome, livepatches: &Livepatches) -> O
     PatchedPlace::new(&report.location, definition.kind, report.arming)?.warning(livepatches, text.as_str())
 }
 
-/// What a livepatch does to a probe.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
-    /// The kernel ignores it, for some tasks at least.
-    Ignored(Trouble),
-    /// It fires, and its writer should know something.
-    Fires(String),
-}
-
 impl<'a> PatchedPlace<'a> {
     /// `[MODULE:]FUNCTION+0xOFFSET`, and how the kernel arms it.
     pub(super) fn new(location: &'a str, kind: ProbeKind, arming: Option<Arming>) -> Option<Self> {
@@ -66,17 +57,32 @@ impl<'a> PatchedPlace<'a> {
         Self::new(&probe.location, probe.kind, probe.arming)
     }
 
-    /// What the livepatches of this host do to it.
-    pub(super) fn effect(&self, livepatches: &Livepatches) -> Option<Effect> {
-        let Self { module, function, .. } = *self;
+    /// What the writer of a definition should know of the livepatches of this host. `text` is the
+    /// definition.
+    pub(super) fn warning(&self, livepatches: &Livepatches, text: &str) -> Option<Diagnostic> {
+        let (message, hint) = self.effect(livepatches)?;
+        let start = text.find(self.function).unwrap_or_default();
+        let end = if text.contains(self.function) { start + self.function.len() } else { text.len() };
+        let warning = Diagnostic::warning(Code::Livepatched, Span::new(start, end), message);
+        Some(match hint {
+            Some(hint) => warning.with_hint(hint),
+            None => warning,
+        })
+    }
+
+    /// What the livepatches do to a probe at the place, and what to do if the kernel ignores it for
+    /// some tasks at least.
+    fn effect(&self, livepatches: &Livepatches) -> Option<(String, Option<String>)> {
+        let Self { module, function, offset, .. } = *self;
         let Redirect { patch, progress, position } = livepatches.redirect_of(module, function)?;
         if position > 1 {
             // A name alone means the first symbol of it. Which symbol another spelling of the place
             // means is not known here.
-            return Some(Effect::Fires(format!(
+            let message = format!(
                 "livepatch `{patch}` has redirected number {position} of the functions that are called `{function}`: a \
                  probe inside that one is ignored"
-            )));
+            );
+            return Some((message, None));
         }
         if self.fires {
             let when = match self.kind {
@@ -89,49 +95,27 @@ impl<'a> PatchedPlace<'a> {
                     "and for a part of the tasks the code that runs is that of the livepatch"
                 }
             };
-            return Some(Effect::Fires(format!(
-                "livepatch `{patch}` has redirected `{function}`: the probe {when}, {whose}"
-            )));
+            let message =
+                format!("livepatch `{patch}` has redirected `{function}`: the probe {when}, {whose}");
+            return Some((message, None));
         }
-        let offset = self.offset;
-        let (code, reason) = match progress {
-            Progress::Enabled => (
-                "LIVEPATCHED",
-                format!("livepatch `{patch}` has redirected `{function}`: the code at +{offset} is not run"),
+        let message = match progress {
+            Progress::Enabled => {
+                format!("livepatch `{patch}` has redirected `{function}`: the code at +{offset} is not run")
+            }
+            Progress::Enabling => format!(
+                "livepatch `{patch}` is redirecting `{function}`: only tasks that it has not reached yet run the \
+                 code at +{offset}"
             ),
-            Progress::Enabling => (
-                "LIVEPATCH_TRANSITION",
-                format!(
-                    "livepatch `{patch}` is redirecting `{function}`: only tasks that it has not reached yet run the \
-                     code at +{offset}"
-                ),
-            ),
-            Progress::Disabling => (
-                "LIVEPATCH_TRANSITION",
-                format!(
-                    "livepatch `{patch}` is being switched off: only tasks that have left it run the code of \
-                     `{function}` at +{offset}"
-                ),
+            Progress::Disabling => format!(
+                "livepatch `{patch}` is being switched off: only tasks that have left it run the code of \
+                 `{function}` at +{offset}"
             ),
         };
         let hint = format!(
             "probe the function that takes its place (`kprobectl symbols --module {patch}` lists the functions of the \
              livepatch), or the entry of `{function}`"
         );
-        Some(Effect::Ignored(Trouble { code, reason, hint }))
-    }
-
-    /// What the writer of a definition should know. `text` is the definition.
-    pub(super) fn warning(&self, livepatches: &Livepatches, text: &str) -> Option<Diagnostic> {
-        let effect = self.effect(livepatches)?;
-        let start = text.find(self.function).unwrap_or_default();
-        let end = if text.contains(self.function) { start + self.function.len() } else { text.len() };
-        let span = Span::new(start, end);
-        Some(match effect {
-            Effect::Ignored(Trouble { reason, hint, .. }) => {
-                Diagnostic::warning(Code::Livepatched, span, reason).with_hint(hint)
-            }
-            Effect::Fires(message) => Diagnostic::warning(Code::Livepatched, span, message),
-        })
+        Some((message, Some(hint)))
     }
 }

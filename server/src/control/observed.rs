@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::livepatched::{Effect, PatchedPlace};
+use super::livepatched::PatchedPlace;
 use super::probe::{Probe, ProbeState, Trouble};
 use kprobed_host::kernel::Livepatches;
 use kprobed_host::tracefs::Presence;
@@ -80,28 +80,16 @@ impl Observed {
                     format!("{}; it was repaired {times} times, and is left alone now", trouble.reason);
                 ProbeState::Failed(Trouble { reason, ..trouble })
             }
-            (ProbeState::Armed, _) => self.shadowed(probe).unwrap_or(ProbeState::Armed),
             (state, _) => state,
-        }
-    }
-
-    /// The state of a probe that is armed and that the kernel ignores, because of a livepatch.
-    fn shadowed(&self, probe: &Probe) -> Option<ProbeState> {
-        match PatchedPlace::of(probe)?.effect(&self.livepatches)? {
-            Effect::Ignored(trouble) => Some(ProbeState::ShadowedByLivepatch(trouble)),
-            Effect::Fires(_) => None,
         }
     }
 
     /// The probe with its state, and with what its writer should know of the livepatch that has
     /// redirected its function: for as long as it does.
     pub fn shown(&self, probe: &Probe) -> Probe {
-        let state = self.state(probe);
-        let is_said = matches!(state, ProbeState::ShadowedByLivepatch(_));
-        let place = PatchedPlace::of(probe).filter(|_| !is_said);
-        let warning =
-            place.and_then(|place| place.warning(&self.livepatches, probe.spec.definition.as_str()));
-        let mut shown = Probe { state, ..probe.clone() };
+        let warning = PatchedPlace::of(probe)
+            .and_then(|place| place.warning(&self.livepatches, probe.spec.definition.as_str()));
+        let mut shown = Probe { state: self.state(probe), ..probe.clone() };
         shown.warnings.extend(warning);
         shown
     }

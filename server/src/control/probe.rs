@@ -37,8 +37,6 @@ pub enum ProbeState {
     /// Kept out of the kernel, which would take it: it would record something other than what it was
     /// made for, or this daemon refuses its place.
     HeldBack(Trouble),
-    /// In the kernel, in code that is not run since a livepatch redirects its function.
-    ShadowedByLivepatch(Trouble),
     /// Removed from the kernel: its lease has ended.
     Expired(Trouble),
     /// In the kernel and switched off: it has cost more than its budget.
@@ -56,7 +54,6 @@ impl ProbeState {
             Self::Failed(_) => "FAILED",
             Self::Drifted(_) => "DRIFTED",
             Self::HeldBack(_) => "HELD_BACK",
-            Self::ShadowedByLivepatch(_) => "SHADOWED_BY_LIVEPATCH",
             Self::Expired(_) => "EXPIRED",
             Self::Tripped(_) => "TRIPPED",
         }
@@ -77,12 +74,7 @@ impl ProbeState {
     pub(super) const fn is_of_the_kernel(&self) -> bool {
         match self {
             Self::Pending | Self::Failed(_) | Self::HeldBack(_) | Self::Expired(_) => false,
-            Self::Armed
-            | Self::Disabled
-            | Self::PendingModule
-            | Self::Drifted(_)
-            | Self::ShadowedByLivepatch(_)
-            | Self::Tripped(_) => true,
+            Self::Armed | Self::Disabled | Self::PendingModule | Self::Drifted(_) | Self::Tripped(_) => true,
         }
     }
 
@@ -93,7 +85,6 @@ impl ProbeState {
             Self::Failed(trouble)
             | Self::Drifted(trouble)
             | Self::HeldBack(trouble)
-            | Self::ShadowedByLivepatch(trouble)
             | Self::Expired(trouble)
             | Self::Tripped(trouble) => Some(trouble),
         }

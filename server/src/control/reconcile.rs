@@ -74,32 +74,32 @@ pub(super) async fn reconcile(
     let mut meanings = super::guard::read(&parts.store).await?;
     let mut claimed = HashSet::new();
     let (settled, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.phase == Phase::Settled);
-    for row in settled.into_iter().chain(others) {
+    for mut row in settled.into_iter().chain(others) {
         let StoredProbe { record, kernel_listing, .. } = &row;
         let left = tracefs.find_left(&list, &record.name, kernel_listing, &record.kernel_definition)?;
         // A probe that was to replace another one may be listed like it.
         let left = left.filter(|left| claimed.insert(left.id));
-        let at_start = leases.at_start(record, left.is_some());
+        let at_start = leases.at_start(&mut row, left.is_some());
         let phase = match (row.phase, at_start) {
             // The client that held it has no connection any more.
             (Phase::Settled, AtStart::Unheld) => Phase::Removing,
             (phase, _) => phase,
         };
         if (phase, at_start) == (Phase::Settled, AtStart::Wanted) {
-            let tripped = trip_of(record);
+            let tripped = trip_of(&row.record);
             wanted.push(Wanted { row, left, tripped });
             continue;
         }
         if left.is_some()
-            && let Some(entry) = still_recorded(parts, sources, record)
+            && let Some(entry) = still_recorded(parts, sources, &row.record)
         {
-            live.insert(record.uid, entry);
+            live.insert(row.record.uid, entry);
         }
-        let guarded = meanings.remove(&record.uid).unwrap_or_default();
+        let guarded = meanings.remove(&row.record.uid).unwrap_or_default();
         let tripped = trip_of(&row.record);
         let probe = as_probe(&parts.checker, row.record, ProbeState::Pending);
         let probe = Probe { own: left, guarded, tripped, ..probe };
-        if let (Phase::Settled, Some(trouble)) = (phase, expired(&probe)) {
+        if let (Phase::Settled, Some((_, trouble))) = (phase, expired(&probe, &leases.now())) {
             // Its event is removed with those of all others that have expired.
             parts.registry.put(Probe { state: ProbeState::Expired(trouble), ..probe });
         } else {

@@ -225,9 +225,6 @@ impl Controller {
         self.forgive(&probes, now);
         let probes = self.parts.registry.all();
         let observed = self.observer.observe(&probes);
-        if self.parts.repair_interval.is_some() {
-            self.triggers.saw(&observed.livepatches, now);
-        }
         let found = self.note_states(&probes, &observed);
         let mut outcomes = vec![LookOutcome::AsWanted; found.len()];
         let mut due = Vec::new();

@@ -3,7 +3,6 @@
 //! Owns that judgement, by what the kernel has now. Writes nothing: [`super::apply`] does.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::apply::{Before, Grounds, Judged, Work};
 use super::audited::Allowed;
@@ -43,7 +42,7 @@ impl Controller {
             self.require_lease(caller, &probe.name, lease.as_ref())?;
         }
         let metadata = self.with_hold(request.metadata.clone())?;
-        let now = SystemTime::now();
+        let now = self.leases.now();
         let spec = &probe.spec;
         let labels = spec
             .labels
@@ -54,7 +53,7 @@ impl Controller {
             enabled: request.enabled.unwrap_or(spec.enabled),
             filter: request.filter.clone().unwrap_or_else(|| spec.filter.clone()),
             labels,
-            metadata: spec.metadata.changed(metadata, now),
+            metadata: spec.metadata.changed(metadata, &now),
         };
         grounds.claim(&probe, false)?;
         let is_other = |text: &Arc<DefinitionText>| text.as_str().trim() != spec.definition.as_str().trim();
@@ -69,13 +68,12 @@ impl Controller {
         let tripped = probe.tripped.clone().filter(|_| request.enabled.is_none());
         let wanted = Probe { left_alone: None, tripped, ..probe.wanting(wanted) };
         let state = grounds.observed.state(&probe);
-        let as_asked = matches!(state, ProbeState::Armed | ProbeState::ShadowedByLivepatch(_));
-        let drifted = probe.is_to_record() && !as_asked;
+        let drifted = probe.is_to_record() && state != ProbeState::Armed;
         let mut job = self.judge_change(&probe, wanted, &request, grounds)?;
         // With other labels, or resolved anew, it may be out of reach for the caller.
         let rule = self.require(caller, &job.probe)?;
         let record = &mut job.probe.record;
-        (record.revision, record.update_time) = (probe.revision + 1, now);
+        (record.revision, record.update_time) = (probe.revision + 1, now.wall);
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
         let entry = Some(Arc::new(allowed.change("update", record)));
         let (before, wanted) = (Box::new(probe.record.clone()), Box::new(record.clone()));

@@ -1,10 +1,13 @@
 //! API messages of probes, their leases and hit counts.
 
+use std::time::SystemTime;
+
 use kprobed_proto::v1;
 
 use super::{diagnostic, timestamp};
 use crate::control::{CountedHits, Probe, ProbeState, Trouble};
 use crate::store::ProbeSpec;
+use kprobed_host::kernel::trace_clock_ns;
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{HitProfile, KernelChange, Lease};
 use kprobed_trace::wire::schema_message;
@@ -21,7 +24,6 @@ pub(crate) const fn state(state: &ProbeState) -> v1::ProbeState {
         ProbeState::Failed(_) => v1::ProbeState::Failed,
         ProbeState::Drifted(_) => v1::ProbeState::Drifted,
         ProbeState::HeldBack(_) => v1::ProbeState::HeldBack,
-        ProbeState::ShadowedByLivepatch(_) => v1::ProbeState::ShadowedByLivepatch,
         ProbeState::Expired(_) => v1::ProbeState::Expired,
         ProbeState::Tripped(_) => v1::ProbeState::Tripped,
     }
@@ -62,7 +64,7 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         description: metadata.description.clone(),
         owner: metadata.owner.clone(),
         declared_by: metadata.declared_by.clone().unwrap_or_default(),
-        lease: metadata.lease.as_ref().map(lease),
+        lease: metadata.lease.as_ref().map(|of_probe| lease(of_probe, (SystemTime::now(), trace_clock_ns()))),
         on_kernel_change: policy(metadata.on_kernel_change).into(),
         state_time: probe.state_time.map(timestamp),
         hit_cost: None,
@@ -115,12 +117,12 @@ pub(crate) fn counted_hits(counted: &CountedHits) -> v1::HitProfile {
     }
 }
 
-/// A lease of a probe.
-pub(crate) fn lease(lease: &Lease) -> v1::Lease {
+/// A lease of a probe. Its end is by the wall clock as it is set at this time of the boot.
+pub(crate) fn lease(lease: &Lease, now: (SystemTime, u64)) -> v1::Lease {
     match lease {
-        Lease::Until { duration, expire_time } => v1::Lease {
+        Lease::Until { duration, end } => v1::Lease {
             duration: prost_types::Duration::try_from(*duration).ok(),
-            expire_time: Some(timestamp(*expire_time)),
+            expire_time: Some(timestamp(end.wall_seen_from(now))),
             holder: String::new(),
         },
         Lease::Held { holder } => v1::Lease { holder: holder.clone(), ..v1::Lease::default() },

@@ -63,9 +63,8 @@ pub(super) fn update(request: v1::UpdateProbeRequest) -> Result<UpdateRequest, S
 /// A request to accept what a probe records on this kernel.
 pub(super) fn acceptance(request: v1::AcceptProbeRequest) -> Result<AcceptRequest, Status> {
     Ok(AcceptRequest {
-        request: request_key(request.request_id, format!("accept {:?} {}", request.name, request.ported))?,
+        request: request_key(request.request_id, format!("accept {:?}", request.name))?,
         name: request.name,
-        ported: request.ported,
         etag: non_empty(request.etag),
     })
 }

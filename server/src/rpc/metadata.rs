@@ -73,6 +73,11 @@ mod tests {
 
     use super::*;
     use crate::messages;
+    use kprobed_lang::model::Moment;
+
+    fn epoch() -> Moment {
+        Moment { wall: SystemTime::UNIX_EPOCH, boot_id: "boot".into(), boot_ns: 0 }
+    }
 
     fn asked(seconds: Option<i64>, holder: &str) -> v1::Lease {
         let duration = seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 });
@@ -90,7 +95,7 @@ mod tests {
         {
             assert_eq!(lease(&wrong).unwrap_err().field, "lease", "{wrong:?}");
         }
-        let message = messages::lease(&hour.begin(SystemTime::UNIX_EPOCH));
+        let message = messages::lease(&hour.begin(&epoch()), (SystemTime::UNIX_EPOCH, 0));
         assert_eq!(message.expire_time.map(|time| time.seconds), Some(3600));
         assert_eq!(lease(&message), Ok(Some(LeaseTerm::For(Duration::from_hours(1)))));
     }
@@ -102,14 +107,14 @@ mod tests {
             on_kernel_change: v1::KernelChange::ArmAnyway.into(),
             ..Default::default()
         };
-        let made = Metadata::default().changed(of(&create).unwrap(), SystemTime::UNIX_EPOCH);
+        let made = Metadata::default().changed(of(&create).unwrap(), &epoch());
         assert_eq!(
             (made.description.as_str(), made.on_kernel_change),
             ("slow opens", KernelChange::ArmAnyway)
         );
         let untouched = change(&v1::UpdateProbeRequest::default()).unwrap();
         assert!(untouched.is_empty());
-        assert_eq!(made.changed(untouched, SystemTime::UNIX_EPOCH), made);
+        assert_eq!(made.changed(untouched, &epoch()), made);
         let refused = of(&v1::CreateProbeRequest { owner: "a\u{1b}".to_owned(), ..Default::default() });
         assert_eq!(refused.unwrap_err().code(), tonic::Code::InvalidArgument);
     }

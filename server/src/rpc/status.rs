@@ -361,9 +361,6 @@ fn parts_of(error: &ControlError) -> Parts {
         ControlError::HeldBack { name, hint, .. } => {
             Parts::new(Code::FailedPrecondition, "HELD_BACK").with("probe", name).with("fix", hint)
         }
-        ControlError::NotOffered { name } => {
-            Parts::new(Code::FailedPrecondition, "NOT_OFFERED").with("probe", name)
-        }
         ControlError::NotHeldBack { name } => {
             Parts::new(Code::FailedPrecondition, "NOT_HELD_BACK").with("probe", name)
         }

@@ -301,7 +301,7 @@ async fn insert(
     let mut insert = QueryBuilder::new(
         "INSERT INTO probe (uid, event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
          kernel_listing, create_time_ns, update_time_ns, description, owner, declared_by, on_kernel_change, \
-         lease_duration_ns, lease_expire_ns, lease_holder, creator, creator_names, adopted) ",
+         lease_duration_ns, lease_expire_ns, lease_boot_id, lease_end_boot_ns, lease_holder, creator, creator_names, adopted) ",
     );
     insert.push_values(creations, |mut row, (uid, record)| {
         let ProbeSpec { definition, enabled, filter, labels: _, metadata } = &record.spec;
@@ -322,6 +322,8 @@ async fn insert(
             .push_bind(metadata::policy(metadata.on_kernel_change))
             .push_bind(lease.duration_ns)
             .push_bind(lease.expire_ns)
+            .push_bind(lease.boot_id)
+            .push_bind(lease.end_boot_ns)
             .push_bind(lease.holder)
             .push_bind(&record.creator)
             .push_bind(names::text(&record.creator_names))

@@ -15,7 +15,6 @@ mod files;
 mod hits;
 mod integrity;
 mod labels;
-mod leases;
 mod meanings;
 mod metadata;
 mod migrations;
@@ -39,7 +38,6 @@ pub use hits::{
     Counted, Counters, HitRetention, MAX_POINTS, RatePage, RatePoint, RateQuery, RateSeries, SamplePage,
     SamplePosition, SampleQuery, Tick, TickOf,
 };
-pub use leases::{CountedLease, LeaseClock};
 pub use probes::{Phase, ProbeSpec, Record, StoredProbe};
 pub use requests::{Fingerprint, RequestKey};
 pub use set_aside::{SetAside, set_aside_in};

@@ -92,6 +92,8 @@ pub struct StoredProbe {
     pub kernel_listing: String,
     /// How far its change has got.
     pub phase: Phase,
+    /// The end, by [`Moment::wall`](kprobed_lang::model::Moment), of the lease of it that has ended.
+    pub lease_ended: Option<SystemTime>,
     /// A crash interrupted a change of it that was to be made with others or not at all: the record
     /// is the one before the change, and [`Undo::Reversal`] must still be written.
     pub is_reversed: bool,
@@ -157,6 +159,7 @@ impl StoredProbe {
             record,
             kernel_listing: row.try_get("kernel_listing")?,
             phase: Phase::parse(&phase).ok_or(StoreError::Corrupt { what: "phase", value: phase })?,
+            lease_ended: row.try_get::<Option<i64>, _>("lease_ended_ns")?.map(from_ns),
             is_reversed: false,
         })
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Row as _, SqliteConnection};
 
 use super::{ProbeSpec, Record, StoreError, from_ns, to_ns};
-use kprobed_lang::model::{KernelChange, Labels, Lease, Metadata, ProbeUid};
+use kprobed_lang::model::{KernelChange, Labels, Lease, Metadata, Moment, ProbeUid, nanoseconds};
 
 /// What clients can change of a probe, as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub(super) struct Kept {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum KeptLease {
-    Until { duration_ns: u64, expire_ns: i64 },
+    Until { duration_ns: u64, expire_ns: i64, boot_id: String, end_boot_ns: u64 },
     Held { holder: String },
 }
 
@@ -41,9 +41,11 @@ impl From<&Record> for Kept {
         let Metadata { description, owner, declared_by, lease, on_kernel_change } = metadata;
         let labels = labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let lease = lease.as_ref().map(|lease| match lease {
-            Lease::Until { duration, expire_time } => KeptLease::Until {
-                duration_ns: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
-                expire_ns: to_ns(*expire_time),
+            Lease::Until { duration, end } => KeptLease::Until {
+                duration_ns: nanoseconds(*duration),
+                expire_ns: to_ns(end.wall),
+                boot_id: end.boot_id.to_string(),
+                end_boot_ns: end.boot_ns,
             },
             Lease::Held { holder } => KeptLease::Held { holder: holder.clone() },
         });
@@ -68,9 +70,10 @@ impl Kept {
         let labels = Labels::new(self.labels)
             .map_err(|error| StoreError::Corrupt { what: "label", value: error.to_string() })?;
         let lease = self.lease.map(|lease| match lease {
-            KeptLease::Until { duration_ns, expire_ns } => {
-                Lease::Until { duration: Duration::from_nanos(duration_ns), expire_time: from_ns(expire_ns) }
-            }
+            KeptLease::Until { duration_ns, expire_ns, boot_id, end_boot_ns } => Lease::Until {
+                duration: Duration::from_nanos(duration_ns),
+                end: Moment { wall: from_ns(expire_ns), boot_id: boot_id.into(), boot_ns: end_boot_ns },
+            },
             KeptLease::Held { holder } => Lease::Held { holder },
         });
         let on_kernel_change = if self.arm_anyway { KernelChange::ArmAnyway } else { KernelChange::Hold };

@@ -118,7 +118,6 @@ pub(super) const fn state_name(state: ProbeState) -> (&'static str, Tone) {
         ProbeState::Failed => ("failed", Tone::Bad),
         ProbeState::PendingModule => ("pending-module", Tone::Doubtful),
         ProbeState::HeldBack => ("held-back", Tone::Bad),
-        ProbeState::ShadowedByLivepatch => ("shadowed-by-livepatch", Tone::Bad),
         ProbeState::Expired => ("expired", Tone::Doubtful),
         ProbeState::Tripped => ("tripped", Tone::Bad),
         ProbeState::Drifted => ("drifted", Tone::Bad),

@@ -293,13 +293,7 @@ mod tests {
 
     #[test]
     fn a_probe_that_does_not_do_what_was_asked_needs_attention() {
-        for state in [
-            ProbeState::Failed,
-            ProbeState::Drifted,
-            ProbeState::HeldBack,
-            ProbeState::ShadowedByLivepatch,
-            ProbeState::Tripped,
-        ] {
+        for state in [ProbeState::Failed, ProbeState::Drifted, ProbeState::HeldBack, ProbeState::Tripped] {
             let view = StatusView::new(&with(state));
             assert!(!view.ok && view.to_do.len() == 1, "{state:?}");
         }

@@ -176,7 +176,6 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     let accept = |name: &str, etag: &str| AcceptProbeRequest {
         name: name.to_owned(),
         etag: etag.to_owned(),
-        ported: false,
         request_id: format!("accept-{name}"),
     };
     let stale = guest.wait_for(guest.client.accept_probe(accept("accepted", "1-99")))?;
@@ -188,10 +187,12 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     ensure!(again.etag == accepted.etag, "it was repeated: {again:?}");
     let nothing = guest.wait_for(guest.client.accept_probe(accept("plain", "")))?;
     ensure!(refused(nothing)?.reason == "NOT_HELD_BACK");
-    let not_offered = AcceptProbeRequest { name: "accept".to_owned(), ported: true, ..Default::default() };
-    ensure!(refused(guest.wait_for(guest.client.accept_probe(not_offered))?)?.reason == "NOT_OFFERED");
-    let printed = guest.ctl("accept --ported ported")?;
-    ensure!(printed == "kprobes/ported armed\n", "{printed}");
+    // The line for this kernel is applied as any other.
+    let offered = change(&probes, "ported")?.offered_definition;
+    ensure!(guest.probe("ported")?.state_hint.contains(&format!("as `{offered}` it records here")));
+    let port =
+        UpdateProbeRequest { name: "ported".to_owned(), definition: Some(offered), ..Default::default() };
+    ensure!(guest.wait_for(guest.client.update_probe(port))??.state() == armed);
     expect_flags(&guest, &["named", "ported"])?;
     guest.machine.power_off()?;
 

@@ -1,21 +1,20 @@
-//! Probes in functions that a livepatch redirects: reported for as long as the kernel ignores them.
+//! Probes in functions that a livepatch redirects: warned of for as long as it does.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{ProbeState, Verdict, WatchProbesRequest};
 use kprobed_vm::machine::{Command, Signal};
-use kprobed_vm::progress;
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 use crate::kernel_module::{Build, Function};
-use crate::triggers::{config, wait_for_note};
+use crate::triggers::config;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
-        a_livepatch_shadows_what_the_kernel_ignores,
+        a_livepatch_is_warned_of_while_it_is_there,
     }
 };
 
@@ -95,21 +94,25 @@ fn begin_to_sleep(guest: &DaemonGuest) -> Result<()> {
     guest.until("that cat sleeps", || Ok(!guest.shell(&sleeps)?.is_empty())).map(drop)
 }
 
-/// The state of the probe inside of the function is true, and said wherever probes are.
+/// What the answer about an armed probe says of the livepatch: message and hint.
+fn warning(guest: &DaemonGuest, name: &str) -> Result<Option<(String, String)>> {
+    let probe = guest.probe(name)?;
+    ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
+    let warning = probe.warnings.into_iter().find(|warning| warning.code == "LIVEPATCHED");
+    Ok(warning.map(|warning| (warning.message, warning.hint)))
+}
+
+/// The kernel ignores the probe inside of the function, and that is said wherever probes are.
 fn says_so_everywhere(guest: &DaemonGuest, inner: &str) -> Result<()> {
-    let probe = guest.probe("inner")?;
-    ensure!(probe.state() == ProbeState::ShadowedByLivepatch, "{probe:?}");
-    ensure!(probe.state_message.contains(PATCH) && probe.state_message.contains(CALLED), "{probe:?}");
-    ensure!(probe.state_hint.contains(&format!("kprobectl symbols --module {PATCH}")), "{probe:?}");
-    let listed = guest.ctl_says("list")?.all();
-    let row = listed.lines().find(|line| line.starts_with("kprobes/inner"));
-    ensure!(row.is_some_and(|row| row.contains("shadowed-by-livepatch")), "{listed}");
+    let (message, hint) = warning(guest, "inner")?.context("no warning")?;
+    ensure!(message.contains(PATCH) && message.contains(CALLED), "{message}");
+    ensure!(hint.contains(&format!("kprobectl symbols --module {PATCH}")), "{hint}");
     let shown = guest.ctl("get inner")?;
-    ensure!(shown.contains(PATCH) && shown.contains("shadowed-by-livepatch"), "{shown}");
+    ensure!(shown.contains(&message), "{shown}");
+    let found = guest.ctl_says("doctor")?.all();
+    ensure!(found.contains(&message), "{found}");
     for name in ["entry", "back"] {
-        let probe = guest.probe(name)?;
-        let warning = probe.warnings.iter().find(|warning| warning.code == "LIVEPATCHED");
-        ensure!(probe.state() == ProbeState::Armed && warning.is_some(), "{probe:?}");
+        ensure!(warning(guest, name)?.is_some_and(|(_, hint)| hint.is_empty()), "{name}");
     }
     // Before a probe is made, and when it is made.
     let checked = guest.wait_for(guest.client.check_probe(format!("p {inner}").as_str()))??;
@@ -119,7 +122,7 @@ fn says_so_everywhere(guest: &DaemonGuest, inner: &str) -> Result<()> {
     let other = guest.wait_for(guest.client.check_probe("p __x64_sys_getppid"))??;
     ensure!(other.diagnostics.is_empty(), "{other:?}");
     let late = guest.ctl_says(&format!("add 'p:late {inner}'"))?.all();
-    ensure!(late.contains("shadowed-by-livepatch") && late.contains(PATCH), "{late}");
+    ensure!(late.contains(PATCH), "{late}");
     // The hint leads to a probe that fires.
     let new = guest.ctl(&format!("symbols --module {PATCH} -o json"))?;
     ensure!(new.contains("kpd_getpgid"), "{new}");
@@ -132,7 +135,7 @@ fn says_so_everywhere(guest: &DaemonGuest, inner: &str) -> Result<()> {
     Ok(())
 }
 
-fn a_livepatch_shadows_what_the_kernel_ignores(fixture: &Fixture) -> Result<()> {
+fn a_livepatch_is_warned_of_while_it_is_there(fixture: &Fixture) -> Result<()> {
     let guest = fixture.own_daemon("livepatch", &config())?;
     let replacements = [
         (CALLED, Function::returning("kpd_getpgid", RETURNED)),
@@ -148,9 +151,10 @@ fn a_livepatch_shadows_what_the_kernel_ignores(fixture: &Fixture) -> Result<()> 
 
     begin_to_sleep(&guest)?;
     guest.shell(&format!("insmod {FILE}"))?;
-    let begun = wait_for_note(&guest, "inner", "LIVEPATCH_TRANSITION")?;
     let is_under_way = guest.shell(&format!("cat /sys/kernel/livepatch/{PATCH}/transition"))?;
     ensure!(is_under_way.trim() == "1", "nothing keeps it from being through");
+    let (message, _) = warning(&guest, "inner")?.context("no warning")?;
+    ensure!(message.contains("only tasks that it has not reached yet"), "{message}");
     // Tasks that have been switched run the new function.
     calls(&guest, Runs::TheLivepatchs)?;
 
@@ -158,44 +162,25 @@ fn a_livepatch_shadows_what_the_kernel_ignores(fixture: &Fixture) -> Result<()> 
     let is_through =
         format!("until [ $(cat /sys/kernel/livepatch/{PATCH}/transition) = 0 ]; do sleep 0.05; done");
     guest.shell(&is_through)?;
-    let through = wait_for_note(&guest, "inner", "LIVEPATCHED")?;
     calls(&guest, Runs::TheLivepatchs)?;
     says_so_everywhere(&guest, &inner)?;
 
     guest.shell(&format!("echo 0 > /sys/kernel/livepatch/{PATCH}/enabled"))?;
-    let ended = wait_for_note(&guest, "inner", "Armed")?;
+    guest.until("it is switched off", || Ok(warning(&guest, "inner")?.is_none()))?;
     calls(&guest, Runs::TheKernels)?;
-    progress::note(format_args!(
-        "{}: a livepatch is noticed {begun:.1?} after its module, {through:.1?} after it is through, and {ended:.1?} \
-         after it is switched off",
-        fixture.series()
-    ));
-    let probe = guest.probe("entry")?;
-    ensure!(probe.warnings.is_empty(), "{probe:?}");
-    let (_, states) = guest.wait_for(guest.client.get_probe_and_states("inner"))??;
-    let mut reasons: Vec<_> = states.iter().rev().map(|state| state.state_reason.as_str()).collect();
-    reasons.dedup();
-    ensure!(
-        reasons.starts_with(&["", "LIVEPATCH_TRANSITION", "LIVEPATCHED"]) && reasons.ends_with(&[""]),
-        "{states:?}"
-    );
-    // A watcher received the same; and the warning about the entry, whose state does not change.
-    let (mut told, mut warned) = (Vec::new(), Vec::new());
-    while told.len() < 4 || told.last() != Some(&ProbeState::Armed) || warned != [false, true, false] {
+    ensure!(warning(&guest, "entry")?.is_none());
+    // A watcher received the warning with the look that the module caused, and that it is over with the next look.
+    guest.ctl("reconcile --force")?;
+    let mut warned = BTreeMap::from([("kprobes/inner", Vec::new()), ("kprobes/entry", Vec::new())]);
+    while warned.values().any(|warned| *warned != [false, true, false]) {
         let Some(probe) = guest.wait_for(watch.next())??.probe else { continue };
-        match probe.name.as_str() {
-            "kprobes/inner" => told.push(probe.state()),
-            "kprobes/entry" => {
-                ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
-                warned.push(probe.warnings.iter().any(|warning| warning.code == "LIVEPATCHED"));
-                warned.dedup();
-                ensure!([false, true, false].starts_with(&warned), "{warned:?}");
-            }
-            _ => {}
+        if let Some(warned) = warned.get_mut(probe.name.as_str()) {
+            ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
+            warned.push(probe.warnings.iter().any(|warning| warning.code == "LIVEPATCHED"));
+            warned.dedup();
+            ensure!([false, true, false].starts_with(warned), "{warned:?}");
         }
     }
-    let shadowed = told.iter().filter(|state| **state == ProbeState::ShadowedByLivepatch).count();
-    ensure!(told.first() == Some(&ProbeState::Armed) && shadowed == told.len() - 2, "{told:?}");
     guest.shell(&format!("until rmmod {PATCH}; do sleep 0.05; done"))?;
     Ok(())
 }

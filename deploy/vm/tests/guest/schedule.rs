@@ -30,7 +30,7 @@ const LONGEST: [&str; 13] = [
     "profiles::hits_are_exact_across_a_kill_and_a_boot",
     "full_disk::a_full_tmpfs_loses_nothing",
     "full_disk::a_full_ext4_loses_nothing",
-    "livepatch::a_livepatch_shadows_what_the_kernel_ignores",
+    "livepatch::a_livepatch_is_warned_of_while_it_is_there",
     "readers::cpus_come_and_go",
     "survival::probes_survive_a_power_cut",
 ];

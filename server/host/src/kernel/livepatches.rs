@@ -23,7 +23,6 @@ pub struct Livepatches(Vec<Livepatch>);
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Livepatch {
-    directory: PathBuf,
     name: String,
     enabled: bool,
     in_transition: bool,
@@ -67,7 +66,7 @@ impl Livepatches {
     /// cannot be read, is left out.
     pub fn read(sysfs: &Path) -> Self {
         let mut patches: Vec<_> = directories(&sysfs.join("kernel/livepatch"))
-            .filter_map(|(name, path)| patch(name, path))
+            .filter_map(|(name, path)| patch(name, &path))
             .collect();
         patches.sort_by(|one, other| one.name.cmp(&other.name));
         Self(patches)
@@ -90,16 +89,6 @@ impl Livepatches {
         let rest = found.find(|redirect| redirect.progress == Progress::Enabled);
         Some(if first.progress == Progress::Enabled { first } else { rest.unwrap_or(first) })
     }
-
-    /// Whether the kernel still switches tasks from one function to another.
-    pub fn any_in_transition(&self) -> bool {
-        self.0.iter().any(|patch| patch.in_transition)
-    }
-
-    /// The files that switch patches off and on.
-    pub fn switches(&self) -> Vec<PathBuf> {
-        self.0.iter().map(|patch| patch.directory.join("enabled")).collect()
-    }
 }
 
 impl Livepatch {
@@ -114,11 +103,11 @@ impl Livepatch {
     }
 }
 
-fn patch(name: String, directory: PathBuf) -> Option<Livepatch> {
+fn patch(name: String, directory: &Path) -> Option<Livepatch> {
     let enabled = flag(&directory.join("enabled"))?;
     let in_transition = flag(&directory.join("transition")).unwrap_or(false);
     let mut functions = Vec::new();
-    for (object, path) in directories(&directory) {
+    for (object, path) in directories(directory) {
         // Nothing of a module that is not loaded is redirected.
         if flag(&path.join("patched")) == Some(false) && !in_transition {
             continue;
@@ -132,7 +121,7 @@ fn patch(name: String, directory: PathBuf) -> Option<Livepatch> {
     functions.sort_by(|one, other| {
         (&one.module, &one.name, one.position).cmp(&(&other.module, &other.name, other.position))
     });
-    Some(Livepatch { directory, name, enabled, in_transition, functions })
+    Some(Livepatch { name, enabled, in_transition, functions })
 }
 
 /// `NAME,POSITION` (klp_init_func). If the patch says that only one exists, it is the first.
@@ -205,7 +194,6 @@ mod tests {
             assert_eq!(found(Some("ext4"), "ext4_open"), progress.map(|progress| (progress, 2)));
             assert_eq!(found(None, "ext4_open"), None);
             assert_eq!(found(Some("ext4"), "cmdline_proc_show"), None);
-            assert_eq!(read.any_in_transition(), transition == "1\n");
         }
     }
 
@@ -216,7 +204,6 @@ mod tests {
         let read = Livepatches::read(sysfs.path());
         let found = read.redirect_of(None, "f").unwrap();
         assert_eq!((found.patch, found.progress), ("b", Progress::Enabled));
-        assert_eq!(read.switches().len(), 2);
     }
 
     #[test]

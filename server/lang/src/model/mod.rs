@@ -13,7 +13,9 @@ mod uid;
 
 pub use host_labels::{HostLabelError, HostLabelProblem, HostLabels, MAX_HOST_LABELS};
 pub use label::{LabelChange, LabelError, LabelProblem, LabelSelector, Labels, MAX_LABELS, Part};
-pub use metadata::{KernelChange, Lease, LeaseTerm, Metadata, MetadataChange, MetadataError};
+pub use metadata::{
+    KernelChange, Lease, LeaseTerm, Metadata, MetadataChange, MetadataError, Moment, nanoseconds,
+};
 pub use name::{Glob, NameError, ProbeName};
 pub use profile::{HitProfile, Hits};
 pub use state::StateRecord;

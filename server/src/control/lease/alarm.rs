@@ -1,20 +1,15 @@
-//! Timers of the kernel: an alarm at a time since boot, and a notice when the wall clock is set.
+//! Timer of the kernel: an alarm at a time since boot.
 //!
-//! Owns two timer descriptors. Nothing wakes up while neither is set, and nothing is polled: the
+//! Owns a timer descriptor. Nothing wakes up while it is not set, and nothing is polled: the
 //! runtime's own timers count CLOCK_MONOTONIC, which stands still while the host sleeps. Never
-//! decides what is done when they expire.
+//! decides what is done when it expires.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, RawFd};
 
-use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use tokio::io::unix::AsyncFd;
-
-/// Expiry of a timer that is only to be cancelled: 9 * 10^9 seconds after 1970, near the end of
-/// what the kernel's clocks can count (`KTIME_MAX`, the year 2262).
-const NEVER_S: i64 = 9_000_000_000;
 
 /// A timer descriptor as the runtime takes it.
 #[derive(Debug)]
@@ -23,26 +18,6 @@ struct Timer(TimerFd);
 impl AsRawFd for Timer {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
-    }
-}
-
-#[expect(
-    deprecated,
-    reason = "what replaces it is unsafe to call; a `Timer` owns its descriptor and never gives out another one"
-)]
-fn timer(clock: ClockId) -> io::Result<AsyncFd<Timer>> {
-    AsyncFd::new(Timer(TimerFd::new(clock, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?))
-}
-
-/// Waits until the timer has expired or was cancelled, and clears that.
-async fn expired(timer: &AsyncFd<Timer>) -> io::Result<()> {
-    loop {
-        let mut ready = timer.readable().await?;
-        match ready.try_io(|timer| timer.get_ref().0.wait().map_err(io::Error::from)) {
-            Ok(outcome) => return outcome,
-            // It was set to another time meanwhile.
-            Err(_would_block) => {}
-        }
     }
 }
 
@@ -56,8 +31,13 @@ impl BootAlarm {
     ///
     /// # Errors
     /// When there are no more descriptors.
+    #[expect(
+        deprecated,
+        reason = "what replaces it is unsafe to call; a `Timer` owns its descriptor and never gives out another one"
+    )]
     pub(in crate::control) fn new() -> io::Result<Self> {
-        timer(ClockId::CLOCK_BOOTTIME).map(Self)
+        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+        AsyncFd::new(Timer(TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?)).map(Self)
     }
 
     /// Sets it to a time since boot, in nanoseconds; one that has passed rings at once. `None`: it
@@ -82,46 +62,14 @@ impl BootAlarm {
     /// # Cancel safety
     /// What has rung rings again when the future is dropped.
     pub(in crate::control) async fn rung(&self) -> io::Result<()> {
-        expired(&self.0).await
-    }
-}
-
-/// Reports that a program has set the wall clock, but not that its rate was adjusted
-/// (`TFD_TIMER_CANCEL_ON_SET`, fs/timerfd.c: `timerfd_clock_was_set`, since 3.0). The end of a
-/// sleep of the host is reported as well.
-#[derive(Debug)]
-pub(in crate::control) struct ClockAlarm(AsyncFd<Timer>);
-
-impl ClockAlarm {
-    /// Listens from now on. To be called within a runtime.
-    ///
-    /// # Errors
-    /// When there are no more descriptors.
-    pub(in crate::control) fn new() -> io::Result<Self> {
-        let alarm = Self(timer(ClockId::CLOCK_REALTIME)?);
-        alarm.listen()?;
-        Ok(alarm)
-    }
-
-    fn listen(&self) -> io::Result<()> {
-        let flags = TimerSetTimeFlags::TFD_TIMER_ABSTIME | TimerSetTimeFlags::TFD_TIMER_CANCEL_ON_SET;
-        match self.0.get_ref().0.set(Expiration::OneShot(TimeSpec::new(NEVER_S, 0)), flags) {
-            // The clock was set since it was last read; the timer is set all the same.
-            Ok(()) | Err(Errno::ECANCELED) => Ok(()),
-            Err(error) => Err(error.into()),
+        loop {
+            let mut ready = self.0.readable().await?;
+            match ready.try_io(|timer| timer.get_ref().0.wait().map_err(io::Error::from)) {
+                Ok(outcome) => return outcome,
+                // It was set to another time meanwhile.
+                Err(_would_block) => {}
+            }
         }
-    }
-
-    /// Waits until the clock is set.
-    ///
-    /// # Errors
-    /// When the descriptor cannot be read.
-    ///
-    /// # Cancel safety
-    /// Nothing is missed when the future is dropped.
-    pub(in crate::control) async fn was_set(&self) -> io::Result<()> {
-        expired(&self.0).await?;
-        self.listen()
     }
 }
 
@@ -150,12 +98,5 @@ mod tests {
         alarm.set(None).unwrap();
         let rung = tokio::time::timeout(Duration::from_millis(50), alarm.rung()).await;
         assert!(rung.is_err(), "it was taken back");
-    }
-
-    #[tokio::test]
-    async fn a_clock_that_is_not_set_is_silent() {
-        let alarm = ClockAlarm::new().unwrap();
-        alarm.listen().unwrap();
-        assert!(alarm.was_set().now_or_never().is_none());
     }
 }

@@ -5,11 +5,11 @@
 //! disk is full, and nothing needs to be written for it, since the end of the lease is in the
 //! database from the beginning. The probe stays listed for some time, so that a client that misses
 //! it sees why; then its row is deleted. A probe that is held by a connection is deleted. Never
-//! wakes up without leases: see [`alarm`]. How the clocks are counted is in [`clock`].
+//! wakes up without leases: see [`alarm`]. A lease counts CLOCK_BOOTTIME within a boot; over a reboot
+//! the wall clock decides (see [`Moment`]).
 
 mod alarm;
-mod clock;
-mod counted;
+mod ends;
 mod hold;
 
 pub use hold::{Hold, HoldError, Holds};
@@ -19,9 +19,8 @@ use std::time::{Duration, SystemTime};
 
 use kprobed_audit::Entry;
 
-use self::alarm::{BootAlarm, ClockAlarm};
-use self::clock::Clocks;
-use self::counted::Counting;
+use self::alarm::BootAlarm;
+use self::ends::Ends;
 use super::apply::Grounds;
 use super::audited;
 use super::command::UpdateRequest;
@@ -29,9 +28,10 @@ use super::controller::{Controller, ControllerParts};
 use super::job::Job;
 use super::probe::{Probe, ProbeState, Trouble};
 use super::{ControlError, own};
-use crate::store::{Record, Undo};
+use crate::store::{StoredProbe, Undo};
+use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::tracefs::Presence;
-use kprobed_lang::model::{Lease, LeaseTerm, MetadataChange};
+use kprobed_lang::model::{Lease, LeaseTerm, MetadataChange, Moment, ProbeUid};
 
 /// Probes that are removed between two commands of clients: as with deletions, a busy instance is
 /// replaced once for all of them.
@@ -47,22 +47,21 @@ pub(super) const HOLD_ENDED: &str = "the client that held it has gone";
 #[derive(Debug)]
 pub(super) struct Leases {
     alarm: BootAlarm,
-    clock: ClockAlarm,
     holds: Arc<Holds>,
-    boot_id: String,
-    counting: Counting,
-    /// Entries of the audit log about leases that have ended, until they are stored with these ends. If the
-    /// daemon dies before, its next start ends those leases, and writes the entries.
-    entries: Vec<Entry>,
+    boot_id: Arc<str>,
+    ends: Ends,
+    unwritten: Unwritten,
 }
 
-/// Why leases are looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wake {
-    /// One may have ended.
-    Due,
-    /// The wall clock was set.
-    ClockSet,
+/// What is not stored yet of leases. If the daemon dies before it is, its next start goes by the wall
+/// clock, ends those leases, and writes the entries.
+#[derive(Debug, Default)]
+struct Unwritten {
+    /// Leases that were given in another boot, with their ends in this one.
+    counted: Vec<(ProbeUid, Moment)>,
+    /// Leases that have ended, and their entries of the audit log.
+    ended: Vec<(ProbeUid, SystemTime)>,
+    entries: Vec<Entry>,
 }
 
 /// What a start of the daemon does with a row, as far as its lease goes.
@@ -77,25 +76,33 @@ pub(super) enum AtStart {
 }
 
 impl Leases {
-    /// Reads the stored leases.
-    pub(super) async fn read(parts: &ControllerParts) -> Result<Self, ControlError> {
-        let clocks = parts.store.lease_clocks().await?;
-        let boot_id = parts.host.boot_id.clone();
-        let counting = Counting::new(parts.lease_keep, clocks);
-        let alarms = || Ok((BootAlarm::new()?, ClockAlarm::new()?));
-        let (alarm, clock) = alarms().map_err(ControlError::Alarm)?;
-        Ok(Self { alarm, clock, holds: Arc::clone(&parts.holds), boot_id, counting, entries: Vec::new() })
+    /// No leases yet.
+    pub(super) fn new(parts: &ControllerParts) -> Result<Self, ControlError> {
+        Ok(Self {
+            alarm: BootAlarm::new().map_err(ControlError::Alarm)?,
+            holds: Arc::clone(&parts.holds),
+            boot_id: parts.host.boot_id.as_str().into(),
+            ends: Ends::new(parts.lease_keep),
+            unwritten: Unwritten::default(),
+        })
     }
 
-    /// What is done with a probe. `is_left`: the kernel has its event.
-    pub(super) fn at_start(&mut self, record: &Record, is_left: bool) -> AtStart {
-        match &record.spec.metadata.lease {
+    /// What is done with a probe, whose lease is counted by this boot from here on. `is_left`: the kernel
+    /// has its event.
+    pub(super) fn at_start(&mut self, row: &mut StoredProbe, is_left: bool) -> AtStart {
+        let now = self.now();
+        let uid = row.record.uid;
+        match &mut row.record.spec.metadata.lease {
             None => AtStart::Wanted,
             Some(Lease::Held { .. }) => AtStart::Unheld,
-            Some(Lease::Until { duration, expire_time }) => {
-                let now = Clocks::now(&self.boot_id);
-                self.counting.read(record.uid, &record.name, (*duration, *expire_time), is_left, &now);
-                if self.counting.is_over(record.uid, now.boot_ns) { AtStart::Over } else { AtStart::Wanted }
+            Some(Lease::Until { duration, end }) => {
+                let has_ended = row.lease_ended == Some(end.wall) && !is_left;
+                let in_this_boot = self.ends.read(uid, (*duration, &*end), has_ended, &now);
+                if in_this_boot != *end {
+                    self.unwritten.counted.push((uid, in_this_boot.clone()));
+                    *end = in_this_boot;
+                }
+                if has_ended || end.boot_ns <= now.boot_ns { AtStart::Over } else { AtStart::Wanted }
             }
         }
     }
@@ -104,21 +111,21 @@ impl Leases {
     ///
     /// # Cancel safety
     /// Nothing is missed when the future is dropped.
-    pub(super) async fn woken(&self) -> Wake {
-        let (woken, wake) = tokio::select! {
-            rung = self.alarm.rung() => (rung, Wake::Due),
-            set = self.clock.was_set() => (set, Wake::ClockSet),
-            () = self.holds.some_ended() => (Ok(()), Wake::Due),
+    pub(super) async fn woken(&self) {
+        let woken = tokio::select! {
+            rung = self.alarm.rung() => rung,
+            () = self.holds.some_ended() => Ok(()),
         };
         if let Err(error) = woken {
             tracing::error!(%error, "cannot wait for the end of leases: they end with the next change of a probe");
             std::future::pending::<()>().await;
         }
-        wake
     }
 
-    fn now(&self) -> Clocks<'_> {
-        Clocks::now(&self.boot_id)
+    /// Reads the clocks.
+    pub(super) fn now(&self) -> Moment {
+        let boot_id = Arc::clone(&self.boot_id);
+        Moment { wall: SystemTime::now(), boot_id, boot_ns: trace_clock_ns() }
     }
 }
 
@@ -132,10 +139,7 @@ impl Controller {
     }
 
     /// Does what is due, and sets the alarm for what is due next.
-    pub(super) async fn attend_leases(&mut self, wake: Wake) {
-        if wake == Wake::ClockSet {
-            self.recount_leases();
-        }
+    pub(super) async fn attend_leases(&mut self) {
         self.end_holds().await;
         self.end_leases().await;
         self.forget_expired().await;
@@ -145,44 +149,26 @@ impl Controller {
     /// Tries now to remove probes that could not be removed when their lease ended.
     pub(super) async fn end_stuck(&mut self) {
         let now_ns = self.leases.now().boot_ns;
-        if self.leases.counting.hurry_stuck(now_ns) {
-            self.attend_leases(Wake::Due).await;
+        if self.leases.ends.hurry_stuck(now_ns) {
+            self.attend_leases().await;
         }
     }
 
     /// Takes note of leases that were given, renewed or removed.
     pub(super) async fn count_leases(&mut self) {
         let probes = self.parts.registry.leased();
-        let Leases { boot_id, counting, .. } = &mut self.leases;
-        counting.count(&probes, &Clocks::now(boot_id));
-        let unwritten = counting.unwritten(boot_id);
-        if !unwritten.is_empty() || !self.leases.entries.is_empty() {
-            match self.parts.store.count_leases(&unwritten, &self.leases.entries).await {
-                Ok(()) => {
-                    self.leases.counting.note_written();
-                    self.leases.entries.clear();
-                }
-                // Tried again with the next change. Until then a restart counts by the wall clock.
+        let Leases { alarm, ends, unwritten, .. } = &mut self.leases;
+        ends.keep_only(&probes);
+        let Unwritten { counted, ended, entries } = unwritten;
+        if !counted.is_empty() || !entries.is_empty() {
+            match self.parts.store.write_leases(counted, ended, entries).await {
+                Ok(()) => *unwritten = Unwritten::default(),
+                // Tried again with the next change.
                 Err(error) => tracing::warn!(%error, "cannot write down how leases are counted"),
             }
         }
-        let next = self.leases.counting.next_boot_ns();
-        if let Err(error) = self.leases.alarm.set(next) {
+        if let Err(error) = alarm.set(ends.next_boot_ns(&probes)) {
             tracing::error!(%error, "cannot set the alarm for the end of leases");
-        }
-    }
-
-    /// The wall clock was set. Leases end when they would have ended, which is another time of day
-    /// now.
-    fn recount_leases(&mut self) {
-        let Leases { boot_id, counting, .. } = &mut self.leases;
-        for (uid, expire_time) in counting.recount(&Clocks::now(boot_id)) {
-            let Some(probe) = self.parts.registry.by_uid(uid) else { continue };
-            if let Some(Lease::Until { duration, .. }) = probe.spec.metadata.lease {
-                let mut probe = Probe::clone(&probe);
-                probe.record.spec.metadata.lease = Some(Lease::Until { duration, expire_time });
-                self.parts.registry.put(probe);
-            }
         }
     }
 
@@ -190,14 +176,14 @@ impl Controller {
     async fn end_holds(&mut self) {
         let ended = self.leases.holds.take_ended();
         let now_ns = self.leases.now().boot_ns;
-        if !ended && !self.leases.counting.has_stuck(now_ns) {
+        if !ended && !self.leases.ends.has_stuck(now_ns) {
             return;
         }
         let open = self.leases.holds.open();
         let mut probes = self.parts.registry.leased();
         probes.retain(|probe| match &probe.spec.metadata.lease {
             Some(Lease::Held { holder }) => {
-                !open.contains(holder) && !self.leases.counting.is_stuck(probe.uid, now_ns)
+                !open.contains(holder) && !self.leases.ends.is_stuck(probe.uid, now_ns)
             }
             _ => false,
         });
@@ -212,7 +198,7 @@ impl Controller {
             match outcome {
                 Ok(found) => {
                     self.parts.registry.remove(&probe.name);
-                    self.leases.counting.forget(probe.uid);
+                    self.leases.ends.forget(probe.uid);
                     gone.push(Undo::Probe(probe.uid));
                     gone.push(audited::ended(&probe.record, HOLD_ENDED));
                     tracing::info!(probe = %probe.name, ?found, "deleted: the client that held it has gone");
@@ -231,19 +217,21 @@ impl Controller {
 
     /// Removes probes from the kernel whose lease has ended.
     async fn end_leases(&mut self) {
-        let now_ns = self.leases.now().boot_ns;
+        let now = self.leases.now();
         let mut probes = self.parts.registry.leased();
-        probes.retain(|probe| self.leases.counting.is_due(probe.uid, now_ns));
+        probes.retain(|probe| self.leases.ends.is_due(probe, now.boot_ns));
         // The alarm rings for the others at once.
         probes.truncate(AT_ONCE);
         let outcomes = self.take_out_of_use(&probes).await;
         for (probe, outcome) in probes.iter().zip(outcomes) {
-            let Some(trouble) = expired(probe) else { continue };
+            let Some((expire_time, trouble)) = expired(probe, &now) else { continue };
             match outcome {
                 Ok(found) => {
                     tracing::info!(probe = %probe.name, ?found, reason = trouble.reason, "expired");
-                    self.leases.entries.push(audited::entry_of_end(&probe.record, &trouble.reason));
-                    self.leases.counting.note_ended(probe.uid, SystemTime::now());
+                    let Unwritten { ended, entries, .. } = &mut self.leases.unwritten;
+                    ended.push((probe.uid, expire_time));
+                    entries.push(audited::entry_of_end(&probe.record, &trouble.reason));
+                    self.leases.ends.note_ended(probe);
                     self.parts.registry.put(Probe { own: None, schema: None, ..as_expired(probe, trouble) });
                 }
                 Err(error) => self.mark_stuck(probe, &trouble, &error),
@@ -255,12 +243,12 @@ impl Controller {
     async fn forget_expired(&mut self) {
         let now_ns = self.leases.now().boot_ns;
         let mut gone = Vec::new();
-        for uid in self.leases.counting.take_forgotten(now_ns) {
-            if let Some(probe) = self.parts.registry.by_uid(uid) {
+        for probe in self.parts.registry.leased() {
+            if self.leases.ends.is_forgotten(&probe, now_ns) {
                 tracing::info!(probe = %probe.name, "deleted: its lease ended some time ago");
                 self.parts.registry.remove(&probe.name);
+                gone.push(Undo::Probe(probe.uid));
             }
-            gone.push(Undo::Probe(uid));
         }
         self.parts.store.undo_all(gone).await;
     }
@@ -300,7 +288,7 @@ impl Controller {
             .to_owned();
         self.parts.registry.put(as_expired(probe, Trouble { code: trouble.code, reason, hint }));
         let again = self.leases.now().after(AGAIN_AFTER);
-        self.leases.counting.note_stuck(probe.uid, again);
+        self.leases.ends.note_stuck(probe.uid, again.boot_ns);
     }
 
     /// Ends all holds: the daemon stops, and what they hold must not outlive it.
@@ -341,17 +329,22 @@ fn as_expired(probe: &Probe, trouble: Trouble) -> Probe {
     Probe { state: ProbeState::Expired(trouble), state_time, left_alone: None, ..Probe::clone(probe) }
 }
 
-/// The trouble of a probe whose lease has ended. Absent if it has no such lease.
-pub(super) fn expired(probe: &Probe) -> Option<Trouble> {
-    let Some(Lease::Until { duration, expire_time }) = &probe.spec.metadata.lease else { return None };
+/// The trouble of a probe whose lease has ended, and its end as it is stored. Absent if it has no such
+/// lease.
+pub(super) fn expired(probe: &Probe, now: &Moment) -> Option<(SystemTime, Trouble)> {
+    let Some(Lease::Until { duration, end }) = &probe.spec.metadata.lease else { return None };
     // Whole seconds are enough for people.
-    let since = expire_time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = end
+        .wall_seen_from((now.wall, now.boot_ns))
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs());
-    Some(Trouble {
+    let trouble = Trouble {
         code: "LEASE_ENDED",
         reason: format!("its lease of {} ended at {}", brief(*duration), prost_types::Timestamp::from(time)),
         hint: format!("`kprobectl renew {}` brings it back", probe.name),
-    })
+    };
+    Some((end.wall, trouble))
 }
 
 /// A duration as the command line accepts it, such as `1h30m`, without fractions of a second.

@@ -14,7 +14,7 @@ use sqlx::{Connection as _, SqliteConnection};
 use super::*;
 use std::time::Duration;
 
-use kprobed_lang::model::{Hits, KernelChange, Labels, Lease, Metadata, ProbeName, ProbeUid};
+use kprobed_lang::model::{Hits, KernelChange, Labels, Lease, Metadata, Moment, ProbeName, ProbeUid};
 use kprobed_rights::Principal;
 use kprobed_verdict::checker::DefinitionText;
 
@@ -63,12 +63,12 @@ fn creation(record: Record) -> Intent {
 
 /// One of each kind of lease.
 fn with_leases() -> Vec<Metadata> {
-    let (duration, expire_time) = (Duration::from_hours(2), from_ns(7_200_000_000_123));
+    let end = Moment { wall: from_ns(7_200_000_000_123), boot_id: "boot".into(), boot_ns: 7_200_000_000_456 };
     let for_a_time = Metadata {
         description: "slow\nopens".to_owned(),
         owner: "storage".to_owned(),
         declared_by: Some("10-storage.yaml".to_owned()),
-        lease: Some(Lease::Until { duration, expire_time }),
+        lease: Some(Lease::Until { duration: Duration::from_hours(2), end }),
         on_kernel_change: KernelChange::ArmAnyway,
     };
     let held = Metadata { lease: Some(Lease::Held { holder: "h1".to_owned() }), ..Metadata::default() };

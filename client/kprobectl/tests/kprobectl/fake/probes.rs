@@ -93,9 +93,6 @@ impl ProbeService for Services {
     async fn accept_probe(&self, request: Request<AcceptProbeRequest>) -> Answer<AcceptProbeResponse> {
         let request = request.into_inner();
         let probe = answers::existing(&request.name)?;
-        if request.ported {
-            return Err(Status::failed_precondition("there is no line that is known to record the same"));
-        }
         Ok(Response::new(AcceptProbeResponse { probe: Some(probe) }))
     }
 
