@@ -41,10 +41,7 @@ CREATE TABLE probe (
     creator           TEXT    NOT NULL DEFAULT '',
     -- Whether the probe was an event of another program, or of an earlier run, that was adopted: its creator is who adopted it, and has not
     -- made it. Such a probe is on no budget of a creator.
-    adopted           INTEGER NOT NULL DEFAULT 0,
-    -- Every name that the maker of a probe had then, as a JSON array of texts: by them roles are found for what it has made, also while it is
-    -- not connected. `[]` if they are not known.
-    creator_names     TEXT    NOT NULL DEFAULT '[]'
+    adopted           INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 -- While a probe is replaced, the one that goes has its name too.
@@ -85,8 +82,6 @@ CREATE TABLE attachment (
     -- As in `probe`.
     phase          TEXT    NOT NULL CHECK (phase IN ('pending', 'settled', 'removing')),
     create_time_ns INTEGER NOT NULL,
-    -- The names of who attached it, as in `probe`.
-    creator_names  TEXT    NOT NULL DEFAULT '[]',
     UNIQUE (event_group, event)
 ) STRICT;
 

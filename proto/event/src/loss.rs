@@ -106,8 +106,6 @@ pub enum LossCause {
     Expired,
     /// The daemon could not store the events in the history.
     NotStored,
-    /// The history has as much of whoever made their probe as their roles allow.
-    HistoryLimit,
     /// The daemon paused recording.
     Paused,
     /// Another program emptied the daemon's ring buffers.
@@ -130,7 +128,6 @@ impl LossCause {
             Self::RateLimit => "rate_limit",
             Self::Expired => "expired",
             Self::NotStored => "not_stored",
-            Self::HistoryLimit => "history_limit",
             Self::Paused => "paused",
             Self::Reset => "reset",
             Self::CommitOverrun => "commit_overrun",
@@ -149,7 +146,6 @@ impl From<LossCause> for api::LossCause {
             LossCause::RateLimit => Self::RateLimit,
             LossCause::Expired => Self::Expired,
             LossCause::NotStored => Self::NotStored,
-            LossCause::HistoryLimit => Self::HistoryLimit,
             LossCause::Paused => Self::Paused,
             LossCause::Reset => Self::Reset,
             LossCause::CommitOverrun => Self::CommitOverrun,
@@ -168,7 +164,6 @@ impl From<api::LossCause> for LossCause {
             api::LossCause::RateLimit => Self::RateLimit,
             api::LossCause::Expired => Self::Expired,
             api::LossCause::NotStored => Self::NotStored,
-            api::LossCause::HistoryLimit => Self::HistoryLimit,
             api::LossCause::Paused => Self::Paused,
             api::LossCause::Reset => Self::Reset,
             api::LossCause::CommitOverrun => Self::CommitOverrun,

@@ -5,13 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use kprobed_trace::spool::{
-    BootId, EntryKind, Expired, HEADER_BYTES, Header, Position, Record, RecordKind, Recovery, Scan,
-    SegmentId, Shares, Spool, SpoolEntry, SpoolItem, SpoolOptions, SpoolWriter, scan_bytes,
+    BootId, EntryKind, Expired, HEADER_BYTES, Header, Position, Record, RecordKind, Scan, SegmentId, Spool,
+    SpoolEntry, SpoolItem, SpoolOptions, scan_bytes,
 };
 use tempfile::TempDir;
-
-/// An account of the corpus.
-const ACCOUNT: &str = "uid:1000";
 
 /// The good part of a segment equals its records written again, and does not depend on the bytes
 /// that follow; a spool that recovers the segment keeps that part, reports the rest, and returns
@@ -35,7 +32,7 @@ pub fn check(data: &[u8]) {
         );
         assert_eq!(
             record.to_entry().is_none(),
-            matches!(record.kind, RecordKind::NotStored | RecordKind::Shares | RecordKind::End)
+            matches!(record.kind, RecordKind::NotStored | RecordKind::End)
         );
         entries.extend(record.to_entry());
     });
@@ -49,14 +46,9 @@ pub fn check(data: &[u8]) {
 
 /// A spool that finds these bytes under the right name.
 fn check_reading(data: &[u8], header: &Header, scan: &Scan, entries: &[SpoolEntry]) {
-    let Some((directory, spool, cut_bytes)) = opened(data, header.id) else { return };
+    let Some((_directory, spool, cut_bytes)) = opened(data, header.id) else { return };
     // Opening a spool trusts a segment whose last record is good; readers find damage inside.
     assert!(cut_bytes == data.len() as u64 - scan.facts.bytes || cut_bytes == 0);
-    // A daemon that is started again knows as much of what accounts have.
-    let held = spool.held(ACCOUNT);
-    drop(spool);
-    let (spool, ..) = open(directory.path());
-    assert_eq!(spool.held(ACCOUNT), held);
     let mut reader = spool.reader(Position::Beginning).expect("the files can be read");
     let mut read = Vec::new();
     while let Some(item) = reader.next().expect("the files can be read") {
@@ -84,7 +76,8 @@ fn opened(data: &[u8], id: SegmentId) -> Option<(TempDir, Spool, u64)> {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join(id.to_string());
     fs::write(&path, data).expect("a file");
-    let (spool, _writer, recovery) = open(directory.path());
+    let (spool, _writer, recovery) =
+        Spool::open(options(directory.path()), BootId([1; 16]), 2).expect("a spool");
     if recovery.segments == 1 {
         return Some((directory, spool, recovery.cut_bytes));
     }
@@ -95,18 +88,6 @@ fn opened(data: &[u8], id: SegmentId) -> Option<(TempDir, Spool, u64)> {
         assert!((data.len() as u64) < HEADER_BYTES && !path.exists());
     }
     None
-}
-
-/// Opens a spool in which each record of events that was not attributed before is a byte of the account.
-fn open(directory: &Path) -> (Spool, SpoolWriter, Recovery) {
-    let mut attribute = |record: &Record<'_>| {
-        let mut shares = Shares::default();
-        if record.kind == RecordKind::Entry(EntryKind::Events) {
-            shares.add(&ACCOUNT.into(), 1);
-        }
-        shares
-    };
-    Spool::open(options(directory), BootId([1; 16]), 2, &mut attribute).expect("a spool")
 }
 
 fn options(directory: &Path) -> SpoolOptions {

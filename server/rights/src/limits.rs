@@ -20,22 +20,19 @@ pub enum Limit {
     LeaseMaxS,
     /// Bytes of the queues of all of its event streams together.
     QueueBytes,
-    /// Bytes of the history of events that its probes and attached events have recorded.
-    HistoryBytes,
     /// Hosts that one command of its is for, as its client says.
     HostsPerCommand,
 }
 
 impl Limit {
     /// All of them, in the order of messages.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Probes,
         Self::Streams,
         Self::Connections,
         Self::ChecksPerSecond,
         Self::LeaseMaxS,
         Self::QueueBytes,
-        Self::HistoryBytes,
         Self::HostsPerCommand,
     ];
 
@@ -48,7 +45,6 @@ impl Limit {
             Self::ChecksPerSecond => "checks_per_second",
             Self::LeaseMaxS => "lease_max_s",
             Self::QueueBytes => "queue_bytes",
-            Self::HistoryBytes => "history_bytes",
             Self::HostsPerCommand => "hosts_per_command",
         }
     }

@@ -42,7 +42,7 @@ use crate::auditor::Auditor;
 use crate::auth::{AuditQueue, Caller, LiveTls, Rights};
 use crate::config::{CheckedConfig, Config, HostSize, SettingChange, TlsError, changes, tls_settings};
 use crate::control::{
-    ControlHandle, Controller, ControllerParts, Costs, Declarations, Foreign, Holds, Makers, Names, Observer,
+    ControlHandle, Controller, ControllerParts, Costs, Declarations, Foreign, Holds, Names, Observer,
     ProbeStates, Registry,
 };
 use crate::declared::Keeper;
@@ -279,7 +279,6 @@ impl App {
             facts: Arc::clone(&facts),
             checker: Arc::clone(&checker),
             rights: Arc::clone(&rights),
-            makers: Makers::new(Arc::clone(&rights)),
             registry: Arc::clone(&registry),
             hub: Arc::clone(&hub),
             host: host.clone(),
@@ -369,7 +368,6 @@ impl App {
         let access = Access { rights: Arc::clone(&rights), registry: Arc::clone(&events_registry) };
         let filter_features = filter_features(&host);
         let labels = Arc::new(LabelsFile::new(config.host.labels_file.clone()));
-        let history_of_services = history.clone();
         let log = Log { history: history.clone(), now: Cursor { boot_id, epoch, sequence: 0 } };
         let tasks = Tasks::default();
         let streams = StreamRuntime::start().map_err(StartError::Thread)?;
@@ -412,11 +410,7 @@ impl App {
                 control: control.clone(),
                 access: access.clone(),
             }))
-            .add_service(AccessServiceServer::new(AccessServer {
-                access,
-                checker: Arc::clone(&checker),
-                history: history_of_services,
-            }))
+            .add_service(AccessServiceServer::new(AccessServer { access, checker: Arc::clone(&checker) }))
             .add_service(AuditServiceServer::new(audit))
             .add_service(KernelServiceServer::new(kernel))
             .add_service(LeaseServiceServer::new(LeaseServer {

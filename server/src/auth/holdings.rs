@@ -45,9 +45,6 @@ fn what(limit: Limit, asked: Asked) -> String {
         Limit::LeaseMaxS if more == u64::MAX => "asks for a probe without a lease".to_owned(),
         Limit::LeaseMaxS => format!("asks for a lease of {more} s"),
         Limit::QueueBytes => format!("has queues of {held} bytes, and asks for {more} more"),
-        Limit::HistoryBytes => {
-            format!("has {held} bytes of events in the history, and {more} more do not fit")
-        }
         Limit::HostsPerCommand => format!("asks {more} hosts in one command"),
     }
 }
@@ -64,9 +61,6 @@ impl LimitReached {
             }
             Limit::LeaseMaxS => "give the probe a shorter lease (`--for`), and renew it",
             Limit::QueueBytes => "ask for a smaller queue (`delivery.queue_bytes`), or end a stream of yours",
-            Limit::HistoryBytes => {
-                "record less (`--filter`, `kprobectl disable`), or wait until the oldest of its events expire"
-            }
             Limit::HostsPerCommand => "name fewer hosts (`--hosts`, `--host-selector`)",
         }
     }
@@ -88,11 +82,7 @@ impl Account {
             Limit::Connections => Some(&mut self.connections),
             Limit::Streams => Some(&mut self.streams),
             Limit::QueueBytes => Some(&mut self.queue_bytes),
-            Limit::Probes
-            | Limit::ChecksPerSecond
-            | Limit::LeaseMaxS
-            | Limit::HistoryBytes
-            | Limit::HostsPerCommand => None,
+            Limit::Probes | Limit::ChecksPerSecond | Limit::LeaseMaxS | Limit::HostsPerCommand => None,
         }
     }
 

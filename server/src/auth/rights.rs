@@ -144,29 +144,11 @@ impl Rights {
         bound: Bound,
         asked: Asked,
     ) -> LimitReached {
-        let method = caller.method.map(|method| method.name().to_owned()).unwrap_or_default();
-        let probe = probe.map(ToString::to_string).unwrap_or_default();
-        self.limited(&caller.principal, (method, probe), bound, asked)
-    }
-
-    /// That a principal, which need not be connected, has reached a limit of what the daemon does
-    /// for it by itself, with its entry in the audit log.
-    pub(crate) fn outgrown(&self, principal: &Principal, bound: Bound, asked: Asked) -> LimitReached {
-        self.limited(principal, Default::default(), bound, asked)
-    }
-
-    fn limited(
-        &self,
-        principal: &Principal,
-        (method, probe): (String, String),
-        bound: Bound,
-        asked: Asked,
-    ) -> LimitReached {
-        let reached = LimitReached { principal: principal.to_string(), bound, asked };
+        let reached = LimitReached { principal: caller.principal.to_string(), bound, asked };
         self.audit.note(Entry {
-            method,
-            probe,
+            method: caller.method.map(|method| method.name().to_owned()).unwrap_or_default(),
             rule: reached.bound.rule.to_string(),
+            probe: probe.map(ToString::to_string).unwrap_or_default(),
             reason: reached.to_string(),
             ..Entry::new(Action::Refused, reached.principal.clone())
         });

@@ -109,7 +109,6 @@ impl Controller {
         self.require_lease(caller, &name, None)?;
         self.require_room(caller, &name, &mut HashMap::new())?;
         adoption.probe.record.creator = caller.principal.account();
-        adoption.probe.record.creator_names = caller.principal.names();
         adoption.probe.record.is_adopted = true;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
         let entry = Arc::new(allowed.change("adopt", &adoption.probe.record));
@@ -235,7 +234,7 @@ impl Controller {
         let mut steps = steps(&adoption);
         let Adoption { probe, definition, own, seen } = adoption;
         let (_id, source) = event_source(self.tracefs(), uid, &own.name, &compile_options(&definition))?;
-        self.parts.makers.describe(&source.origin, &probe);
+        source.origin.set_labels(probe.spec.labels.clone());
         let schema = Some(Arc::clone(&source.origin.schema));
         if steps.first() == Some(&Step::Disable) {
             // What it has recorded before is read while it belongs to no probe, so that the account

@@ -370,7 +370,7 @@ impl Controller {
         if let Some(live) = self.live.get_mut(&probe.uid) {
             live.ever_enabled |= probe.is_to_record();
             if before.is_some() {
-                self.parts.makers.describe(&live.source.origin, &probe);
+                live.source.origin.set_labels(probe.spec.labels.clone());
             }
         }
         let Record { name, uid, spec, .. } = &probe.record;
@@ -410,7 +410,6 @@ impl Controller {
             instance: &self.parts.instance,
             sources: &self.sources,
             facts: &self.parts.facts,
-            makers: &self.parts.makers,
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::store::{Phase, StoredAttachment, Undo};
 use kprobed_host::tracefs::{Instance, TracefsError};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_trace::decode::CompileOptions;
-use kprobed_trace::pipeline::{EventSource, Maker, SourceTable};
+use kprobed_trace::pipeline::{EventSource, SourceTable};
 
 impl Controller {
     pub(super) async fn attach(
@@ -49,7 +49,7 @@ impl Controller {
             self.try_again(&name, filter, &entry).await?
         } else {
             self.noted(caller, "attach", &name.to_string(), recordable(&self.parts, &name))?;
-            self.attach_anew(name, filter, (&caller.principal.names(), &entry)).await?
+            self.attach_anew(name, filter, &entry).await?
         };
         Ok(Sourced { event: Some(event), plan: Vec::new() })
     }
@@ -98,16 +98,14 @@ impl Controller {
         &mut self,
         name: ProbeName,
         filter: String,
-        by: (&[String], &Entry),
+        entry: &Entry,
     ) -> Result<AttachedEvent, ControlError> {
-        let (names, entry) = by;
         let create_time = SystemTime::now();
-        let uid = self.parts.store.begin_attach(&name, &filter, create_time, Some(by)).await?;
-        let maker = self.parts.makers.named(names);
+        let uid = self.parts.store.begin_attach(&name, &filter, create_time, Some(entry)).await?;
         let undo = |error: &ControlError| {
             vec![Undo::Attachment(uid), Undo::Note(Box::new(entry.failed(error.to_string())))]
         };
-        let source = match record(&self.parts, &self.sources, (uid, &name), &filter, maker.clone()) {
+        let source = match record(&self.parts, &self.sources, uid, &name, &filter) {
             Ok(source) => source,
             Err(error) => {
                 self.parts.store.undo_all(undo(&error)).await;
@@ -122,7 +120,7 @@ impl Controller {
             return Err(error);
         }
         tracing::info!(event = %name, filter, "attached");
-        Ok(self.attached_now(name, Attachment { uid, filter, create_time, maker, source: Ok(source) }))
+        Ok(self.attached_now(name, Attachment { uid, filter, create_time, source: Ok(source) }))
     }
 
     /// Attaches an event again that was attached before and is not recorded. If that fails, it goes
@@ -137,10 +135,9 @@ impl Controller {
             return Err(ControlError::NotAttached { name: name.clone() });
         };
         let (uid, create_time, before) = (waiting.uid, waiting.create_time, waiting.filter.clone());
-        let maker = waiting.maker.clone();
         self.sources.remove(&[uid]);
         let mut recorded = recordable(&self.parts, name)
-            .and_then(|()| record(&self.parts, &self.sources, (uid, name), &filter, maker.clone()));
+            .and_then(|()| record(&self.parts, &self.sources, uid, name, &filter));
         if recorded.is_ok()
             && let Err(error) = self.parts.instance.set_recording(true)
         {
@@ -164,8 +161,7 @@ impl Controller {
             return Err(error.into());
         }
         tracing::info!(event = %name, filter, "attached again");
-        let attachment = Attachment { uid, filter, create_time, maker, source: Ok(source) };
-        Ok(self.attached_now(name.clone(), attachment))
+        Ok(self.attached_now(name.clone(), Attachment { uid, filter, create_time, source: Ok(source) }))
     }
 
     /// Ends the recording of an event that could not be attached after all. Returns whether it is
@@ -255,8 +251,7 @@ pub(super) async fn bring_back(
 ) -> Result<BTreeMap<ProbeName, Attachment>, ControlError> {
     let mut attached = BTreeMap::new();
     for row in parts.store.attachments().await? {
-        let StoredAttachment { uid, name, filter, phase, create_time, creator_names } = row;
-        let maker = parts.makers.named(&creator_names);
+        let StoredAttachment { uid, name, filter, phase, create_time } = row;
         match phase {
             Phase::Pending | Phase::Removing => {
                 switch_off(parts, &name)?;
@@ -264,12 +259,12 @@ pub(super) async fn bring_back(
             }
             Phase::Settled => {
                 let source = recordable(parts, &name)
-                    .and_then(|()| record(parts, sources, (uid, &name), &filter, maker.clone()))
+                    .and_then(|()| record(parts, sources, uid, &name, &filter))
                     .map_err(|error| error.to_string());
                 if let Err(reason) = &source {
                     tracing::warn!(event = %name, reason, "cannot attach an event again");
                 }
-                attached.insert(name, Attachment { uid, filter, create_time, maker, source });
+                attached.insert(name, Attachment { uid, filter, create_time, source });
             }
         }
     }
@@ -294,13 +289,12 @@ fn recordable(parts: &ControllerParts, name: &ProbeName) -> Result<(), ControlEr
 fn record(
     parts: &ControllerParts,
     sources: &SourceTable,
-    (uid, name): (ProbeUid, &ProbeName),
+    uid: ProbeUid,
+    name: &ProbeName,
     filter: &str,
-    maker: Option<Arc<dyn Maker>>,
 ) -> Result<Arc<EventSource>, ControlError> {
     let options = options_of_foreign_probe(parts, name)?.unwrap_or_default();
     let (id, source) = event_source(&parts.mounted.tracefs, uid, name, &options)?;
-    source.origin.set_maker(maker);
     refuse_harm(&parts.mounted.tracefs, name, filter)?;
     let steps = step::change(&seen(&parts.instance, name)?, Aim { enabled: Some(true), filter });
     for step in steps {

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use super::Observer;
 use kprobed_host::tracefs::{Instance, TracefsError};
 use kprobed_lang::model::{ProbeName, ProbeUid};
-use kprobed_trace::pipeline::{EventSource, Maker};
+use kprobed_trace::pipeline::EventSource;
 
 /// Whether an attached event is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +44,6 @@ pub(super) struct Attachment {
     pub(super) uid: ProbeUid,
     pub(super) filter: String,
     pub(super) create_time: SystemTime,
-    /// Who has attached it, if that is known.
-    pub(super) maker: Option<Arc<dyn Maker>>,
     /// The source of its events, or why there is none.
     pub(super) source: Result<Arc<EventSource>, String>,
 }

@@ -19,7 +19,6 @@ use super::budget::{self, Budget, BudgetSettings, Costs, Spending};
 use super::command::{Applied, Asked, Change, Command, ControlHandle, KernelHits, QUEUE, Unit};
 use super::grow::{Growth, Resized};
 use super::lease::{Holds, Leases};
-use super::maker::Makers;
 use super::observed::Observed;
 use super::repair::Repairs;
 use super::sample::{Sampler, until_next};
@@ -64,8 +63,6 @@ pub struct ControllerParts {
     pub checker: Arc<Checker>,
     /// The roles of this host.
     pub rights: Arc<Rights>,
-    /// Who has made what is recorded.
-    pub makers: Makers,
     /// The probes as clients see them.
     pub registry: Arc<Registry>,
     /// Where events go.

@@ -84,7 +84,7 @@ fn new_probe(
     if !grounds.claimed.insert(name.clone()) {
         return Err(ControlError::Twice { name });
     }
-    let record = Record::new(name, spec, line.text, now.wall).by(&caller.principal);
+    let record = Record::new(name, spec, line.text, now.wall).by(caller.principal.account());
     let (job, intent) = creation(record, outcome);
     Ok(Work { intent: Some(intent), request, entry: None, before: None, job })
 }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use super::harm::refuse_harm;
 use super::job::Job;
-use super::maker::Makers;
 use super::source::{compile_options, event_source};
 use super::step::{Phase, Step};
 use super::{ControlError, own};
@@ -35,7 +34,6 @@ pub(super) struct Executor<'a> {
     pub(super) instance: &'a Instance,
     pub(super) sources: &'a SourceTable,
     pub(super) facts: &'a FactsCache,
-    pub(super) makers: &'a Makers,
 }
 
 impl Executor<'_> {
@@ -125,7 +123,7 @@ impl Executor<'_> {
         let Some(basis) = &job.basis else { return Ok(()) };
         let (_id, source) =
             event_source(self.tracefs, probe.uid, &probe.name, &compile_options(&basis.definition))?;
-        self.makers.describe(&source.origin, probe);
+        source.origin.set_labels(probe.spec.labels.clone());
         probe.schema = Some(Arc::clone(&source.origin.schema));
         job.source = Some(source);
         Ok(())

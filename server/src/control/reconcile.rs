@@ -205,7 +205,7 @@ fn still_recorded(parts: &ControllerParts, sources: &SourceTable, record: &Recor
     let definition = parts.checker.probe(&record.spec.definition).ok()?;
     match event_source(&parts.mounted.tracefs, record.uid, &record.name, &compile_options(&definition)) {
         Ok((id, source)) => {
-            parts.makers.describe(&source.origin, record);
+            source.origin.set_labels(record.spec.labels.clone());
             sources.insert([(id, Arc::clone(&source))]);
             Some(LiveProbe { source, ever_enabled: true, account: Account::default() })
         }
@@ -249,14 +249,10 @@ async fn bring_back(
             }
         }
     }
-    for (source, probe) in jobs.iter().filter_map(|job| Some((job.source.as_ref()?, &job.probe))) {
-        parts.makers.describe(&source.origin, probe);
-    }
     let known =
         jobs.iter().filter_map(|job| Some((job.probe.own.as_ref()?.id, Arc::clone(job.source.as_ref()?))));
     sources.insert(known.collect::<Vec<_>>());
-    let (facts, makers) = (&parts.facts, &parts.makers);
-    let executor = Executor { tracefs, instance: &parts.instance, sources, facts, makers };
+    let executor = Executor { tracefs, instance: &parts.instance, sources, facts: &parts.facts };
     executor.carry_out(&mut jobs);
     store_redefined(parts, &mut jobs, &rows).await;
     for (mut job, row) in jobs.into_iter().zip(rows) {
@@ -325,6 +321,7 @@ fn job(
         return Ok(Job::define(probe, Basis { definition, report }, steps));
     };
     let (_id, source) = event_source(tracefs, record.uid, &own.name, &compile_options(&definition))?;
+    source.origin.set_labels(spec.labels.clone());
     let schema = Some(Arc::clone(&source.origin.schema));
     let Some(ObservedEvent::There { switch, filter, unarmed, .. }) = observed.events.get(&record.uid) else {
         return Err(own::missing(Presence::Absent, &record.name));

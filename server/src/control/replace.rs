@@ -58,7 +58,7 @@ impl Controller {
         let line = self.parts.checker.kernel_line(&outcome.definition, event).text;
         let spec = ProbeSpec { definition: Arc::clone(&outcome.text), ..wanted };
         // It counts for who made the first one.
-        let record = Record::new(probe.name.clone(), spec, line, SystemTime::now()).by_maker_of(probe);
+        let record = Record::new(probe.name.clone(), spec, line, SystemTime::now()).by(probe.creator.clone());
         let (job, intent) = creation(record, outcome);
         let rule = self.require(caller, &job.probe)?;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };

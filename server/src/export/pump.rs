@@ -139,8 +139,5 @@ fn take(item: Item, walk: &mut Walk, chunk: &mut Chunk) {
 
 /// Whether the missing events have places in the log. Those that the kernel lost have none.
 pub(super) fn is_of_the_log(loss: &Loss) -> bool {
-    matches!(
-        loss.cause,
-        LossCause::Expired | LossCause::NotStored | LossCause::HistoryLimit | LossCause::SubscriberQueue
-    )
+    matches!(loss.cause, LossCause::Expired | LossCause::NotStored | LossCause::SubscriberQueue)
 }

@@ -16,7 +16,6 @@ use super::{labels, status};
 use crate::auth::Caller;
 use crate::control::{ControlError, Footprint};
 use kprobed_lang::model::{Labels, ProbeName};
-use kprobed_trace::history::History;
 use kprobed_verdict::checker::{Checker, DefinitionText, group_of};
 
 /// The service.
@@ -26,8 +25,6 @@ pub struct AccessServer {
     pub access: Access,
     /// Resolves definitions.
     pub checker: Arc<Checker>,
-    /// Knows what principals have of it. Absent: no events are stored.
-    pub history: Option<Arc<History>>,
 }
 
 /// What a question is about, as rules see it.
@@ -90,7 +87,6 @@ impl AccessServer {
         let account = principal.account();
         let held = match limit {
             Limit::Probes => self.access.registry.made_by(&account),
-            Limit::HistoryBytes => self.history.as_ref().map_or(0, |history| history.held(&account)),
             _ => rights.holdings().held(&account, limit, bound.as_ref()),
         };
         let (most, rule) = bound.map(|bound| (bound.most, bound.rule)).unzip();

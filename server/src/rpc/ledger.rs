@@ -63,7 +63,6 @@ fn spool(history: &HistoryCounts) -> v1::SpoolLedger {
         stored: history.stored,
         in_memory: history.in_memory,
         not_stored: history.not_stored,
-        over_limit: history.over_limit,
         available: stats.events,
         expired: history.expired,
         bytes: stats.bytes,
@@ -194,15 +193,7 @@ mod tests {
             last_error: Some("no space".to_owned()),
             failing: true,
         };
-        HistoryCounts {
-            read: 21,
-            stored: 22,
-            in_memory: 25,
-            not_stored: 23,
-            over_limit: 26,
-            expired: 24,
-            stats,
-        }
+        HistoryCounts { read: 21, stored: 22, in_memory: 25, not_stored: 23, expired: 24, stats }
     }
 
     /// Every term reaches the message. A field of a message without a line here does not compile.
@@ -265,7 +256,6 @@ mod tests {
             stored: 22,
             in_memory: 25,
             not_stored: 23,
-            over_limit: 26,
             available: 3,
             expired: 24,
             bytes: 1,

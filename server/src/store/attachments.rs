@@ -10,7 +10,7 @@ use sqlx::{Row as _, SqliteConnection};
 
 use super::connection::Transaction;
 use super::undo::{Undo, settle_attachment};
-use super::{Phase, Store, StoreError, audit, from_ns, names, to_ns};
+use super::{Phase, Store, StoreError, audit, from_ns, to_ns};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// A row of the table.
@@ -26,9 +26,6 @@ pub struct StoredAttachment {
     pub phase: Phase,
     /// When it was attached.
     pub create_time: SystemTime,
-    /// Every name that the principal had that attached it ([`kprobed_rights::Principal::names`]). Empty for one that
-    /// was attached before they were kept.
-    pub creator_names: Vec<String>,
 }
 
 impl StoredAttachment {
@@ -43,7 +40,6 @@ impl StoredAttachment {
             filter: row.try_get("filter")?,
             phase: Phase::parse(&phase).ok_or(StoreError::Corrupt { what: "phase", value: phase })?,
             create_time: from_ns(row.try_get("create_time_ns")?),
-            creator_names: names::read(row)?,
         })
     }
 }
@@ -64,8 +60,7 @@ impl Store {
     }
 
     /// Stores the intent to attach an event, before the kernel is changed. An unfinished row of
-    /// that name is deleted. `by` are the names of who attaches it, with the audit entry; an intent that only tries
-    /// something out has none.
+    /// that name is deleted. An intent that only tries something out has no audit entry.
     ///
     /// # Errors
     /// [`StoreError::Database`], also if it is attached already.
@@ -74,9 +69,8 @@ impl Store {
         name: &ProbeName,
         filter: &str,
         time: SystemTime,
-        by: Option<(&[String], &Entry)>,
+        entry: Option<&Entry>,
     ) -> Result<ProbeUid, StoreError> {
-        let (creator_names, entry) = by.unzip();
         let write = async |transaction: &mut Transaction<'_>| {
             sqlx::query("DELETE FROM attachment WHERE event_group = ? AND event = ? AND phase != 'settled'")
                 .bind(name.group())
@@ -84,14 +78,13 @@ impl Store {
                 .execute(transaction.connection())
                 .await?;
             let inserted = sqlx::query(
-                "INSERT INTO attachment (event_group, event, filter, phase, create_time_ns, creator_names) \
-                 VALUES (?, ?, ?, 'pending', ?, ?)",
+                "INSERT INTO attachment (event_group, event, filter, phase, create_time_ns) \
+                 VALUES (?, ?, ?, 'pending', ?)",
             )
             .bind(name.group())
             .bind(name.event())
             .bind(filter)
             .bind(to_ns(time))
-            .bind(names::text(creator_names.unwrap_or_default()))
             .execute(transaction.connection())
             .await?;
             audit::append(transaction, entry.as_slice()).await?;

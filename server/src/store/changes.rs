@@ -12,8 +12,8 @@ use sqlx::{QueryBuilder, Row as _, SqliteConnection};
 use super::connection::Transaction;
 use super::undo::{Undo, rewrite};
 use super::{
-    ProbeSpec, ROWS, Record, RequestKey, Store, StoreError, audit, labels, meanings, metadata, names,
-    requests, reversal, to_ns, trips,
+    ProbeSpec, ROWS, Record, RequestKey, Store, StoreError, audit, labels, meanings, metadata, requests,
+    reversal, to_ns, trips,
 };
 use kprobed_lang::model::ProbeUid;
 
@@ -301,7 +301,7 @@ async fn insert(
     let mut insert = QueryBuilder::new(
         "INSERT INTO probe (uid, event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
          kernel_listing, create_time_ns, update_time_ns, description, owner, declared_by, on_kernel_change, \
-         lease_duration_ns, lease_expire_ns, lease_boot_id, lease_end_boot_ns, lease_holder, creator, creator_names, adopted) ",
+         lease_duration_ns, lease_expire_ns, lease_boot_id, lease_end_boot_ns, lease_holder, creator, adopted) ",
     );
     insert.push_values(creations, |mut row, (uid, record)| {
         let ProbeSpec { definition, enabled, filter, labels: _, metadata } = &record.spec;
@@ -326,7 +326,6 @@ async fn insert(
             .push_bind(lease.end_boot_ns)
             .push_bind(lease.holder)
             .push_bind(&record.creator)
-            .push_bind(names::text(&record.creator_names))
             .push_bind(record.is_adopted);
     });
     insert.build().persistent(creations.len() == 1).execute(transaction).await?;

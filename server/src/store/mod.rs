@@ -18,7 +18,6 @@ mod labels;
 mod meanings;
 mod metadata;
 mod migrations;
-mod names;
 mod probes;
 mod requests;
 mod reversal;

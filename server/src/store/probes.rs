@@ -14,9 +14,8 @@ use sqlx::{Row as _, SqliteConnection};
 #[cfg(doc)]
 use super::Undo;
 use super::reversal::{self, Kept};
-use super::{Store, StoreError, from_ns, labels, metadata, names};
+use super::{Store, StoreError, from_ns, labels, metadata};
 use kprobed_lang::model::{Labels, Metadata, ProbeName, ProbeUid};
-use kprobed_rights::Principal;
 use kprobed_verdict::checker::DefinitionText;
 
 /// How far the change of a probe or an attached event has got.
@@ -77,8 +76,6 @@ pub struct Record {
     /// The account of the principal that made it ([`kprobed_rights::Principal::account`]); empty for
     /// the daemon, and for one that was made before that was kept.
     pub creator: String,
-    /// Every name that that principal had then ([`kprobed_rights::Principal::names`]); empty as `creator` is.
-    pub creator_names: Vec<String>,
     /// Whether it was there before, and its creator has adopted it.
     pub is_adopted: bool,
 }
@@ -111,21 +108,14 @@ impl Record {
             create_time: now,
             update_time: now,
             creator: String::new(),
-            creator_names: Vec::new(),
             is_adopted: false,
         }
     }
 
-    /// The same, made by this principal.
+    /// The same, made by this account.
     #[must_use]
-    pub fn by(self, principal: &Principal) -> Self {
-        Self { creator: principal.account(), creator_names: principal.names(), ..self }
-    }
-
-    /// The same, made by who has made another one.
-    #[must_use]
-    pub fn by_maker_of(self, other: &Self) -> Self {
-        Self { creator: other.creator.clone(), creator_names: other.creator_names.clone(), ..self }
+    pub fn by(self, creator: String) -> Self {
+        Self { creator, ..self }
     }
 }
 
@@ -152,7 +142,6 @@ impl StoredProbe {
             create_time: from_ns(row.try_get("create_time_ns")?),
             update_time: from_ns(row.try_get("update_time_ns")?),
             creator: row.try_get("creator")?,
-            creator_names: names::read(row)?,
             is_adopted: row.try_get("adopted")?,
         };
         Ok(Self {

@@ -278,11 +278,7 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         .unwrap();
     Routes::new(ProbeServiceServer::new(probes))
         .add_service(AggregationServiceServer::new(aggregations))
-        .add_service(AccessServiceServer::new(AccessServer {
-            access,
-            checker: Arc::clone(&checker),
-            history: None,
-        }))
+        .add_service(AccessServiceServer::new(AccessServer { access, checker: Arc::clone(&checker) }))
         .add_service(AuditServiceServer::new(audit))
         .add_service(KernelServiceServer::new(KernelServer { checker, registry, rights: Arc::clone(rights) }))
         .add_service(LeaseServiceServer::new(leases))

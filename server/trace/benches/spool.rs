@@ -10,14 +10,10 @@ use std::hint::black_box;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kprobed_host::kernel::ClockMapping;
-use kprobed_trace::history::History;
-use kprobed_trace::pipeline::{Draft, Maker, samples};
 use kprobed_trace::spool::{
-    BootId, EntryKind, Position, Shares, Spool, SpoolEntry, SpoolItem, SpoolOptions, SpoolWriter,
+    BootId, EntryKind, Position, Spool, SpoolEntry, SpoolItem, SpoolOptions, SpoolWriter,
 };
 
 /// Events of an encoded batch with four arguments.
@@ -36,7 +32,7 @@ const SMALL_ENTRIES: u64 = 200_000;
 fn open(directory: &Path) -> (Spool, SpoolWriter) {
     let day = Duration::from_hours(24);
     let options = SpoolOptions::new(directory, MAX_BYTES, day, Duration::from_hours(1));
-    let (spool, writer, _) = Spool::open(options, BootId([1; 16]), 1, &mut |_| Shares::default()).unwrap();
+    let (spool, writer, _) = Spool::open(options, BootId([1; 16]), 1).unwrap();
     (spool, writer)
 }
 
@@ -143,56 +139,6 @@ fn read(directory: &Path, payload: &[u8]) -> (Duration, u64) {
     (elapsed, ENTRIES / 4)
 }
 
-/// A maker with or without a limit that is never reached.
-#[derive(Debug)]
-struct Somebody(Arc<str>, Option<u64>);
-
-impl Maker for Somebody {
-    fn account(&self) -> &Arc<str> {
-        &self.0
-    }
-
-    fn most_history_bytes(&self) -> Option<u64> {
-        self.1
-    }
-
-    fn history_is_full(&self, held: u64, more: u64) {
-        panic!("{held} bytes, and {more} more");
-    }
-}
-
-/// Time of storing batches of so many probes, from their publication until they can be read.
-fn history(directory: &Path, probes: u32, maker: Option<&Arc<Somebody>>) -> Duration {
-    const BATCHES: u32 = 512;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let _inside = runtime.enter();
-    let groups: Vec<_> = (0..probes)
-        .map(|probe| {
-            let source = samples::source("a", probe);
-            source.origin.set_maker(maker.map(|maker| Arc::clone(maker) as Arc<dyn Maker>));
-            samples::group(&source, u64::from(EVENTS / probes), 1)
-        })
-        .collect();
-    let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
-    let draft = Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock };
-    support::shortest(RUNS, || {
-        let hub = samples::hub();
-        let day = Duration::from_hours(24);
-        let options = SpoolOptions::new(&directory.join("history"), MAX_BYTES, day, Duration::from_hours(1));
-        let history = History::start(options, BootId([1; 16]), &hub).unwrap();
-        // As many as have room in the queue.
-        for _ in 0..BATCHES {
-            hub.publish(&draft);
-        }
-        runtime.block_on(history.settle()).unwrap();
-        assert_eq!(history.counts().not_stored, 0);
-        hub.close();
-        runtime.block_on(history.stop());
-        drop(history);
-        std::fs::remove_dir_all(directory.join("history")).unwrap();
-    }) / BATCHES
-}
-
 fn main() {
     let directory = std::env::var_os("KPROBED_BENCH_DIRECTORY")
         .map_or_else(|| tempfile::tempdir().unwrap(), |parent| tempfile::tempdir_in(parent).unwrap());
@@ -233,14 +179,4 @@ fn main() {
         per_event(elapsed, entries * u64::from(EVENTS)),
         gib_s(elapsed, entries * PAYLOAD_BYTES as u64)
     );
-
-    for probes in [1, 50] {
-        let plain = history(directory, probes, None);
-        let counted = history(directory, probes, Some(&Arc::new(Somebody("uid:1".into(), Some(u64::MAX)))));
-        println!("a batch of {EVENTS} events of {probes} probes, to the history: {plain:?} without makers");
-        println!(
-            "  {counted:?} with a limit for their maker: {:.2} times as long",
-            counted.as_secs_f64() / plain.as_secs_f64()
-        );
-    }
 }

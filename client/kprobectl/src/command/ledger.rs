@@ -78,15 +78,13 @@ Subscribers: READ = DELIVERED + QUEUED + DROPPED + LIMITED + SAMPLED OUT + FILTE
 Enabled probes that do not record as requested, because another program has disabled, filtered or
 removed their events, are listed below the tables with the reason [problems]
 
-History [spool]: READ = STORED + IN MEMORY + NOT STORED + OVER LIMIT
+History [spool]: READ = STORED + IN MEMORY + NOT STORED
   HISTORY READ  events that the daemon read while the history was kept [read]
   STORED        events that it wrote [stored]
   IN MEMORY     events that wait until the disk works again [in_memory]; `observe --since` does not
                 show them yet
   NOT STORED    events that it could not write: the disk was full, failed, or was too slow
                 [not_stored]
-  OVER LIMIT    events that it left out, since it has as much of whoever made their probe as the
-                limit `history_bytes` of their roles allows [over_limit]
   AVAILABLE     events on disk now, of all runs of the daemon [available]
   EXPIRED       events that it deleted since it started, to stay within the limits [expired]
   BYTES         bytes on disk [bytes]

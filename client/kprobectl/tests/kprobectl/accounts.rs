@@ -57,9 +57,9 @@ fn profile_and_ledger() {
              1  2026-01-31T12:00:00Z    20            4         1          1          2              3           4               5  yes            9        1
     DROPPED: queue full; LIMITED: over its rate; REPLAYED, EXPIRED: events of the history, no part of READ
 
-    HISTORY READ  = STORED  + IN MEMORY  + NOT STORED  + OVER LIMIT  CLOSES  AVAILABLE  EXPIRED  BYTES  OLDEST
-               8         4            1             1             2  yes           100       50   4096  2026-01-31T11:59:00Z
-    IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; OVER LIMIT: `history_bytes` of a role; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
+    HISTORY READ  = STORED  + IN MEMORY  + NOT STORED  CLOSES  AVAILABLE  EXPIRED  BYTES  OLDEST
+               6         4            1             1  yes           100       50   4096  2026-01-31T11:59:00Z
+    IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
     the last error of the history: no space left on device
 
     EXPORTER  READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  CLOSES  FAILURES
@@ -86,9 +86,9 @@ fn profile_and_ledger() {
              1  2026-01-31T12:00:00Z    20            4         1          1          2              3           4               5  yes            9        1  drop-newest             2         0.001000        0.002000              -             -
     DROPPED: queue full; LIMITED: over its rate; REPLAYED, EXPIRED: events of the history, no part of READ
 
-    HISTORY READ  = STORED  + IN MEMORY  + NOT STORED  + OVER LIMIT  CLOSES  AVAILABLE  EXPIRED  BYTES  OLDEST
-               8         4            1             1             2  yes           100       50   4096  2026-01-31T11:59:00Z
-    IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; OVER LIMIT: `history_bytes` of a role; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
+    HISTORY READ  = STORED  + IN MEMORY  + NOT STORED  CLOSES  AVAILABLE  EXPIRED  BYTES  OLDEST
+               6         4            1             1  yes           100       50   4096  2026-01-31T11:59:00Z
+    IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
     the last error of the history: no space left on device
 
     EXPORTER  READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  CLOSES  FAILURES
@@ -188,7 +188,7 @@ fn profile_and_ledger() {
         }
       ],
       "spool": {
-        "read": "8",
+        "read": "6",
         "stored": "4",
         "in_memory": "1",
         "not_stored": "1",
@@ -197,7 +197,6 @@ fn profile_and_ledger() {
         "bytes": "4096",
         "oldest_time": "2026-01-31T11:59:00Z",
         "last_error": "no space left on device",
-        "over_limit": "2",
         "closes": true
       },
       "exporters": [

@@ -54,7 +54,6 @@ mod foreign;
 mod full_disk;
 mod growth;
 mod history;
-mod history_limit;
 mod hostile;
 mod kernel_module;
 mod kernels;
@@ -200,7 +199,6 @@ const TESTS: &[(&str, &[Test])] = &[
     ("growth", growth::TESTS),
     ("aggregation", aggregation::TESTS),
     ("history", history::TESTS),
-    ("history_limit", history_limit::TESTS),
     ("merge", merge::TESTS),
     ("fleet", fleet::TESTS),
     ("overload", overload::TESTS),

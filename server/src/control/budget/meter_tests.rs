@@ -10,7 +10,6 @@ use super::*;
 use crate::store::{ProbeSpec, Record};
 use kprobed_document::ROLLOUT_LABEL;
 use kprobed_lang::model::{Labels, Metadata};
-use kprobed_rights::Principal;
 use kprobed_verdict::checker::DefinitionText;
 
 const LIMITS: BudgetSettings = BudgetSettings {
@@ -91,12 +90,8 @@ fn record(uid: i64, name: &str) -> Record {
         metadata: Metadata::default(),
     };
     let record = Record::new(name.parse().unwrap(), spec, String::new(), SystemTime::UNIX_EPOCH);
-    let maker = if uid < 10 {
-        Principal::Daemon
-    } else {
-        Principal::of_names(&[format!("uid:{}", uid / 10)]).unwrap()
-    };
-    Record { uid: ProbeUid(uid), ..record.by(&maker) }
+    let account = if uid < 10 { String::new() } else { format!("uid:{}", uid / 10) };
+    Record { uid: ProbeUid(uid), ..record.by(account) }
 }
 
 fn uids(breaches: &[Breach]) -> Vec<i64> {

@@ -246,7 +246,6 @@ impl Metrics {
                 points: vec![
                     point("term", "stored", history.stored),
                     point("term", "not_stored", history.not_stored),
-                    point("term", "over_limit", history.over_limit),
                     point("term", "expired", history.expired),
                 ],
             },

@@ -1,4 +1,4 @@
-//! Ledger terms of the history: events stored, in memory, not stored, over a limit, and expired.
+//! Ledger terms of the history: events stored, in memory, not stored, and expired.
 //!
 //! Owns the recorder's counters, and how they and the spool's statistics form the terms. Never
 //! reads the spool itself.
@@ -12,7 +12,6 @@ use crate::spool::SpoolStats;
 pub(super) struct Counters {
     stored: AtomicU64,
     refused: AtomicU64,
-    over_limit: AtomicU64,
 }
 
 impl Counters {
@@ -22,10 +21,6 @@ impl Counters {
 
     pub(super) fn refused(&self, events: u64) {
         self.refused.fetch_add(events, Ordering::Relaxed);
-    }
-
-    pub(super) fn over_limit(&self, events: u64) {
-        self.over_limit.fetch_add(events, Ordering::Relaxed);
     }
 
     pub(super) fn counts(
@@ -43,15 +38,14 @@ impl Counters {
             stored,
             in_memory,
             not_stored,
-            over_limit: self.over_limit.load(Ordering::Relaxed),
             expired: stats.expired_events.saturating_sub(expired_before),
             stats,
         }
     }
 }
 
-/// Ledger terms of the history: read = stored + `in_memory` + `not_stored` + `over_limit` + events
-/// that the recorder has not taken yet.
+/// Ledger terms of the history: read = stored + `in_memory` + `not_stored` + events that the
+/// recorder has not taken yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryCounts {
     /// Events that were read while the daemon kept a history.
@@ -62,9 +56,6 @@ pub struct HistoryCounts {
     pub in_memory: u64,
     /// Events that the spool refused, or that the recorder's queue dropped.
     pub not_stored: u64,
-    /// Events that were not stored because whoever made their probe has as much in the history as it may
-    /// ([`Maker`](crate::pipeline::Maker)).
-    pub over_limit: u64,
     /// Events of any run that have expired since the daemon was started.
     pub expired: u64,
     /// Statistics of the spool.

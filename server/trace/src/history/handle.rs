@@ -9,12 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use super::counters::Counters;
-use super::quota::Quota;
 use super::recorder::{Marks, Recorder, wall_ns};
-use super::shares::Attribution;
 use super::{HistoryCounts, HistoryError, HistoryReader, HistoryStart};
 use crate::pipeline::{Hub, Overflow, Pace, QueueLimits, Subscription, View};
-use crate::spool::{BootId, Cursor, Limit, Record, Recovery, Spool, SpoolError, SpoolOptions};
+use crate::spool::{BootId, Cursor, Limit, Recovery, Spool, SpoolError, SpoolOptions};
 
 /// Bytes of events that may wait for the disk.
 const QUEUE_BYTES: u64 = 16 << 20;
@@ -40,9 +38,7 @@ impl History {
     /// See [`SpoolError`]; [`SpoolError::Io`] also if the system refuses a thread.
     pub fn start(options: SpoolOptions, boot_id: BootId, hub: &Arc<Hub>) -> Result<Self, SpoolError> {
         let directory = options.directory.clone();
-        let mut attribution = Attribution::default();
-        let mut attribute = |record: &Record<'_>| attribution.of_record(record);
-        let (spool, writer, recovery) = Spool::open(options, boot_id, wall_ns(), &mut attribute)?;
+        let (spool, writer, recovery) = Spool::open(options, boot_id, wall_ns())?;
         tell(&recovery);
         let view = View {
             pace: Pace::Throughput,
@@ -59,8 +55,6 @@ impl History {
             counters: Arc::clone(&counters),
             marks: Arc::clone(&marks),
             known: HashMap::new(),
-            quota: Quota::default(),
-            left_out: None,
             sequence: recorder.attach(),
             is_failing: false,
         };
@@ -123,11 +117,6 @@ impl History {
         let spool = self.spool.clone();
         let opened = tokio::task::spawn_blocking(move || HistoryReader::open(&spool, start, subscription));
         Ok(opened.await??)
-    }
-
-    /// Bytes of the events of an account ([`Maker`](crate::pipeline::Maker)) that are stored or about to be.
-    pub fn held(&self, account: &str) -> u64 {
-        self.spool.held(account)
     }
 
     /// Ledger terms of the history.

@@ -1,9 +1,9 @@
 //! Event history: the recorder that writes all events to the spool, and the readers that select
 //! from it.
 //!
-//! Owns the thread that writes, the encoding of the spool's entries, what each principal may have
-//! of them, and reading them for a subscription up to exactly the event at which its live stream
-//! continues. Never knows of requests or connections.
+//! Owns the thread that writes, the encoding of the spool's entries, and reading them for a
+//! subscription up to exactly the event at which its live stream continues. Never knows of requests
+//! or connections.
 //!
 //! ```text
 //! hub --own subscription--> recorder --entries--> spool
@@ -13,11 +13,8 @@
 mod counters;
 mod error;
 mod handle;
-mod left_out;
-mod quota;
 mod reader;
 mod recorder;
-mod shares;
 mod stored;
 #[cfg(test)]
 mod tests;

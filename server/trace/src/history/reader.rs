@@ -186,10 +186,7 @@ impl HistoryReader {
                 }
             }
             EntryKind::Loss => {
-                // What is not known of a schema counts, so that no loss is hidden.
-                let view = self.subscription.view();
-                let wanted = |schema_id| self.origins.get(&schema_id).is_none_or(|origin| view.wants(origin));
-                let loss = stored::loss(&entry.payload, wanted);
+                let loss = stored::loss(&entry.payload);
                 if let Some(loss) = loss.filter(|_| !self.is_before(entry)) {
                     self.subscription.count_loss(0);
                     items.push(Item::Loss(loss));

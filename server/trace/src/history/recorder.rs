@@ -2,8 +2,7 @@
 //!
 //! Owns one subscription of the daemon's own. The hub never waits for its queue: if the disk is
 //! slower than the events, the queue drops what does not fit, and readers of the history get a
-//! report that those events were not stored. Never selects: it stores every event for which there
-//! is room ([`quota`](super::quota)).
+//! report that those events were not stored. Never selects: it stores every event.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,8 +11,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
 use super::counters::Counters;
-use super::left_out::LeftOut;
-use super::quota::{Kept, Quota, Rest};
 use super::stored;
 use crate::pipeline::{Delivery, Item, LossCause, Origin, Subscription};
 use crate::spool::{AppendError, Limit, Spool, SpoolWriter};
@@ -66,9 +63,6 @@ pub(super) struct Recorder {
     pub(super) marks: Arc<Marks>,
     /// The stored labels of each stored schema.
     pub(super) known: HashMap<u32, Arc<Labels>>,
-    pub(super) quota: Quota,
-    /// What was left out since the last entry.
-    pub(super) left_out: Option<LeftOut>,
     /// The log position after the last event received.
     pub(super) sequence: u64,
     pub(super) is_failing: bool,
@@ -93,7 +87,6 @@ impl Recorder {
                 Some(Ok(item)) => self.take(item),
                 Some(Err(_end)) => break,
                 None => {
-                    self.store_left_out();
                     if let Err(error) = self.writer.tick(Instant::now(), wall_ns()) {
                         tracing::debug!(%error, "cannot do what is due for the history");
                     }
@@ -101,7 +94,6 @@ impl Recorder {
                 }
             }
         }
-        self.store_left_out();
         self.marks.end();
         if let Err(error) = self.writer.close() {
             tracing::error!(%error, "the history was not ended in order: its last events may be missing");
@@ -125,17 +117,13 @@ impl Recorder {
             Item::Batch(delivery) => self.take_batch(&delivery),
             // Losses of its own queue are gaps in the numbers of events, which the spool notices.
             Item::Loss(loss) if loss.cause != LossCause::SubscriberQueue => {
-                self.store_left_out();
                 let offset_ns = ClockMapping::sample().wall_offset_ns;
                 let entry = stored::loss_entry(&loss, self.sequence, offset_ns, trace_clock_ns());
                 if let Err(error) = self.writer.append(&entry, &[]) {
                     tracing::debug!(%error, "a loss was not stored");
                 }
             }
-            Item::Mark(mark) => {
-                self.store_left_out();
-                self.marks.answer(mark, || self.spool.limit());
-            }
+            Item::Mark(mark) => self.marks.answer(mark, || self.spool.limit()),
             // A live stream has one epoch, and the recorder wants neither watermarks nor progress.
             Item::Loss(_)
             | Item::Epoch { .. }
@@ -147,70 +135,28 @@ impl Recorder {
 
     fn take_batch(&mut self, delivery: &Delivery) {
         self.sequence = delivery.sequence.saturating_add(delivery.log_events);
-        let Kept { left_out, rest } = self.quota.keep(delivery, &self.spool);
-        if let Some(left_out) = left_out {
-            self.leave_out(left_out, delivery);
-        }
-        if let Some(rest) = rest {
-            self.store_left_out();
-            let events = rest.events;
-            let stored = self.store(delivery, rest);
-            if self.note(events, stored) {
-                self.counters.stored(events);
-            } else {
-                self.counters.refused(events);
+        match self.store(delivery) {
+            Ok(()) => self.counters.stored(delivery.log_events),
+            Err(error) => {
+                self.counters.refused(delivery.log_events);
+                if matches!(error, AppendError::Failing(_)) {
+                    self.note_state();
+                } else {
+                    tracing::warn!(%error, events = delivery.log_events, "events were not stored");
+                }
             }
         }
     }
 
-    /// Notes why events were not stored. Returns whether they were.
-    fn note(&mut self, events: u64, stored: Result<(), AppendError>) -> bool {
-        match stored {
-            Ok(()) => return true,
-            Err(AppendError::Failing(_)) => self.note_state(),
-            Err(error) => tracing::warn!(%error, events, "events were not stored"),
-        }
-        false
-    }
-
-    /// Leaves events out that begin a batch.
-    fn leave_out(&mut self, left_out: LeftOut, delivery: &Delivery) {
-        self.counters.over_limit(left_out.events);
-        for origin in delivery.origins.iter().filter(|one| left_out.by_schema.contains_key(&one.schema_id)) {
-            // A schema waits in memory until an entry needs it.
-            let stored = self.store_origin(origin, delivery.sequence);
-            self.note(0, stored);
-        }
-        let left_out = match &mut self.left_out {
-            Some(before) => match before.absorb(left_out) {
-                Ok(()) => return,
-                Err(left_out) => left_out,
-            },
-            None => left_out,
-        };
-        self.store_left_out();
-        self.left_out = Some(left_out);
-    }
-
-    /// Stores an entry for what was left out. If that fails, the spool reports a gap in its place.
-    fn store_left_out(&mut self) {
-        let Some(left_out) = self.left_out.take() else { return };
-        let Some(entry) = stored::left_out_entry(&left_out) else { return };
-        let schemas: Vec<_> = left_out.by_schema.keys().copied().collect();
-        let stored = self.writer.append(&entry, &schemas);
-        self.note(left_out.events, stored);
-    }
-
-    fn store(&mut self, delivery: &Delivery, rest: Rest) -> Result<(), AppendError> {
-        let Rest { message, events, without, shares } = rest;
-        let stored = || delivery.origins.iter().filter(|origin| !without.contains(&origin.schema_id));
-        for origin in stored() {
+    fn store(&mut self, delivery: &Delivery) -> Result<(), AppendError> {
+        for origin in delivery.origins.iter() {
             self.store_origin(origin, delivery.sequence)?;
         }
-        let too_large = AppendError::TooLarge { bytes: message.len() as u64, limit: u32::MAX.into() };
-        let entry = stored::events_entry(delivery, events, message).ok_or(too_large)?;
-        let schemas: Vec<_> = stored().map(|origin| origin.schema_id).collect();
-        self.writer.append_of(&entry, &schemas, &shares)
+        let too_large =
+            || AppendError::TooLarge { bytes: delivery.message().len() as u64, limit: u32::MAX.into() };
+        let entry = stored::events_entry(delivery).ok_or_else(too_large)?;
+        let schemas: Vec<_> = delivery.origins.iter().map(|origin| origin.schema_id).collect();
+        self.writer.append(&entry, &schemas)
     }
 
     /// Stores a schema before its first event, and again if the labels of its probe have changed.

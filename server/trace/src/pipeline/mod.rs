@@ -62,7 +62,7 @@ pub use reader::WATERMARK_SLACK;
 pub use readers::{ReaderContext, Readers, ReadersError};
 pub use replay::{Replay, ReplayStart, Replayed, Since};
 pub use selection::Binder;
-pub use source::{EventSource, Maker, Origin, SourceTable};
+pub use source::{EventSource, Origin, SourceTable};
 pub use subscriber::{End, Subscription};
 pub use view::{Order, Overflow, Permits, QueueLimits, View};
 

@@ -322,7 +322,7 @@ fn passing(filter: &BoundFilter, draft: &Draft<'_>, group: &Group) -> Option<Vec
 
 impl SelectedProbe {
     fn of(view: &View, binder: &Binder, origin: &Origin) -> Option<Self> {
-        if !view.wants(origin) {
+        if !view.selects(&origin.name, &origin.labels()) || !view.permits(&origin.name, origin.uid) {
             return None;
         }
         let filter = match &view.filter {

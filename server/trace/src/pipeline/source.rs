@@ -1,9 +1,8 @@
 //! Event sources: the probe of each event id, and the plan that decodes its records.
 //!
-//! Owns the table that maps event ids to sources, and the labels and the maker of each source. Never defines or
+//! Owns the table that maps event ids to sources, and the labels of each source. Never defines or
 //! enables an event: the control thread does.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::counters::{Counter, ProbeCounts, SpanCounter};
@@ -25,29 +24,17 @@ pub struct Origin {
     /// The fields of its events.
     pub schema: Arc<Schema>,
     labels: RwLock<Arc<Labels>>,
-    maker: RwLock<Option<Arc<dyn Maker>>>,
 }
 
 impl Origin {
-    /// An origin without labels and maker.
+    /// An origin without labels.
     pub fn new(schema_id: u32, uid: ProbeUid, name: ProbeName, type_id: u16, schema: Arc<Schema>) -> Self {
-        Self { schema_id, uid, name, type_id, schema, labels: RwLock::default(), maker: RwLock::default() }
+        Self { schema_id, uid, name, type_id, schema, labels: RwLock::default() }
     }
 
     /// The current labels of the probe.
     pub fn labels(&self) -> Arc<Labels> {
         Arc::clone(&self.labels.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Who has made the probe. Absent for one that belongs to no principal.
-    pub fn maker(&self) -> Option<Arc<dyn Maker>> {
-        self.maker.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Replaces the maker. For the control thread, which does so before the event is enabled, and
-    /// when the probe no longer belongs to a principal.
-    pub fn set_maker(&self, maker: Option<Arc<dyn Maker>>) {
-        *self.maker.write().unwrap_or_else(PoisonError::into_inner) = maker;
     }
 
     /// Replaces the labels. For the control thread, which does so before the event is enabled, and
@@ -56,20 +43,6 @@ impl Origin {
     pub fn set_labels(&self, labels: Labels) {
         *self.labels.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(labels);
     }
-}
-
-/// Who has made a probe, or attached an event: the history keeps a limited amount of what it causes.
-pub trait Maker: fmt::Debug + Send + Sync {
-    /// The name under which bytes are counted, also on disk. Several makers may share one.
-    fn account(&self) -> &Arc<str>;
-
-    /// Bytes that the history may have of the events of this account, as of now. `None`: any number. Asked for each
-    /// batch.
-    fn most_history_bytes(&self) -> Option<u64>;
-
-    /// The history has so many bytes of this account, and has left out events that need `more`. Not called again until
-    /// some of those bytes have expired.
-    fn history_is_full(&self, held: u64, more: u64);
 }
 
 /// A probe as the source of events.

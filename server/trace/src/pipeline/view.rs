@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Form, Origin, Pace};
+use super::{Form, Pace};
 use crate::filter::Filter;
 use crate::wire::Projection;
 use kprobed_lang::model::{Glob, LabelSelector, Labels, ProbeName, ProbeUid};
@@ -85,11 +85,6 @@ impl View {
     /// deleted can be that of another one now.
     pub fn permits(&self, name: &ProbeName, uid: ProbeUid) -> bool {
         self.permits.as_ref().is_none_or(|permits| (permits.permission)(name, uid))
-    }
-
-    /// Whether the subscriber wants the events of a probe, and may receive them.
-    pub(crate) fn wants(&self, origin: &Origin) -> bool {
-        self.selects(&origin.name, &origin.labels()) && self.permits(&origin.name, origin.uid)
     }
 
     /// Whether kernel addresses in its events are replaced.

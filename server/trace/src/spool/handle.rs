@@ -11,9 +11,7 @@ use super::files::Files;
 use super::recover::recover;
 use super::start;
 use super::state::{Limit, Shared};
-use super::{
-    BootId, Cursor, Position, Record, Recovery, Shares, SpoolEntry, SpoolError, SpoolReader, SpoolWriter,
-};
+use super::{BootId, Cursor, Position, Record, Recovery, SpoolEntry, SpoolError, SpoolReader, SpoolWriter};
 
 /// Number of segments that the limit of the spool is divided into.
 const PARTS: u64 = 16;
@@ -81,8 +79,7 @@ pub struct Spool {
 
 impl Spool {
     /// Opens or creates a spool, and begins a run of the daemon in it. `wall_ns` is the time in
-    /// nanoseconds since 1970. `attribute` says what accounts have of a record: it gets all records of
-    /// a segment that was not closed, in order.
+    /// nanoseconds since 1970.
     ///
     /// # Errors
     /// [`SpoolError::InUse`], or [`SpoolError::Io`] if the directory cannot be used.
@@ -90,10 +87,9 @@ impl Spool {
         options: SpoolOptions,
         boot_id: BootId,
         wall_ns: u64,
-        attribute: &mut dyn FnMut(&Record<'_>) -> Shares,
     ) -> Result<(Self, SpoolWriter, Recovery), SpoolError> {
         let files = Files::open(&options.directory)?;
-        let (index, recovery) = recover(&files, attribute)?;
+        let (index, recovery) = recover(&files)?;
         let there = index.segments.keys().next_back().map(|id| id.epoch);
         let gone = index.expired.epochs.last().map(|gone| gone.epoch);
         // The clock may have been set back since the last run.
@@ -155,11 +151,6 @@ impl Spool {
     /// Writes the entries in memory, and returns the position up to which readers can read now.
     pub fn limit(&self) -> Limit {
         self.shared.limit()
-    }
-
-    /// Bytes that an account has in all segments, including those in memory.
-    pub fn held(&self, account: &str) -> u64 {
-        self.shared.lock().held(account)
     }
 
     /// Statistics. Refused entries count as not stored once a later entry was stored; the writer's

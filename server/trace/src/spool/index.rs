@@ -7,15 +7,13 @@ use std::collections::BTreeMap;
 
 use super::expired::{Expired, ExpiredEpoch};
 use super::segment::{SegmentFacts, SegmentId};
-use super::{BootId, Cursor, EpochStart, Missing, MissingCause, Shares, SpoolItem};
+use super::{BootId, Cursor, EpochStart, Missing, MissingCause, SpoolItem};
 
 /// All segments, including the one that is written to.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// The segments on disk.
     pub(super) segments: BTreeMap<SegmentId, SegmentFacts>,
-    /// What each account has of the segments that are closed.
-    pub(super) shares: BTreeMap<SegmentId, Shares>,
     /// The expired part of the log.
     pub(super) expired: Expired,
 }
@@ -26,15 +24,9 @@ impl Index {
         self.segments.values().map(|facts| facts.bytes).sum()
     }
 
-    /// Bytes that an account has in the segments that are closed.
-    pub(super) fn held(&self, account: &str) -> u64 {
-        self.shares.values().map(|shares| shares.of(account)).fold(0, u64::saturating_add)
-    }
-
     /// Removes the oldest segment from the index and counts it as expired.
     pub(super) fn expire_oldest(&mut self) -> Option<SegmentId> {
         let (id, facts) = self.segments.pop_first()?;
-        self.shares.remove(&id);
         self.expired.add(&facts);
         Some(id)
     }

@@ -19,7 +19,6 @@
 //! - A segment can be read alone: the schemas that its entries name are in it.
 //! - The writer never waits for readers, and a failing disk costs the history only. Events that
 //!   could not be stored are counted and reported.
-//! - How many bytes of the log each account has is known, also after a crash: [`Shares`].
 //! - All files together stay below the limit. The spool touches only files with names of its own,
 //!   and removes no file that could hold an entry unless the entry has expired.
 
@@ -36,7 +35,6 @@ mod record;
 mod recover;
 mod scan;
 mod segment;
-mod shares;
 mod start;
 mod state;
 mod tail;
@@ -51,10 +49,9 @@ pub use error::{AppendError, SpoolError};
 pub use expired::{BrokenExpired, Expired, ExpiredEpoch};
 pub use handle::{Spool, SpoolOptions, SpoolStats};
 pub use reader::SpoolReader;
-pub use record::{BrokenRecord, HEAD_BYTES as RECORD_HEAD_BYTES, MAX_PAYLOAD_BYTES, Record, RecordKind};
+pub use record::{BrokenRecord, MAX_PAYLOAD_BYTES, Record, RecordKind};
 pub use recover::Recovery;
 pub use scan::{Scan, scan_bytes};
 pub use segment::{BrokenHeader, HEADER_BYTES, Header, SegmentFacts, SegmentId};
-pub use shares::Shares;
 pub use state::Limit;
 pub use writer::SpoolWriter;

@@ -208,7 +208,7 @@ struct Filter<'a> {
 impl Filter<'_> {
     fn pass(&mut self, record: &Record<'_>) -> Option<SpoolItem> {
         match record.kind {
-            RecordKind::Shares | RecordKind::End => None,
+            RecordKind::End => None,
             RecordKind::Entry(EntryKind::Schema) => {
                 let checksum = crc32fast::hash(record.payload);
                 let is_new = self.schemas.insert(record.key, checksum) != Some(checksum);

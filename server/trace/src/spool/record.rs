@@ -18,7 +18,7 @@ use super::fields::Fields;
 use super::{EntryKind, SpoolEntry};
 
 /// Bytes before the payload.
-pub const HEAD_BYTES: u64 = HEAD_SIZE as u64;
+pub(super) const HEAD_BYTES: u64 = HEAD_SIZE as u64;
 pub(super) const HEAD_SIZE: usize = 52;
 
 /// The largest payload, in bytes. A larger length is damage, and is not read into memory.
@@ -31,20 +31,16 @@ pub enum RecordKind {
     Entry(EntryKind),
     /// Events that were not stored. The payload is their number, 8 bytes.
     NotStored,
-    /// How many bytes of the segment each account has ([`Shares`](super::Shares)).
-    Shares,
-    /// The last record of a segment, with sums over all of it. Its key is the number of bytes of the record of shares
-    /// before it; 0 if there is none.
+    /// The last record of a segment, with sums over all of it.
     End,
 }
 
-const KINDS: [(u32, RecordKind); 6] = [
+const KINDS: [(u32, RecordKind); 5] = [
     (1, RecordKind::Entry(EntryKind::Schema)),
     (2, RecordKind::Entry(EntryKind::Events)),
     (3, RecordKind::Entry(EntryKind::Loss)),
     (4, RecordKind::NotStored),
     (5, RecordKind::End),
-    (6, RecordKind::Shares),
 ];
 
 /// One record. The fields are those of [`SpoolEntry`].
@@ -143,18 +139,14 @@ impl<'a> Record<'a> {
         let covered = match self.kind {
             RecordKind::Entry(EntryKind::Events | EntryKind::Loss) => u64::from(self.events),
             RecordKind::NotStored if self.events == 0 => u64::from_le_bytes(self.payload.try_into().ok()?),
-            RecordKind::Entry(EntryKind::Schema) | RecordKind::Shares | RecordKind::End
-                if self.events == 0 =>
-            {
-                0
-            }
+            RecordKind::Entry(EntryKind::Schema) | RecordKind::End if self.events == 0 => 0,
             _ => return None,
         };
         self.sequence.checked_add(covered)
     }
 
     /// Bytes that it takes.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         HEAD_BYTES.saturating_add(self.payload.len() as u64)
     }
 

@@ -8,12 +8,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
+use super::SpoolError;
 use super::expired::{Expired, ExpiredEpoch};
 use super::files::Files;
 use super::index::Index;
-use super::scan::{Attribute, Scan, ScanError, scan};
+use super::scan::{Scan, ScanError, scan};
 use super::segment::{BrokenHeader, HEADER_BYTES, SegmentFacts, SegmentId};
-use super::{Shares, SpoolError};
 
 /// Result of a recovery: the files that it found, and the repairs that it made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,14 +37,13 @@ pub struct Recovery {
 /// # Errors
 /// [`SpoolError::Io`]. A segment that cannot be read or repaired is an error: the daemon does not
 /// judge bytes that it could not read.
-pub(super) fn recover(files: &Files, attribute: &mut Attribute<'_>) -> Result<(Index, Recovery), SpoolError> {
+pub(super) fn recover(files: &Files) -> Result<(Index, Recovery), SpoolError> {
     let mut recovery = Recovery::default();
     let (expired, is_known) = expired(files, &mut recovery)?;
     let mut index = Index { expired, ..Index::default() };
     for id in files.segments()? {
-        if let Some((facts, shares)) = segment(files, id, attribute, &mut recovery)? {
+        if let Some(facts) = segment(files, id, &mut recovery)? {
             index.segments.insert(id, facts);
-            index.shares.insert(id, shares);
         }
     }
     finish_expiry(files, &mut index)?;
@@ -79,24 +78,20 @@ fn set_aside(files: &Files, name: &str, why: &str, recovery: &mut Recovery) -> R
 fn segment(
     files: &Files,
     id: SegmentId,
-    attribute: &mut Attribute<'_>,
     recovery: &mut Recovery,
-) -> Result<Option<(SegmentFacts, Shares)>, SpoolError> {
+) -> Result<Option<SegmentFacts>, SpoolError> {
     let path = files.segment(id);
     let file = files.open_segment(id, true)?;
     let length = file.metadata().map_err(SpoolError::io("read", &path))?.len();
-    let scanned = match scan(Arc::clone(&file), length, attribute) {
+    let scanned = match scan(Arc::clone(&file), length) {
         // No run has the largest number: the next run would have none.
-        Ok((scan, _)) if scan.facts.header.id != id || id.epoch == u64::MAX => {
+        Ok(scan) if scan.facts.header.id != id || id.epoch == u64::MAX => {
             Err(ScanError::Header(BrokenHeader::Name(scan.facts.header.id)))
         }
         scanned => scanned,
     };
     match scanned {
-        Ok((scan, shares)) => {
-            let facts = repaired(files, id, &file, length, (&scan, &shares), recovery)?;
-            Ok(Some((facts, shares)))
-        }
+        Ok(scan) => repaired(files, id, &file, length, &scan, recovery).map(Some),
         Err(ScanError::Io(source)) => Err(SpoolError::io("read", &path)(source)),
         // The power failed while the file was created: it never had an entry.
         Err(ScanError::Header(BrokenHeader::Truncated(_))) if length < HEADER_BYTES => {
@@ -119,7 +114,7 @@ fn repaired(
     id: SegmentId,
     file: &File,
     length: u64,
-    (scan, shares): (&Scan, &Shares),
+    scan: &Scan,
     recovery: &mut Recovery,
 ) -> Result<SegmentFacts, SpoolError> {
     let mut facts = scan.facts;
@@ -134,10 +129,12 @@ fn repaired(
     }
     if !facts.closed {
         let mut bytes = Vec::new();
-        let mut closed = facts;
-        // If the disk has no room for the last records, the segment is as good without them.
-        if closed.close(shares, false, &mut bytes).is_ok() && file.write_all_at(&bytes, facts.bytes).is_ok() {
-            facts = closed;
+        let sums = facts.sums(false);
+        let end = facts.end_record(&sums);
+        end.encode(facts.seed, &mut bytes);
+        // If the disk has no room for the end record, the segment is as good without it.
+        if file.write_all_at(&bytes, facts.bytes).is_ok() && facts.add(&end).is_err() {
+            file.set_len(facts.bytes).map_err(SpoolError::io("cut the end off", &path))?;
         }
     }
     if cut > 0 || facts.bytes != length {
@@ -161,7 +158,6 @@ fn finish_expiry(files: &Files, index: &mut Index) -> Result<(), SpoolError> {
     for id in gone {
         files.remove(id)?;
         index.segments.remove(&id);
-        index.shares.remove(&id);
     }
     Ok(())
 }

@@ -6,8 +6,7 @@
 //! header:  0 "kprobedS" | 8 version u32 | 12 checksum u32 | 16 boot id | 32 epoch u64
 //!          40 number u64 | 48 first sequence u64 | 56 created_wall_ns u64
 //! records: see `record`
-//! shares:  a record without events, if an entry belongs to an account: see `shares`
-//! end:     a record without events, whose key is the bytes of the record of shares, and whose payload is
+//! end:     a record without events, whose payload is
 //!          0 offset u64 | 8 events u64 | 16 first_wall_ns u64 | 24 last_wall_ns u64
 //!          32 whether the run ended here u32
 //! ```
@@ -19,7 +18,7 @@ use thiserror::Error;
 
 use super::fields::Fields;
 use super::record::{BrokenRecord, HEAD_SIZE, Record, RecordKind};
-use super::{BootId, EntryKind, Shares};
+use super::{BootId, EntryKind};
 
 const MAGIC: [u8; 8] = *b"kprobedS";
 
@@ -216,34 +215,8 @@ impl SegmentFacts {
         Ok(())
     }
 
-    /// Counts the last records of a segment, and appends them to `buffer`: the shares, and the end. After an error
-    /// nothing is appended or counted.
-    pub(super) fn close(
-        &mut self,
-        shares: &Shares,
-        ends_epoch: bool,
-        buffer: &mut Vec<u8>,
-    ) -> Result<(), BrokenRecord> {
-        let mut closing = *self;
-        let mut bytes = Vec::new();
-        let payload = shares.encode();
-        if !payload.is_empty() {
-            let record = self.last_record(RecordKind::Shares, 0, &payload);
-            closing.add(&record)?;
-            record.encode(self.seed, &mut bytes);
-        }
-        let sums = closing.sums(ends_epoch);
-        let key = u32::try_from(bytes.len()).unwrap_or(0);
-        let end = closing.last_record(RecordKind::End, key, &sums);
-        closing.add(&end)?;
-        end.encode(self.seed, &mut bytes);
-        buffer.append(&mut bytes);
-        *self = closing;
-        Ok(())
-    }
-
     /// The payload of the last record.
-    fn sums(&self, ends_epoch: bool) -> [u8; SUMS_SIZE] {
+    pub(super) fn sums(&self, ends_epoch: bool) -> [u8; SUMS_SIZE] {
         let mut sums = [0; SUMS_SIZE];
         let numbers = [self.bytes, self.events, self.first_wall_ns, self.last_wall_ns];
         for (place, number) in sums.chunks_exact_mut(8).zip(numbers) {
@@ -255,17 +228,17 @@ impl SegmentFacts {
         sums
     }
 
-    /// A record after all entries.
-    const fn last_record<'a>(&self, kind: RecordKind, key: u32, payload: &'a [u8]) -> Record<'a> {
+    /// The last record.
+    pub(super) fn end_record<'a>(&self, sums: &'a [u8; SUMS_SIZE]) -> Record<'a> {
         Record {
-            kind,
-            key,
+            kind: RecordKind::End,
+            key: 0,
             events: 0,
             sequence: self.next_sequence,
             first_ns: 0,
             last_ns: 0,
             wall_offset_ns: 0,
-            payload,
+            payload: sums,
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::files::Files;
 use super::index::Index;
 use super::segment::{Header, SegmentId};
-use super::tail::{Closed, Tail};
+use super::tail::Tail;
 use super::{BootId, Cursor, SpoolError, SpoolOptions};
 
 /// The spool.
@@ -109,12 +109,6 @@ impl State {
         }
     }
 
-    /// Bytes that an account has in all segments.
-    pub(super) fn held(&self, account: &str) -> u64 {
-        let tail = self.tail.as_ref().map_or(0, |tail| tail.shares().of(account));
-        self.index.held(account).saturating_add(tail)
-    }
-
     /// Keeps an error and counts it.
     pub(super) fn note(&mut self, error: &SpoolError) {
         self.errors += 1;
@@ -172,9 +166,8 @@ impl State {
     ) -> Result<Option<(SegmentId, Arc<File>)>, SpoolError> {
         self.flush(files)?;
         let Some(tail) = self.tail.take() else { return Ok(None) };
-        let (Closed { facts, shares, file }, closed) = tail.close(ends_epoch);
+        let (facts, file, closed) = tail.close(ends_epoch);
         self.index.segments.insert(facts.id(), facts);
-        self.index.shares.insert(facts.id(), shares);
         if let Err(error) = closed.map_err(SpoolError::io("write", &files.segment(facts.id()))) {
             self.note(&error);
         }

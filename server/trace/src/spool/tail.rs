@@ -9,9 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use super::Shares;
-use super::record::BrokenRecord;
-use super::record::Record;
+use super::record::{BrokenRecord, Record};
 use super::segment::{Header, SegmentFacts};
 
 /// Bytes that are collected before they are written.
@@ -23,8 +21,6 @@ pub(super) struct Tail {
     pub(super) file: Arc<File>,
     /// The facts, including records that are not written yet.
     facts: SegmentFacts,
-    /// What each account has of it.
-    shares: Shares,
     /// Records that are not written yet.
     pending: Vec<u8>,
     /// Number of the first event that is not written yet.
@@ -35,15 +31,6 @@ pub(super) struct Tail {
     unsynced: bool,
 }
 
-/// A segment that was closed.
-#[derive(Debug)]
-pub(super) struct Closed {
-    pub(super) facts: SegmentFacts,
-    pub(super) shares: Shares,
-    /// Its file, which must still be synced.
-    pub(super) file: Arc<File>,
-}
-
 impl Tail {
     /// Writes the header into an empty file.
     pub(super) fn begin(file: Arc<File>, header: Header) -> io::Result<Self> {
@@ -51,30 +38,12 @@ impl Tail {
         file.write_all_at(&bytes, 0)?;
         let facts = SegmentFacts::new(header, seed);
         let written_sequence = header.first_sequence;
-        Ok(Self {
-            file,
-            facts,
-            shares: Shares::default(),
-            pending: Vec::new(),
-            written_sequence,
-            written_events: 0,
-            unsynced: true,
-        })
+        Ok(Self { file, facts, pending: Vec::new(), written_sequence, written_events: 0, unsynced: true })
     }
 
     /// The facts, including records that are not written yet.
     pub(super) fn facts(&self) -> &SegmentFacts {
         &self.facts
-    }
-
-    /// What each account has of it, including records that are not written yet.
-    pub(super) const fn shares(&self) -> &Shares {
-        &self.shares
-    }
-
-    /// Counts what accounts have of a record that was added.
-    pub(super) fn attribute(&mut self, shares: &Shares) {
-        self.shares.add_all(shares);
     }
 
     /// Bytes that are in the file.
@@ -124,15 +93,15 @@ impl Tail {
         Ok(())
     }
 
-    /// Writes the last records after those that were flushed. After an error the segment has no last
+    /// Writes the last record after those that were flushed. After an error the segment has no last
     /// record: it is still good, and is read through when the spool is opened again.
-    pub(super) fn close(mut self, ends_epoch: bool) -> (Closed, io::Result<()>) {
+    pub(super) fn close(mut self, ends_epoch: bool) -> (SegmentFacts, Arc<File>, io::Result<()>) {
         let open = self.facts;
-        // The records are valid by construction: they have the sums of these very facts.
-        let added = self.facts.close(&self.shares, ends_epoch, &mut self.pending);
-        let closed = added.map_err(io::Error::other).and_then(|()| self.flush());
+        let sums = open.sums(ends_epoch);
+        // The record is valid by construction: it has the sums of these very facts.
+        let closed = self.push(&open.end_record(&sums)).map_err(io::Error::other).and_then(|()| self.flush());
         let facts = if closed.is_ok() { self.facts } else { open };
-        (Closed { facts, shares: self.shares, file: self.file }, closed)
+        (facts, self.file, closed)
     }
 
     /// The file, if it must be synced; from now on it counts as synced.

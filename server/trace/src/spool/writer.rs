@@ -15,7 +15,7 @@ use super::record::{HEAD_BYTES, MAX_PAYLOAD_BYTES, Record, RecordKind};
 use super::segment::{END_BYTES, HEADER_BYTES, SegmentId};
 use super::state::{Shared, State};
 use super::tail::Tail;
-use super::{AppendError, EntryKind, Shares, SpoolEntry, SpoolError, SpoolStats};
+use super::{AppendError, EntryKind, SpoolEntry, SpoolError, SpoolStats};
 
 /// The writer closes a segment once it is as old as this part of the maximum age, so that no event
 /// is kept much longer than that age.
@@ -78,21 +78,8 @@ impl SpoolWriter {
     /// [`AppendError`] if the entry is not stored. Readers get a report of that as soon as an entry
     /// can be stored again.
     pub fn append(&mut self, entry: &SpoolEntry, schemas: &[u32]) -> Result<(), AppendError> {
-        self.append_of(entry, schemas, &Shares::default())
-    }
-
-    /// As [`append`](Self::append), of an entry of which accounts have these shares.
-    ///
-    /// # Errors
-    /// As [`append`](Self::append).
-    pub fn append_of(
-        &mut self,
-        entry: &SpoolEntry,
-        schemas: &[u32],
-        shares: &Shares,
-    ) -> Result<(), AppendError> {
         let shared = Arc::clone(&self.shared);
-        let put = self.put(&shared, &mut shared.lock(), entry, schemas, shares);
+        let put = self.put(&shared, &mut shared.lock(), entry, schemas);
         match put {
             Ok(None) => Ok(()),
             Ok(Some((id, file))) => {
@@ -118,7 +105,6 @@ impl SpoolWriter {
         state: &mut State,
         entry: &SpoolEntry,
         schemas: &[u32],
-        shares: &Shares,
     ) -> Result<Option<(SegmentId, Arc<File>)>, AppendError> {
         let room = shared.options.segment_bytes.saturating_sub(HEADER_BYTES + END_BYTES);
         let record = Record::of(entry);
@@ -141,15 +127,12 @@ impl SpoolWriter {
         let own = record.bytes() + if gap.is_some() { NOT_STORED_BYTES } else { 0 };
         // A new segment needs all schemas of the entry, the present one only those that it does not
         // have.
-        let all = own + self.schema_bytes(schemas, false)? + shares.record_bytes_with(&Shares::default());
+        let all = own + self.schema_bytes(schemas, false)?;
         if all > room {
             return Err(AppendError::TooLarge { bytes: all, limit: room });
         }
         let more = own + self.schema_bytes(schemas, true)?;
-        let used = state
-            .tail
-            .as_ref()
-            .map(|tail| tail.facts().bytes - HEADER_BYTES + tail.shares().record_bytes_with(shares));
+        let used = state.tail.as_ref().map(|tail| tail.facts().bytes - HEADER_BYTES);
         let mut closed = None;
         if used.is_none_or(|used| used + more > room) {
             let failing = |error: SpoolError| AppendError::Failing(error.to_string());
@@ -171,9 +154,6 @@ impl SpoolWriter {
             }
         }
         push(state, &record)?;
-        if let Some(tail) = &mut state.tail {
-            tail.attribute(shares);
-        }
         self.seen = state.now.sequence;
         self.refused = false;
         if state.tail.as_ref().is_some_and(Tail::is_due) {

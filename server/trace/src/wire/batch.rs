@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::field;
 use super::pool::MessagePool;
 use super::projection::Projected;
 use super::protobuf::Writer;
@@ -72,6 +71,40 @@ pub struct GroupRows<'a> {
     pub rows: Rows<'a>,
     /// The fields to encode.
     pub projected: &'a Projected,
+}
+
+/// Fields of the messages, as in `event.proto` and `event_service.proto`.
+mod field {
+    pub(super) const RESPONSE_BATCH: u32 = 3;
+    pub(super) const BATCH_CPU: u32 = 1;
+    pub(super) const BATCH_SEQUENCE: u32 = 2;
+    pub(super) const BATCH_LOG_EVENTS: u32 = 3;
+    pub(super) const BATCH_GROUPS: u32 = 4;
+    pub(super) const BATCH_TASKS: u32 = 5;
+    pub(super) const BATCH_SYMBOLS: u32 = 6;
+    pub(super) const BATCH_CLOCK: u32 = 7;
+    pub(super) const GROUP_SCHEMA_ID: u32 = 1;
+    pub(super) const GROUP_ROWS: u32 = 2;
+    pub(super) const GROUP_BASE_NS: u32 = 3;
+    pub(super) const GROUP_OFFSETS_NS: u32 = 4;
+    pub(super) const GROUP_TIDS: u32 = 5;
+    pub(super) const GROUP_FLAGS: u32 = 6;
+    pub(super) const GROUP_PREEMPT_COUNTS: u32 = 7;
+    pub(super) const GROUP_IPS: u32 = 8;
+    pub(super) const GROUP_RETURN_IPS: u32 = 9;
+    pub(super) const GROUP_COLUMNS: u32 = 10;
+    pub(super) const COLUMN_VALUES: u32 = 1;
+    pub(super) const COLUMN_OFFSETS: u32 = 2;
+    pub(super) const COLUMN_DATA: u32 = 3;
+    pub(super) const COLUMN_FAULTS: u32 = 4;
+    pub(super) const TASK_TID: u32 = 1;
+    pub(super) const TASK_COMM: u32 = 2;
+    pub(super) const TASK_TGID: u32 = 3;
+    pub(super) const SYMBOL_ADDRESS: u32 = 1;
+    pub(super) const SYMBOL_TEXT: u32 = 2;
+    pub(super) const CLOCK_WALL_OFFSET: u32 = 1;
+    pub(super) const CLOCK_ERROR_BOUND: u32 = 2;
+    pub(super) const CLOCK_SAMPLED_AT: u32 = 3;
 }
 
 /// The message, ready to be sent. Groups without rows are left out.

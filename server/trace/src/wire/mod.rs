@@ -7,8 +7,6 @@
 //! tests hold the two together. Never decides which subscriber gets which events.
 
 mod batch;
-mod field;
-mod groups;
 mod loss;
 mod pool;
 mod projection;
@@ -19,7 +17,6 @@ mod schema;
 mod tests;
 
 pub use batch::{Envelope, GroupRows, Rows, Symbol, Task, encode};
-pub use groups::{GroupPlace, groups_of, without_groups};
 pub use loss::{Loss, loss_from_message};
 pub use pool::MessagePool;
 pub use projection::{COMMON as COMMON_FIELDS, Projected, Projection};

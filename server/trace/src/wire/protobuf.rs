@@ -1,12 +1,9 @@
-//! Protobuf: the few pieces of the wire format that a batch needs.
+//! Protobuf writer: the few pieces of the wire format that a batch needs.
 //!
 //! A nested message begins with a length of fixed width, which is filled in when the message is
 //! complete: a varint may have more bytes than it needs, so that the writer need not measure a
-//! message before it writes it. Reading only finds fields, and trusts no byte. Owns the encoding of
-//! fields, and never their meaning.
+//! message before it writes it. Owns the encoding of fields, and never their meaning.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
-
-use std::ops::Range;
 
 use bytes::{BufMut as _, BytesMut};
 
@@ -14,7 +11,6 @@ use bytes::{BufMut as _, BytesMut};
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
 const LENGTH_DELIMITED: u32 = 2;
-const FIXED32: u32 = 5;
 
 /// Bytes of the length of a nested message: 28 bits are far more than the largest batch needs.
 const LENGTH_BYTES: usize = 4;
@@ -101,61 +97,4 @@ impl Writer<'_> {
             *byte = bits | more;
         }
     }
-}
-
-/// A field of an encoded message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Field {
-    /// Its number.
-    pub(super) number: u32,
-    /// Its value, if it is a varint; 0 otherwise.
-    pub(super) varint: u64,
-    /// Where it is, with its key.
-    pub(super) whole: Range<usize>,
-    /// Where the content of a nested message is, or of bytes.
-    pub(super) content: Range<usize>,
-}
-
-/// The fields of the message that is at this place of the bytes. `None` in place of the first that
-/// is not valid, and then no more.
-pub(super) fn fields(bytes: &[u8], within: Range<usize>) -> impl Iterator<Item = Option<Field>> {
-    let mut at = within.start;
-    std::iter::from_fn(move || {
-        let rest = bytes.get(at..within.end).filter(|rest| !rest.is_empty())?;
-        let field = field(rest, at);
-        at = field.as_ref().map_or(within.end, |field| field.whole.end);
-        Some(field)
-    })
-}
-
-/// The field that these bytes begin with, which are at `at` of the message.
-fn field(bytes: &[u8], at: usize) -> Option<Field> {
-    let mut rest = bytes;
-    let key = varint(&mut rest)?;
-    let number = u32::try_from(key >> 3).ok().filter(|number| *number > 0)?;
-    let (mut value, mut length) = (0, 0);
-    match u32::try_from(key & 7).ok()? {
-        VARINT => value = varint(&mut rest)?,
-        FIXED64 => length = 8,
-        FIXED32 => length = 4,
-        LENGTH_DELIMITED => length = usize::try_from(varint(&mut rest)?).ok()?,
-        _ => return None,
-    }
-    let behind = rest.get(length..)?;
-    let place = |rest: &[u8]| at.checked_add(bytes.len().checked_sub(rest.len())?);
-    let (start, end) = (place(rest)?, place(behind)?);
-    Some(Field { number, varint: value, whole: at..end, content: start..end })
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..u64::BITS).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }

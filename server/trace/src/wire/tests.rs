@@ -148,53 +148,6 @@ fn a_column_of_equal_values_is_sent_once() {
     bytes(&differs, Rows::Some(&[50]));
 }
 
-/// A batch of one group for each of these schemas, with as many events.
-fn batch_of(schemas: &[u32]) -> bytes::Bytes {
-    let event = Event { time: 5, tid: 7, flags: 0, ip: 9, a: None, b: [1, 2, 3], texts: [None, None, None] };
-    let (projected, clock) =
-        (projected(), ClockMapping { wall_offset_ns: -1, error_bound_ns: 2, sampled_at_ns: 3 });
-    let columns: Vec<_> =
-        schemas.iter().map(|schema| columns(&vec![event.clone(); *schema as usize], 1000)).collect();
-    let groups: Vec<_> = schemas
-        .iter()
-        .zip(&columns)
-        .map(|(id, columns)| GroupRows { schema_id: *id, columns, rows: Rows::All, projected: &projected })
-        .collect();
-    let tasks = [Task { tid: 7, comm: Arc::from(&b"seven"[..]), tgid: 7 }];
-    let log_events = schemas.iter().sum();
-    let envelope = Envelope { cpu: 3, sequence: 1 << 40, log_events, clock, tasks: &tasks, symbols: &[] };
-    encode(&envelope, &groups, &MessagePool::default())
-}
-
-#[test]
-fn groups_can_be_left_out_of_a_message() {
-    let message = batch_of(&[1, 300, 2]);
-    let groups = groups_of(&message).unwrap();
-    let known: Vec<_> = groups.iter().map(|group| (group.schema_id, group.events)).collect();
-    assert_eq!(known, [(1, 1), (300, 300), (2, 2)]);
-    let ids = |batch: &v1::EventBatch| batch.groups.iter().map(|group| group.schema_id).collect::<Vec<_>>();
-    for (left_out, expected) in [
-        (vec![], vec![1, 300, 2]),
-        (vec![300], vec![1, 2]),
-        (vec![1, 2], vec![300]),
-        (vec![1, 2, 300], vec![]),
-    ] {
-        let less = without_groups(&message, |group| left_out.contains(&group.schema_id)).unwrap();
-        let gone: usize =
-            groups.iter().filter(|one| left_out.contains(&one.schema_id)).map(|one| one.bytes.len()).sum();
-        assert_eq!(less.len(), message.len() - gone);
-        let read = read_batch(&less).unwrap();
-        assert_eq!(ids(&read), expected);
-        let whole = read_batch(&message).unwrap();
-        let groups = whole.groups.into_iter().filter(|one| expected.contains(&one.schema_id)).collect();
-        assert_eq!(read, v1::EventBatch { groups, ..whole }, "all else is as it was");
-    }
-    let schemas = v1::StreamEventsResponse {
-        message: Some(v1::stream_events_response::Message::Loss(v1::Loss::default())),
-    };
-    assert_eq!(groups_of(&prost::Message::encode_to_vec(&schemas)), None, "not a batch");
-}
-
 fn rows_of(rows: Rows<'_>, count: usize) -> Vec<u32> {
     match rows {
         Rows::All => (0..u32::try_from(count).unwrap()).collect(),
@@ -287,7 +240,6 @@ proptest! {
     #[test]
     fn any_bytes_are_survived(mut bytes in vec(any::<u8>(), 0..300), events in vec(event(), 1..5), at in any::<usize>()) {
         drop(read_batch(&bytes));
-        drop(without_groups(&bytes, |_| true));
         let columns = columns(&events, 0);
         let projected = projected();
         let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
@@ -298,11 +250,6 @@ proptest! {
         for (offset, byte) in bytes.into_iter().enumerate() {
             let at = at.wrapping_add(offset * 7) % message.len();
             message[at] ^= byte;
-        }
-        if let Some(groups) = groups_of(&message) {
-            let whole = without_groups(&message, |_| false).unwrap();
-            prop_assert_eq!(groups_of(&whole).map(|groups| groups.len()), Some(groups.len()));
-            prop_assert_eq!(groups_of(&without_groups(&message, |_| true).unwrap()), Some(Vec::new()));
         }
         let Ok(batch) = read_batch(&message) else { return Ok(()) };
         for group in batch.groups {

@@ -85,9 +85,6 @@ pub(super) fn cause(cause: LossCause) -> &'static str {
         LossCause::RateLimit => "they exceeded `--rate`",
         LossCause::Expired => "they are no longer in the history",
         LossCause::NotStored => "the daemon could not write them to the history",
-        LossCause::HistoryLimit => {
-            "the history has as much of whoever made their probe as its role allows (`history_bytes`)"
-        }
         LossCause::Paused => "the daemon paused recording",
         LossCause::Reset => "another program emptied the kernel's ring buffer",
         LossCause::CommitOverrun => {

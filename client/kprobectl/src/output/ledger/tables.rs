@@ -20,7 +20,7 @@ pub(super) const SUBSCRIBER_LEGEND: &str =
     "DROPPED: queue full; LIMITED: over its rate; REPLAYED, EXPIRED: events of the history, no part of READ";
 
 /// Under the table of the history.
-pub(super) const HISTORY_LEGEND: &str = "IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; OVER LIMIT: `history_bytes` of a role; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits";
+pub(super) const HISTORY_LEGEND: &str = "IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits";
 
 /// A term that an attached event does not have; for a probe, one that may not be known.
 fn of_probe(attached: bool, number: Option<u64>) -> Cell {
@@ -150,7 +150,6 @@ pub(super) fn spools(spool: &SpoolLedger) -> Table {
         "= STORED",
         "+ IN MEMORY",
         "+ NOT STORED",
-        "+ OVER LIMIT",
         "CLOSES",
         "AVAILABLE",
         "EXPIRED",
@@ -162,7 +161,6 @@ pub(super) fn spools(spool: &SpoolLedger) -> Table {
         Cell::number(spool.stored),
         Cell::number(spool.in_memory),
         Cell::number(spool.not_stored),
-        Cell::number(spool.over_limit),
         Cell::mark(Some(spool_closes(spool))),
         Cell::number(spool.available),
         Cell::number(spool.expired),

@@ -342,7 +342,7 @@ pub(super) fn ledger() -> GetLedgerResponse {
         }],
         settled: true,
         spool: Some(SpoolLedger {
-            read: 8,
+            read: 6,
             stored: 4,
             in_memory: 1,
             not_stored: 1,
@@ -351,7 +351,6 @@ pub(super) fn ledger() -> GetLedgerResponse {
             bytes: 4096,
             oldest_time: Some(time(-60)),
             last_error: "no space left on device".to_owned(),
-            over_limit: 2,
         }),
     }
 }

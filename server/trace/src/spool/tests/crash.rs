@@ -133,7 +133,7 @@ proptest! {
     #[test]
     fn what_is_read_is_what_was_put_in(steps in vec(step(), 0..120)) {
         let mut directory = tempfile::tempdir().unwrap();
-        let (mut spool, mut writer, _) = open_with(options(directory.path()), NOW_NS).unwrap();
+        let (mut spool, mut writer, _) = Spool::open(options(directory.path()), BOOT, NOW_NS).unwrap();
         let mut epochs = vec![spool.stats().end.epoch];
         let mut runs = vec![Run::default()];
         for step in steps {
@@ -159,7 +159,8 @@ proptest! {
                     writer.close().unwrap();
                     drop(spool);
                     let recovery;
-                    (spool, writer, recovery) = open_with(options(directory.path()), NOW_NS + epochs.len() as u64).unwrap();
+                    let wall_ns = NOW_NS + epochs.len() as u64;
+                    (spool, writer, recovery) = Spool::open(options(directory.path()), BOOT, wall_ns).unwrap();
                     prop_assert_eq!((recovery.cut_segments, recovery.set_aside), (0, 0));
                     epochs.push(spool.stats().end.epoch);
                     runs.push(Run::default());
@@ -175,7 +176,8 @@ proptest! {
                         file.set_len(length * u64::from(part) / 256).unwrap();
                     }
                     let recovery;
-                    (spool, writer, recovery) = open_with(options(copy.path()), NOW_NS + epochs.len() as u64).unwrap();
+                    let wall_ns = NOW_NS + epochs.len() as u64;
+                    (spool, writer, recovery) = Spool::open(options(copy.path()), BOOT, wall_ns).unwrap();
                     prop_assert_eq!(recovery.set_aside, 0);
                     prop_assert_eq!(recovery.cut_segments, recovery.reasons.len() as u64);
                     directory = copy;

@@ -155,10 +155,10 @@ fn the_largest_entry_fills_a_segment() {
 fn one_daemon_writes() {
     let (directory, spool, writer) = fresh();
     let path = directory.path().join("spool");
-    let error = open_with(options(&path), NOW_NS).unwrap_err();
+    let error = Spool::open(options(&path), BOOT, NOW_NS).unwrap_err();
     assert!(matches!(&error, SpoolError::InUse { .. }), "{error}");
     drop((spool, writer));
-    assert!(open_with(options(&path), NOW_NS).is_ok());
+    assert!(Spool::open(options(&path), BOOT, NOW_NS).is_ok());
 }
 
 #[test]

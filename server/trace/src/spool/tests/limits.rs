@@ -153,7 +153,7 @@ fn the_limit_can_be_lowered() {
     writer.close().unwrap();
     drop(spool);
     let options = SpoolOptions { max_bytes: 8 << 10, ..options(&path) };
-    let (spool, ..) = open_with(options, NOW_NS).unwrap();
+    let (spool, ..) = Spool::open(options, BOOT, NOW_NS).unwrap();
     assert!(disk_bytes(&path) <= 8 << 10);
     let stats = spool.stats();
     assert_eq!(stats.expired_events + stats.events, 200);
@@ -176,7 +176,7 @@ fn a_clock_that_goes_back_does_not_turn_history_round() {
     let first = spool.stats().end.epoch;
     writer.close().unwrap();
     drop(spool);
-    let (spool, ..) = open_with(options(&path), NOW_NS - 5).unwrap();
+    let (spool, ..) = Spool::open(options(&path), BOOT, NOW_NS - 5).unwrap();
     assert_eq!((first, spool.stats().end.epoch), (NOW_NS, NOW_NS + 1));
 }
 

@@ -3,7 +3,6 @@ mod failures;
 mod format;
 mod limits;
 mod reading;
-mod shares;
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,12 +25,7 @@ fn options(directory: &Path) -> SpoolOptions {
 }
 
 fn open(directory: &Path) -> (Spool, SpoolWriter, Recovery) {
-    open_with(options(directory), NOW_NS).unwrap()
-}
-
-/// Opens a spool without accounts.
-fn open_with(options: SpoolOptions, wall_ns: u64) -> Result<(Spool, SpoolWriter, Recovery), SpoolError> {
-    Spool::open(options, BOOT, wall_ns, &mut |_| Shares::default())
+    Spool::open(options(directory), BOOT, NOW_NS).unwrap()
 }
 
 fn fresh() -> (TempDir, Spool, SpoolWriter) {
