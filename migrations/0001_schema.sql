@@ -194,14 +194,6 @@ CREATE TABLE exporter (
     sequence INTEGER NOT NULL
 ) STRICT;
 
--- Where exporters go on in the audit log after a restart of the daemon: everything up to this entry was acknowledged by the other side.
-CREATE TABLE exporter_audit (
-    name     TEXT PRIMARY KEY,
-    sequence INTEGER NOT NULL,
-    -- Of that entry: a log that was begun anew has another one there.
-    digest   BLOB    NOT NULL
-) STRICT;
-
 -- The audit log: one row for each change, refusal and read, in the order in which they were written. A change has its row in the
 -- transaction that makes it durable.
 CREATE TABLE audit (

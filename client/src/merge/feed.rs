@@ -28,9 +28,6 @@ pub(super) enum Signal {
     /// clocks cannot be compared.
     #[cfg(feature = "nats")]
     WallOffset(i64),
-    /// The head of its audit log, as its exporter has said.
-    #[cfg(feature = "nats")]
-    AuditHead(kprobed_audit::Head),
     /// An item of its stream. The first one after a connection is [`StreamItem::Started`].
     Item(StreamItem),
     /// A message that cannot be read, and where its stream was.

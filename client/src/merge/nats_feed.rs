@@ -68,7 +68,7 @@ impl Feed {
             Ok(stream) => stream,
             Err(error) => return self.give_up(&error),
         };
-        let (mut wall_offset_ns, mut audit_head) = (None, None);
+        let mut wall_offset_ns = None;
         loop {
             let Ok(permit) = self.permits.acquire().await else { return Ok(()) };
             match stream.next().await {
@@ -79,10 +79,6 @@ impl Feed {
                     }
                     let is_epoch = matches!(item, StreamItem::Epoch(_));
                     self.tell(Signal::Item(item))?;
-                    if let Some(head) = stream.audit_head().filter(|head| Some(*head) != audit_head) {
-                        audit_head = Some(head);
-                        self.tell(Signal::AuditHead(head))?;
-                    }
                     // An idle host has no event that shows its clock.
                     if let Some(offset_ns) = wall_offset_ns.filter(|_| is_epoch) {
                         self.tell(Signal::WallOffset(offset_ns))?;

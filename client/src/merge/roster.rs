@@ -191,8 +191,6 @@ impl Roster {
             }
             #[cfg(feature = "nats")]
             Signal::WallOffset(offset_ns) => self.order.change(host, |lane| lane.assume(offset_ns)),
-            #[cfg(feature = "nats")]
-            Signal::AuditHead(head) => member.account.audit_head = Some(head),
             Signal::Item(item) => {
                 member.heard = Instant::now();
                 member.owed += 1;

@@ -92,8 +92,6 @@ pub struct HostAccount {
     pub interruptions: u64,
     /// Its clock offset at the last measurement.
     pub clock: Option<ClockOffset>,
-    /// The head of its audit log, as it last said. Only hosts that publish their events say it.
-    pub audit_head: Option<kprobed_audit::Head>,
 }
 
 impl HostAccount {
@@ -114,7 +112,6 @@ impl HostAccount {
             malformed: 0,
             interruptions: 0,
             clock: None,
-            audit_head: None,
         }
     }
 

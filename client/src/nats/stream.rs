@@ -10,7 +10,6 @@ use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::consumer::pull::{Ordered, OrderedConfig};
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use futures_util::StreamExt as _;
-use kprobed_audit::Head;
 use kprobed_event::published::{HostLog, Received, Topic};
 
 use super::filter::{Filtering, NatsFilter};
@@ -299,12 +298,6 @@ impl NatsStream {
     /// Where to continue in the log of the host. None before the first part.
     pub fn cursor(&self) -> Option<&Cursor> {
         self.log.place()
-    }
-
-    /// The head of the host's audit log, as the host said with the last part or sign of life that was read:
-    /// what `kprobectl audit verify --head` compares with. None: it did not say one yet.
-    pub fn audit_head(&self) -> Option<Head> {
-        self.log.audit_head()
     }
 
     /// Messages that were published again, and left out.

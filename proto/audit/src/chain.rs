@@ -9,7 +9,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use ring::digest::{Context, SHA256};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 
 use crate::record::{Record, Unreadable};
@@ -27,18 +26,6 @@ impl fmt::Display for Digest {
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-impl Serialize for Digest {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Digest {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 
@@ -148,18 +135,6 @@ pub enum Broken {
         sequence: u64,
         /// Why.
         source: Unreadable,
-    },
-    /// Two things that have left the host say different digests of one entry.
-    #[error(
-        "entry {sequence} has the digest {one} in one place and {other} in another: the log was rewritten, or begun anew"
-    )]
-    Contradiction {
-        /// The entry.
-        sequence: u64,
-        /// What was known of it.
-        one: Digest,
-        /// What something else says of it.
-        other: Digest,
     },
     /// The log does not contain a head that was noted before.
     #[error(

@@ -4,11 +4,7 @@
 //! Never stores an entry, and never decides what is worth one.
 
 mod chain;
-mod evidence;
-mod exported;
 mod record;
 
 pub use chain::{BadDigest, Broken, Chain, Digest, Head};
-pub use evidence::Evidence;
-pub use exported::{ExportedEntry, ExportedLine, UnreadableLine};
 pub use record::{Action, Entry, Record, Unreadable};

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::{AuditCounts, ExporterStatus, Phase};
+use super::{ExporterStatus, Phase};
 use crate::health::{CheckStatus, HostCheck, NETWORK_HINT, network_is_closed};
 
 /// The check of all exporters. Absent without exporters.
@@ -46,9 +46,6 @@ fn trouble(exporter: &ExporterStatus, now: SystemTime) -> Option<String> {
     if let Some(states) = exporter.states.as_ref().filter(|states| !states.error.is_empty()) {
         return Some(format!("{name} cannot publish states and hits of probes: {}", states.error));
     }
-    if let Some(trouble) = exporter.audit.as_ref().and_then(|audit| of_audit(name, audit)) {
-        return Some(trouble);
-    }
     if account.terms.expired > 0 {
         let expired = account.terms.expired;
         return Some(format!(
@@ -58,20 +55,6 @@ fn trouble(exporter: &ExporterStatus, now: SystemTime) -> Option<String> {
     let dropped = account.terms.dropped;
     (dropped > 0)
         .then(|| format!("`{destination}` has refused {dropped} events of {name}: {}", exporter.refusal))
-}
-
-/// What is wrong with the entries of the audit log that it sends.
-fn of_audit(name: &str, audit: &AuditCounts) -> Option<String> {
-    let AuditCounts { dropped, expired, error, .. } = audit;
-    if !error.is_empty() {
-        return Some(format!("{name} cannot read the audit log: {error}"));
-    }
-    if *expired > 0 {
-        return Some(format!(
-            "{expired} entries of the audit log were deleted before {name} had sent them (`audit.max_entries`)"
-        ));
-    }
-    (*dropped > 0).then(|| format!("the receiver of {name} has refused {dropped} entries of the audit log"))
 }
 
 #[cfg(test)]
@@ -112,17 +95,6 @@ mod tests {
         let mut bad = good.clone();
         bad.states = Some(super::super::StateCounts { error: "no stream".to_owned(), ..Default::default() });
         assert!(finding(bad).1.ends_with("cannot publish states and hits of probes: no stream"));
-        for (audit, expected) in [
-            (AuditCounts { expired: 3, ..AuditCounts::default() }, "3 entries of the audit log were deleted"),
-            (AuditCounts { dropped: 2, ..AuditCounts::default() }, "has refused 2 entries of the audit log"),
-            (
-                AuditCounts { error: "no disk".to_owned(), ..AuditCounts::default() },
-                "cannot read the audit log",
-            ),
-        ] {
-            let found = finding(ExporterStatus { audit: Some(audit), ..good.clone() }).1;
-            assert!(found.contains(expected), "{found}");
-        }
         let mut bad = good;
         bad.place_error = "disk full".to_owned();
         assert!(finding(bad).1.contains("disk full"));

@@ -1,7 +1,5 @@
 //! A chunk: the part of the log that an exporter sends in one step.
 
-use kprobed_audit::{ExportedEntry, Head};
-
 use super::account::Walked;
 use kprobed_trace::pipeline::{Delivery, Loss};
 use kprobed_trace::spool::Cursor;
@@ -37,26 +35,11 @@ pub struct Chunk {
     pub walked: Walked,
     /// Bytes of the messages in it.
     pub bytes: usize,
-    /// The head of the audit log when the chunk was made. Absent if none is known to be on the disk.
-    pub audit_head: Option<Head>,
-    /// Whether the receiver does not have this head yet, and is to keep the chunk for its sake.
-    pub reports_head: bool,
-    /// Entries of the audit log, in their order. They are no events: the account has none of them.
-    pub audit_entries: Vec<ExportedEntry>,
-    /// The last entry that the receiver has with this chunk. Absent if entries are not exported.
-    pub audit_sent: Option<Head>,
 }
 
 impl Chunk {
-    /// Whether there is nothing to send.
+    /// Whether the chunk has no items.
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty() && self.audit_entries.is_empty() && !self.reports_head
-    }
-
-    /// Whether it says only that nothing happened.
-    pub fn only_marks(&self) -> bool {
-        self.walked.places == 0
-            && self.audit_entries.is_empty()
-            && self.items.iter().all(|item| matches!(item, ChunkItem::Watermark(_)))
+        self.items.is_empty()
     }
 }

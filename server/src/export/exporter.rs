@@ -8,17 +8,14 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use kprobed_audit::Head;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::account::{Account, Walk};
-use super::audit_entries::AuditEntries;
-use super::audit_head::HeadReport;
 use super::backoff::Backoff;
 use super::pump::{Measure, Pump};
 use super::status::Shared;
-use super::{Chunk, Position, Sink, SinkError, lost_answer};
+use super::{Sink, SinkError, lost_answer};
 use crate::config::export::Selection;
 use crate::shutdown::Tasks;
 use crate::store::Store;
@@ -44,10 +41,6 @@ pub struct Policy {
     pub order: Order,
     /// By time: how often a watermark comes at least, even if nothing happens.
     pub heartbeat: Option<Duration>,
-    /// How soon a new head of the audit log is sent to a receiver if there are no events.
-    pub head_interval: Duration,
-    /// Whether entries of the audit log are sent too.
-    pub audit: bool,
 }
 
 impl Default for Policy {
@@ -60,8 +53,6 @@ impl Default for Policy {
             save_interval: Duration::from_secs(1),
             order: Order::default(),
             heartbeat: None,
-            head_interval: Duration::from_mins(1),
-            audit: false,
         }
     }
 }
@@ -99,44 +90,8 @@ enum Round {
 #[derive(Clone, Copy, Debug, Default)]
 struct Unsaved {
     place: Option<Cursor>,
-    /// That in the audit log.
-    audit: Option<Head>,
     /// The time at which it must be saved.
     due: Option<Instant>,
-}
-
-/// What an exporter sends of the audit log.
-#[derive(Debug)]
-struct Audit {
-    heads: HeadReport,
-    /// Absent if entries are not sent.
-    entries: Option<AuditEntries>,
-}
-
-impl Audit {
-    /// Waits until something of it is to be sent, although there are no events.
-    async fn due(&mut self) {
-        let Self { heads, entries } = self;
-        let entries = async {
-            match entries {
-                Some(entries) => entries.due().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = heads.due() => {}
-            () = entries => {}
-        }
-    }
-
-    /// Puts what is to be sent into a chunk.
-    async fn put(&mut self, chunk: &mut Chunk) {
-        if let Some(entries) = self.entries.as_mut().filter(|_| chunk.end.is_some()) {
-            entries.put(chunk).await;
-        }
-        // The head last: it is not before the entries.
-        self.heads.put(chunk);
-    }
 }
 
 impl<S: Sink> Exporter<S> {
@@ -144,15 +99,8 @@ impl<S: Sink> Exporter<S> {
     pub async fn run(mut self) {
         let (mut backoff, random) = (Backoff::default(), RandomState::new());
         let (mut place, mut unsaved) = (None, Unsaved::default());
-        let mut audit = Audit {
-            heads: HeadReport::new(self.store.durable_audit_head(), self.policy.head_interval),
-            entries: self
-                .policy
-                .audit
-                .then(|| AuditEntries::new(self.store.clone(), Arc::clone(&self.shared))),
-        };
         while !self.tasks.stopping().is_cancelled() {
-            let round = self.round(&mut place, &mut unsaved, (&mut backoff, &mut audit)).await;
+            let round = self.round(&mut place, &mut unsaved, &mut backoff).await;
             let (error, was_sending) = match round {
                 Round::Over => break,
                 Round::Failed(error) => (error, false),
@@ -174,16 +122,12 @@ impl<S: Sink> Exporter<S> {
         &mut self,
         place: &mut Option<Cursor>,
         unsaved: &mut Unsaved,
-        (backoff, audit): (&mut Backoff, &mut Audit),
+        backoff: &mut Backoff,
     ) -> Round {
         let timeout = self.policy.timeout;
         let opened = within_time("connect", timeout, self.tasks.stopping(), self.sink.open()).await;
-        let Position { events, audit: own_audit } = match opened {
-            Ok(own) => own,
-            Err(error) => return Round::Failed(error),
-        };
-        match events {
-            Some(own) => {
+        match opened {
+            Ok(Some(own)) => {
                 if let Some(answered) = *place
                     && let Err(error) = self.account_for(answered, own).await
                 {
@@ -191,18 +135,14 @@ impl<S: Sink> Exporter<S> {
                 }
                 *place = Some(own);
             }
-            None if place.is_none() => match self.store.exporter_place(self.shared.name()).await {
+            Ok(None) if place.is_none() => match self.store.exporter_place(self.shared.name()).await {
                 Ok(stored) => *place = stored,
                 Err(error) => return Round::Failed(SinkError::new("read where the exporter was", error)),
             },
-            None => {}
+            Ok(None) => {}
+            Err(error) => return Round::Failed(error),
         }
         self.shared.begin_at(*place);
-        if let Some(entries) = &mut audit.entries
-            && let Err(error) = entries.resume(own_audit).await
-        {
-            return Round::Failed(SinkError::new("read where the exporter was in the audit log", error));
-        }
         loop {
             let (mut pump, mut walk) = match self.pump(place).await {
                 Ok(pump) => pump,
@@ -212,34 +152,22 @@ impl<S: Sink> Exporter<S> {
             self.shared.opened();
             let ended = loop {
                 let first = tokio::select! {
-                    first = pump.first() => Some(first),
-                    () = audit.due(), if place.is_some() => None,
+                    first = pump.first() => first,
                     () = until(unsaved.due) => {
                         self.save(unsaved).await;
                         continue;
                     }
                     () = self.tasks.stopping().cancelled() => return Round::Over,
                 };
-                let mut chunk = match first {
-                    Some(Ok(first)) => pump.gather(first, &mut walk, self.measure()).await,
-                    Some(Err(error)) => break error,
-                    None => Chunk { end: *place, ..Chunk::default() },
+                let first = match first {
+                    Ok(first) => first,
+                    Err(error) => break error,
                 };
-                audit.put(&mut chunk).await;
+                let chunk = pump.gather(first, &mut walk, self.measure()).await;
                 let mut dropped = (0, String::new());
                 if !chunk.is_empty() {
                     match within_time("send", timeout, self.tasks.stopping(), self.sink.send(&chunk)).await {
-                        Ok(sent) => {
-                            dropped = (sent.dropped, sent.reason);
-                            audit.heads.sent(&chunk);
-                            let entries = audit.entries.as_mut();
-                            if let Some(last) =
-                                entries.and_then(|entries| entries.sent(&chunk, sent.dropped_entries))
-                            {
-                                unsaved.audit = Some(last);
-                                unsaved.due.get_or_insert_with(|| Instant::now() + self.policy.save_interval);
-                            }
-                        }
+                        Ok(sent) => dropped = (sent.dropped, sent.reason),
                         Err(error) => return Round::NotTaken(error),
                     }
                     backoff.reset();
@@ -312,16 +240,13 @@ impl<S: Sink> Exporter<S> {
 
     /// Stores the cursor.
     async fn save(&mut self, unsaved: &mut Unsaved) {
-        let Unsaved { place, audit, .. } = std::mem::take(unsaved);
-        if place.is_none() && audit.is_none() {
-            return;
-        }
+        let Some(place) = std::mem::take(unsaved).place else { return };
         if let Err(error) = self.sink.settle().await {
             // Stored later: what is not durable at the receiver is sent again.
             self.shared.saved(Some(error.to_string()));
             return;
         }
-        let saved = self.store.set_exporter_place(self.shared.name(), place, audit).await;
+        let saved = self.store.set_exporter_place(self.shared.name(), place).await;
         self.shared.saved(saved.err().map(|error| error.to_string()));
     }
 }

@@ -11,8 +11,6 @@
 //! ```
 
 mod account;
-mod audit_entries;
-mod audit_head;
 mod backoff;
 mod checks;
 mod chunk;
@@ -37,5 +35,5 @@ pub use checks::check;
 pub use chunk::{Chunk, ChunkItem};
 pub use exporter::{Exporter, Policy};
 pub use open::{ExportParts, OpenError, open, serve};
-pub use sink::{Position, Sent, Sink, SinkError};
-pub use status::{AuditCounts, ExporterStatus, Exporters, Phase, StateCounts};
+pub use sink::{Sent, Sink, SinkError};
+pub use status::{ExporterStatus, Exporters, Phase, StateCounts};

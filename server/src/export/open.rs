@@ -20,7 +20,6 @@ use crate::health::LabelsFile;
 use crate::shutdown::Tasks;
 use crate::store::Store;
 use kprobed_host::kernel::HostIdentity;
-use kprobed_lang::model::Glob;
 use kprobed_trace::feed::Log;
 use kprobed_trace::pipeline::{Hub, Order};
 
@@ -145,23 +144,18 @@ pub fn open(export: &Export, parts: &ExportParts<'_>) -> Result<Exporters, OpenE
         let defaults = Policy::default();
         let save_interval = JsonLinesSink::save_interval(settings).unwrap_or(defaults.save_interval);
         let selection = selection("jsonl", settings.selecting().read())?;
-        let policy = Policy { save_interval, audit: settings.audit, ..defaults };
+        let policy = Policy { save_interval, ..defaults };
         start("jsonl", settings.path.clone(), (sink, selection, policy), &exporters, parts);
     }
-    if let Some(settings) = export.otlp.as_ref().filter(|settings| settings.has_log()) {
+    if let Some(settings) = export.otlp.as_ref().filter(|settings| settings.has_events()) {
         let resource = otlp::Host::new(parts.host, &settings.resource, parts.labels);
         let signals = Signals { logs: settings.logs, traces: settings.traces };
         let limit = settings.max_request_bytes();
         let sink = OtlpSink::new(Connection::new(settings)?, resource, signals, limit);
-        let mut selection = selection("otlp", settings.selecting().read())?;
-        if !settings.has_events() {
-            // Only the audit log: no probe has an empty name.
-            selection.probes = vec![Glob::new("")];
-        }
+        let selection = selection("otlp", settings.selecting().read())?;
         let order = if settings.traces { Order::Time } else { Order::default() };
         let (chunk_bytes, chunk_events) = (OTLP_CHUNK_BYTES, OTLP_CHUNK_EVENTS);
-        let audit = settings.audit;
-        let policy = Policy { chunk_bytes, chunk_events, order, audit, ..Policy::default() };
+        let policy = Policy { chunk_bytes, chunk_events, order, ..Policy::default() };
         start("otlp", settings.endpoint.clone(), (sink, selection, policy), &exporters, parts);
     }
     #[cfg(feature = "nats")]
@@ -170,7 +164,7 @@ pub fn open(export: &Export, parts: &ExportParts<'_>) -> Result<Exporters, OpenE
         let selection = selection("nats", settings.selecting().read())?;
         // With watermarks, so that readers can put the events of many hosts in order.
         let heartbeat = settings.heartbeat();
-        let policy = Policy { order: Order::Time, heartbeat, audit: settings.audit, ..Policy::default() };
+        let policy = Policy { order: Order::Time, heartbeat, ..Policy::default() };
         start("nats", settings.url.clone(), (sink, selection, policy), &exporters, parts);
     }
     Ok(exporters)
@@ -194,12 +188,7 @@ fn start<S: Sink>(
     exporters: &Exporters,
     parts: &ExportParts<'_>,
 ) {
-    let shared = Arc::new(Shared::new(
-        name,
-        destination,
-        Arc::clone(parts.hub),
-        (parts.log.now, parts.store.durable_audit_head()),
-    ));
+    let shared = Arc::new(Shared::new(name, destination, Arc::clone(parts.hub), parts.log.now));
     exporters.add(Arc::clone(&shared));
     let exporter = Exporter {
         sink,

@@ -4,8 +4,6 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use kprobed_audit::Head;
-
 use super::Chunk;
 use kprobed_trace::spool::Cursor;
 
@@ -43,22 +41,11 @@ impl fmt::Display for SinkError {
 
 impl std::error::Error for SinkError {}
 
-/// How far a receiver says that it is, as far as it knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// In the log of events.
-    pub events: Option<Cursor>,
-    /// The last entry of the audit log that it has.
-    pub audit: Option<Head>,
-}
-
 /// The receiver's answer to a chunk: all events of it but these are acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Events that it refused finally, or that cannot be sent to it.
     pub dropped: u64,
-    /// Entries of the audit log of which the same holds.
-    pub dropped_entries: u64,
     /// Why. Empty if it refused none.
     pub reason: String,
 }
@@ -67,7 +54,7 @@ pub struct Sent {
 pub trait Sink: Send + 'static {
     /// Makes it ready. It is called before the first chunk, and again after each failure. Answers
     /// the receiver's own position.
-    fn open(&mut self) -> impl Future<Output = Result<Position, SinkError>> + Send;
+    fn open(&mut self) -> impl Future<Output = Result<Option<Cursor>, SinkError>> + Send;
 
     /// Sends a chunk. When this returns, the receiver has it.
     ///

@@ -3,9 +3,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use kprobed_audit::Head;
-use tokio::sync::watch;
-
 use super::account::Account;
 use kprobed_trace::pipeline::Hub;
 use kprobed_trace::spool::Cursor;
@@ -43,23 +40,6 @@ pub struct StateCounts {
     pub error: String,
 }
 
-/// Entries of the audit log that an exporter has passed. Its account does not include them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AuditCounts {
-    /// Entries that the receiver has acknowledged.
-    pub acknowledged: u64,
-    /// Entries that it refused finally, and those that cannot be sent to it.
-    pub dropped: u64,
-    /// Entries that were deleted from the log before the receiver had them.
-    pub expired: u64,
-    /// Entries that it does not have yet. Absent while that is not known.
-    pub queued: Option<u64>,
-    /// The last entry that it has. Absent while that is not known.
-    pub place: Option<Head>,
-    /// Why the log cannot be read now. Empty: it can.
-    pub error: String,
-}
-
 /// How one exporter stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExporterStatus {
@@ -88,8 +68,6 @@ pub struct ExporterStatus {
     pub place_error: String,
     /// States and hit counts that it publishes. Absent: none.
     pub states: Option<StateCounts>,
-    /// Entries of the audit log that it sends. Absent: none.
-    pub audit: Option<AuditCounts>,
 }
 
 impl ExporterStatus {
@@ -112,7 +90,6 @@ struct Inner {
     refusal: String,
     place_error: String,
     states: Option<StateCounts>,
-    audit: Option<AuditCounts>,
 }
 
 impl Inner {
@@ -134,17 +111,11 @@ pub(super) struct Shared {
     hub: Arc<Hub>,
     /// This run of the daemon.
     now: Cursor,
-    audit_log: watch::Receiver<Option<Head>>,
     inner: Mutex<Inner>,
 }
 
 impl Shared {
-    pub(super) fn new(
-        name: &'static str,
-        destination: String,
-        hub: Arc<Hub>,
-        (now, audit_log): (Cursor, watch::Receiver<Option<Head>>),
-    ) -> Self {
+    pub(super) fn new(name: &'static str, destination: String, hub: Arc<Hub>, now: Cursor) -> Self {
         let inner = Inner {
             phase: Phase::default(),
             owes: false,
@@ -155,9 +126,8 @@ impl Shared {
             refusal: String::new(),
             place_error: String::new(),
             states: None,
-            audit: None,
         };
-        Self { name, destination, start: SystemTime::now(), hub, now, audit_log, inner: Mutex::new(inner) }
+        Self { name, destination, start: SystemTime::now(), hub, now, inner: Mutex::new(inner) }
     }
 
     pub(super) const fn name(&self) -> &'static str {
@@ -247,40 +217,6 @@ impl Shared {
         }
     }
 
-    fn count_entries(&self, change: impl FnOnce(&mut AuditCounts)) {
-        change(self.inner().audit.get_or_insert_default());
-    }
-
-    /// It goes on after this entry of the audit log.
-    pub(super) fn audit_at(&self, place: Head) {
-        self.count_entries(|counts| counts.place = Some(place));
-    }
-
-    /// So many entries were deleted before the receiver had them.
-    pub(super) fn audit_expired(&self, entries: u64) {
-        self.count_entries(|counts| counts.expired += entries);
-    }
-
-    /// The receiver has so many further entries, up to this one, without those that it refused finally.
-    pub(super) fn audit_sent(&self, place: Head, entries: u64, dropped: u64) {
-        self.count_entries(|counts| {
-            counts.place = Some(place);
-            counts.acknowledged += entries - dropped;
-            counts.dropped += dropped;
-        });
-    }
-
-    /// Whether the audit log could be read.
-    pub(super) fn audit_read(&self, error: Option<String>) {
-        let error = error.unwrap_or_default();
-        self.count_entries(|counts| {
-            if !error.is_empty() && counts.error.is_empty() {
-                tracing::warn!(exporter = self.name, error, "cannot read the audit log: trying again");
-            }
-            counts.error = error;
-        });
-    }
-
     fn status(&self) -> ExporterStatus {
         // First: what is published meanwhile is queued.
         let inner = self.inner();
@@ -300,12 +236,6 @@ impl Shared {
             refusal: inner.refusal.clone(),
             place_error: inner.place_error.clone(),
             states: inner.states.clone(),
-            audit: inner.audit.clone().map(|counts| {
-                let head = *self.audit_log.borrow();
-                let queued =
-                    counts.place.zip(head).map(|(place, head)| head.sequence.saturating_sub(place.sequence));
-                AuditCounts { queued, ..counts }
-            }),
         }
     }
 }

@@ -6,7 +6,7 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::export_service_server::ExportService;
 use tonic::{Request, Response, Status};
 
-use super::{audit, start};
+use super::start;
 use crate::export::{ExporterStatus, Exporters, Phase};
 use crate::messages;
 
@@ -40,14 +40,6 @@ fn message(status: &ExporterStatus) -> v1::Exporter {
         beside: status.states.as_ref().map(|counts| v1::PublishedBeside {
             states: counts.states,
             profiles: counts.profiles,
-            error: counts.error.clone(),
-        }),
-        audit: status.audit.as_ref().map(|counts| v1::ExportedAudit {
-            acknowledged: counts.acknowledged,
-            queued: counts.queued,
-            dropped: counts.dropped,
-            expired: counts.expired,
-            place: counts.place.map(audit::head),
             error: counts.error.clone(),
         }),
         ..Default::default()

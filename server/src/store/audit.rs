@@ -52,12 +52,6 @@ impl Store {
         self.database.read(async |connection: &mut SqliteConnection| head(connection).await).await
     }
 
-    /// The last entry of which it is certain that the disk has it. Absent until this process has committed
-    /// something. Reading it waits for nothing.
-    pub fn durable_audit_head(&self) -> watch::Receiver<Option<Head>> {
-        self.database.audit_head()
-    }
-
     /// Changes when there may be further entries.
     pub fn audit_changes(&self) -> watch::Receiver<()> {
         self.database.written()
@@ -149,12 +143,12 @@ pub(super) async fn append<E: Borrow<Entry> + Sync>(
             rows.push((head, text));
         }
         let mut insert = QueryBuilder::new("INSERT INTO audit (sequence, record, digest) ");
-        insert.push_values(rows, |mut row, (Head { sequence, digest }, text)| {
-            row.push_bind(to_i64(sequence)).push_bind(text).push_bind(digest.0.to_vec());
+        insert.push_values(&rows, |mut row, (Head { sequence, digest }, text)| {
+            row.push_bind(to_i64(*sequence)).push_bind(text).push_bind(&digest.0[..]);
         });
         // Statements for other numbers of rows are not worth a place in the cache.
         insert.build().persistent(entries.len() == 1).execute(transaction.connection()).await?;
-        transaction.set_audit_head(head);
+        transaction.audited(rows);
     }
     Ok(())
 }
@@ -174,7 +168,7 @@ async fn anchor(connection: &mut SqliteConnection) -> Result<Head, StoreError> {
     head_of(&sqlx::query("SELECT sequence, digest FROM audit_anchor").fetch_one(connection).await?)
 }
 
-pub(super) fn head_of(row: &SqliteRow) -> Result<Head, StoreError> {
+fn head_of(row: &SqliteRow) -> Result<Head, StoreError> {
     let sequence: i64 = row.try_get("sequence")?;
     Ok(Head { sequence: sequence.try_into().unwrap_or_default(), digest: digest(row)? })
 }

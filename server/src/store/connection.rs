@@ -34,8 +34,6 @@ pub(super) struct Database {
     link: AsyncMutex<Link>,
     health: Mutex<Health>,
     written: watch::Sender<()>,
-    /// The head of the audit log, once it is known to be on the disk.
-    audit_head: watch::Sender<Option<Head>>,
 }
 
 /// Health of the database.
@@ -79,6 +77,8 @@ pub(super) struct Transaction<'a> {
     connection: &'a mut SqliteConnection,
     /// The head of the audit log with what the transaction has appended. Absent until it is needed.
     audit_head: Option<Head>,
+    /// What the transaction has appended to the audit log: each entry's head, and its record.
+    audited: Vec<(Head, String)>,
 }
 
 impl Transaction<'_> {
@@ -97,10 +97,18 @@ impl Transaction<'_> {
         Ok(head)
     }
 
-    /// The audit log was appended to.
-    pub(super) const fn set_audit_head(&mut self, head: Head) {
-        self.audit_head = Some(head);
+    /// The audit log was appended to: the head after each entry, and its record.
+    pub(super) fn audited(&mut self, entries: Vec<(Head, String)>) {
+        self.audit_head = entries.last().map(|(head, _)| *head).or(self.audit_head);
+        self.audited.extend(entries);
     }
+}
+
+/// A transaction that is on the disk.
+struct Committed<T> {
+    value: T,
+    audit_head: Option<Head>,
+    audited: Vec<(Head, String)>,
 }
 
 /// A transaction that failed.
@@ -122,14 +130,7 @@ impl Database {
             link: AsyncMutex::new(link),
             health: Mutex::default(),
             written: watch::Sender::default(),
-            audit_head: watch::Sender::default(),
         }
-    }
-
-    /// The head of the audit log as of the last commit, which has reached the disk with all entries up to
-    /// it. Absent until this process has committed something: what it has found may not be on the disk yet.
-    pub(super) fn audit_head(&self) -> watch::Receiver<Option<Head>> {
-        self.audit_head.subscribe()
     }
 
     /// Changes with every transaction.
@@ -189,13 +190,15 @@ impl Database {
         let mut link = self.link.lock().await;
         let outcome = self.transaction(&mut link, work).await;
         let Failed { error, at_commit } = match outcome {
-            Ok((value, head)) => {
+            Ok(Committed { value, audit_head, audited }) => {
                 link.proven = true;
-                link.audit_head = Some(head);
+                link.audit_head = audit_head;
                 link.owed.clear();
                 self.lock_health().failing = false;
-                // While the connection is still held: whoever reads an entry finds a head that has it.
-                self.audit_head.send_if_modified(|known| known.replace(head) != Some(head));
+                // While the connection is still held: the daemon's log has them in the order of the audit log.
+                for (Head { sequence, digest }, record) in audited {
+                    tracing::info!(target: "kprobed::audit", sequence, %digest, record, "audit entry");
+                }
                 self.written.send_replace(());
                 return Ok(value);
             }
@@ -220,7 +223,7 @@ impl Database {
         &self,
         link: &mut Link,
         work: impl AsyncFnOnce(&mut Transaction<'_>) -> Result<T, StoreError>,
-    ) -> Result<(T, Head), Failed> {
+    ) -> Result<Committed<T>, Failed> {
         let early = |error| Failed { error, at_commit: false };
         link.ready(&self.options).await.map_err(early)?;
         if link.files != Identity::of(&self.path) {
@@ -231,15 +234,14 @@ impl Database {
         let audit_head = link.audit_head.take();
         let connection = link.connection.as_mut().ok_or_else(|| early(closed()))?;
         execute(connection, "BEGIN IMMEDIATE").await.map_err(early)?;
-        let mut transaction = Transaction { connection, audit_head };
+        let mut transaction = Transaction { connection, audit_head, audited: Vec::new() };
         for undo in &owed {
             undo.apply(&mut transaction).await.map_err(early)?;
         }
         let value = work(&mut transaction).await.map_err(early)?;
-        let head = transaction.audit_head().await.map_err(early)?;
-        let committed = execute(transaction.connection(), "COMMIT").await;
-        committed.map_err(|error| Failed { error, at_commit: true })?;
-        Ok((value, head))
+        let Transaction { connection, audit_head, audited } = transaction;
+        execute(connection, "COMMIT").await.map_err(|error| Failed { error, at_commit: true })?;
+        Ok(Committed { value, audit_head, audited })
     }
 
     /// Writes undos: now, or with the next transaction that succeeds.

@@ -2,10 +2,8 @@
 //!
 //! Owns their table. Never knows what an exporter sends.
 
-use kprobed_audit::Head;
 use sqlx::{Row as _, SqliteConnection};
 
-use super::audit::head_of;
 use super::{Store, StoreError, to_i64};
 use kprobed_trace::spool::Cursor;
 
@@ -31,42 +29,12 @@ impl Store {
         self.database.read(read).await
     }
 
-    /// The entry of the audit log after which an exporter resumes. Absent if its peer has never
-    /// acknowledged one.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`]; [`StoreError::Corrupt`] for a row that is not the head of a log.
-    pub(crate) async fn exporter_audit(&self, name: &str) -> Result<Option<Head>, StoreError> {
-        let read = async |connection: &mut SqliteConnection| {
-            let query = sqlx::query("SELECT sequence, digest FROM exporter_audit WHERE name = ?");
-            query.bind(name).fetch_optional(connection).await?.as_ref().map(head_of).transpose()
-        };
-        self.database.read(read).await
-    }
-
-    /// Stores the positions at which an exporter resumes, as far as they have changed.
+    /// Stores the position at which an exporter resumes.
     ///
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.
-    pub(crate) async fn set_exporter_place(
-        &self,
-        name: &str,
-        place: Option<Cursor>,
-        audit: Option<Head>,
-    ) -> Result<(), StoreError> {
+    pub(crate) async fn set_exporter_place(&self, name: &str, place: Cursor) -> Result<(), StoreError> {
         let write = async |transaction: &mut SqliteConnection| {
-            if let Some(head) = audit {
-                sqlx::query(
-                    "INSERT INTO exporter_audit (name, sequence, digest) VALUES (?, ?, ?) ON CONFLICT (name) \
-                     DO UPDATE SET sequence = excluded.sequence, digest = excluded.digest",
-                )
-                .bind(name)
-                .bind(to_i64(head.sequence))
-                .bind(&head.digest.0[..])
-                .execute(&mut *transaction)
-                .await?;
-            }
-            let Some(place) = place else { return Ok(()) };
             sqlx::query(
                 "INSERT INTO exporter (name, boot_id, epoch, sequence) VALUES (?, ?, ?, ?) ON CONFLICT (name) \
                  DO UPDATE SET boot_id = excluded.boot_id, epoch = excluded.epoch, sequence = excluded.sequence",

@@ -128,13 +128,7 @@ impl Store {
         let mut connection = options.connect().await.map_err(opening)?;
         let migrated = migrations.run(&mut connection).await;
         migrated.map_err(|source| StoreError::Migrate { path: path.clone(), source })?;
-        let database = Database::new(path, options, connection);
-        // A commit has the disk take everything before it, too: the head of the audit log is certain from
-        // now on. On a full disk, it is with the first change that succeeds.
-        if let Err(error) = database.rewrite().await {
-            tracing::debug!(%error, "the head of the audit log is not known to be on the disk");
-        }
-        Ok(Self { database: Arc::new(database) })
+        Ok(Self { database: Arc::new(Database::new(path, options, connection)) })
     }
 
     /// Writes an undo: now, or with the next change that can be stored. A failure has no other

@@ -1,10 +1,7 @@
 //! `kprobectl audit`: who changed, was refused, or received what; and whether the log is as it was
 //! written.
 
-mod exported;
-
 use std::collections::VecDeque;
-use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
@@ -36,14 +33,9 @@ and the record, which `kprobectl audit -o json` prints. Whoever changes or remov
 that follow. That is noticed if the head, which this command and `kprobectl doctor -o json` print, was noted \
 elsewhere. Exits with 1 if the log is not as it was written.
 
-With -f, verifies entries that exporters have written (`audit = true` in `[export.jsonl]`), of one host or of \
-many, and asks no daemon. Lines of events are left out. Entries may come in any order and more than once; every \
-head that the host has sent with its events must be that of the entry with its number.
-
 Examples:
   kprobectl audit verify
-  kprobectl audit verify --head \"$(cat head-of-yesterday)\"
-  kprobectl audit verify -f events.jsonl.1 -f events.jsonl";
+  kprobectl audit verify --head \"$(cat head-of-yesterday)\"";
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
@@ -63,10 +55,6 @@ enum Command {
         /// A head that was noted before: SEQUENCE:DIGEST
         #[arg(long, value_name = "HEAD")]
         head: Option<Head>,
-        /// Verify the entries in this file of JSON Lines instead of those of the daemon; may be repeated, `-` is
-        /// standard input
-        #[arg(short = 'f', long = "file", value_name = "FILE")]
-        files: Vec<PathBuf>,
     },
 }
 
@@ -124,8 +112,7 @@ impl From<ActionName> for AuditAction {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     match arguments.command {
-        Some(Command::Verify { head, files }) if files.is_empty() => verify(global, head, output).await,
-        Some(Command::Verify { head, files }) => exported::verify(files, head, output).await,
+        Some(Command::Verify { head }) => verify(global, head, output).await,
         None => show(global, arguments.selection, output).await,
     }
 }

@@ -48,9 +48,7 @@ pub(super) async fn standard_input() -> io::Result<String> {
 
 /// Reads to the end on a thread of its own, so that Ctrl-C works meanwhile. The thread ends with
 /// the process.
-pub(super) async fn on_a_thread<T: Send + 'static>(
-    read: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
+async fn on_a_thread(read: impl FnOnce() -> io::Result<String> + Send + 'static) -> io::Result<String> {
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
         // After an interrupt no receiver is left.

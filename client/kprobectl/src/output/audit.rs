@@ -1,10 +1,9 @@
 //! Entries of the audit log, and the outcome of its verification.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 
-use kprobed_audit::{Broken, Evidence, Head};
+use kprobed_audit::{Broken, Head};
 use kprobed_client::api::{AuditAction, AuditEntry};
 use kprobed_document::json::Json;
 use serde::Serialize;
@@ -27,62 +26,6 @@ pub(crate) struct Verified {
     pub(crate) broken: Option<Broken>,
     /// A head that was noted, if the log does not reach it or no longer does.
     pub(crate) missing: Option<Head>,
-}
-
-/// What has left a host of its log, and whether all of it can belong to one log.
-#[derive(Debug, Default)]
-pub(crate) struct HostEvidence {
-    /// Entries and heads.
-    pub(crate) evidence: Evidence,
-    /// The first contradiction, with its place.
-    pub(crate) problem: Option<String>,
-}
-
-impl HostEvidence {
-    /// Whether there are entries, none is missing between them, and nothing contradicts them.
-    pub(crate) fn holds(&self) -> bool {
-        self.trouble().is_none()
-    }
-
-    fn trouble(&self) -> Option<String> {
-        let gap = || {
-            let gaps = self.evidence.missing();
-            let named = gaps.iter().take(MOST_GAPS).map(|gap| span(*gap.start(), *gap.end()));
-            let more = if gaps.len() > MOST_GAPS { ", and others," } else { "" };
-            (!gaps.is_empty()).then(|| {
-                let named = named.collect::<Vec<_>>().join(", ");
-                format!("{named}{more} not there: deleted on the host before the receiver had them, or removed since")
-            })
-        };
-        let empty = || {
-            let why = "there are no entries: set `audit = true` in the section of the exporter";
-            (self.evidence.entries() == 0).then(|| why.to_owned())
-        };
-        self.problem.clone().or_else(empty).or_else(gap)
-    }
-}
-
-/// Gaps that are named.
-const MOST_GAPS: usize = 5;
-
-/// Numbers of entries that are missing, in words.
-fn span(first: u64, last: u64) -> String {
-    if first == last { format!("entry {first} is") } else { format!("entries {first} to {last} are") }
-}
-
-/// The same of one host, as JSON and YAML.
-#[derive(Serialize)]
-struct EvidenceView<'a> {
-    host: &'a str,
-    holds: bool,
-    entries: String,
-    repeated: String,
-    first_entry: String,
-    head: String,
-    /// A later head that the host has sent. `null`: the last entry is the latest that is known of.
-    sent_head: Option<String>,
-    /// `null`: none.
-    problem: Option<String>,
 }
 
 /// The outcome, as JSON and YAML.
@@ -187,60 +130,6 @@ impl Output {
                 self.line(&format!("verified: {entries} entries, up to {head}"))
             }
             None => self.line(&format!("all {entries} entries are as they were written; the head is {head}")),
-        }
-    }
-
-    /// Prints what files have of the logs of some hosts, and whether it is as it was written.
-    pub(crate) fn audit_evidence(
-        &mut self,
-        hosts: &BTreeMap<String, HostEvidence>,
-        unreadable: Option<&str>,
-    ) -> io::Result<()> {
-        let views: Vec<_> = hosts.iter().map(|(host, of_host)| EvidenceView::new(host, of_host)).collect();
-        let structured = self.structured(&views)?;
-        if let Some(unreadable) = unreadable {
-            self.error(unreadable, &[]);
-        } else if hosts.is_empty() {
-            self.error("there are no entries and no heads of an audit log", &[]);
-        }
-        if structured {
-            return Ok(());
-        }
-        for view in views {
-            let EvidenceView { host, entries, head, sent_head, problem, .. } = view;
-            let host = one_line(host);
-            match problem {
-                Some(problem) => {
-                    self.error(&format!("{host}: {problem}"), &[]);
-                    self.line(&format!("{host}: verified: {entries} entries, up to {head}"))?;
-                }
-                None => self.line(&format!(
-                    "{host}: all {entries} entries are as they were written; the head is {head}"
-                ))?,
-            }
-            if let Some(sent) = sent_head {
-                self.line(&format!(
-                    "{host}: the host has sent the later head {sent}, and not the entries up to it"
-                ))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl<'a> EvidenceView<'a> {
-    fn new(host: &'a str, of_host: &HostEvidence) -> Self {
-        let evidence = &of_host.evidence;
-        let problem = of_host.trouble();
-        Self {
-            host,
-            holds: problem.is_none(),
-            entries: evidence.entries().to_string(),
-            repeated: evidence.repeated().to_string(),
-            first_entry: (evidence.after().sequence + 1).to_string(),
-            head: evidence.last().to_string(),
-            sent_head: evidence.later().map(|head| head.to_string()),
-            problem,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use kprobed_client::api::{ExportedAudit, Exporter, ExporterLedger, ExporterState};
+use kprobed_client::api::{Exporter, ExporterLedger, ExporterState};
 use kprobed_client::event::Cursor;
 use kprobed_document::json::Json;
 use serde::Serialize;
@@ -91,28 +91,8 @@ impl Output {
             table.row(cells);
         }
         self.table(&table)?;
-        exporters.iter().try_for_each(|exporter| self.audit_of(exporter))?;
         exporters.iter().try_for_each(|exporter| self.troubles(exporter))?;
         Ok(closes)
-    }
-
-    /// The entries of the audit log that an exporter sends, below the table.
-    fn audit_of(&mut self, exporter: &Exporter) -> io::Result<()> {
-        let Some(audit) = &exporter.audit else { return Ok(()) };
-        let ExportedAudit { acknowledged, queued, dropped, expired, place, error } = audit;
-        let name = &exporter.name;
-        let queued = queued.map_or_else(|| "?".to_owned(), |queued| queued.to_string());
-        let place = place.as_ref().map_or_else(|| "?".to_owned(), |place| place.sequence.to_string());
-        self.line(&format!(
-            "audit log of `{name}`: {acknowledged} entries acknowledged, {queued} queued, {dropped} dropped, {expired} expired; the receiver has them up to {place}"
-        ))?;
-        if *expired > 0 {
-            self.line("  expired: they were deleted (`audit.max_entries`) before the receiver had them")?;
-        }
-        if !error.is_empty() {
-            self.line(&format!("  the log cannot be read: {error}"))?;
-        }
-        Ok(())
     }
 
     /// What is wrong with an exporter, below the table.

@@ -45,7 +45,7 @@ pub(crate) use access::Answer;
 #[cfg(test)]
 pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
-pub(crate) use audit::{HostEvidence, Verified};
+pub(crate) use audit::Verified;
 pub(crate) use contrast::{Contrast, Judged};
 pub(crate) use cost::CostKey;
 pub(crate) use document::{AppliedProbe, ProbeDifference};

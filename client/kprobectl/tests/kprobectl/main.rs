@@ -3,7 +3,6 @@
 // Lints know a helper of tests by `cfg(test)`.
 mod accounts;
 mod attached;
-#[cfg(test)]
 mod audit;
 mod checking;
 mod code;

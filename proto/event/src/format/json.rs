@@ -9,7 +9,6 @@ use super::Origin;
 use super::digits::{hex_digit, push_decimal, push_padded, push_signed};
 use super::value::push_address;
 use crate::{Address, Context, Cursor, Loss, Row, Value};
-use kprobed_audit::Head;
 
 /// All integers up to this one are exact as doubles.
 pub const EXACT: u64 = 1 << 53;
@@ -36,10 +35,6 @@ pub struct Progress {
     pub not_selected: u64,
     /// Events that are missing.
     pub expired: u64,
-    /// The head of the audit log of the host at that time. Absent if it was not known.
-    pub audit_head: Option<Head>,
-    /// The last entry of the audit log in the lines. Absent if they have no entries.
-    pub audit_sent: Option<Head>,
 }
 
 impl JsonLines {
@@ -175,7 +170,7 @@ impl JsonLines {
         buffer.extend_from_slice(br#"{"type":"progress","#);
         buffer.extend_from_slice(&self.host);
         push_cursor(buffer, cursor);
-        let Progress { read, events, not_selected, expired, audit_head, audit_sent } = progress;
+        let Progress { read, events, not_selected, expired } = progress;
         for (name, value) in
             [("read", read), ("events", events), ("not_selected", not_selected), ("expired", expired)]
         {
@@ -183,11 +178,6 @@ impl JsonLines {
             buffer.extend_from_slice(name.as_bytes());
             buffer.extend_from_slice(b"\":");
             push_unsigned(buffer, value);
-        }
-        for (name, head) in [("audit_head", audit_head), ("audit_sent", audit_sent)] {
-            if let Some(head) = head {
-                buffer.extend_from_slice(format!(",\"{name}\":\"{head}\"").as_bytes());
-            }
         }
         buffer.extend_from_slice(b"}\n");
     }
@@ -402,17 +392,13 @@ mod tests {
         lines.push_loss(&mut buffer, &Loss { cause: LossCause::Paused, pause: Some(pause), ..unknown });
         let cursor = Cursor { boot_id: "boot".to_owned(), epoch: 3, sequence: 7 };
         lines.push_epoch(&mut buffer, &cursor, true);
-        let progress =
-            Progress { read: 6, events: 3, not_selected: 2, expired: 1, audit_head: None, audit_sent: None };
+        let progress = Progress { read: 6, events: 3, not_selected: 2, expired: 1 };
         JsonLines::new().push_progress(&mut buffer, &cursor, progress);
-        let audit_head = Some(Head::default().then("a"));
-        JsonLines::new().push_progress(&mut buffer, &cursor, Progress { audit_head, ..progress });
         insta::assert_snapshot!(String::from_utf8(buffer).unwrap(), @r#"
         {"type":"loss","host":"a\"b","cause":"overrun","cpu":3,"count":"1152921504606846976","before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":2}
         {"type":"loss","host":"a\"b","cause":"paused","cpu":null,"count":null,"before":null,"before_ns":null,"gaps":2,"pause":{"reason":"deletion","duration_ns":2000000,"hits":null}}
         {"type":"epoch","host":"a\"b","cursor":"boot:3:7","may_miss":true}
         {"type":"progress","cursor":"boot:3:7","read":6,"events":3,"not_selected":2,"expired":1}
-        {"type":"progress","cursor":"boot:3:7","read":6,"events":3,"not_selected":2,"expired":1,"audit_head":"1:41a0370c3d9f42773a59e8e01651911cf43b1e3f66944cbb690029debc4eb647"}
         "#);
     }
 

@@ -7,7 +7,6 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
-use kprobed_audit::Head;
 use thiserror::Error;
 
 use super::{FrameError, Topic, read_frames};
@@ -35,8 +34,6 @@ pub struct Received {
     pub parts: Vec<String>,
     /// For a sign of life: the message that ended the last part.
     pub after: Option<u64>,
-    /// For a ledger message and a sign of life: the head of the host's audit log at that time.
-    pub audit_head: Option<Head>,
     /// The payload.
     pub payload: Bytes,
 }
@@ -76,7 +73,6 @@ pub struct HostLog {
     last: HashSet<String>,
     repeated: u64,
     incomplete: u64,
-    audit_head: Option<Head>,
 }
 
 impl HostLog {
@@ -95,7 +91,7 @@ impl HostLog {
             Topic::Alive if self.is_old(&message) => return Ok(Vec::new()),
             Topic::Ledger | Topic::Alive => return self.end(&message, is_wanted),
             Topic::Events(_) | Topic::Loss => {}
-            Topic::Audit | Topic::Profile(_) | Topic::State(_) | Topic::Roster => return Ok(Vec::new()),
+            Topic::Profile(_) | Topic::State(_) | Topic::Roster => return Ok(Vec::new()),
         }
         self.waiting_bytes += message.payload.len();
         self.waiting.push_back(message);
@@ -121,11 +117,6 @@ impl HostLog {
         self.incomplete
     }
 
-    /// The head of the host's audit log, as the last part that was taken says.
-    pub const fn audit_head(&self) -> Option<Head> {
-        self.audit_head
-    }
-
     fn end(
         &mut self,
         ledger: &Received,
@@ -149,7 +140,6 @@ impl HostLog {
             self.repeated += 1 + listed.len() as u64;
             return Ok(Vec::new());
         }
-        self.audit_head = ledger.audit_head.or(self.audit_head);
         let place = self.place.replace(ledger.end.clone());
         let is_first = place.is_none();
         let is_other_run = place.as_ref().is_none_or(|place| !is_run(place, &ledger.end));

@@ -19,8 +19,6 @@
 //! PREFIX.HOST.loss                  gaps, each after a `Progress` with its log position
 //! PREFIX.HOST.ledger                the end of a part: `Started`, `Epoch` if another run of the
 //!                                   daemon begins, `Watermark`, `Progress`
-//! PREFIX.HOST.audit                 entries of the audit log, as lines of JSON: see
-//!                                   `kprobed_audit::ExportedEntry`
 //! PREFIX.HOST.profile.GROUP.EVENT   how often a probe was hit: a `HitProfile`
 //! PREFIX_alive.HOST                 a sign of life, not stored: as the end of a part, without one.
 //!                                   Everything before its watermark is in the stream, up to the
@@ -56,11 +54,6 @@ pub const EXPIRED: &str = "Kprobed-Expired";
 pub const DROPPED: &str = "Kprobed-Dropped";
 /// Ledger message: the ids of the messages of the part, with spaces between.
 pub const PARTS: &str = "Kprobed-Parts";
-/// Ledger message and sign of life: the head of the audit log of the host at that time, `NUMBER:DIGEST`.
-/// Absent if it was not known.
-pub const AUDIT_HEAD: &str = "Kprobed-Audit-Head";
-/// Message with entries of the audit log: the last of them, `NUMBER:DIGEST`.
-pub const AUDIT_SENT: &str = "Kprobed-Audit-Sent";
 /// Sign of life: the message of the stream that ended the last part. 0: the stream has none.
 pub const AFTER: &str = "Kprobed-After";
 /// Messages other than events: the boot of the host.
@@ -85,8 +78,6 @@ pub enum Topic {
     Loss,
     /// The end of a part.
     Ledger,
-    /// Entries of the audit log.
-    Audit,
     /// A sign of life: no event happened, and none earlier will follow.
     Alive,
     /// How often a probe, `GROUP/EVENT`, was hit.
@@ -136,7 +127,6 @@ impl Subjects {
         match topic {
             Topic::Loss => subject.push_str(".loss"),
             Topic::Ledger => subject.push_str(".ledger"),
-            Topic::Audit => subject.push_str(".audit"),
             Topic::Alive | Topic::Roster => {}
             Topic::Events(probe) | Topic::State(probe) => push_probe(&mut subject, probe),
             Topic::Profile(probe) => {
@@ -192,7 +182,6 @@ impl Subjects {
         let (host, topic) = match (kind, words.as_slice()) {
             ("", [host, "loss"]) => (host, Topic::Loss),
             ("", [host, "ledger"]) => (host, Topic::Ledger),
-            ("", [host, "audit"]) => (host, Topic::Audit),
             ("", [host, group, event]) => (host, Topic::Events(probe(group, event)?)),
             ("", [host, "profile", group, event]) => (host, Topic::Profile(probe(group, event)?)),
             (ALIVE, [host]) => (host, Topic::Alive),
@@ -224,7 +213,6 @@ impl Subjects {
                 .map(|ids| ids.split(' ').map(ToOwned::to_owned).collect())
                 .unwrap_or_default(),
             after: value(AFTER).and_then(|after| after.parse().ok()),
-            audit_head: value(AUDIT_HEAD).and_then(|head| head.parse().ok()),
             payload,
         };
         Some((host, received))
@@ -339,7 +327,7 @@ mod tests {
             let subjects = Subjects::new("a.b").unwrap();
             let probe = || format!("{group}/{event}");
             let of_probes = [Topic::Events(probe()), Topic::Profile(probe()), Topic::State(probe())];
-            for topic in of_probes.into_iter().chain([Topic::Loss, Topic::Ledger, Topic::Audit, Topic::Alive, Topic::Roster]) {
+            for topic in of_probes.into_iter().chain([Topic::Loss, Topic::Ledger, Topic::Alive, Topic::Roster]) {
                 let subject = subjects.of(&host, &topic);
                 let plain = |c: char| c.is_ascii_graphic() && c != '*' && c != '>';
                 prop_assert!(subject.chars().all(plain), "{}", subject);

@@ -73,9 +73,6 @@ pub struct JsonLines {
     /// it writes to the disk.
     #[serde(default = "JsonLines::default_sync_interval_ms")]
     pub sync_interval_ms: u64,
-    /// Whether the entries of the audit log are written too.
-    #[serde(default)]
-    pub audit: bool,
     /// Only events of probes whose names match one of these globs. Empty: all.
     #[serde(default)]
     pub probes: Vec<String>,

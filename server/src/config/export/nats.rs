@@ -37,9 +37,6 @@ pub struct Nats {
     /// [`Nats::state_stream`].
     #[serde(default = "Nats::default_states")]
     pub states: bool,
-    /// Whether the entries of the audit log are published too, on a subject of their own.
-    #[serde(default)]
-    pub audit: bool,
     /// Seconds between two readings of hit counts, of which changes are published; 0 for none.
     #[serde(default = "Nats::default_profile_interval_s")]
     pub profile_interval_s: u64,

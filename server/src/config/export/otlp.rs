@@ -20,9 +20,6 @@ pub struct Otlp {
     /// Whether pairs of an entry and a return of the same function are sent too, as spans.
     #[serde(default)]
     pub traces: bool,
-    /// Whether the entries of the audit log are sent too, as log records.
-    #[serde(default)]
-    pub audit: bool,
     /// Seconds between two reports of the figures, as metrics; 0 for none.
     #[serde(default = "Otlp::default_metrics_interval_s")]
     pub metrics_interval_s: u64,
@@ -84,11 +81,6 @@ impl Otlp {
     /// Whether events are sent.
     pub(crate) const fn has_events(&self) -> bool {
         self.logs || self.traces
-    }
-
-    /// Whether anything is sent that has a cursor.
-    pub(crate) const fn has_log(&self) -> bool {
-        self.has_events() || self.audit
     }
 
     /// How often figures are sent. Absent: never.

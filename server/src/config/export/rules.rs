@@ -97,7 +97,7 @@ fn prometheus(config: &Config) -> Vec<Problem> {
 
 fn otlp(config: &Config) -> Vec<Problem> {
     let Some(otlp) = &config.export.otlp else { return Vec::new() };
-    let mut found = if otlp.has_log() { history("export.otlp", config) } else { Vec::new() };
+    let mut found = if otlp.has_events() { history("export.otlp", config) } else { Vec::new() };
     found.extend(selecting("export.otlp", otlp.selecting()));
     match otlp.endpoint.parse::<OtlpEndpoint>() {
         Err(error) => found.push(Problem::value(
@@ -129,10 +129,10 @@ fn otlp(config: &Config) -> Vec<Problem> {
         }
         Ok(_) => {}
     }
-    if !otlp.has_log() && otlp.metrics_interval_s == 0 {
+    if !otlp.has_events() && otlp.metrics_interval_s == 0 {
         found.push(Problem::error(
             "export.otlp",
-            "`[export.otlp]` sends nothing: `logs`, `traces` and `audit` are false, and `metrics_interval_s` is 0"
+            "`[export.otlp]` sends nothing: `logs` and `traces` are false, and `metrics_interval_s` is 0"
                 .to_owned(),
             "switch one of them on, or leave the section out",
         ));

@@ -15,19 +15,14 @@ pub(super) struct Lines {
     pub(super) ends: Vec<usize>,
     /// Numbers of the lines with events.
     events: Vec<Range<usize>>,
-    /// Numbers of the lines with entries of the audit log.
-    entries: Range<usize>,
 }
 
 impl Lines {
     /// What became of a chunk of which these lines were too large for the receiver.
     pub(super) fn sent(&self, too_large: &[usize]) -> Sent {
-        let is_of = |lines: &[Range<usize>]| {
-            too_large.iter().filter(|line| lines.iter().any(|range| range.contains(line))).count() as u64
-        };
+        let is_event = |line: &&usize| self.events.iter().any(|range| range.contains(line));
         Sent {
-            dropped: is_of(&self.events),
-            dropped_entries: is_of(std::slice::from_ref(&self.entries)),
+            dropped: too_large.iter().filter(is_event).count() as u64,
             reason: if too_large.is_empty() {
                 String::new()
             } else {
@@ -89,17 +84,6 @@ impl Encoder {
                 }
             }
         }
-        let first = ends.len();
-        for entry in &chunk.audit_entries {
-            let text = entry
-                .to_line(&self.hostname)
-                .map_err(|error| SinkError::new("write an audit entry", error))?;
-            self.line(buffer, &mut ends, |_, line| {
-                line.extend_from_slice(text.as_bytes());
-                line.push(b'\n');
-            });
-        }
-        let entries = first..ends.len();
         if let Some(end) = &chunk.end {
             let walked = &chunk.walked;
             let progress = Progress {
@@ -107,12 +91,10 @@ impl Encoder {
                 events: walked.selected,
                 not_selected: walked.not_selected,
                 expired: walked.expired,
-                audit_head: chunk.audit_head,
-                audit_sent: chunk.audit_sent,
             };
             self.line(buffer, &mut ends, |lines, line| lines.push_progress(line, &cursor_of(end), progress));
         }
-        Ok(Lines { ends, events, entries })
+        Ok(Lines { ends, events })
     }
 
     fn line(
@@ -139,10 +121,10 @@ mod tests {
 
     #[test]
     fn lines_that_are_too_large_are_told_apart() {
-        let lines = Lines { ends: vec![5, 9, 14, 20], events: vec![0..1, 1..2], entries: 2..3 };
+        let lines = Lines { ends: vec![5, 9, 14, 20], events: vec![0..1, 1..2] };
         assert_eq!(lines.sent(&[]), Sent::default());
         let sent = lines.sent(&[1, 2, 3]);
-        assert_eq!((sent.dropped, sent.dropped_entries), (1, 1));
+        assert_eq!(sent.dropped, 1);
         assert!(sent.reason.contains("datagram"), "{}", sent.reason);
     }
 }

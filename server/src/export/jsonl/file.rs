@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::super::{Position, SinkError};
+use super::super::SinkError;
 use super::resume;
+use kprobed_trace::spool::Cursor;
 
 /// When a file is renamed.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +53,9 @@ impl LogFile {
         fs::metadata(&self.path).is_ok_and(|found| found.file_type().is_fifo())
     }
 
-    /// Opens or makes the file, and truncates it after its last complete chunk. Returns the
-    /// position there.
-    pub(super) async fn open(&mut self) -> Result<Position, SinkError> {
+    /// Opens or makes the file, and truncates it after its last complete chunk. Returns the cursor
+    /// there.
+    pub(super) async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
         self.open = None;
         let path = self.path.clone();
         let (open, place) =
@@ -106,7 +107,7 @@ impl LogFile {
     }
 }
 
-fn open(path: &Path) -> io::Result<(Open, Position)> {
+fn open(path: &Path) -> io::Result<(Open, Option<Cursor>)> {
     // Events hold memory of the kernel and of programs: the file is root's alone.
     let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
     let found = file.metadata()?;
@@ -118,8 +119,7 @@ fn open(path: &Path) -> io::Result<(Open, Position)> {
         if end.offset < bytes {
             file.set_len(end.offset)?;
         }
-        let own = Position { events: Some(end.place), audit: end.audit };
-        return Ok((Open { file, bytes: end.offset }, own));
+        return Ok((Open { file, bytes: end.offset }, Some(end.place)));
     }
     // Foreign lines stay, and so does an incomplete one: the exporter appends after it.
     let mut last = [b'\n'];
@@ -130,7 +130,7 @@ fn open(path: &Path) -> io::Result<(Open, Position)> {
         file.write_all(b"\n")?;
     }
     let bytes = file.metadata()?.len();
-    Ok((Open { file, bytes }, Position::default()))
+    Ok((Open { file, bytes }, None))
 }
 
 /// The file that lines go to: another one when it was moved away, or has become too large.
@@ -195,7 +195,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("events.jsonl");
         let mut file = LogFile::new(path.clone(), KEEP, true);
-        assert_eq!(file.open().await.unwrap(), Position::default());
+        assert_eq!(file.open().await.unwrap(), None);
         for line in ["one...\n", "two...\n", "three\n", "four-is-longer-than-a-file\n", "5\n"] {
             file.append(line.into()).await.unwrap();
             file.sync().await.unwrap();
@@ -227,7 +227,7 @@ mod tests {
         let path = directory.path().join("a");
         fs::write(&path, "not ours").unwrap();
         let mut file = LogFile::new(path.clone(), KEEP, false);
-        assert_eq!(file.open().await.unwrap(), Position::default());
+        assert_eq!(file.open().await.unwrap(), None);
         assert_eq!(read(&path), "not ours\n");
     }
 

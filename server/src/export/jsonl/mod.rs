@@ -15,9 +15,10 @@ use std::time::Duration;
 use self::encode::Encoder;
 use self::file::{LogFile, Rotation};
 use self::socket::Connection;
-use super::{Chunk, Position, Sent, Sink, SinkError};
+use super::{Chunk, Sent, Sink, SinkError};
 use crate::config::export::{JsonLines, JsonLinesTarget, LineFormat};
 use crate::config::{TlsError, export};
+use kprobed_trace::spool::Cursor;
 
 /// The output of the exporter.
 #[derive(Debug)]
@@ -71,7 +72,7 @@ fn tls(files: &export::ClientTls) -> Result<socket::Tls, TlsError> {
 }
 
 impl Sink for JsonLinesSink {
-    async fn open(&mut self) -> Result<Position, SinkError> {
+    async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
         if let Output::File(file) = &self.output
             && file.is_pipe()
         {
@@ -81,7 +82,7 @@ impl Sink for JsonLinesSink {
             Output::File(file) => file.open().await,
             Output::Connection(connection) => {
                 connection.open().await?;
-                Ok(Position::default())
+                Ok(None)
             }
         }
     }

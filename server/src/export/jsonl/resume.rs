@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use kprobed_audit::Head;
 use serde::Deserialize;
 
 use kprobed_trace::spool::Cursor;
@@ -27,8 +26,6 @@ pub(super) struct End {
     pub(super) offset: u64,
     /// Their end in the log.
     pub(super) place: Cursor,
-    /// The last entry of the audit log in them, if they have some.
-    pub(super) audit: Option<Head>,
 }
 
 #[derive(Deserialize)]
@@ -36,8 +33,6 @@ struct Line<'a> {
     r#type: &'a str,
     #[serde(borrow)]
     cursor: Cow<'a, str>,
-    #[serde(borrow, default)]
-    audit_sent: Option<Cow<'a, str>>,
 }
 
 /// Looks for the end of the whole lines. Absent if the file has none, or they are too far from its
@@ -71,8 +66,8 @@ pub(super) fn find(file: &File, bytes: u64) -> io::Result<Option<End>> {
                 .iter()
                 .rposition(|byte| *byte == b'\n')
                 .map_or(first, |at| first + at + 1);
-            if let Some((place, audit)) = places(&tail[start..newline]) {
-                return Ok(Some(End { offset: begin + newline as u64 + 1, place, audit }));
+            if let Some(place) = place(&tail[start..newline]) {
+                return Ok(Some(End { offset: begin + newline as u64 + 1, place }));
             }
             end = newline;
             if start == first {
@@ -85,16 +80,14 @@ pub(super) fn find(file: &File, bytes: u64) -> io::Result<Option<End>> {
     Ok(None)
 }
 
-/// The cursors in a line: that of events, and that in the audit log.
-fn places(line: &[u8]) -> Option<(Cursor, Option<Head>)> {
+/// The cursor in a line.
+fn place(line: &[u8]) -> Option<Cursor> {
     if !line.starts_with(br#"{"type":"progress""#) {
         return None;
     }
     let line: Line<'_> = serde_json::from_slice(line).ok()?;
     let cursor: kprobed_event::Cursor = line.cursor.parse().ok().filter(|_| line.r#type == "progress")?;
-    let audit = line.audit_sent.and_then(|head| head.parse().ok());
-    let boot_id = cursor.boot_id.parse().ok()?;
-    Some((Cursor { boot_id, epoch: cursor.epoch, sequence: cursor.sequence }, audit))
+    Some(Cursor { boot_id: cursor.boot_id.parse().ok()?, epoch: cursor.epoch, sequence: cursor.sequence })
 }
 
 #[cfg(test)]
@@ -129,16 +122,11 @@ mod tests {
         assert_eq!(found(b""), None);
         assert_eq!(found(b"{\"type\":\"event\"}\n"), None);
         let line = progress(5);
-        assert_eq!(found(&line), Some(End { offset: line.len() as u64, place: at(5), audit: None }));
+        assert_eq!(found(&line), Some(End { offset: line.len() as u64, place: at(5) }));
         // One without its end is none.
         assert_eq!(found(&line[..line.len() - 1]), None);
         let both = [&line[..], b"{}\n", &progress(9)[..40]].concat();
-        assert_eq!(found(&both), Some(End { offset: line.len() as u64, place: at(5), audit: None }));
-        let audit = Some(Head::default().then("a"));
-        let mut line = Vec::new();
-        let progress = Progress { audit_head: audit, audit_sent: audit, ..Progress::default() };
-        JsonLines::of_host("here").push_progress(&mut line, &cursor_of(&at(5)), progress);
-        assert_eq!(found(&line), Some(End { offset: line.len() as u64, place: at(5), audit }));
+        assert_eq!(found(&both), Some(End { offset: line.len() as u64, place: at(5) }));
     }
 
     #[test]
@@ -157,7 +145,7 @@ mod tests {
             let whole = [filler(before), progress(1), filler(before / 2), progress(7)].concat();
             let torn = vec![b'y'; torn];
             let bytes = [whole.clone(), filler(after), torn].concat();
-            prop_assert_eq!(found(&bytes), Some(End { offset: whole.len() as u64, place: at(7), audit: None }));
+            prop_assert_eq!(found(&bytes), Some(End { offset: whole.len() as u64, place: at(7) }));
         }
 
         #[test]

@@ -282,34 +282,7 @@ impl Metrics {
                 value: value.into(),
             })
         };
-        let of_audit = |exporter: &ExporterStatus| {
-            let counts = exporter.audit.as_ref();
-            let terms = counts.map(|counts| {
-                [
-                    ("acknowledged", counts.acknowledged),
-                    ("dropped", counts.dropped),
-                    ("expired", counts.expired),
-                ]
-            });
-            let name = exporter.name;
-            terms.into_iter().flatten().map(move |(term, value)| Point {
-                labels: vec![("exporter", name.into()), ("term", term.into())],
-                value: value.into(),
-            })
-        };
         vec![
-            Family {
-                name: "kprobed.exporter.audit.entries",
-                help: "Entries of the audit log that an exporter has left behind, by what became of them",
-                kind: Kind::Counter,
-                points: self.exporters.iter().flat_map(of_audit).collect(),
-            },
-            Family {
-                name: "kprobed.exporter.queued.audit.entries",
-                help: "Entries of the audit log that the receiver of an exporter does not have; no series: not known, or not sent",
-                kind: Kind::Gauge,
-                points: each(|exporter| exporter.audit.as_ref()?.queued.map(Value::from)),
-            },
             Family {
                 name: "kprobed.exporter.events",
                 help: "Events that an exporter has left behind, by what became of them",

@@ -42,7 +42,6 @@ pub(in crate::export) fn figures(probes: i64) -> Metrics {
         refusal: String::new(),
         place_error: String::new(),
         states: None,
-        audit: None,
     };
     Metrics {
         ledger: Ledger {

@@ -83,10 +83,6 @@ impl Connection {
         self.settings.max_message_bytes()
     }
 
-    pub(super) const fn publishes_audit(&self) -> bool {
-        self.settings.audit
-    }
-
     /// Connects. `what` is for the list of connections of the server.
     pub(super) async fn open(&self, what: &str) -> Result<Open, SinkError> {
         let url = &self.settings.url;

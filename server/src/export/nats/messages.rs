@@ -6,10 +6,9 @@ use std::mem;
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use kprobed_audit::Head;
 use kprobed_event::published::{
-    AFTER, AUDIT_HEAD, DROPPED, END, EVENTS, EXPIRED, FIRST, MESSAGE_ID, NOT_SELECTED, PARTS, READ, Subjects,
-    Topic, frames,
+    AFTER, DROPPED, END, EVENTS, EXPIRED, FIRST, MESSAGE_ID, NOT_SELECTED, PARTS, READ, Subjects, Topic,
+    frames,
 };
 use kprobed_proto::v1;
 use kprobed_proto::v1::stream_events_response::Message;
@@ -49,7 +48,6 @@ struct Last {
     first: Cursor,
     end: Cursor,
     terms: [(&'static str, u64); 3],
-    audit_head: Option<Head>,
     payload: Vec<v1::StreamEventsResponse>,
 }
 
@@ -170,21 +168,13 @@ impl MessageMaker {
         ending.push(progress(&end));
         let walked = &chunk.walked;
         let terms = [(READ, walked.places), (NOT_SELECTED, walked.not_selected), (EXPIRED, walked.expired)];
-        let audit_head = chunk.audit_head;
-        Ok(Some(Part { messages, last: Last { first, end, terms, audit_head, payload: ending } }))
+        Ok(Some(Part { messages, last: Last { first, end, terms, payload: ending } }))
     }
 
     /// The message that ends a part, of whose messages these were taken.
     pub(super) fn end(&self, part: &Part, ids: &[&str], events: u64, dropped: u64) -> Outgoing {
-        let Last { first, end, terms, audit_head, payload } = &part.last;
+        let Last { first, end, terms, payload } = &part.last;
         let mut message = self.message(&Topic::Ledger, (*first, *end), frames(payload).into(), events);
-        if let Some(head) = audit_head {
-            // A repeat that has another head is another message: the server would drop it otherwise.
-            message.id = format!("{}:{head}", message.id);
-            message.headers.retain(|(name, _)| *name != MESSAGE_ID);
-            message.headers.push((MESSAGE_ID, message.id.clone()));
-            message.headers.push((AUDIT_HEAD, head.to_string()));
-        }
         message.headers.extend(terms.iter().map(|(name, value)| (*name, value.to_string())));
         message.headers.push((DROPPED, dropped.to_string()));
         if !ids.is_empty() {
@@ -195,10 +185,9 @@ impl MessageMaker {
 
     /// A heartbeat in the place of a part without events, after this message of the stream.
     pub(super) fn alive(&self, part: &Part, after: u64) -> Outgoing {
-        let Last { first, end, audit_head, payload, .. } = &part.last;
+        let Last { first, end, payload, .. } = &part.last;
         let mut message = self.message(&Topic::Alive, (*first, *end), frames(payload).into(), 0);
         message.headers.push((AFTER, after.to_string()));
-        message.headers.extend(audit_head.map(|head| (AUDIT_HEAD, head.to_string())));
         message
     }
 

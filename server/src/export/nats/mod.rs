@@ -16,7 +16,6 @@
 //! watch of probes, hits --state_publisher--> messages by probe, and one with all names
 //! ```
 
-mod audit;
 mod connection;
 mod messages;
 mod profiles;

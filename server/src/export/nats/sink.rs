@@ -8,14 +8,12 @@ use async_nats::jetstream::context::PublishError;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
-use kprobed_audit::ExportedEntry;
 use kprobed_event::published::{END, Topic};
 use tokio::time::Instant;
 
-use super::audit::{self, EntryMessage};
 use super::connection::{Connection, Open, causes, is_too_large};
 use super::messages::{MessageMaker, Outgoing, Part};
-use crate::export::{Chunk, Position, Sent, Sink, SinkError};
+use crate::export::{Chunk, ChunkItem, Sent, Sink, SinkError};
 use kprobed_host::kernel::HostIdentity;
 use kprobed_trace::spool::Cursor;
 
@@ -80,7 +78,8 @@ impl NatsSink {
     /// it need not be stored.
     async fn is_idle(&mut self, chunk: &Chunk) -> Result<Option<End>, SinkError> {
         let Some(Ready { stream, last: Some(last), checked, .. }) = &self.stream else { return Ok(None) };
-        if !chunk.only_marks() || chunk.reports_head || chunk.end != Some(last.place) {
+        let only_marks = chunk.items.iter().all(|item| matches!(item, ChunkItem::Watermark(_)));
+        if !only_marks || chunk.walked.places > 0 || chunk.end != Some(last.place) {
             return Ok(None);
         }
         if checked.elapsed() < CHECK_INTERVAL {
@@ -96,26 +95,6 @@ impl NatsSink {
             // It keeps messages for a time only: the next one says again that the host is there.
             None => Ok(None),
         }
-    }
-
-    /// Publishes entries of the audit log, one message after the other: a later one is not stored before an
-    /// earlier one. Returns how many are too large for the server.
-    async fn publish_entries(&self, context: &Context, entries: &[ExportedEntry]) -> Result<u64, SinkError> {
-        let mut too_large = 0;
-        let to = (self.connection.subjects(), self.hostname.as_str());
-        for EntryMessage { message, entries } in
-            audit::messages(to, self.connection.max_message_bytes(), entries)?
-        {
-            let failed = |error: &PublishError| {
-                SinkError::new(format_args!("publish to `{}`", message.subject), causes(error))
-            };
-            match publish(context, &message).await {
-                Ok(acknowledged) => drop(acknowledged.await.map_err(|error| failed(&error))?),
-                Err(error) if is_too_large(&error) => too_large += entries,
-                Err(error) => return Err(failed(&error)),
-            }
-        }
-        Ok(too_large)
     }
 
     async fn publish_part(&self, context: &Context, part: &Part) -> Result<(Sent, u64), SinkError> {
@@ -177,18 +156,13 @@ pub(super) async fn publish(
 }
 
 impl Sink for NatsSink {
-    async fn open(&mut self) -> Result<Position, SinkError> {
+    async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
         self.stream = None;
         let open = self.connection.open("events").await?;
         let stream = self.connection.events(&open.context).await?;
         let last = self.last(&stream).await?;
-        let audit = if self.connection.publishes_audit() {
-            audit::last(&stream, &self.connection.subjects().of(&self.hostname, &Topic::Audit)).await?
-        } else {
-            None
-        };
         self.stream = Some(Ready { open, stream, last, checked: Instant::now() });
-        Ok(Position { events: last.map(|last| last.place), audit })
+        Ok(last.map(|last| last.place))
     }
 
     async fn send(&mut self, chunk: &Chunk) -> Result<Sent, SinkError> {
@@ -210,13 +184,7 @@ impl Sink for NatsSink {
                 |error| SinkError::new(format_args!("publish to `{}`", alive.subject), causes(&error));
             return published.map(|()| Sent::default()).map_err(failed);
         }
-        let dropped_entries = self.publish_entries(&open.context, &chunk.audit_entries).await?;
-        let (mut sent, message) = self.publish_part(&open.context, &part).await?;
-        sent.dropped_entries = dropped_entries;
-        if dropped_entries > 0 {
-            "an entry of the audit log is larger than the server allows: raise its `max_payload`"
-                .clone_into(&mut sent.reason);
-        }
+        let (sent, message) = self.publish_part(&open.context, &part).await?;
         self.maker.reuse(part);
         if let (Some(ready), Some(place)) = (&mut self.stream, chunk.end) {
             (ready.last, ready.checked) = (Some(End { place, message }), Instant::now());

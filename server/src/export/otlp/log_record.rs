@@ -2,13 +2,12 @@
 //!
 //! Owns the names of their attributes, which are a promise.
 
-use kprobed_audit::{ExportedEntry, Record};
 use kprobed_event::{Context, Loss, Row};
 use kprobed_otlp::logs::SeverityNumber;
 
 use super::protobuf::Protobuf;
 use super::value::{AnyValue, Attributes, value};
-use crate::export::Chunk;
+use crate::export::account::Walked;
 use crate::export::read::cursor_of;
 use kprobed_trace::spool::Cursor;
 
@@ -133,33 +132,16 @@ pub(super) fn of_epoch(out: &mut Protobuf, cursor: &Cursor, may_miss: bool, now_
     record(out, "kprobed.epoch", (now_ns, now_ns), severity, |value| value.map(body));
 }
 
-/// How far the records before it go in the log, read = events + not selected + expired; and the head of the
-/// audit log.
-pub(super) fn of_progress(out: &mut Protobuf, cursor: &Cursor, chunk: &Chunk, now_ns: u64) {
-    let walked = &chunk.walked;
+/// How far the records before it go in the log: read = events + not selected + expired.
+pub(super) fn of_progress(out: &mut Protobuf, cursor: &Cursor, walked: &Walked, now_ns: u64) {
     let body = |body: &mut Attributes<'_>| {
         body.put("cursor", |value| value.display(cursor_of(cursor)));
         body.put("read", |value| value.unsigned(walked.places));
         body.put("events", |value| value.unsigned(walked.selected));
         body.put("not_selected", |value| value.unsigned(walked.not_selected));
         body.put("expired", |value| value.unsigned(walked.expired));
-        if let Some(head) = chunk.audit_head {
-            body.put("audit_head", |value| value.display(head));
-        }
     };
     record(out, "kprobed.progress", (now_ns, now_ns), SeverityNumber::Info, |value| value.map(body));
-}
-
-/// An entry of the audit log: the digested text is the body.
-pub(super) fn of_entry(out: &mut Protobuf, entry: &ExportedEntry, now_ns: u64) {
-    let time_ns = Record::parse(&entry.record).map_or(now_ns, |record| record.time_unix_nano);
-    head(out, time_ns, SeverityNumber::Info);
-    value(out, field::BODY, |value| value.text(&entry.record));
-    let attributes = &mut Attributes::new(out, field::ATTRIBUTES);
-    attributes.put("kprobed.audit.sequence", |value| value.unsigned(entry.sequence));
-    attributes.put("kprobed.audit.before", |value| value.display(entry.before));
-    attributes.put("kprobed.audit.digest", |value| value.display(entry.digest));
-    tail(out, now_ns, "kprobed.audit");
 }
 
 fn record(

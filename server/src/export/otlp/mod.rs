@@ -8,7 +8,6 @@
 //! ```text
 //! chunk --logs--> requests of limited size --connection--> receiver: taken, taken in part, refused, not answered
 //!       --pairs--> spans
-//! entries of the audit log --logs, of a scope of their own--> the same
 //! figures of the ledger, at an interval --metrics-->
 //! ```
 

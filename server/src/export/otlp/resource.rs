@@ -74,15 +74,6 @@ pub(super) fn scope(run: Option<&Cursor>) -> InstrumentationScope {
     }
 }
 
-/// That of entries of the audit log, so that a receiver can tell them from events.
-pub(super) fn audit_scope() -> InstrumentationScope {
-    InstrumentationScope {
-        name: "kprobed.audit".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..InstrumentationScope::default()
-    }
-}
-
 /// As values of events have their integers.
 fn epoch(epoch: u64) -> Any {
     i64::try_from(epoch).map_or_else(|_| text(epoch.to_string()), Any::IntValue)

@@ -8,10 +8,11 @@ use super::connection::Connection;
 use super::pairs::Pairs;
 use super::records::Records;
 use super::request::{LOGS, Origin, Service, TRACES, send};
-use super::resource::{Host, audit_scope, scope};
+use super::resource::{Host, scope};
 use super::{log_record, span};
 use crate::export::read::Reader;
-use crate::export::{Chunk, ChunkItem, Position, Sent, Sink, SinkError};
+use crate::export::{Chunk, ChunkItem, Sent, Sink, SinkError};
+use kprobed_trace::spool::Cursor;
 
 /// What events are sent as.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +35,6 @@ pub struct OtlpSink {
     pairs: Pairs,
     /// Those of the chunk that is sent. They are made anew when it is sent again.
     records: Records,
-    /// Entries of the audit log, of the same chunk.
-    entries: Records,
     /// Made, and not taken by the receiver yet.
     spans: Records,
 }
@@ -52,21 +51,16 @@ impl OtlpSink {
             open: None,
             pairs: Pairs::default(),
             records: Records::default(),
-            entries: Records::default(),
             spans: Records::default(),
         }
     }
 
     /// Makes the records of a chunk. Spans that are whole are put to those that wait.
     fn take(&mut self, chunk: &Chunk) -> Result<(), SinkError> {
-        let Self { signals: Signals { logs, traces }, reader, pairs, records, entries, spans, .. } = self;
+        let Self { signals: Signals { logs, traces }, reader, pairs, records, spans, .. } = self;
         let (logs, traces) = (*logs, *traces);
         let now_ns = now_ns();
         records.clear();
-        entries.clear();
-        for entry in &chunk.audit_entries {
-            entries.push(true, |out| log_record::of_entry(out, entry, now_ns));
-        }
         let mut is_new = true;
         for item in &chunk.items {
             match item {
@@ -110,9 +104,9 @@ impl OtlpSink {
                 }
             }
         }
-        let has_moved = !records.is_empty() || chunk.walked.places > 0 || chunk.reports_head;
+        let has_moved = !records.is_empty() || chunk.walked.places > 0;
         if let Some(end) = chunk.end.as_ref().filter(|_| logs && has_moved) {
-            records.push(false, |out| log_record::of_progress(out, end, chunk, now_ns));
+            records.push(false, |out| log_record::of_progress(out, end, &chunk.walked, now_ns));
         }
         Ok(())
     }
@@ -139,25 +133,19 @@ impl OtlpSink {
 }
 
 impl Sink for OtlpSink {
-    async fn open(&mut self) -> Result<Position, SinkError> {
+    async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
         self.open = None;
         self.open = Some(self.connection.open().await?);
-        Ok(Position::default())
+        Ok(None)
     }
 
     async fn send(&mut self, chunk: &Chunk) -> Result<Sent, SinkError> {
         let Some(channel) = self.open.clone() else { return Err(SinkError::new("send", "not connected")) };
         self.take(chunk)?;
         let origin = Origin::new(&self.host.resource(), &scope(chunk.end.as_ref()));
-        let Self { connection, max_request_bytes: limit, records, entries, spans, .. } = self;
+        let Self { connection, max_request_bytes: limit, records, spans, .. } = self;
         let way = (&*connection, &channel);
         let mut sent = Self::export(way, (LOGS, &origin), records, *limit).await?;
-        let audit = Origin::new(&self.host.resource(), &audit_scope());
-        let of_entries = Self::export(way, (LOGS, &audit), entries, *limit).await?;
-        sent.dropped_entries = of_entries.dropped;
-        if of_entries.dropped > 0 {
-            sent.reason = of_entries.reason;
-        }
         // Spans that the receiver refuses finally are dropped. They are not events, so no term
         // counts them.
         let of_spans = Self::export(way, (TRACES, &origin), spans, *limit).await?;

@@ -1,7 +1,6 @@
 //! Tests of exporters over a real hub, history and database: every event arrives, once if the
 //! receiver can tell, and every log position is in exactly one term of the account.
 
-mod audit;
 #[cfg(feature = "nats")]
 pub(crate) mod nats;
 #[expect(clippy::disallowed_methods, reason = "answers of a receiver")]
@@ -15,7 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use kprobed_audit::{ExportedEntry, Head};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
@@ -87,26 +85,11 @@ impl Run {
     }
 
     fn export_to<S: Sink>(&self, sink: S, selection: Selection) -> Exporters {
-        self.export_with(sink, selection, false)
-    }
-
-    /// With the entries of the audit log, or without.
-    fn export_with<S: Sink>(&self, sink: S, selection: Selection, audit: bool) -> Exporters {
         let exporters = Exporters::default();
-        let shared = Arc::new(Shared::new(
-            "test",
-            "here".to_owned(),
-            Arc::clone(&self.hub),
-            (self.log.now, self.store.durable_audit_head()),
-        ));
+        let shared = Arc::new(Shared::new("test", "here".to_owned(), Arc::clone(&self.hub), self.log.now));
         exporters.add(Arc::clone(&shared));
-        let policy = Policy {
-            linger: Duration::from_millis(5),
-            timeout: Duration::from_secs(1),
-            head_interval: Duration::from_millis(20),
-            audit,
-            ..Policy::default()
-        };
+        let policy =
+            Policy { linger: Duration::from_millis(5), timeout: Duration::from_secs(1), ..Policy::default() };
         let exporter = Exporter {
             sink,
             selection,
@@ -186,7 +169,7 @@ fn events(path: &Path) -> Vec<u64> {
                 assert_eq!(line["read"].as_u64().unwrap(), sum);
                 since_report = 0;
             }
-            "epoch" | "audit" => {}
+            "epoch" => {}
             other => panic!("{other}"),
         }
     }
@@ -270,13 +253,11 @@ struct Fake {
     hangs: Arc<AtomicBool>,
     refuses: Arc<AtomicBool>,
     own: Arc<Mutex<Option<Cursor>>>,
-    head: Arc<Mutex<Option<Head>>>,
-    entries: Arc<Mutex<Vec<ExportedEntry>>>,
 }
 
 impl Sink for Fake {
-    async fn open(&mut self) -> Result<Position, SinkError> {
-        Ok(Position { events: *self.own.lock().unwrap(), audit: None })
+    async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
+        Ok(*self.own.lock().unwrap())
     }
 
     async fn send(&mut self, chunk: &Chunk) -> Result<Sent, SinkError> {
@@ -291,14 +272,8 @@ impl Sink for Fake {
             _ => None,
         });
         self.got.lock().unwrap().extend(events.flatten());
-        *self.head.lock().unwrap() = chunk.audit_head;
-        self.entries.lock().unwrap().extend(chunk.audit_entries.iter().cloned());
         let dropped = u64::from(self.refuses.load(Ordering::Relaxed)) * 3;
-        Ok(Sent {
-            dropped,
-            dropped_entries: 0,
-            reason: if dropped > 0 { "too odd".to_owned() } else { String::new() },
-        })
+        Ok(Sent { dropped, reason: if dropped > 0 { "too odd".to_owned() } else { String::new() } })
     }
 }
 

@@ -1,6 +1,5 @@
 //! Tests of the NATS exporter against the real server, which is killed and stopped.
 
-mod audit;
 mod server;
 mod state_publisher;
 
@@ -8,7 +7,7 @@ use std::process::Command;
 
 use async_nats::jetstream;
 use async_nats::jetstream::stream::Stream;
-use kprobed_event::published::{AUDIT_HEAD, Subjects};
+use kprobed_event::published::Subjects;
 use kprobed_event::{LossCause, StreamItem};
 use nix::sys::signal::Signal;
 
@@ -44,7 +43,6 @@ async fn every_event_is_read_back_by_probe_and_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start();
     let run = Run::start(directory.path()).await;
-    super::audit::audit(&run, 3).await;
     let exporters = run.export(&nats(&server, ""));
     run.drained(&exporters).await;
     let (a, b) = (source("a", 1), source("b", 2));
@@ -75,7 +73,6 @@ async fn every_event_is_read_back_by_probe_and_in_order() {
     assert_eq!(read.subjects, subjects.map(ToOwned::to_owned).into());
     let place = run.log.now.sequence + 750;
     assert_eq!(read.log.place().unwrap().sequence, place);
-    assert_eq!(read.log.audit_head(), Some(run.store.audit_head().await.unwrap()));
     run.stop().await;
 }
 
@@ -406,8 +403,6 @@ async fn a_host_that_nothing_happens_to_stores_nothing_and_holds_up_no_other() {
         runs.push((run, exporters, directory));
     }
     let idle = &runs[1].0;
-    super::audit::audit(idle, 2).await;
-    let head = idle.store.audit_head().await.unwrap();
     watermark(&idle.hub, 1000);
     let stream = server.stream().await;
     until(&stream, |messages, _| messages >= 1).await;
@@ -429,8 +424,6 @@ async fn a_host_that_nothing_happens_to_stores_nothing_and_holds_up_no_other() {
             .await
             {
                 let sign = sign.unwrap();
-                let said = sign.headers.as_ref().and_then(|headers| headers.get(AUDIT_HEAD));
-                assert_eq!(said.unwrap().as_str(), head.to_string());
                 seen += 1;
                 if seen == 10 {
                     until(&stream, |messages, _| messages > 0).await;
@@ -489,7 +482,6 @@ async fn a_host_that_nothing_happens_to_stores_nothing_and_holds_up_no_other() {
         };
         let read = tokio::time::timeout(Duration::from_mins(1), read).await.unwrap();
         assert_eq!(read, ("busy".to_owned(), false));
-        assert!(merged.accounts().iter().all(|account| account.audit_head.is_some()));
     }
     for (run, ..) in runs {
         run.stop().await;

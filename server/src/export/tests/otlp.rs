@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use kprobed_audit::ExportedEntry;
 use kprobed_otlp::common::any_value::Value as Any;
 use kprobed_otlp::common::{AnyValue, KeyValue};
 use kprobed_otlp::logs::LogRecord;
@@ -165,9 +164,6 @@ async fn every_event_arrives_with_its_place() {
     assert_eq!(integer(field(&event.attributes, "thread.id")), 0);
     // What was not selected or has expired would be here: all of the log is accounted for.
     let progress = records.iter().filter(|record| record.event_name == "kprobed.progress");
-    let head = run.store.audit_head().await.unwrap().to_string();
-    let last = progress.clone().next_back().map(|record| field(body(record), "audit_head"));
-    assert_eq!(last, Some(Some(&Any::StringValue(head))));
     let sum = |term: &str| progress.clone().map(|record| integer(field(body(record), term))).sum::<u64>();
     assert_eq!((sum("read"), sum("events"), sum("not_selected"), sum("expired")), (140, 140, 0, 0));
 
@@ -336,66 +332,5 @@ async fn https_is_that_of_the_authority_only() {
     publish(&run.hub, &source("a", 1), 0, 10, 1000);
     run.drained(&exporters).await;
     assert_eq!(collector.sequences(), (0..10).collect::<Vec<_>>());
-    run.stop().await;
-}
-
-/// The entries of the audit log that a collector has taken, as lines.
-fn entries(collector: &Collector) -> Vec<String> {
-    let taken = collector.taken.lock().unwrap();
-    let scopes = taken.iter().flat_map(|request| &request.resource_logs).flat_map(|logs| &logs.scope_logs);
-    let of_audit = scopes.filter(|scope| scope.scope.as_ref().unwrap().name == "kprobed.audit");
-    let line = |record: &LogRecord| {
-        assert_eq!(record.event_name, "kprobed.audit");
-        let text = |value: Option<&Any>| match value {
-            Some(Any::StringValue(text)) => text.clone(),
-            other => panic!("{other:?}"),
-        };
-        let attribute = |name: &str| text(field(&record.attributes, name));
-        let record_text = text(record.body.as_ref().and_then(|body| body.value.as_ref()));
-        let written: kprobed_audit::Record = kprobed_audit::Record::parse(&record_text).unwrap();
-        assert_eq!(record.time_unix_nano, written.time_unix_nano);
-        ExportedEntry {
-            sequence: integer(field(&record.attributes, "kprobed.audit.sequence")),
-            before: attribute("kprobed.audit.before").parse().unwrap(),
-            digest: attribute("kprobed.audit.digest").parse().unwrap(),
-            record: record_text,
-        }
-        .to_line("here")
-        .unwrap()
-    };
-    of_audit.flat_map(|scope| &scope.log_records).map(line).collect()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_entry_of_the_audit_log_arrives_in_a_scope_of_its_own() {
-    let directory = tempfile::tempdir().unwrap();
-    let run = Run::start(directory.path()).await;
-    let collector = Collector::default();
-    let (address, server) = collector.listen("127.0.0.1:0");
-    audit::audit(&run, 20).await;
-    // Without events, too.
-    let exporters = run.export(&otlp(&format!("http://{address}"), "audit = true\nlogs = false"));
-    audit::exported(&exporters, 20).await;
-    assert_eq!(audit::entries_of(entries(&collector).iter()), (1..=20).collect::<Vec<_>>());
-    drop(server);
-    audit::audit(&run, 20).await;
-    publish(&run.hub, &source("a", 1), 0, 10, 1000);
-    failing(&exporters).await;
-    assert_eq!(exporters.statuses().remove(0).audit.unwrap().queued, Some(20));
-    let (_, _server) = collector.listen(&address.to_string());
-    let counts = audit::exported(&exporters, 40).await;
-    assert_eq!((counts.acknowledged, counts.dropped, counts.expired), (40, 0, 0));
-    // One that was not answered may come twice, which its number shows; none comes before an earlier one.
-    let mut numbers = audit::entries_of(entries(&collector).iter());
-    assert!(numbers.is_sorted(), "{numbers:?}");
-    numbers.dedup();
-    assert_eq!(numbers, (1..=40).collect::<Vec<_>>());
-    assert!(collector.sequences().is_empty(), "no event was asked for");
-
-    collector.answers(Answer::Refuses(Status::invalid_argument("cannot read that")));
-    audit::audit(&run, 2).await;
-    let counts = audit::exported(&exporters, 42).await;
-    assert_eq!((counts.acknowledged, counts.dropped), (40, 2));
-    assert_eq!(exporters.statuses().remove(0).refusal, "cannot read that");
     run.stop().await;
 }

@@ -8,10 +8,11 @@ mod leases;
 mod trips;
 mod vfs;
 
-use kprobed_audit::{Action, Chain, Entry, Head};
+use kprobed_audit::{Action, Chain, Entry};
 use sqlx::{Connection as _, SqliteConnection};
 
 use super::*;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use kprobed_lang::model::{Hits, KernelChange, Labels, Lease, Metadata, Moment, ProbeName, ProbeUid};
@@ -499,6 +500,42 @@ async fn the_history_of_states_is_bounded() {
     store.undo(Undo::Probe(uid)).await;
     store.add_states(&[record(9)]).await.unwrap();
     assert!(store.states_of(uid).await.unwrap().is_empty());
+}
+
+/// Lines of the daemon's own log.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn entries_that_are_on_the_disk_are_in_the_daemons_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let (lines, log) = (Lines::default(), tracing_subscriber::fmt());
+    let writer = lines.clone();
+    let _logging = tracing::subscriber::set_default(log.with_writer(move || writer.clone()).finish());
+    create(&store, new_probe("a")).await.unwrap();
+    assert!(create(&store, new_probe("a")).await.is_err(), "the name is taken");
+    store.add_audit(&[entry()]).await.unwrap();
+    let page = store.audit_page(0, 10).await.unwrap();
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let logged: Vec<_> = text.lines().filter(|line| line.contains("audit entry")).collect();
+    assert_eq!((logged.len(), page.entries.len()), (2, 2), "{text}");
+    for (line, stored) in logged.iter().zip(&page.entries) {
+        assert!(
+            line.contains(&stored.digest.to_string()) && line.contains(&format!("{:?}", stored.record)),
+            "{line}"
+        );
+    }
 }
 
 /// More rows than one statement takes.

@@ -64,8 +64,6 @@ struct AccountView<'a> {
     malformed: u64,
     interruptions: u64,
     clock: Option<ClockView>,
-    /// What `kprobectl audit verify --head` takes. `null`: it did not say one.
-    audit_head: Option<String>,
     closes: bool,
 }
 
@@ -242,7 +240,6 @@ impl EventPrinter<'_> {
                     malformed: account.malformed,
                     interruptions: account.interruptions,
                     clock: account.clock.as_ref().map(ClockView::new),
-                    audit_head: account.audit_head.map(|head| head.to_string()),
                     closes: account.closes(),
                 })?;
             }

@@ -44,13 +44,6 @@ impl ExportService for Services {
             acknowledged_time: time,
             cursor: Some(Cursor { boot_id: "boot".to_owned(), epoch: 3, sequence: 13 }),
             ledger: ledgers.next(),
-            audit: Some(ExportedAudit {
-                acknowledged: 4,
-                queued: Some(1),
-                expired: 2,
-                place: Some(AuditHead { sequence: 6, digest: vec![7; 32] }),
-                ..Default::default()
-            }),
             ..Default::default()
         };
         let failing = Exporter {

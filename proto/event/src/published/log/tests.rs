@@ -40,7 +40,6 @@ fn events(epoch: u64, places: std::ops::Range<u64>) -> Received {
         end: at(epoch, places.end),
         events: places.end - places.start,
         after: None,
-        audit_head: None,
         parts: Vec::new(),
         payload: frames(&content).into(),
     }
@@ -55,7 +54,6 @@ fn ledger(messages: &[Received]) -> Received {
         id: format!("{first}-{end}"),
         events: messages.iter().map(|message| message.events).sum(),
         after: None,
-        audit_head: None,
         parts: messages.iter().map(|message| message.id.clone()).collect(),
         payload: frames(&[progress]).into(),
         first,
@@ -165,7 +163,6 @@ proptest! {
                 end: at(epoch, end),
                 events: first,
                 after: None,
-        audit_head: None,
                 parts: vec![(end % 4).to_string()],
                 payload: bytes.into(),
             };

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use async_nats::jetstream;
 use async_nats::jetstream::stream::Stream;
-use kprobed_event::published::{HostLog, READ, Subjects, Topic};
+use kprobed_event::published::{HostLog, READ, Subjects};
 use kprobed_event::{LossCause, StreamItem};
 use kprobed_vm::cache::Cache;
 use kprobed_vm::unpacked::Unpacked;
@@ -88,10 +88,6 @@ impl Server {
             let message = stream.get_raw_message(sequence).await.unwrap();
             let value = |name: &str| message.headers.get(name).map(|value| value.as_str().to_owned());
             let read_sum: u64 = value(READ).map_or(0, |read| read.parse().unwrap());
-            if subjects.read(&message.subject) == Some(("here".to_owned(), Topic::Audit)) {
-                read.entries.push_str(std::str::from_utf8(&message.payload).unwrap());
-                continue;
-            }
             let (host, received) =
                 subjects.received(&message.subject, value, message.payload.clone()).unwrap();
             assert_eq!(host, "here");
@@ -136,8 +132,6 @@ pub(super) struct Published {
     pub(super) read: u64,
     pub(super) watermark_ns: u64,
     pub(super) kernel: String,
-    /// Lines with entries of the audit log.
-    pub(super) entries: String,
 }
 
 impl Published {

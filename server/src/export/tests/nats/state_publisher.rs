@@ -18,12 +18,7 @@ fn state_publisher(
 ) -> Exporters {
     let settings = nats(server, "profile_interval_s = 1").nats.unwrap();
     let exporters = Exporters::default();
-    let shared = Arc::new(Shared::new(
-        "nats",
-        "here".to_owned(),
-        Arc::clone(&run.hub),
-        (run.log.now, run.store.durable_audit_head()),
-    ));
+    let shared = Arc::new(Shared::new("nats", "here".to_owned(), Arc::clone(&run.hub), run.log.now));
     exporters.add(Arc::clone(&shared));
     let counts = Arc::clone(counts);
     let states = StatePublisher {
