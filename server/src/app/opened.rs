@@ -19,7 +19,6 @@ pub(super) fn files(config: &Config, path: Option<&Path>, mounted: &Mounted) -> 
         [&config.listen.tls, &export.prometheus.as_ref().and_then(|prometheus| prometheus.tls.clone())];
     read.extend(servers.into_iter().flatten().flat_map(of_server));
     let clients = [
-        export.jsonl.as_ref().and_then(|jsonl| jsonl.tls.as_ref()),
         export.otlp.as_ref().and_then(|otlp| otlp.tls.as_ref()),
         export.nats.as_ref().and_then(|nats| nats.tls.as_ref()),
     ];

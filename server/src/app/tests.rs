@@ -326,9 +326,7 @@ async fn events_are_the_same_on_all_ways() {
     let (address, served) = serve(&run, "127.0.0.1:0");
     let mut served = Some(served);
     let follower = Follower::start(address).await;
-    let mut in_one_file = jsonl(&place.file);
-    in_one_file.jsonl.as_mut().unwrap().max_mib = 0;
-    let by_file = run.export(&in_one_file);
+    let by_file = run.export(&jsonl(&place.file));
     let mut file = OtherFile::of(&place.file);
     let by_otlp = run.export(&otlp(&format!("http://{collector_address}"), ""));
     let by_nats = run.export(&nats(&nats_server, ""));

@@ -140,7 +140,7 @@ pub fn open(export: &Export, parts: &ExportParts<'_>) -> Result<Exporters, OpenE
             .path
             .parse()
             .map_err(|error| OpenError::Address { setting: "export.jsonl.path", error })?;
-        let sink = JsonLinesSink::new(settings, target, &parts.host.hostname)?;
+        let sink = JsonLinesSink::new(settings, target, &parts.host.hostname);
         let defaults = Policy::default();
         let save_interval = JsonLinesSink::save_interval(settings).unwrap_or(defaults.save_interval);
         let selection = selection("jsonl", settings.selecting().read())?;

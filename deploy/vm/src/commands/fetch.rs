@@ -40,9 +40,7 @@ impl Fetch {
         for name in ["nats-server", "prometheus"] {
             Unpacked::ensure(cache, name)?;
         }
-        for name in ["rsyslog", "syslog-ng-core", "systemd"] {
-            Unpacked::ensure_with_missing(cache, name)?;
-        }
+        Unpacked::ensure_with_missing(cache, "systemd")?;
         Ok(ExitCode::SUCCESS)
     }
 }

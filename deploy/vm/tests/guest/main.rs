@@ -80,7 +80,6 @@ mod prototype_table;
 mod prototypes;
 mod readers;
 mod rebuilt_module;
-mod recipes;
 mod reconcile;
 mod refusals;
 mod report;
@@ -156,7 +155,6 @@ const TESTS: &[(&str, &[Test])] = &[
     ("languages", languages::TESTS),
     ("otlp", otlp::TESTS),
     ("nats", nats::TESTS),
-    ("recipes", recipes::TESTS),
     ("budget", budget::TESTS),
     ("forecast", forecast::TESTS),
     ("changes", changes::TESTS),

@@ -222,7 +222,7 @@ fn the_network_takes_a_drop_in(host: &Host) -> Result<()> {
     host.shell("systemctl stop kprobed")?;
     // An exporter that cannot send is no reason not to serve.
     let local = daemon::DEFAULT_CONFIG.replace("tcp = \"127.0.0.1:7000\"\n", "");
-    let exporting = format!("{local}\n[export.jsonl]\npath = \"tcp://127.0.0.1:7001\"\n");
+    let exporting = format!("{local}\n[export.otlp]\nendpoint = \"http://127.0.0.1:7001\"\n");
     host.put("/etc/kprobed/kprobed.toml", &exporting)?;
     host.shell("systemctl start kprobed")?;
     host.until("what is wrong", &format!("kprobectl doctor | grep -q '{hint}'"))?;

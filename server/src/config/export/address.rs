@@ -1,4 +1,4 @@
-//! Destinations of exporters: `HOST:PORT`, URLs of OTLP, files, pipes and sockets for JSON Lines.
+//! Destinations of exporters: `HOST:PORT`, URLs of OTLP, and files, pipes and sockets for JSON Lines.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,8 +22,8 @@ pub enum JsonLinesTarget {
     File(PathBuf),
     /// A unix socket, of a stream or of datagrams.
     Unix(PathBuf),
-    /// A TCP connection.
-    Tcp(NetworkAddress),
+    /// Standard output.
+    Stdout,
 }
 
 /// Where a receiver of OTLP over gRPC is.
@@ -39,7 +39,7 @@ pub struct OtlpEndpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
     /// It has none of the known prefixes.
-    #[error("it is neither an absolute path, nor `unix:PATH`, nor `tcp://HOST:PORT`")]
+    #[error("it is neither an absolute path, nor `-`, nor `unix:PATH`")]
     UnknownForm,
     /// It has neither of the two schemes of OTLP.
     #[error("it is neither `http://HOST:PORT` nor `https://HOST:PORT`")]
@@ -118,8 +118,8 @@ impl FromStr for JsonLinesTarget {
         if let Some(rest) = text.strip_prefix("unix:") {
             return path(rest).map(Self::Unix);
         }
-        if let Some(rest) = text.strip_prefix("tcp://") {
-            return rest.parse().map(Self::Tcp);
+        if text == "-" {
+            return Ok(Self::Stdout);
         }
         if text.starts_with('/') {
             return path(text).map(Self::File);
@@ -133,7 +133,7 @@ impl fmt::Display for JsonLinesTarget {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Tcp(address) => write!(f, "tcp://{address}"),
+            Self::Stdout => f.write_str("-"),
         }
     }
 }
@@ -146,8 +146,7 @@ mod tests {
 
     #[test]
     fn every_form_is_read_as_it_is_written() {
-        for text in ["/var/log/events.jsonl", "unix:/run/x.sock", "tcp://logs.example:601", "tcp://[::1]:601"]
-        {
+        for text in ["/var/log/events.jsonl", "unix:/run/x.sock", "-"] {
             let target: JsonLinesTarget = text.parse().unwrap();
             assert_eq!(target.to_string(), text);
         }
@@ -160,15 +159,9 @@ mod tests {
             ("", AddressError::UnknownForm),
             ("events.jsonl", AddressError::UnknownForm),
             ("udp://host:1", AddressError::UnknownForm),
+            ("tcp://host:1", AddressError::UnknownForm),
             ("unix:x.sock", AddressError::RelativePath),
             ("/var/\0", AddressError::RelativePath),
-            ("tcp://host", AddressError::NoPort),
-            ("tcp://host:0", AddressError::NoPort),
-            ("tcp://host:+1", AddressError::NoPort),
-            ("tcp://host:65536", AddressError::NoPort),
-            ("tcp://:1", AddressError::NoHost),
-            ("tcp://a b:1", AddressError::NoHost),
-            ("tcp://::1:80", AddressError::NoHost),
         ] {
             assert_eq!(why(text), expected, "{text}");
         }
@@ -191,8 +184,13 @@ mod tests {
             ("localhost:4317", AddressError::UnknownScheme),
             ("grpc://localhost:4317", AddressError::UnknownScheme),
             ("http://localhost", AddressError::NoPort),
+            ("http://localhost:0", AddressError::NoPort),
+            ("http://localhost:+1", AddressError::NoPort),
+            ("http://localhost:65536", AddressError::NoPort),
             ("http://localhost:4317/v1/logs", AddressError::NoPort),
             ("http://:4317", AddressError::NoHost),
+            ("http://a b:4317", AddressError::NoHost),
+            ("http://::1:80", AddressError::NoHost),
         ] {
             assert_eq!(text.parse::<OtlpEndpoint>().unwrap_err(), expected, "{text}");
         }

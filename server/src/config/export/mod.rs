@@ -58,17 +58,8 @@ pub struct Prometheus {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JsonLines {
-    /// Absolute path of a file or a pipe, `unix:PATH` for a socket, or `tcp://HOST:PORT`.
+    /// Absolute path of a file or a pipe, `-` for standard output, or `unix:PATH` for a socket.
     pub path: String,
-    /// How each object is framed.
-    #[serde(default)]
-    pub format: LineFormat,
-    /// MiB that a file may have before it is renamed; 0 for no limit.
-    #[serde(default = "JsonLines::default_max_mib")]
-    pub max_mib: u64,
-    /// Number of renamed files that are kept, without the one that is written.
-    #[serde(default = "JsonLines::default_files")]
-    pub files: u64,
     /// Milliseconds of events that a power cut may take from a file; 0 leaves it to the kernel when
     /// it writes to the disk.
     #[serde(default = "JsonLines::default_sync_interval_ms")]
@@ -82,45 +73,22 @@ pub struct JsonLines {
     /// Only events that this filter selects.
     #[serde(default)]
     pub filter: String,
-    /// TLS for `tcp://`.
-    #[serde(default)]
-    pub tls: Option<ClientTls>,
 }
 
 impl JsonLines {
-    fn default_max_mib() -> u64 {
-        256
-    }
-
-    fn default_files() -> u64 {
-        4
-    }
-
     fn default_sync_interval_ms() -> u64 {
         1000
-    }
-
-    /// Largest size of a file, in bytes. Absent for no limit.
-    pub fn max_bytes(&self) -> Option<u64> {
-        (self.max_mib > 0).then(|| self.max_mib.saturating_mul(1 << 20))
     }
 
     /// How often a file is written to the disk. Absent: when the kernel likes.
     pub fn sync_interval(&self) -> Option<Duration> {
         (self.sync_interval_ms > 0).then(|| Duration::from_millis(self.sync_interval_ms))
     }
-}
 
-/// How an object is framed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LineFormat {
-    /// The object and the end of its line.
-    #[default]
-    Json,
-    /// A message of syslog (RFC 5424) with the object as its text; on streams with its length
-    /// before it (RFC 6587, octet counting).
-    Syslog,
+    /// The settings that select its events.
+    pub(crate) fn selecting(&self) -> Selecting<'_> {
+        Selecting { probes: &self.probes, labels: &self.labels, filter: &self.filter }
+    }
 }
 
 /// TLS towards another server.
@@ -180,13 +148,6 @@ impl Selecting<'_> {
             }
             (labels, filter) => Err(labels.err().into_iter().chain(filter.err()).collect()),
         }
-    }
-}
-
-impl JsonLines {
-    /// The settings that select its events.
-    pub(crate) fn selecting(&self) -> Selecting<'_> {
-        Selecting { probes: &self.probes, labels: &self.labels, filter: &self.filter }
     }
 }
 

@@ -7,8 +7,7 @@ use tonic::metadata::{AsciiMetadataKey as MetadataKey, AsciiMetadataValue as Met
 use super::super::problem::Problem;
 use super::super::tls;
 use super::{
-    ClientTls, HAS_NATS, JsonLinesTarget, LineFormat, Nats, NatsServer, NetworkAddress, OtlpEndpoint,
-    Selecting,
+    ClientTls, HAS_NATS, JsonLinesTarget, Nats, NatsServer, NetworkAddress, OtlpEndpoint, Selecting,
 };
 use crate::config::Config;
 
@@ -30,14 +29,8 @@ fn jsonl(config: &Config) -> Vec<Problem> {
             "export.jsonl.path",
             &jsonl.path,
             error,
-            "use for example `/var/log/kprobed/events.jsonl`, `unix:/run/logs.sock` or `tcp://127.0.0.1:601`"
-                .to_owned(),
+            "use for example `/var/log/kprobed/events.jsonl`, `unix:/run/logs.sock` or `-`".to_owned(),
         )),
-        Ok(JsonLinesTarget::Tcp(address)) => {
-            if jsonl.tls.is_none() && !is_local(&address) {
-                found.push(in_the_open("export.jsonl.path", &jsonl.path, "[export.jsonl.tls]"));
-            }
-        }
         Ok(JsonLinesTarget::File(path)) => {
             let is_directory = fs::metadata(&path).is_ok_and(|found| found.is_dir());
             if is_directory {
@@ -46,27 +39,9 @@ fn jsonl(config: &Config) -> Vec<Problem> {
                 found.push(Problem::value("export.jsonl.path", path.display(), why, hint.to_owned()));
             }
         }
-        Ok(JsonLinesTarget::Unix(_)) => {}
+        Ok(JsonLinesTarget::Unix(_) | JsonLinesTarget::Stdout) => {}
     }
-    if jsonl.tls.is_some() && !jsonl.path.starts_with("tcp://") {
-        found.push(Problem::warning(
-            "export.jsonl.tls",
-            "`export.jsonl.tls` is not used: only `tcp://` has TLS".to_owned(),
-            "use `tcp://HOST:PORT` as the path, or leave the section out",
-        ));
-    }
-    if jsonl.format == LineFormat::Syslog && jsonl.path.starts_with('/') {
-        found.push(Problem::value(
-            "export.jsonl.format",
-            "syslog",
-            "a file takes lines, and messages of syslog are framed for sockets",
-            "use `unix:/dev/log` or `tcp://HOST:PORT` as the path, or `json`".to_owned(),
-        ));
-    }
-    found.extend(within("export.jsonl.max_mib", jsonl.max_mib, 1 << 30));
-    found.extend(within("export.jsonl.files", jsonl.files, 1000));
     found.extend(within("export.jsonl.sync_interval_ms", jsonl.sync_interval_ms, 3_600_000));
-    found.extend(jsonl.tls.iter().flat_map(|tls| client_tls("export.jsonl.tls", tls)));
     found
 }
 

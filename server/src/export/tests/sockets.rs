@@ -1,17 +1,14 @@
-//! Tests of JSON Lines over TCP, TLS and unix sockets whose receiver ends, returns and hangs.
+//! Tests of JSON Lines over unix sockets whose receiver ends, returns and hangs, and on standard output.
 
 use std::collections::BTreeSet;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::net::{TcpListener, UnixDatagram, UnixListener};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{UnixDatagram, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use super::super::jsonl::JsonLinesSink;
 use super::*;
-use crate::config::{Tls, server_config};
 
 /// More lines than the kernel keeps for a reader that is stuck.
 const MANY: u64 = 100_000;
@@ -76,50 +73,21 @@ struct Program {
 }
 
 impl Program {
-    fn stream<S, A>(received: &Received, mut accept: impl FnMut() -> A + Send + 'static) -> Self
-    where
-        S: AsyncRead + Send + Unpin + 'static,
-        A: Future<Output = Option<S>> + Send,
-    {
+    /// Listens on a unix socket.
+    fn unix(received: &Received, path: &Path) -> Self {
+        drop(fs::remove_file(path));
+        let listener = UnixListener::bind(path).unwrap();
         let (reads, may_read) = watch::channel(true);
         let received = received.clone();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
-                // A client that fails to connect tries again.
-                let Some(stream) = accept().await else { continue };
+                let (stream, _) = listener.accept().await.unwrap();
                 connections.spawn(keep(stream, received.clone(), may_read.clone()));
             }
         });
         Self { reads, tasks }
-    }
-
-    /// Listens on a port, with TLS or without.
-    async fn tcp(received: &Received, address: &str, tls: Option<TlsAcceptor>) -> (Self, String) {
-        let listener = Arc::new(TcpListener::bind(address).await.unwrap());
-        let address = listener.local_addr().unwrap().to_string();
-        let program = match tls {
-            None => Self::stream(received, move || {
-                let listener = Arc::clone(&listener);
-                async move { Some(listener.accept().await.unwrap().0) }
-            }),
-            Some(tls) => Self::stream(received, move || {
-                let (listener, tls) = (Arc::clone(&listener), tls.clone());
-                async move { tls.accept(listener.accept().await.unwrap().0).await.ok() }
-            }),
-        };
-        (program, address)
-    }
-
-    /// Listens on a unix socket.
-    fn unix(received: &Received, path: &Path) -> Self {
-        drop(fs::remove_file(path));
-        let listener = Arc::new(UnixListener::bind(path).unwrap());
-        Self::stream(received, move || {
-            let listener = Arc::clone(&listener);
-            async move { Some(listener.accept().await.unwrap().0) }
-        })
     }
 
     /// Receives datagrams, as a system's logger does.
@@ -148,7 +116,7 @@ impl Program {
     }
 }
 
-async fn keep(mut stream: impl AsyncRead + Unpin, received: Received, mut may_read: watch::Receiver<bool>) {
+async fn keep(mut stream: UnixStream, received: Received, mut may_read: watch::Receiver<bool>) {
     let at = received.begin();
     let mut bytes = vec![0; 1 << 16];
     while may_read.wait_for(|reads| *reads).await.is_ok() {
@@ -163,7 +131,7 @@ async fn keep(mut stream: impl AsyncRead + Unpin, received: Received, mut may_re
 fn lines(run: &Run, settings: &str) -> Exporters {
     let config: Config = toml::from_str(&format!("[export.jsonl]\n{settings}")).unwrap();
     let settings = config.export.jsonl.unwrap();
-    let sink = JsonLinesSink::new(&settings, settings.path.parse().unwrap(), "here").unwrap();
+    let sink = JsonLinesSink::new(&settings, settings.path.parse().unwrap(), "here");
     run.export_to(sink, Selection::default())
 }
 
@@ -240,21 +208,6 @@ async fn is_stuck(settings: &str, received: &Received, program: &Program) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tcp_receiver_goes_and_comes_back() {
-    let received = Received::default();
-    let (program, address) = Program::tcp(&received, "127.0.0.1:0", None).await;
-    let again = async || Program::tcp(&received, &address, None).await.0;
-    goes_and_comes_back(&format!("path = 'tcp://{address}'"), &received, program, again).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tcp_receiver_is_stuck() {
-    let received = Received::default();
-    let (program, address) = Program::tcp(&received, "127.0.0.1:0", None).await;
-    is_stuck(&format!("path = 'tcp://{address}'"), &received, &program).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_unix_receiver_goes_and_comes_back() {
     let (directory, received) = (tempfile::tempdir().unwrap(), Received::default());
     let path = directory.path().join("lines.socket");
@@ -280,121 +233,27 @@ async fn a_receiver_of_datagrams_goes_and_comes_back() {
     goes_and_comes_back(&format!("path = 'unix:{}'", path.display()), &received, program, again).await;
 }
 
-/// Certificates of one authority, and the path of another one's.
-struct Authority {
-    directory: TempDir,
-    issuer: CertifiedIssuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
+/// The test runs itself: standard output is that of a whole process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn standard_output_gets_every_line() {
+    const INSIDE: &str = "KPROBED_TEST_WRITES_LINES";
+    const NAME: &str = "export::tests::sockets::standard_output_gets_every_line";
+    if std::env::var_os(INSIDE).is_some() {
         let directory = tempfile::tempdir().unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        fs::write(directory.path().join("ca.pem"), issuer.pem()).unwrap();
-        Self { directory, issuer }
+        let run = Run::start(directory.path()).await;
+        let exporters = lines(&run, "path = '-'");
+        run.drained(&exporters).await;
+        publish_many(&run, 1000, 2500);
+        run.drained(&exporters).await;
+        run.stop().await;
+        return;
     }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// Certificate and key in files that begin with a name.
-    fn issue(&self, name: &str, of: &str) -> (PathBuf, PathBuf) {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![of.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let paths = (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
-        fs::write(&paths.0, certificate.pem()).unwrap();
-        fs::write(&paths.1, key.serialize_pem()).unwrap();
-        paths
-    }
-
-    fn acceptor(&self) -> TlsAcceptor {
-        let (certificate, key) = self.issue("server", "receiver.example");
-        let tls = Tls { certificate, key, client_ca: self.path("ca.pem") };
-        TlsAcceptor::from(Arc::new(server_config(&crate::config::PROMETHEUS, &tls).unwrap()))
-    }
-
-    /// The settings of a client, with a certificate of this authority.
-    fn settings(&self, address: &str, domain: &str, server_ca: &Path) -> String {
-        let (certificate, key) = self.issue("client", "here");
-        format!(
-            "path = 'tcp://{address}'\n[export.jsonl.tls]\nca = '{}'\ncertificate = '{}'\nkey = '{}'\ndomain = '{domain}'",
-            server_ca.display(),
-            certificate.display(),
-            key.display()
-        )
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receiver_of_tls_goes_and_comes_back() {
-    let (received, authority) = (Received::default(), Authority::new());
-    let acceptor = authority.acceptor();
-    let (program, address) = Program::tcp(&received, "127.0.0.1:0", Some(acceptor.clone())).await;
-    let again = async || Program::tcp(&received, &address, Some(acceptor.clone())).await.0;
-    let settings = authority.settings(&address, "receiver.example", &authority.path("ca.pem"));
-    goes_and_comes_back(&settings, &received, program, again).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receiver_of_tls_is_stuck() {
-    let (received, authority) = (Received::default(), Authority::new());
-    let (program, address) = Program::tcp(&received, "127.0.0.1:0", Some(authority.acceptor())).await;
-    let settings = authority.settings(&address, "receiver.example", &authority.path("ca.pem"));
-    is_stuck(&settings, &received, &program).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lines_go_to_no_other_receiver() {
-    let (received, authority, other) = (Received::default(), Authority::new(), Authority::new());
-    let (_program, address) = Program::tcp(&received, "127.0.0.1:0", Some(authority.acceptor())).await;
-    let directory = tempfile::tempdir().unwrap();
-    let run = Run::start(directory.path()).await;
-    for (domain, ca) in [("receiver.example", &other), ("elsewhere.example", &authority)] {
-        let exporters = lines(&run, &authority.settings(&address, domain, &ca.path("ca.pem")));
-        let error = failing(&exporters).await;
-        assert!(error.contains(&address) && error.contains("invalid peer certificate"), "{error}");
-    }
-    assert_eq!(received.connections(), [[0; 0]; 0]);
-    run.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_of_syslog_have_their_length_before_them() {
-    let received = Received::default();
-    let (program, address) = Program::tcp(&received, "127.0.0.1:0", None).await;
-    let directory = tempfile::tempdir().unwrap();
-    let run = Run::start(directory.path()).await;
-    let exporters = lines(&run, &format!("path = 'tcp://{address}'\nformat = 'syslog'"));
-    run.drained(&exporters).await;
-    let expected: Vec<u64> = publish_many(&run, 1000, 2500).collect();
-    run.drained(&exporters).await;
-    let all = async {
-        loop {
-            let found = messages(&received.0.lock().unwrap()[0]);
-            if found.len() >= expected.len() {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    assert_eq!(tokio::time::timeout(Duration::from_secs(30), all).await.unwrap(), expected);
-    run.stop().await;
-    program.kill().await;
-}
-
-/// Times of the events in messages that have their length before them (RFC 6587, 3.4.1).
-fn messages(mut bytes: &[u8]) -> Vec<u64> {
-    let mut times = Vec::new();
-    while let Some(space) = bytes.iter().position(|byte| *byte == b' ') {
-        let length: usize = str::from_utf8(&bytes[..space]).unwrap().parse().unwrap();
-        let Some(message) = bytes.get(space + 1..space + 1 + length) else { break };
-        let text = message.strip_prefix(b"<134>1 - here kprobed - - - ").unwrap();
-        times.extend(time_of(text));
-        bytes = &bytes[space + 1 + length..];
-    }
-    times
+    let mut again = tokio::process::Command::new(std::env::current_exe().unwrap());
+    let output = again.args(["--exact", NAME, "--nocapture"]).env(INSIDE, "1").output().await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    // The harness has words of its own before the first line, and behind the last.
+    let text = String::from_utf8(output.stdout).unwrap();
+    let objects = text.lines().filter_map(|line| line.get(line.find('{')?..));
+    let times: Vec<u64> = objects.filter_map(|line| time_of(line.as_bytes())).collect();
+    assert_eq!(times, (1000..3500).collect::<Vec<_>>());
 }
