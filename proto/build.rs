@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: [&str; 18] = [
+const FILES: &[&str] = &[
     "kprobed/v1/access_service.proto",
     "kprobed/v1/aggregation.proto",
     "kprobed/v1/aggregation_service.proto",
@@ -18,7 +18,6 @@ const FILES: [&str; 18] = [
     "kprobed/v1/probe.proto",
     "kprobed/v1/probe_service.proto",
     "kprobed/v1/profile_service.proto",
-    "kprobed/v1/published.proto",
     "kprobed/v1/reconcile_service.proto",
     "kprobed/v1/source_service.proto",
     "kprobed/v1/spec.proto",

@@ -32,12 +32,7 @@ pub(crate) async fn run(mut cli: Cli, output: &mut Output) -> Exit {
 
 /// Resolves the hosts of the command, or its one daemon.
 async fn find_hosts(cli: &mut Cli) -> Result<Option<Fleet>, Failure> {
-    let is_published = match &cli.command {
-        Command::Observe(arguments) => arguments.is_published(),
-        Command::List(arguments) => arguments.is_published(),
-        Command::Profile(arguments) => arguments.is_published(),
-        _ => false,
-    };
+    let is_published = matches!(&cli.command, Command::Observe(arguments) if arguments.is_published());
     if is_published || !cli.command.needs_daemon() {
         return Ok(None);
     }

@@ -3,8 +3,7 @@
 //! Owns the connection ([`NatsSource`]), one for all hosts, and the stream of one host
 //! ([`NatsStream`]), which has the items of a connection to its daemon: the same events with the
 //! same values, gaps and losses. Messages that were published twice are left out, and what the
-//! stream lacks is reported as a loss. [`NatsSource::watch`] gives the states of the probes of all
-//! hosts, and [`NatsSource::profiles`] their hit counts.
+//! stream lacks is reported as a loss.
 //! [`MergedStream::from_nats`](crate::merge::MergedStream::from_nats) merges several hosts in one
 //! order of time.
 //!
@@ -27,13 +26,9 @@
 //! ```
 
 mod filter;
-mod profiles;
 mod source;
-mod states;
 mod stream;
 
 pub use filter::{NatsFilter, NatsFilterError};
-pub use profiles::HostProfile;
 pub use source::{NatsCredentials, NatsError, NatsOptions, NatsSource};
-pub use states::{HostWatched, NatsWatch, NatsWatchRequest};
 pub use stream::{NatsRequest, NatsStart, NatsStream};

@@ -4,7 +4,6 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use async_nats::jetstream::Context;
 use async_nats::jetstream::stream::Stream;
 use async_nats::{Client, ConnectOptions, ServerAddr, jetstream};
 use futures_util::TryStreamExt as _;
@@ -80,7 +79,7 @@ pub enum NatsError {
         /// Why.
         reason: String,
     },
-    /// A part of the stream cannot be read.
+    /// A message of the stream cannot be read.
     #[error("the stream has a malformed message: {0}")]
     Malformed(#[from] LogError),
 }
@@ -96,7 +95,6 @@ impl NatsError {
 pub struct NatsSource {
     pub(super) client: Client,
     pub(super) stream: Stream,
-    pub(super) context: Context,
     pub(super) subjects: Subjects,
 }
 
@@ -141,7 +139,7 @@ impl NatsSource {
         let found = context.get_stream(&stream).await;
         let stream =
             found.map_err(|error| NatsError::request(format!("open the stream `{stream}`"), &error))?;
-        Ok(Self { client, stream, context, subjects })
+        Ok(Self { client, stream, subjects })
     }
 
     /// The hosts of which the stream has something, sorted by name.
@@ -149,8 +147,18 @@ impl NatsSource {
     /// # Errors
     /// See [`NatsError`].
     pub async fn hosts(&self) -> Result<Vec<String>, NatsError> {
-        let is_end = |topic: &Topic| *topic == Topic::Ledger;
-        hosts(&self.stream, &self.subjects, self.subjects.ledgers(), is_end).await
+        let failed = |error: &dyn Error| NatsError::request("list the hosts of the stream", error);
+        let found = self.stream.info_with_subjects(self.subjects.ledgers()).await;
+        let mut list = found.map_err(|error| failed(&error))?;
+        let mut hosts = Vec::new();
+        while let Some((subject, _)) = list.try_next().await.map_err(|error| failed(&error))? {
+            if let Some((host, Topic::Ledger)) = self.subjects.read(&subject) {
+                hosts.push(host);
+            }
+        }
+        hosts.sort_unstable();
+        hosts.dedup();
+        Ok(hosts)
     }
 
     /// The last message of the stream, whatever it is about. 0: it never had one.
@@ -158,28 +166,6 @@ impl NatsSource {
         let info = self.stream.get_info().await;
         Ok(info.map_err(|error| NatsError::request("look at the stream", &error))?.state.last_sequence)
     }
-}
-
-/// The hosts of which a stream has such subjects, sorted by name.
-pub(super) async fn hosts(
-    stream: &Stream,
-    subjects: &Subjects,
-    of: String,
-    is_such: impl Fn(&Topic) -> bool,
-) -> Result<Vec<String>, NatsError> {
-    let failed = |error: &dyn Error| NatsError::request("list the hosts of the stream", error);
-    let mut list = stream.info_with_subjects(of).await.map_err(|error| failed(&error))?;
-    let mut hosts = Vec::new();
-    while let Some((subject, _)) = list.try_next().await.map_err(|error| failed(&error))? {
-        if let Some((host, topic)) = subjects.read(&subject)
-            && is_such(&topic)
-        {
-            hosts.push(host);
-        }
-    }
-    hosts.sort_unstable();
-    hosts.dedup();
-    Ok(hosts)
 }
 
 fn authenticate(options: ConnectOptions, credentials: &NatsCredentials) -> Result<ConnectOptions, NatsError> {

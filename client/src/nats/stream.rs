@@ -16,19 +16,18 @@ use super::filter::{Filtering, NatsFilter};
 use super::source::{NatsError, NatsSource};
 use crate::event::{Batch, Cursor, Projection, StreamItem};
 
-/// How much earlier than a time the first message is: the messages of a part are published before
-/// its end.
+/// How much earlier than a time the first message is: the clock of the server may be another one.
 const BEFORE: Duration = Duration::from_mins(1);
 
 /// Where to begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NatsStart {
-    /// With the first part that ends after the call.
+    /// With what is published after the last account.
     #[default]
     Now,
     /// With the oldest event of the stream.
     Oldest,
-    /// With what was published from this time on, and some seconds before it.
+    /// With what was published from this time on, and a minute before it.
     Since(SystemTime),
 }
 
@@ -43,9 +42,9 @@ pub struct NatsRequest {
     fields: Projection,
 }
 
-type WantsProbe = dyn Fn(&str, &str) -> bool + Send + Sync;
+type WantsProbe = dyn Fn(&str) -> bool + Send + Sync;
 
-/// Whether the probe of a host is wanted.
+/// Whether a probe is wanted.
 #[derive(Clone)]
 struct ProbePredicate(Arc<WantsProbe>);
 
@@ -72,14 +71,7 @@ impl NatsRequest {
 
     /// Only events of probes whose names (`GROUP/EVENT`) this holds for.
     #[must_use]
-    pub fn probes(self, wanted: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
-        self.probes_of_hosts(move |_, probe| wanted(probe))
-    }
-
-    /// Only events of probes that this holds for: the host, and the name of the probe. Replaces
-    /// [`NatsRequest::probes`].
-    #[must_use]
-    pub fn probes_of_hosts(mut self, wanted: impl Fn(&str, &str) -> bool + Send + Sync + 'static) -> Self {
+    pub fn probes(mut self, wanted: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         self.wanted = Some(ProbePredicate(Arc::new(wanted)));
         self
     }
@@ -110,8 +102,8 @@ impl NatsRequest {
         self.until_now
     }
 
-    fn wants(&self, host: &str, probe: &str) -> bool {
-        self.wanted.as_ref().is_none_or(|wanted| (wanted.0)(host, probe))
+    fn wants(&self, probe: &str) -> bool {
+        self.wanted.as_ref().is_none_or(|wanted| (wanted.0)(probe))
     }
 
     /// What is wanted of events. None: nothing.
@@ -145,8 +137,7 @@ pub struct NatsStream {
     ready: VecDeque<StreamItem>,
     /// The last message that was read, or precedes the first one to read. 0: none.
     last: u64,
-    /// Up to message `there.0` of the whole stream, the host's last complete part ends at
-    /// `there.1`.
+    /// Up to message `there.0` of the whole stream, the host's last account is message `there.1`.
     there: (u64, u64),
     filtering: Option<Filtering>,
     /// Events that passed everything but the sampling.
@@ -185,7 +176,7 @@ impl NatsStream {
             let subscribed = source.client.subscribe(subject).await;
             Some(subscribed.map_err(|error| NatsError::request(action, &error))?)
         };
-        // The whole stream first: a part that ends in between is after both.
+        // The whole stream first: an account that comes in between is after both.
         let behind = source.last().await?;
         let ended = last(&source, host).await?;
         let end = request.until_now.then_some(ended);
@@ -220,7 +211,7 @@ impl NatsStream {
     /// after the last message.
     ///
     /// # Errors
-    /// See [`NatsError`]. After [`NatsError::Malformed`] the stream continues with the next part.
+    /// See [`NatsError`]. After [`NatsError::Malformed`] the stream continues with the next message.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -233,7 +224,7 @@ impl NatsStream {
                 return Ok(None);
             }
             if let Some(sign) = self.sign.take_if(|sign| is_read(sign, self.last, self.there)) {
-                self.take(sign)?;
+                self.take(&sign)?;
                 continue;
             }
             let failed = |reason: String| NatsError::Request {
@@ -262,14 +253,14 @@ impl NatsStream {
             let received = self.source.subjects.received(&message.subject, value, message.payload.clone());
             // Another program published it: it is not part of a log.
             if let Some((_, received)) = received {
-                self.take(received)?;
+                self.take(&received)?;
             }
         }
     }
 
-    fn take(&mut self, received: Received) -> Result<(), NatsError> {
-        let (request, host) = (&self.request, &self.host);
-        for item in self.log.take(received, |probe| request.wants(host, probe))? {
+    fn take(&mut self, received: &Received) -> Result<(), NatsError> {
+        let request = &self.request;
+        for item in self.log.take(received, |probe| request.wants(probe))? {
             match item {
                 StreamItem::Batch(batch) => {
                     self.ready.extend(
@@ -295,7 +286,7 @@ impl NatsStream {
         Ok(())
     }
 
-    /// Where to continue in the log of the host. None before the first part.
+    /// The end of the last account in the log of the host. None before the first message.
     pub fn cursor(&self) -> Option<&Cursor> {
         self.log.place()
     }
@@ -307,7 +298,7 @@ impl NatsStream {
 }
 
 /// The messages from a time on, and some before it.
-pub(super) fn from_time(time: SystemTime) -> Result<DeliverPolicy, NatsError> {
+fn from_time(time: SystemTime) -> Result<DeliverPolicy, NatsError> {
     let since = time.checked_sub(BEFORE).and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let nanoseconds = i128::try_from(since.unwrap_or_default().as_nanos()).ok();
     let start_time = nanoseconds.and_then(|nanoseconds| async_nats::datetime::from_nanos(nanoseconds).ok());
@@ -348,7 +339,7 @@ async fn consume(
     consumer.messages().await.map_err(|error| NatsError::request(action(), &error))
 }
 
-/// The last message that ends a part of a host. 0: there is none.
+/// The last account of a host. 0: there is none.
 async fn last(source: &NatsSource, host: &str) -> Result<u64, NatsError> {
     let subject = source.subjects.of(host, &Topic::Ledger);
     match source.stream.get_last_raw_message_by_subject(&subject).await {

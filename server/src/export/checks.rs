@@ -42,9 +42,6 @@ fn trouble(exporter: &ExporterStatus, now: SystemTime) -> Option<String> {
     if !exporter.place_error.is_empty() {
         return Some(format!("{name} cannot write down where it is: {}", exporter.place_error));
     }
-    if let Some(states) = exporter.states.as_ref().filter(|states| !states.error.is_empty()) {
-        return Some(format!("{name} cannot publish states and hits of probes: {}", states.error));
-    }
     if account.terms.expired > 0 {
         let expired = account.terms.expired;
         return Some(format!(
@@ -91,9 +88,6 @@ mod tests {
         let mut bad = good.clone();
         (bad.account.terms.dropped, bad.refusal) = (4, "too old".to_owned());
         assert!(finding(bad).1.ends_with("has refused 4 events of jsonl: too old"));
-        let mut bad = good.clone();
-        bad.states = Some(super::super::StateCounts { error: "no stream".to_owned(), ..Default::default() });
-        assert!(finding(bad).1.ends_with("cannot publish states and hits of probes: no stream"));
         let mut bad = good;
         bad.place_error = "disk full".to_owned();
         assert!(finding(bad).1.contains("disk full"));

@@ -36,4 +36,4 @@ pub use chunk::{Chunk, ChunkItem};
 pub use exporter::{Exporter, Policy};
 pub use open::{ExportParts, OpenError, open, serve};
 pub use sink::{Sent, Sink, SinkError};
-pub use status::{ExporterStatus, Exporters, Phase, StateCounts};
+pub use status::{ExporterStatus, Exporters, Phase};

@@ -78,8 +78,7 @@ pub struct ExportParts<'a> {
     pub threads: &'a Handle,
 }
 
-/// Serves figures, and publishes the states and the hits of probes, if the configuration asks for
-/// it.
+/// Serves figures, if the configuration asks for it.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -89,29 +88,6 @@ pub async fn serve(
     host: &HostIdentity,
     tasks: &Tasks,
 ) -> Result<(), OpenError> {
-    #[cfg(feature = "nats")]
-    if let Some(settings) = export.nats.as_ref().filter(|settings| settings.publishes_states_or_hits())
-        && let Some(shared) = sources.exporters.named("nats")
-    {
-        let states = nats::StatePublisher {
-            connection: nats::Connection::new(settings, &host.hostname)?,
-            host: host.clone(),
-            selection: selection("nats", settings.selecting().read())?,
-            states: settings.states,
-            profile_interval: settings.profile_interval(),
-            counts: {
-                let control = sources.control.clone();
-                Box::new(move || {
-                    let control = control.clone();
-                    Box::pin(async move { control.hit_profiles().await })
-                })
-            },
-            registry: Arc::clone(&sources.registry),
-            shared,
-            tasks: tasks.clone(),
-        };
-        tasks.spawn("states", states.run());
-    }
     if let Some(settings) = &export.otlp
         && let Some(interval) = settings.metrics_interval()
     {

@@ -28,18 +28,6 @@ pub enum Phase {
     },
 }
 
-/// Messages with states and hit counts that an exporter has published. The account does not include
-/// them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StateCounts {
-    /// Acknowledged messages with states of probes.
-    pub states: u64,
-    /// Acknowledged messages with hit counts.
-    pub profiles: u64,
-    /// Why no messages are acknowledged now. Empty: they are.
-    pub error: String,
-}
-
 /// How one exporter stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExporterStatus {
@@ -66,8 +54,6 @@ pub struct ExporterStatus {
     pub refusal: String,
     /// Why its cursor could not be stored. Empty: it could.
     pub place_error: String,
-    /// States and hit counts that it publishes. Absent: none.
-    pub states: Option<StateCounts>,
 }
 
 impl ExporterStatus {
@@ -89,7 +75,6 @@ struct Inner {
     failures: u64,
     refusal: String,
     place_error: String,
-    states: Option<StateCounts>,
 }
 
 impl Inner {
@@ -125,7 +110,6 @@ impl Shared {
             failures: 0,
             refusal: String::new(),
             place_error: String::new(),
-            states: None,
         };
         Self { name, destination, start: SystemTime::now(), hub, now, inner: Mutex::new(inner) }
     }
@@ -201,22 +185,6 @@ impl Shared {
         inner.place_error = error;
     }
 
-    /// Updates the counts of published states and hits.
-    #[cfg(feature = "nats")]
-    pub(super) fn count_states(&self, change: impl FnOnce(&mut StateCounts)) {
-        let mut inner = self.inner();
-        let states = inner.states.get_or_insert_default();
-        let before = states.error.clone();
-        change(states);
-        if before.is_empty() && !states.error.is_empty() {
-            tracing::warn!(
-                exporter = self.name,
-                error = states.error,
-                "cannot publish states of probes: trying again"
-            );
-        }
-    }
-
     fn status(&self) -> ExporterStatus {
         // First: what is published meanwhile is queued.
         let inner = self.inner();
@@ -235,7 +203,6 @@ impl Shared {
             failures: inner.failures,
             refusal: inner.refusal.clone(),
             place_error: inner.place_error.clone(),
-            states: inner.states.clone(),
         }
     }
 }
@@ -249,13 +216,6 @@ pub struct Exporters {
 impl Exporters {
     pub(super) fn add(&self, exporter: Arc<Shared>) {
         self.list.lock().unwrap_or_else(PoisonError::into_inner).push(exporter);
-    }
-
-    /// One of them by its section of the configuration.
-    #[cfg(feature = "nats")]
-    pub(super) fn named(&self, name: &str) -> Option<Arc<Shared>> {
-        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        list.iter().find(|exporter| exporter.name == name).cloned()
     }
 
     /// How each of them stands, in the order of the configuration's documentation.

@@ -1,4 +1,4 @@
-//! Conversion of domain values to API messages, for the services and the exporters.
+//! Conversion of domain values to API messages, for the services.
 //!
 //! Owns only messages that more than one of them sends. Never reads a request, and never decides
 //! anything.
@@ -9,8 +9,6 @@ mod watch;
 #[cfg(test)]
 pub(crate) use probe::lease;
 pub(crate) use probe::{counted_hits, probe, profile, state};
-#[cfg(feature = "nats")]
-pub(crate) use watch::watch_token;
 pub(crate) use watch::{watch_position, watched};
 
 use std::time::SystemTime;

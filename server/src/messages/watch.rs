@@ -23,7 +23,7 @@ pub(crate) fn watched(watched: &Watched) -> v1::WatchProbesResponse {
 }
 
 /// A position as a text.
-pub(crate) fn watch_token(position: WatchPosition) -> String {
+fn watch_token(position: WatchPosition) -> String {
     format!("{:x}.{}", position.run, position.sequence)
 }
 

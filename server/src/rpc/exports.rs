@@ -37,11 +37,6 @@ fn message(status: &ExporterStatus) -> v1::Exporter {
         refusal: status.refusal.clone(),
         place_error: status.place_error.clone(),
         ledger: Some(ledger(status)),
-        beside: status.states.as_ref().map(|counts| v1::PublishedBeside {
-            states: counts.states,
-            profiles: counts.profiles,
-            error: counts.error.clone(),
-        }),
         ..Default::default()
     };
     match &status.phase {

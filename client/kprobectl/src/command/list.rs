@@ -5,7 +5,6 @@ use kprobed_client::Client;
 use kprobed_client::api::{ListProbesRequest, WatchProbesRequest};
 
 use super::connection::connect;
-use super::nats::NatsArguments;
 use super::{Exit, Failure};
 use crate::glob;
 use crate::global::Global;
@@ -33,10 +32,6 @@ notices changes by other programs when it looks for them (`[reconcile]` in its c
 `ADDED`, `CHANGED`, `DELETED`, or `RESTARTED` (changes were missed, and all probes follow). `-o yaml` \
 prints the document of the probe each time, after a comment with the event and the state.
 
---watch --from follows the probes of all hosts that publish to NATS (`[export.nats]` of their daemons), \
-with the name of the host in each line (`host` in JSON). All probes come first, host by host; the probes \
-of an unreachable host are shown as it published them last.
-
 --foreign shows events of other programs, and those of a daemon whose database was lost (LOOKS OWN): \
 `kprobectl adopt` makes probes of them. ENABLED IN names the trace instances in which an event is \
 enabled. Use by perf and BPF is not known.
@@ -50,7 +45,6 @@ Examples:
   kprobectl list -l 'team in (storage,net)'
   kprobectl list --watch
   kprobectl list --watch -o json | jq 'select(.event == \"WATCH_EVENT_CHANGED\") | .probe.state'
-  kprobectl list --watch --from nats://127.0.0.1:4222 --hosts 'web*'
   kprobectl list --foreign
   kprobectl list -l team=storage -o yaml > probes.yaml
   kprobectl list -o json";
@@ -71,34 +65,9 @@ pub(crate) struct Arguments {
     /// List the kprobe events that the daemon did not define, instead of probes
     #[arg(long, conflicts_with_all = ["selector", "watch"])]
     foreign: bool,
-    #[command(flatten)]
-    from: NatsArguments,
-}
-
-impl Arguments {
-    /// Whether it reads what daemons have published.
-    pub(crate) const fn is_published(&self) -> bool {
-        self.from.is_given()
-    }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    if arguments.is_published() {
-        if !arguments.watch {
-            let message =
-                "`--from` without `--watch` asks for no daemon, and states that are published are followed"
-                    .to_owned();
-            return Err(Failure::usage(message, Some("add `--watch`".to_owned())));
-        }
-        #[cfg(not(feature = "nats"))]
-        return Err(super::nats::refused());
-        #[cfg(feature = "nats")]
-        {
-            let pattern = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
-            let Arguments { from, selector, .. } = arguments;
-            return super::nats::watch(global, from, (pattern, &selector), output).await;
-        }
-    }
     let client = connect(global).await?;
     if arguments.foreign {
         return foreign(&client, arguments, output).await;
@@ -149,7 +118,7 @@ async fn watch(client: &Client, arguments: Arguments, output: &mut Output) -> Re
     };
     let mut watch = client.watch_probes(request).await?;
     loop {
-        output.watched(None, &watch.next().await?)?;
+        output.watched(&watch.next().await?)?;
         output.flush()?;
     }
 }

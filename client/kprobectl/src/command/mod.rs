@@ -52,7 +52,6 @@ mod documents;
 mod failure;
 mod input;
 mod label_arguments;
-mod nats;
 mod open_file_limit;
 mod probe_selection;
 mod stop_condition;

@@ -6,7 +6,6 @@ use kprobed_client::Client;
 use kprobed_client::api::{GetHitProfilesRequest, ListHitProfileSamplesRequest, ListHitRatesRequest};
 
 use super::connection::connect;
-use super::nats::NatsArguments;
 use super::{Exit, Failure};
 use crate::glob;
 use crate::global::Global;
@@ -21,17 +20,13 @@ without them; --include-self counts them among HITS. The kernel does not count t
 remains of its count when everything that was recorded or lost is taken off. For a probe with a filter that \
 is not possible, and for some others: then OWN is `?`, HITS has them too, and a line under the table says why. \
 In JSON, YAML and CSV, `hits` is always the count of the kernel, and `own` a part of it. The past has no OWN: \
-with --history, --step and --from the counts are those of the kernel.
+with --history and --step the counts are those of the kernel.
 
 With --step, hits are added up by intervals, which begin at multiples of the step in UTC, and shown as \
 bars over time: HITS/s is the average over the watched time, HIGHEST the rate of the highest bar. A blank \
 is an interval in which the daemon did not watch. The daemon keeps samples for 6 hours, counts by the \
 minute for 30 days and by the hour for 400 days, unless it is configured otherwise; if only longer \
 intervals are kept, the step becomes longer.
-
-With --from the counts are those that daemons have published to NATS (`[export.nats]`): the last of each \
-probe of all hosts, or, with --since, --until or --history, all changes in that time. Labels are the \
-current labels of the probes.
 
 Examples:
   kprobectl profile
@@ -40,7 +35,6 @@ Examples:
   kprobectl profile kprobes/open --history --since 10m
   kprobectl profile --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z
   kprobectl profile --since 24h --step 5m
-  kprobectl profile 'kprobes/*' --from nats://127.0.0.1:4222 --since 1h -o csv
   kprobectl profile 'kprobes/*' -l team=storage --since 365d --step 1d -o csv";
 
 /// Arguments of `profile`.
@@ -56,7 +50,7 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "step")]
     history: bool,
     /// Count the hits by kprobed's own threads like others
-    #[arg(long, conflicts_with_all = ["history", "step", "since", "until", "from"])]
+    #[arg(long, conflicts_with_all = ["history", "step", "since", "until"])]
     include_self: bool,
     /// Show hits over time by intervals of this length in whole seconds, such as `10s`, `5m` or
     /// `1d`; needs --since [default: no intervals]
@@ -69,16 +63,9 @@ pub(crate) struct Arguments {
     /// Only samples before this time, in the same forms; implies --history [default: now]
     #[arg(long, value_name = "TIME", value_parser = point_in_time)]
     until: Option<Timestamp>,
-    #[command(flatten)]
-    from: NatsArguments,
 }
 
 impl Arguments {
-    /// Whether it reads what daemons have published.
-    pub(crate) const fn is_published(&self) -> bool {
-        self.from.is_given()
-    }
-
     fn is_of_the_past(&self) -> bool {
         self.history || self.since.is_some() || self.until.is_some()
     }
@@ -86,9 +73,6 @@ impl Arguments {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let pattern = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
-    if arguments.is_published() {
-        return published(global, arguments, pattern, output).await;
-    }
     if let (Some(since), Some(step)) = (arguments.since, arguments.step) {
         return rates(&connect(global).await?, arguments, pattern, (since, step), output).await;
     }
@@ -122,35 +106,6 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     output.profile_samples(&samples)?;
     Ok(Exit::Success)
-}
-
-/// What daemons have published.
-#[cfg(not(feature = "nats"))]
-#[expect(clippy::unused_async, reason = "as with the feature")]
-async fn published(_: &Global, _: Arguments, _: String, _: &mut Output) -> Result<Exit, Failure> {
-    Err(super::nats::refused())
-}
-
-/// What daemons have published.
-#[cfg(feature = "nats")]
-async fn published(
-    global: &Global,
-    arguments: Arguments,
-    pattern: String,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    if arguments.step.is_some() {
-        let message =
-            "`--step` needs to know when a daemon watched, and only counts that have changed are published"
-                .to_owned();
-        return Err(Failure::usage(
-            message,
-            Some("leave it out, or ask the daemons with `--hosts`".to_owned()),
-        ));
-    }
-    let (since, until) = (arguments.since, arguments.until);
-    let range = arguments.is_of_the_past().then_some(super::nats::Range { since, until });
-    super::nats::profiles(global, arguments.from, (pattern, &arguments.selector), range, output).await
 }
 
 /// Hits over time.

@@ -112,10 +112,6 @@ impl Output {
             self.line(&format!("the place of `{name}` cannot be written down: {place_error}"))?;
             self.line("  events would be sent again after a restart of the daemon")?;
         }
-        let beside = exporter.beside.as_ref().map(|beside| &beside.error);
-        if let Some(error) = beside.filter(|error| !error.is_empty()) {
-            self.line(&format!("states and hits of probes are not published by `{name}`: {error}"))?;
-        }
         let gaps = exporter.ledger.as_ref().map_or(0, |ledger| ledger.unknown_gaps);
         if gaps > 0 {
             self.line(&format!("`{name}` met {gaps} gaps with an unknown number of missing events"))?;

@@ -64,42 +64,6 @@ impl Output {
         Ok(())
     }
 
-    /// Prints hit counts of several hosts: the last ones, or those of the past.
-    #[cfg(feature = "nats")]
-    pub(crate) fn host_profiles(&mut self, counts: &[(&str, &HitProfile)], is_past: bool) -> io::Result<()> {
-        let view = |(host, profile): &(&'_ str, &'_ HitProfile)| serde_json::json!({"host": host, "profile": Json::full(*profile)});
-        if self.structured(&counts.iter().map(view).collect::<Vec<_>>())? {
-            return Ok(());
-        }
-        let [probe, probe_uid, boot_id, time, hits, nmissed] = HEADINGS;
-        let headings = ["host", probe, probe_uid, boot_id, time, hits, nmissed];
-        let line = |(host, profile): &(&str, &HitProfile)| {
-            let [probe, probe_uid, boot_id, time, hits, nmissed] = row(profile);
-            [(*host).to_owned(), probe, probe_uid, boot_id, time, hits, nmissed]
-        };
-        if self.csv(headings, counts.iter().map(line))? {
-            return Ok(());
-        }
-        let mut headings = vec!["HOST", "PROBE", "HITS", "NMISSED"];
-        if is_past || self.is_wide() {
-            headings.push("TIME");
-        }
-        let mut table = Table::new(&headings);
-        for (host, profile) in counts {
-            let mut cells = vec![
-                Cell::text(*host),
-                Cell::text(&profile.probe),
-                Cell::number(profile.hits),
-                Cell::number(profile.nmissed),
-            ];
-            if is_past || self.is_wide() {
-                cells.push(Cell::text(rfc3339(profile.time.as_ref()).unwrap_or_default()));
-            }
-            table.row(cells);
-        }
-        self.table(&table)
-    }
-
     /// Prints the hit counts of the past.
     pub(crate) fn profile_samples(&mut self, samples: &[HitProfile]) -> io::Result<()> {
         if self.structured(&samples.iter().map(Json::full).collect::<Vec<_>>())? {

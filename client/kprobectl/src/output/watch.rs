@@ -14,19 +14,15 @@ use crate::global::Format;
 
 /// A message of a watch, as JSON and YAML.
 #[derive(Serialize)]
-struct WatchView<'a> {
-    /// Of several.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    host: Option<&'a str>,
+struct WatchView {
     #[serde(flatten)]
     message: Json,
     probe: Option<ProbeView>,
 }
 
 impl Output {
-    /// Prints a message of a watch: a line or a document for a probe, a note for the rest. `host`:
-    /// one of several.
-    pub(crate) fn watched(&mut self, host: Option<&str>, message: &WatchProbesResponse) -> io::Result<()> {
+    /// Prints a message of a watch: a line or a document for a probe, a note for the rest.
+    pub(crate) fn watched(&mut self, message: &WatchProbesResponse) -> io::Result<()> {
         let (event, tone) = match message.event() {
             WatchEvent::Present => ("present", Tone::Faint),
             WatchEvent::Synced => ("synced", Tone::Faint),
@@ -39,16 +35,17 @@ impl Output {
         let probe = message.probe.as_ref();
         if self.format == Format::Json {
             let (message, probe) = (Json::full(message).without(&["probe"]), probe.map(ProbeView::new));
-            self.structured_stream(&WatchView { host, message, probe })?;
+            self.structured_stream(&WatchView { message, probe })?;
             return Ok(());
         }
         let Some(probe) = probe else {
-            let of_host = host.map_or_else(String::new, |host| format!("{}: ", super::data::one_line(host)));
             match message.event() {
-                WatchEvent::Synced => self.note(&format!("{of_host}these are all; changes follow")),
-                WatchEvent::Restarted => self.note(&format!(
-                    "{of_host}changes may have been missed while there was no connection: all probes follow"
-                )),
+                WatchEvent::Synced => self.note("these are all; changes follow"),
+                WatchEvent::Restarted => {
+                    let missed =
+                        "changes may have been missed while there was no connection: all probes follow";
+                    self.note(missed);
+                }
                 _ => {}
             }
             return Ok(());
@@ -57,14 +54,12 @@ impl Output {
         let since = rfc3339(probe.state_time.as_ref()).unwrap_or_else(|| "-".to_owned());
         let (state, state_tone) = state(probe);
         if self.format == Format::Yaml {
-            let of_host = host.map_or_else(String::new, |host| format!("{}, ", super::data::one_line(host)));
-            self.line(&format!("---\n# {of_host}{event}, {state}"))?;
+            self.line(&format!("---\n# {event}, {state}"))?;
             self.documents(std::slice::from_ref(probe))?;
             return Ok(());
         }
-        let of_host = host.map_or_else(String::new, |host| format!("{}  ", super::data::one_line(host)));
         let mut line = format!(
-            "{since}  {of_host}{}  {}  {}",
+            "{since}  {}  {}  {}",
             self.style.paint(tone, &format!("{event:<7}")),
             super::data::one_line(&probe.name),
             self.style.paint(state_tone, state)

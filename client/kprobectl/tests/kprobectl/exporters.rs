@@ -28,7 +28,6 @@ fn exporters_are_shown_with_their_account_and_their_troubles() {
     the receiver of `otlp` refused events finally, the last time: 2 records had no body
     the place of `otlp` cannot be written down: the disk is full
       events would be sent again after a restart of the daemon
-    states and hits of probes are not published by `otlp`: no stream
     `otlp` met 1 gaps with an unknown number of missing events
     -- stderr
     ");
@@ -52,7 +51,6 @@ fn exporters_are_shown_with_their_account_and_their_troubles() {
         },
         "refusal": "",
         "place_error": "",
-        "beside": null,
         "ledger": {
           "name": "jsonl",
           "start_time": "2026-01-31T12:00:00Z",
@@ -79,11 +77,6 @@ fn exporters_are_shown_with_their_account_and_their_troubles() {
         "cursor": null,
         "refusal": "2 records had no body",
         "place_error": "the disk is full",
-        "beside": {
-          "states": "12",
-          "profiles": "3",
-          "error": "no stream"
-        },
         "ledger": {
           "name": "otlp",
           "start_time": "2026-01-31T12:00:00Z",

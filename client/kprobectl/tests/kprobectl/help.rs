@@ -325,7 +325,7 @@ fn help_lists_every_command_and_option() {
               stream
 
           --stream <NAME>
-              Name of the stream of events; the stream of states has this name with `_STATE`
+              Name of the stream
               
               [default: KPROBED]
 
@@ -377,11 +377,10 @@ fn help_lists_every_command_and_option() {
     --from reads what daemons have published to NATS JetStream ([export.nats] of their configuration):
     the same events, gaps and losses, of any number of hosts over one connection, merged in the same
     way. Clocks cannot be measured there: the order is by the wall clock of each host. Hosts are those
-    with messages in the stream when the command begins. Globs, --filter, --pid, --comm, --cpu,
-    --sample, --fields and -l are evaluated by this command; -l matches the current labels of probes,
-    and a field that no probe has selects nothing. --last, --cursor, -p and the limits of queues need a
-    daemon, and so do `.function` and `common_*` other than `common_pid` and `common_cpu` in a filter.
-    --ca, --cert and --key are for tls://.
+    with messages in the stream when the command begins. Globs, --filter, --pid, --comm, --cpu, --sample
+    and --fields are evaluated by this command; a field that no probe has selects nothing. -l, --last,
+    --cursor, -p and the limits of queues need a daemon, and so do `.function` and `common_*` other than
+    `common_pid` and `common_cpu` in a filter. --ca, --cert and --key are for tls://.
 
     -p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a
     PROBE-GLOB only its events are shown.

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -100,13 +99,8 @@ impl Server {
 
     /// `kprobectl observe --from` on the host: its code, its output and its messages.
     fn observe(&self, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
-        self.kprobectl("observe", arguments)
-    }
-
-    /// Output of any command.
-    fn kprobectl(&self, command: &str, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
         let output = Command::new(&programs()?.kprobectl)
-            .args([command, "--from", &format!("tls://127.0.0.1:{}", self.port)])
+            .args(["observe", "--from", &format!("tls://127.0.0.1:{}", self.port)])
             .args(["--ca", "ca.pem", "--cert", "client.pem", "--key", "client.key", "--password", "password"])
             .args(arguments)
             .env("XDG_STATE_HOME", self.directory.path())
@@ -241,48 +235,9 @@ fn selections(server: &Server, all: usize) -> Result<()> {
         let found = by_number(&printed)?.len();
         ensure!(code == Some(0) && found == expected, "{options:?}: {found} of {expected}: {notes}");
     }
-    // How often the probe was hit, as it was published last.
-    let (code, printed, notes) = server.kprobectl("profile", &["kprobes/numbers", "-o", "json"])?;
-    let profiles: Value = serde_json::from_str(&printed)?;
-    ensure!(code == Some(0) && profiles[0]["profile"]["probe"] == "kprobes/numbers", "{printed}: {notes}");
-    let (code, _, notes) = server.kprobectl("profile", &["--since", "1h", "--step", "1m"])?;
-    ensure!(code == Some(2) && notes.contains("`--step` needs to know"), "{code:?}: {notes}");
-    states(server)?;
     fs::write(server.file("password"), "kprobed:wrong-word\n")?;
     let (code, _, notes) = server.observe(&["--oldest", "--no-follow"])?;
     ensure!(code == Some(3) && notes.contains("cannot connect to"), "{code:?}: {notes}");
     ensure!(!notes.contains("wrong-word"), "{notes}");
-    Ok(())
-}
-
-/// The probes of all hosts come first. The command follows them until it is interrupted.
-fn states(server: &Server) -> Result<()> {
-    let mut watch = Command::new(&programs()?.kprobectl)
-        .args(["list", "--watch", "-o", "json", "--from", &format!("tls://127.0.0.1:{}", server.port)])
-        .args(["--ca", "ca.pem", "--cert", "client.pem", "--key", "client.key", "--password", "password"])
-        .env("XDG_STATE_HOME", server.directory.path())
-        .env("KPROBECTL_CONFIG", server.file("config.yaml"))
-        .current_dir(server.directory.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let lines = BufReader::new(watch.stdout.take().context("no output")?).lines();
-    let mut told = Vec::new();
-    for line in lines {
-        let line: Value = serde_json::from_str(&line?)?;
-        let is_last = line["event"] == "WATCH_EVENT_SYNCED";
-        told.push(line);
-        if is_last {
-            break;
-        }
-    }
-    watch.kill()?;
-    watch.wait()?;
-    let numbers =
-        |line: &&Value| line["probe"]["name"] == "kprobes/numbers" && line["event"] == "WATCH_EVENT_PRESENT";
-    let found: Vec<&Value> = told.iter().filter(numbers).collect();
-    ensure!(found.len() == 1 && found[0]["probe"]["state"] == "PROBE_STATE_ARMED", "{told:?}");
-    // The exporter is for that probe alone.
-    ensure!(told.len() == 2 && told.iter().all(|line| line["host"].is_string()), "{told:?}");
     Ok(())
 }

@@ -1,21 +1,19 @@
 //! Log of a host, rebuilt from published messages.
 //!
-//! Owns the rules that make the log exact: a part counts once its end and all messages that it
-//! lists have arrived, and each log position counts once. Positions that are in no complete part
-//! become a [`Loss`]. Never fetches a message.
+//! Owns the rules that make the log exact: each row of each batch counts once, and each message says
+//! how many events were published before it, so that what is missing becomes a [`Loss`] before the
+//! event that follows it. Never fetches a message.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
+use prost::Message as _;
 use thiserror::Error;
 
 use super::{FrameError, Topic, read_frames};
 use crate::api;
 use crate::api::stream_events_response::Message;
 use crate::{Cursor, Decoder, Loss, LossCause, MalformedError, StreamItem};
-
-/// The most bytes that may wait for the end of their part: parts have some megabytes.
-const WAITING_BYTES: usize = 64 << 20;
 
 /// A message of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,17 +26,19 @@ pub struct Received {
     pub first: Cursor,
     /// Position at which it ends.
     pub end: Cursor,
-    /// Number of events in it; for a ledger message, in the part.
+    /// Number of events in it; for an account, of the messages that it is about.
     pub events: u64,
-    /// The ids that a ledger message lists.
-    pub parts: Vec<String>,
-    /// For a sign of life: the message that ended the last part.
+    /// How many events of this run of the daemon were published before.
+    pub before: u64,
+    /// For events: the first row.
+    pub row: u64,
+    /// For a sign of life: the last account of the stream.
     pub after: Option<u64>,
     /// The payload.
     pub payload: Bytes,
 }
 
-/// Why a part cannot be read. Later parts can be.
+/// Why a message cannot be read. Later ones can be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LogError {
     /// A payload is not a list of messages.
@@ -64,45 +64,84 @@ pub enum LogError {
 pub struct HostLog {
     decoder: Decoder,
     known: HashSet<u32>,
-    /// Everything before this position was returned, or reported as missing.
+    /// The end of the last account.
     place: Option<Cursor>,
-    /// Messages whose part has not ended, in the order of arrival.
-    waiting: VecDeque<Received>,
-    waiting_bytes: usize,
-    /// The ids of the last part: gaps have no position of their own that would identify repeats.
-    last: HashSet<String>,
+    /// Where the last message with events began. What is published again is before it, or there.
+    reached: u64,
+    /// How many rows of each schema the batch there has had.
+    rows: HashMap<u32, u64>,
+    /// The gaps there: they have no position of their own that would identify repeats.
+    gaps: HashSet<Vec<u8>>,
+    /// Events of this run that were returned, not wanted, or reported as missing.
+    total: u64,
+    /// The id of the last account.
+    last: String,
     repeated: u64,
     incomplete: u64,
 }
 
 impl HostLog {
-    /// Takes a message. Returns the items of the part that it ends, with events of wanted probes
-    /// only. Pass a sign of life after all messages up to the one that it names.
+    /// Takes a message, in the order of the stream. Returns its items, if they are new; of events only
+    /// those of wanted probes. Pass a sign of life after all messages up to the one that it names.
     ///
     /// # Errors
-    /// See [`LogError`]. The part is then skipped.
+    /// See [`LogError`]. The message is then skipped.
     pub fn take(
         &mut self,
-        message: Received,
+        message: &Received,
         is_wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<StreamItem>, LogError> {
-        match message.topic {
-            // A sign of life from before the position that was read is ignored.
-            Topic::Alive if self.is_old(&message) => return Ok(Vec::new()),
-            Topic::Ledger | Topic::Alive => return self.end(&message, is_wanted),
-            Topic::Events(_) | Topic::Loss => {}
-            Topic::Profile(_) | Topic::State(_) | Topic::Roster => return Ok(Vec::new()),
+        if self.is_of_earlier_run(message) {
+            return Ok(self.repeat(message));
         }
-        self.waiting_bytes += message.payload.len();
-        self.waiting.push_back(message);
-        while self.waiting_bytes > WAITING_BYTES {
-            let Some(oldest) = self.waiting.pop_front() else { break };
-            self.waiting_bytes -= oldest.payload.len();
+        let contents = contents(message)?;
+        let mut items = Vec::new();
+        if !self.place.as_ref().is_some_and(|place| is_run(place, &message.end)) {
+            self.begin_run(message, &contents, &mut items)?;
         }
-        Ok(Vec::new())
+        match &message.topic {
+            Topic::Epoch => {}
+            Topic::Events(probe) => {
+                let is_wanted = is_wanted(probe);
+                return self.events(message, contents, is_wanted, items);
+            }
+            Topic::Loss => {
+                let gap = contents.iter().find_map(|content| match content {
+                    Message::Loss(gap) => Some(gap.encode_to_vec()),
+                    _ => None,
+                });
+                let is_there = self.reach(message.first.sequence);
+                if !is_there || gap.is_none_or(|gap| !self.gaps.insert(gap)) {
+                    return Ok(self.repeat(message));
+                }
+                self.count(message.before, 0, &mut items);
+                for content in contents {
+                    // The clock before it is needed to read it.
+                    let item = self.decode(&message.id, content)?;
+                    items.extend(item.filter(|item| matches!(item, StreamItem::Loss(_))));
+                }
+            }
+            Topic::Ledger | Topic::Alive => {
+                if self.is_old_account(message) {
+                    return Ok(self.repeat(message));
+                }
+                self.count(message.before, 0, &mut items);
+                self.place = Some(message.end.clone());
+                if message.topic == Topic::Ledger {
+                    self.last.clone_from(&message.id);
+                }
+                for content in contents {
+                    if matches!(content, Message::Watermark(_) | Message::Progress(_)) {
+                        items.extend(self.decode(&message.id, content)?);
+                    }
+                }
+            }
+        }
+        Ok(items)
     }
 
-    /// Position at which the log continues.
+    /// Everything before this position was returned, or reported as missing. None before the first
+    /// message.
     pub fn place(&self) -> Option<&Cursor> {
         self.place.as_ref()
     }
@@ -112,70 +151,32 @@ impl HostLog {
         self.repeated
     }
 
-    /// Number of parts with missing messages.
+    /// How often something was missing.
     pub const fn incomplete(&self) -> u64 {
         self.incomplete
     }
 
-    fn end(
-        &mut self,
-        ledger: &Received,
-        is_wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<StreamItem>, LogError> {
-        let mut listed: HashMap<String, Received> = HashMap::new();
-        for message in std::mem::take(&mut self.waiting) {
-            if ledger.parts.contains(&message.id) {
-                // A repeat: the message was published again after the server had forgotten its id.
-                self.repeated += u64::from(listed.insert(message.id.clone(), message).is_some());
-            } else if is_run(&message.first, &ledger.end) && message.first.sequence >= ledger.end.sequence {
-                // A message of a part that was not completed, and that will be published again in
-                // smaller parts.
-                self.waiting.push_back(message);
-            } else {
-                self.repeated += 1;
-            }
-        }
-        self.waiting_bytes = self.waiting.iter().map(|message| message.payload.len()).sum();
-        if self.is_old(ledger) {
-            self.repeated += 1 + listed.len() as u64;
-            return Ok(Vec::new());
-        }
-        let place = self.place.replace(ledger.end.clone());
-        let is_first = place.is_none();
-        let is_other_run = place.as_ref().is_none_or(|place| !is_run(place, &ledger.end));
-        let mut items = self.opening(ledger, is_other_run, is_first)?;
-        let there: u64 = listed.values().map(|message| message.events).sum();
-        let is_whole = ledger.parts.iter().all(|id| listed.contains_key(id));
-        if !is_whole && is_first {
-            // The part began before the position at which reading began.
-            return Ok(items);
-        }
-        let begin = place.filter(|_| !is_other_run).map_or(ledger.first.sequence, |place| place.sequence);
-        let skipped = ledger.first.sequence.saturating_sub(begin);
-        items.extend((skipped > 0).then(|| missing(skipped)));
-        if !is_whole {
-            self.incomplete += 1;
-            items.push(missing(ledger.events.saturating_sub(there)));
-        }
-        let messages =
-            ledger.parts.iter().filter(|id| !self.last.contains(*id)).filter_map(|id| listed.get(id));
-        let messages: Vec<&Received> = messages.collect();
-        self.entries(&messages, begin, is_wanted, &mut items)?;
-        self.closing(ledger, &mut items)?;
-        self.last = ledger.parts.iter().chain([&ledger.id]).cloned().collect();
-        Ok(items)
+    /// A sign of life is not in the stream, so that it is no repeat.
+    fn repeat(&mut self, message: &Received) -> Vec<StreamItem> {
+        self.repeated += u64::from(message.topic != Topic::Alive);
+        Vec::new()
     }
 
-    /// Whether all events of a part were returned already.
-    fn is_old(&self, ledger: &Received) -> bool {
-        let Some(place) = &self.place else { return false };
-        if self.last.contains(&ledger.id) {
-            return true;
+    fn is_of_earlier_run(&self, message: &Received) -> bool {
+        let earlier =
+            |place: &Cursor| place.boot_id == message.end.boot_id && message.end.epoch < place.epoch;
+        self.place.as_ref().is_some_and(earlier)
+    }
+
+    /// Whether a message begins no earlier than others did. After a later one, nothing more of a
+    /// position is expected.
+    fn reach(&mut self, sequence: u64) -> bool {
+        if sequence > self.reached {
+            self.reached = sequence;
+            self.rows.clear();
+            self.gaps.clear();
         }
-        let is_earlier_run = place.boot_id == ledger.end.boot_id && ledger.end.epoch < place.epoch;
-        let is_behind = ledger.end.sequence < place.sequence
-            || (ledger.end.sequence == place.sequence && ledger.first.sequence < place.sequence);
-        is_earlier_run || (is_run(place, &ledger.end) && is_behind)
+        sequence == self.reached
     }
 
     fn decode(&mut self, id: &str, message: Message) -> Result<Option<StreamItem>, LogError> {
@@ -183,94 +184,100 @@ impl HostLog {
         self.decoder.item(response).map_err(|error| LogError::Malformed { id: id.to_owned(), error })
     }
 
-    /// Items before the events of a part.
-    fn opening(
+    /// Another run of the daemon, or the first one that is read, with the items that it begins with.
+    fn begin_run(
         &mut self,
-        ledger: &Received,
-        is_other_run: bool,
-        is_first: bool,
+        message: &Received,
+        contents: &[Message],
+        items: &mut Vec<StreamItem>,
+    ) -> Result<(), LogError> {
+        let is_first = self.place.is_none();
+        let content = |is_it: fn(&Message) -> bool| contents.iter().find(|content| is_it(content)).cloned();
+        if let Some(started) = content(|content| matches!(content, Message::Started(_))) {
+            items.extend(self.decode(&message.id, started)?);
+        }
+        let begin = || {
+            let cursor = Some(message.first.clone().into());
+            Message::Epoch(api::EpochStarted { cursor, may_miss: !is_first })
+        };
+        let epoch = content(|content| matches!(content, Message::Epoch(_)));
+        items.extend(self.decode(&message.id, epoch.unwrap_or_else(begin))?);
+        self.place = Some(message.first.clone());
+        self.reached = 0;
+        self.known.clear();
+        self.rows.clear();
+        self.gaps.clear();
+        // Who begins here does not miss what was published before.
+        self.total = if is_first { message.before } else { 0 };
+        Ok(())
+    }
+
+    fn events(
+        &mut self,
+        message: &Received,
+        contents: Vec<Message>,
+        is_wanted: bool,
+        mut items: Vec<StreamItem>,
     ) -> Result<Vec<StreamItem>, LogError> {
-        let mut items = Vec::new();
-        let mut epoch = None;
-        for message in messages(ledger)? {
-            match message {
-                Message::Started(_) => {
-                    let started = self.decode(&ledger.id, message)?;
-                    if is_other_run {
-                        items.extend(started);
-                    }
+        let schema_id = contents.iter().find_map(|content| match content {
+            Message::Batch(batch) => batch.groups.first().map(|group| group.schema_id),
+            _ => None,
+        });
+        let end = message.row.saturating_add(message.events);
+        let is_there = self.reach(message.first.sequence);
+        let had = self.rows.entry(schema_id.unwrap_or_default()).or_default();
+        let before = if is_there { std::mem::replace(had, end.max(*had)) } else { u64::MAX };
+        if before >= end {
+            return Ok(self.repeat(message));
+        }
+        // The first of these rows came in another piece.
+        let known = before.saturating_sub(message.row);
+        self.count(message.before.saturating_add(known), message.events.saturating_sub(known), &mut items);
+        if !is_wanted {
+            return Ok(items);
+        }
+        for content in contents {
+            match content {
+                Message::Schema(schema) if self.known.insert(schema.schema_id) => {
+                    items.extend(self.decode(&message.id, Message::Schema(schema))?);
                 }
-                Message::Epoch(_) => epoch = Some(message),
+                Message::Batch(_) => {
+                    let mut row = 0;
+                    let is_new = |_: &crate::Row<'_>| {
+                        row += 1;
+                        row > known
+                    };
+                    items.extend(self.decode(&message.id, content)?.map(|item| match item {
+                        StreamItem::Batch(batch) if known > 0 => StreamItem::Batch(batch.select(is_new)),
+                        item => item,
+                    }));
+                }
                 _ => {}
             }
         }
-        if !is_other_run {
-            return Ok(items);
-        }
-        self.known.clear();
-        self.last.clear();
-        // For a reader that begins here, no event is missing.
-        let begin = || {
-            let cursor = Some(ledger.first.clone().into());
-            Message::Epoch(api::EpochStarted { cursor, may_miss: !is_first })
-        };
-        items.extend(self.decode(&ledger.id, epoch.unwrap_or_else(begin))?);
         Ok(items)
     }
 
-    /// Events and gaps, in the order of the log from a position on.
-    fn entries(
-        &mut self,
-        received: &[&Received],
-        begin: u64,
-        is_wanted: impl Fn(&str) -> bool,
-        items: &mut Vec<StreamItem>,
-    ) -> Result<(), LogError> {
-        // Gaps precede the events at their position.
-        let mut entries: Vec<((u64, u8), &str, Message)> = Vec::new();
-        for message in received {
-            if let Topic::Events(probe) = &message.topic
-                && !is_wanted(probe)
-            {
-                continue;
-            }
-            let mut place = message.first.sequence;
-            for content in messages(message)? {
-                match content {
-                    Message::Schema(schema) if self.known.insert(schema.schema_id) => {
-                        items.extend(self.decode(&message.id, Message::Schema(schema))?);
-                    }
-                    Message::Started(_) => drop(self.decode(&message.id, content)?),
-                    Message::Progress(progress) => {
-                        place = progress.cursor.map_or(place, |cursor| cursor.sequence);
-                    }
-                    Message::Loss(_) => entries.push(((place, 0), &message.id, content)),
-                    Message::Batch(batch) if batch.sequence >= begin => {
-                        entries.push(((batch.sequence, 1), &message.id, Message::Batch(batch)));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        entries.sort_by_key(|(order, ..)| *order);
-        for (_, id, entry) in entries {
-            items.extend(self.decode(id, entry)?);
-        }
-        Ok(())
+    /// Whether what an account is about was accounted for before.
+    fn is_old_account(&self, account: &Received) -> bool {
+        let Some(place) = self.place.as_ref().map(|place| place.sequence) else { return false };
+        let is_behind =
+            account.end.sequence < place || (account.end.sequence == place && account.first.sequence < place);
+        account.id == self.last || is_behind
     }
 
-    /// Items after the events of a part.
-    fn closing(&mut self, ledger: &Received, items: &mut Vec<StreamItem>) -> Result<(), LogError> {
-        for message in messages(ledger)? {
-            if matches!(message, Message::Watermark(_) | Message::Progress(_)) {
-                items.extend(self.decode(&ledger.id, message)?);
-            }
+    /// Counts events that come after so many others. Those of them that did not come are missing.
+    fn count(&mut self, before: u64, events: u64, items: &mut Vec<StreamItem>) {
+        if before > self.total {
+            self.incomplete += 1;
+            items.push(missing(before - self.total));
         }
-        Ok(())
+        // An account or a gap may be of a place that was passed: events after it came before it was published.
+        self.total = if events > 0 { before.saturating_add(events) } else { self.total.max(before) };
     }
 }
 
-fn messages(received: &Received) -> Result<Vec<Message>, LogError> {
+fn contents(received: &Received) -> Result<Vec<Message>, LogError> {
     let read = read_frames(received.payload.clone());
     let read = read.map_err(|error| LogError::Frame { id: received.id.clone(), error })?;
     Ok(read.into_iter().filter_map(|response| response.message).collect())

@@ -1,30 +1,28 @@
 //! Published log: the events of a host as messages with subjects, as in a stream of NATS JetStream.
 //!
-//! Owns the names ([`Subjects`], the headers) and the form of a payload ([`frames`],
-//! [`read_frames`]): messages of `StreamEvents`, each preceded by its length, with everything that
-//! a [`Decoder`](crate::Decoder) needs. The daemon writes it and clients read it. Never opens a
-//! connection.
+//! Owns the names ([`Subjects`], the headers) and the form of a payload ([`read_frames`]): messages of
+//! `StreamEvents`, each preceded by its length, with everything that a [`Decoder`](crate::Decoder)
+//! needs: `Started` first, which names the host, and before a batch its schema, which names the probe
+//! and its uid. The daemon writes it and clients read it. Never opens a connection.
 //!
-//! A part of the log is published as one message for each probe and some 256 KiB of its events, one
-//! for its gaps if there are any, and, once all of those are stored, one that ends the part: it
-//! lists the ids of the others ([`PARTS`]) and has the account. A reader that takes only complete
-//! parts, and each log position once, sees every event exactly once, whatever was published again.
+//! Messages are published in the order of the log. The events of one probe from one batch are one
+//! message, or several if the server does not allow one as large; the place of the batch and the
+//! first row are in headers. What was not acknowledged is published again, from the last account on:
+//! the same messages have the same ids ([`MESSAGE_ID`]), which a server drops as long as it knows
+//! them, and a reader that takes each row of the log once ([`HostLog`]) sees every event once.
 //!
-//! Other messages have subjects of their own. States of probes are in another stream, which keeps
-//! one message for each subject: a late reader finds the present state of all probes. A sign of
-//! life is in no stream: it is for the readers at that moment, so that an idle host stores nothing.
+//! A sign of life is in no stream: it is for the readers at that moment, so that an idle host stores
+//! nothing.
 //!
 //! ```text
-//! PREFIX.HOST.GROUP.EVENT           events of a probe: its schema, then batches in log order
-//! PREFIX.HOST.loss                  gaps, each after a `Progress` with its log position
-//! PREFIX.HOST.ledger                the end of a part: `Started`, `Epoch` if another run of the
-//!                                   daemon begins, `Watermark`, `Progress`
-//! PREFIX.HOST.profile.GROUP.EVENT   how often a probe was hit: a `HitProfile`
-//! PREFIX_alive.HOST                 a sign of life, not stored: as the end of a part, without one.
+//! PREFIX.HOST.GROUP.EVENT           events of a probe: its schema, then a batch
+//! PREFIX.HOST.loss                  a gap, before the events that follow it
+//! PREFIX.HOST.epoch                 another run of the daemon begins
+//! PREFIX.HOST.ledger                the account of what was published since the last one, and the
+//!                                   `Watermark`
+//! PREFIX_alive.HOST                 a sign of life, not stored: as an account, without one.
 //!                                   Everything before its watermark is in the stream, up to the
 //!                                   message AFTER
-//! PREFIX_state.HOST.GROUP.EVENT     the state of a probe: a `WatchProbesResponse`
-//! PREFIX_state.HOST                 after all of those: a `ProbeRoster`
 //! ```
 
 mod log;
@@ -42,9 +40,14 @@ use crate::api::StreamEventsResponse;
 pub const FIRST: &str = "Kprobed-First";
 /// Position at which it ends. For a ledger message: everything before is published.
 pub const END: &str = "Kprobed-End";
-/// Events in the message; in a ledger message, of the part.
+/// Events in the message; in a ledger message, since the last one.
 pub const EVENTS: &str = "Kprobed-Events";
-/// Ledger message: number of log positions that the part covers, the sum of its terms.
+/// How many events of this run of the daemon were published before the message. Those that the reader of
+/// all messages of a host does not have are missing.
+pub const BEFORE: &str = "Kprobed-Before";
+/// Events: how many rows of the probe the batch has before these.
+pub const ROW: &str = "Kprobed-Row";
+/// Ledger message: number of log positions that it covers, the sum of its terms.
 pub const READ: &str = "Kprobed-Read";
 /// Ledger message: events that the exporter's settings do not select.
 pub const NOT_SELECTED: &str = "Kprobed-Not-Selected";
@@ -52,40 +55,27 @@ pub const NOT_SELECTED: &str = "Kprobed-Not-Selected";
 pub const EXPIRED: &str = "Kprobed-Expired";
 /// Ledger message: events that are too large for a message.
 pub const DROPPED: &str = "Kprobed-Dropped";
-/// Ledger message: the ids of the messages of the part, with spaces between.
-pub const PARTS: &str = "Kprobed-Parts";
-/// Sign of life: the message of the stream that ended the last part. 0: the stream has none.
+/// Sign of life: the last ledger message of the stream. 0: the stream has none.
 pub const AFTER: &str = "Kprobed-After";
-/// Messages other than events: the boot of the host.
-pub const BOOT: &str = "Kprobed-Boot";
-/// State: the number of the change, as the token of a watch. Messages with the same number are
-/// equal.
-pub const CHANGE: &str = "Kprobed-Change";
 /// The id by which JetStream recognises repeats.
 pub const MESSAGE_ID: &str = "Nats-Msg-Id";
 
 /// Suffix of the prefix for messages that are not stored: no stream of events has them.
 const ALIVE: &str = "_alive";
-/// Suffix of the prefix for the stream of states.
-const STATE: &str = "_state";
 
 /// Topic of a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topic {
     /// Events of a probe, `GROUP/EVENT`.
     Events(String),
-    /// Gaps.
+    /// A gap.
     Loss,
-    /// The end of a part.
+    /// Another run of the daemon.
+    Epoch,
+    /// An account.
     Ledger,
     /// A sign of life: no event happened, and none earlier will follow.
     Alive,
-    /// How often a probe, `GROUP/EVENT`, was hit.
-    Profile(String),
-    /// The state of a probe, `GROUP/EVENT`.
-    State(String),
-    /// All probes that have a state.
-    Roster,
 }
 
 /// Subjects, which all begin with one prefix.
@@ -117,22 +107,15 @@ impl Subjects {
 
     /// The subject of a topic of a host.
     pub fn of(&self, host: &str, topic: &Topic) -> String {
-        let kind = match topic {
-            Topic::Alive => ALIVE,
-            Topic::Roster | Topic::State(_) => STATE,
-            _ => "",
-        };
+        let kind = if *topic == Topic::Alive { ALIVE } else { "" };
         let mut subject = format!("{}{kind}.", self.prefix);
         push_token(&mut subject, host);
         match topic {
             Topic::Loss => subject.push_str(".loss"),
+            Topic::Epoch => subject.push_str(".epoch"),
             Topic::Ledger => subject.push_str(".ledger"),
-            Topic::Alive | Topic::Roster => {}
-            Topic::Events(probe) | Topic::State(probe) => push_probe(&mut subject, probe),
-            Topic::Profile(probe) => {
-                subject.push_str(".profile");
-                push_probe(&mut subject, probe);
-            }
+            Topic::Alive => {}
+            Topic::Events(probe) => push_probe(&mut subject, probe),
         }
         subject
     }
@@ -150,27 +133,7 @@ impl Subjects {
         format!("{}.>", self.prefix)
     }
 
-    /// Subjects of the stream of states, for all hosts.
-    pub fn states(&self) -> String {
-        format!("{}{STATE}.>", self.prefix)
-    }
-
-    /// The states of all probes of a host.
-    pub fn states_of(&self, host: &str) -> String {
-        format!("{}.*.*", self.of(host, &Topic::Roster))
-    }
-
-    /// How often the probes of all hosts were hit.
-    pub fn profiles(&self) -> String {
-        format!("{}.*.profile.*.*", self.prefix)
-    }
-
-    /// The rosters of all hosts.
-    pub fn rosters(&self) -> String {
-        format!("{}{STATE}.*", self.prefix)
-    }
-
-    /// The ends of parts of all hosts.
+    /// The accounts of all hosts.
     pub fn ledgers(&self) -> String {
         format!("{}.*.ledger", self.prefix)
     }
@@ -181,19 +144,15 @@ impl Subjects {
         let words: Vec<&str> = rest.split('.').collect();
         let (host, topic) = match (kind, words.as_slice()) {
             ("", [host, "loss"]) => (host, Topic::Loss),
+            ("", [host, "epoch"]) => (host, Topic::Epoch),
             ("", [host, "ledger"]) => (host, Topic::Ledger),
             ("", [host, group, event]) => (host, Topic::Events(probe(group, event)?)),
-            ("", [host, "profile", group, event]) => (host, Topic::Profile(probe(group, event)?)),
             (ALIVE, [host]) => (host, Topic::Alive),
-            (STATE, [host]) => (host, Topic::Roster),
-            (STATE, [host, group, event]) => (host, Topic::State(probe(group, event)?)),
             _ => return None,
         };
         Some((token(host)?, topic))
     }
-}
 
-impl Subjects {
     /// A received message, with its host. `value` returns the value of a header. Absent if another
     /// program has published it.
     pub fn received(
@@ -209,9 +168,8 @@ impl Subjects {
             first: value(FIRST)?.parse().ok()?,
             end: value(END)?.parse().ok()?,
             events: value(EVENTS)?.parse().ok()?,
-            parts: value(PARTS)
-                .map(|ids| ids.split(' ').map(ToOwned::to_owned).collect())
-                .unwrap_or_default(),
+            before: value(BEFORE)?.parse().ok()?,
+            row: value(ROW).map_or(Ok(0), |row| row.parse()).ok()?,
             after: value(AFTER).and_then(|after| after.parse().ok()),
             payload,
         };
@@ -266,11 +224,6 @@ fn token(word: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|name| !name.is_empty())
 }
 
-/// A payload of messages.
-pub fn frames(messages: &[StreamEventsResponse]) -> Vec<u8> {
-    messages.iter().flat_map(prost::Message::encode_length_delimited_to_vec).collect()
-}
-
 /// The messages of a payload.
 ///
 /// # Errors
@@ -298,10 +251,6 @@ mod tests {
         assert_eq!(subjects.of("web1", &probe), "kprobed.web1.kprobes.open");
         assert_eq!(subjects.of("web1.example.org", &Topic::Ledger), "kprobed.web1%2Eexample%2Eorg.ledger");
         assert_eq!(subjects.of("", &Topic::Loss), "kprobed.%.loss");
-        let probe = || "kprobes/open".to_owned();
-        assert_eq!(subjects.of("web1", &Topic::Profile(probe())), "kprobed.web1.profile.kprobes.open");
-        assert_eq!(subjects.of("web1", &Topic::State(probe())), "kprobed_state.web1.kprobes.open");
-        assert_eq!(subjects.of("web1", &Topic::Roster), "kprobed_state.web1");
         assert_eq!(subjects.of("web1", &Topic::Alive), "kprobed_alive.web1");
         for other in [
             "kprobed",
@@ -310,7 +259,7 @@ mod tests {
             "kprobed.a.b",
             "kprobed.a.b.c.d",
             "kprobed.a%2.loss",
-            "kprobed_state",
+            "kprobed_state.web1",
             "kprobed_alive.a.b",
         ] {
             assert_eq!(subjects.read(other), None, "{other}");
@@ -325,9 +274,8 @@ mod tests {
         #[test]
         fn every_name_comes_back(host in any::<String>(), group in "[^/]*", event in any::<String>()) {
             let subjects = Subjects::new("a.b").unwrap();
-            let probe = || format!("{group}/{event}");
-            let of_probes = [Topic::Events(probe()), Topic::Profile(probe()), Topic::State(probe())];
-            for topic in of_probes.into_iter().chain([Topic::Loss, Topic::Ledger, Topic::Alive, Topic::Roster]) {
+            let events = Topic::Events(format!("{group}/{event}"));
+            for topic in [events, Topic::Loss, Topic::Epoch, Topic::Ledger, Topic::Alive] {
                 let subject = subjects.of(&host, &topic);
                 let plain = |c: char| c.is_ascii_graphic() && c != '*' && c != '>';
                 prop_assert!(subject.chars().all(plain), "{}", subject);
@@ -350,7 +298,8 @@ mod tests {
                 message: Some(Message::Watermark(api::Watermark { watermark_ns, late_events: 0 })),
             };
             let messages: Vec<_> = places.into_iter().map(message).collect();
-            prop_assert_eq!(read_frames(frames(&messages).into()).unwrap(), messages);
+            let frames = messages.iter().flat_map(prost::Message::encode_length_delimited_to_vec);
+            prop_assert_eq!(read_frames(frames.collect::<Vec<_>>().into()).unwrap(), messages);
         }
     }
 }

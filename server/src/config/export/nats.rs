@@ -25,22 +25,11 @@ pub struct Nats {
     /// Prefix of all subjects.
     #[serde(default = "Nats::default_subject_prefix")]
     pub subject_prefix: String,
-    /// KiB that a message may have. Servers refuse more than 1 MiB unless they are configured
-    /// otherwise.
-    #[serde(default = "Nats::default_max_message_kib")]
-    pub max_message_kib: u64,
     /// Milliseconds between two messages that say that nothing happened, without which a reader of
     /// many hosts waits for this one; 0 for none.
     #[serde(default = "Nats::default_heartbeat_ms")]
     pub heartbeat_ms: u64,
-    /// Whether the states of probes are published too, to a stream of their own: see
-    /// [`Nats::state_stream`].
-    #[serde(default = "Nats::default_states")]
-    pub states: bool,
-    /// Seconds between two readings of hit counts, of which changes are published; 0 for none.
-    #[serde(default = "Nats::default_profile_interval_s")]
-    pub profile_interval_s: u64,
-    /// Creates missing streams, that of events with these limits. Absent: they must exist.
+    /// Makes the stream if it is missing, with these limits. Absent: it must exist.
     #[serde(default)]
     pub create: Option<NatsStream>,
     /// Only events of probes whose names match one of these globs. Empty: all.
@@ -98,35 +87,8 @@ impl Nats {
         "kprobed".to_owned()
     }
 
-    const fn default_max_message_kib() -> u64 {
-        256
-    }
-
     const fn default_heartbeat_ms() -> u64 {
         2000
-    }
-
-    const fn default_states() -> bool {
-        true
-    }
-
-    const fn default_profile_interval_s() -> u64 {
-        60
-    }
-
-    /// Name of the stream of states, which keeps one message of each subject.
-    pub fn state_stream(&self) -> String {
-        format!("{}_STATE", self.stream)
-    }
-
-    /// Whether states or hit counts are published.
-    pub const fn publishes_states_or_hits(&self) -> bool {
-        self.states || self.profile_interval_s > 0
-    }
-
-    /// Interval between two readings of hit counts. Absent: never.
-    pub fn profile_interval(&self) -> Option<Duration> {
-        (self.profile_interval_s > 0).then(|| Duration::from_secs(self.profile_interval_s))
     }
 
     /// Longest time without a message. Absent: no limit.
@@ -137,11 +99,6 @@ impl Nats {
     /// Its servers, parsed; a server that cannot be parsed with its text.
     pub fn servers(&self) -> impl Iterator<Item = Result<NatsServer, (&str, AddressError)>> {
         self.url.split(',').map(str::trim).map(|url| url.parse().map_err(|error| (url, error)))
-    }
-
-    /// Largest message, in bytes.
-    pub fn max_message_bytes(&self) -> usize {
-        usize::try_from(self.max_message_kib.saturating_mul(1 << 10)).unwrap_or(usize::MAX)
     }
 
     /// The files with secrets that are set, by the names of their settings.

@@ -158,18 +158,12 @@ fn nats(config: &Config) -> Vec<Problem> {
             "use for example `KPROBED`".to_owned(),
         ));
     }
-    if !(16..=65_536).contains(&nats.max_message_kib) {
-        let why = "it must be from 16 to 65536";
-        let hint = "use 256: servers refuse messages beyond 1 MiB unless `max_payload` of their own settings allows more";
-        found.push(Problem::value("export.nats.max_message_kib", nats.max_message_kib, why, hint.to_owned()));
-    }
     found.extend(within("export.nats.heartbeat_ms", nats.heartbeat_ms, 3_600_000));
     if (1..100).contains(&nats.heartbeat_ms) {
         let why = "the daemon would wake up all the time, and publish as often";
         let hint = "use 2000, or 0 for none".to_owned();
         found.push(Problem::value("export.nats.heartbeat_ms", nats.heartbeat_ms, why, hint));
     }
-    found.extend(within("export.nats.profile_interval_s", nats.profile_interval_s, 86_400));
     for (setting, path) in nats.secrets() {
         if let Err(error) = fs::read(path) {
             let why = format!("it cannot be read: {error}");

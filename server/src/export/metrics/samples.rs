@@ -41,7 +41,6 @@ pub(in crate::export) fn figures(probes: i64) -> Metrics {
         failures: 4,
         refusal: String::new(),
         place_error: String::new(),
-        states: None,
     };
     Metrics {
         ledger: Ledger {

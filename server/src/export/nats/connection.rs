@@ -1,4 +1,4 @@
-//! The connection to the NATS servers, and finding or creating the JetStream streams.
+//! The connection to the NATS servers, and finding or creating the JetStream stream.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use async_nats::jetstream::context::{GetStreamErrorKind, PublishErrorKind};
+use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{Config as StreamConfig, Stream};
 use async_nats::jetstream::{self, Context};
 use async_nats::{ConnectOptions, Event, ServerAddr};
@@ -15,7 +15,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::TlsError;
-use crate::config::export::{Nats, NatsStream};
+use crate::config::export::Nats;
 use crate::export::SinkError;
 
 /// How long a server may take to answer one request.
@@ -79,12 +79,8 @@ impl Connection {
         &self.subjects
     }
 
-    pub(super) fn max_message_bytes(&self) -> usize {
-        self.settings.max_message_bytes()
-    }
-
-    /// Connects. `what` is for the list of connections of the server.
-    pub(super) async fn open(&self, what: &str) -> Result<Open, SinkError> {
+    /// Connects.
+    pub(super) async fn open(&self) -> Result<Open, SinkError> {
         let url = &self.settings.url;
         let action = || format!("connect to `{url}`");
         let servers: Vec<ServerAddr> = url
@@ -97,7 +93,7 @@ impl Connection {
         // It is made anew after each failure: what the library would keep for another try is read
         // again from the log instead.
         let mut options = ConnectOptions::new()
-            .name(format!("kprobed on {}, {what}", self.hostname))
+            .name(format!("kprobed on {}", self.hostname))
             .connection_timeout(ANSWER)
             .request_timeout(Some(ANSWER))
             .max_reconnects(1)
@@ -122,49 +118,7 @@ impl Connection {
 
     /// Finds the stream of events, or makes it.
     pub(super) async fn events(&self, context: &Context) -> Result<Stream, SinkError> {
-        let config = |limits: &NatsStream| {
-            let max_age = limits.max_age();
-            let max_bytes = limits.max_mib.saturating_mul(1 << 20);
-            StreamConfig {
-                description: Some("Events of kprobed".to_owned()),
-                max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX),
-                max_age,
-                // Never longer than messages live.
-                duplicate_window: if max_age.is_zero() {
-                    DUPLICATE_WINDOW
-                } else {
-                    DUPLICATE_WINDOW.min(max_age)
-                },
-                ..StreamConfig::default()
-            }
-        };
-        self.stream(context, &self.settings.stream, self.subjects.events(), config).await
-    }
-
-    /// Finds the stream of states, or makes it. It keeps one message of each subject, however old.
-    pub(super) async fn states(&self, context: &Context) -> Result<Stream, SinkError> {
-        let config = |_: &NatsStream| StreamConfig {
-            description: Some("States of probes of kprobed".to_owned()),
-            max_messages_per_subject: 1,
-            duplicate_window: DUPLICATE_WINDOW,
-            ..StreamConfig::default()
-        };
-        let name = self.settings.state_stream();
-        let stream = self.stream(context, &name, self.subjects.states(), config).await?;
-        if stream.cached_info().config.max_messages_per_subject != 1 {
-            let why = "it must keep one message of each subject (`max_msgs_per_subject = 1`), and keeps more: edit it, or delete it";
-            return Err(SinkError::new(format_args!("use the stream `{name}`"), why));
-        }
-        Ok(stream)
-    }
-
-    async fn stream(
-        &self,
-        context: &Context,
-        name: &str,
-        subjects: String,
-        config: impl Fn(&NatsStream) -> StreamConfig,
-    ) -> Result<Stream, SinkError> {
+        let (name, subjects) = (&self.settings.stream, self.subjects.events());
         let error = match context.get_stream(name).await {
             Ok(found) => return Ok(found),
             Err(error) => error,
@@ -172,11 +126,20 @@ impl Connection {
         let opening = || format!("open the stream `{name}`");
         match (error.kind(), &self.settings.create) {
             (GetStreamErrorKind::JetStream(missing), Some(limits)) if is_missing(&missing) => {
+                let max_age = limits.max_age();
+                let max_bytes = limits.max_mib.saturating_mul(1 << 20);
+                // Never longer than messages live.
+                let duplicate_window =
+                    if max_age.is_zero() { DUPLICATE_WINDOW } else { DUPLICATE_WINDOW.min(max_age) };
                 let config = StreamConfig {
-                    name: name.to_owned(),
+                    name: name.clone(),
+                    description: Some("Events of kprobed".to_owned()),
                     subjects: vec![subjects],
+                    max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX),
+                    max_age,
+                    duplicate_window,
                     num_replicas: usize::try_from(limits.replicas).unwrap_or(1),
-                    ..config(limits)
+                    ..StreamConfig::default()
                 };
                 let made = context.create_stream(config).await;
                 made.map_err(|error| SinkError::new(format_args!("make the stream `{name}`"), causes(&error)))
@@ -227,11 +190,6 @@ fn secret(setting: &str, path: &Path) -> Result<String, SinkError> {
 
 fn is_missing(error: &jetstream::Error) -> bool {
     error.error_code() == jetstream::ErrorCode::STREAM_NOT_FOUND
-}
-
-/// Whether a message is too large for a server, which no repetition changes.
-pub(super) fn is_too_large(error: &jetstream::context::PublishError) -> bool {
-    error.kind() == PublishErrorKind::MaxPayloadExceeded
 }
 
 /// An error and its causes, each once: libraries mostly name the cause themselves.

@@ -1,14 +1,17 @@
-//! NATS messages of a chunk: one for each probe and some 256 KiB of its events, and one that ends
-//! it.
+//! NATS messages of a chunk: one for each probe of each batch, each gap and each beginning of a run, in
+//! the order of the log, and one with the account of all.
+//!
+//! Owns how a batch that is larger than the server allows is divided: between rows. Each piece has its
+//! first row in a header, so that a reader knows what it has, however another piece was cut.
 
 use std::collections::HashMap;
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use kprobed_event::published::{
-    AFTER, DROPPED, END, EVENTS, EXPIRED, FIRST, MESSAGE_ID, NOT_SELECTED, PARTS, READ, Subjects, Topic,
-    frames,
+    AFTER, BEFORE, DROPPED, END, EVENTS, EXPIRED, FIRST, MESSAGE_ID, NOT_SELECTED, READ, ROW, Subjects, Topic,
 };
 use kprobed_proto::v1;
 use kprobed_proto::v1::stream_events_response::Message;
@@ -17,38 +20,37 @@ use prost::Message as _;
 use crate::export::read::cursor_of;
 use crate::export::{Chunk, ChunkItem, SinkError};
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
+use kprobed_trace::decode::Columns;
 use kprobed_trace::pipeline::{Delivery, Origin, WATERMARK_SLACK};
 use kprobed_trace::spool::Cursor;
-use kprobed_trace::wire::schema_message;
+use kprobed_trace::wire::{
+    Envelope, GroupRows, MessagePool, Projection, Rows, Symbol, Task, encode, read_batch, read_group,
+    schema_message,
+};
 
-/// Buffers of messages that are kept for the next ones. A fresh one costs more than what is written
-/// to it: the kernel clears its pages.
-const SPARE: usize = 16;
+/// Bytes of a message that its headers may take.
+const HEADER_BYTES: usize = 2 << 10;
 
 /// A message that is to be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outgoing {
     pub(super) subject: String,
-    pub(super) id: String,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) payload: Bytes,
     pub(super) events: u64,
 }
 
-/// The messages of a part, without the one that ends it.
+/// The messages of a chunk, without the one that ends it.
 #[derive(Debug)]
-pub(super) struct Part {
-    pub(super) messages: Vec<Outgoing>,
-    last: Last,
-}
-
-/// Content of the message that ends a part.
-#[derive(Debug)]
-struct Last {
+pub(super) struct Messages {
+    pub(super) all: Vec<Outgoing>,
     first: Cursor,
     end: Cursor,
+    /// Events of this run with those of the chunk.
+    pub(super) total: u64,
     terms: [(&'static str, u64); 3],
-    payload: Vec<v1::StreamEventsResponse>,
+    /// Payload of the message that ends it.
+    ending: Vec<u8>,
 }
 
 /// Makes messages of chunks.
@@ -56,70 +58,54 @@ struct Last {
 pub(super) struct MessageMaker {
     host: HostIdentity,
     subjects: Subjects,
+    /// The largest payload.
     max_bytes: usize,
     /// Schemas of this run of the daemon, as they stand in messages.
     schemas: HashMap<u32, Arc<Schema>>,
     wall_offset_ns: Option<i64>,
-    spare: Vec<BytesMut>,
+    /// Events of this run before the next chunk.
+    total: u64,
 }
 
 #[derive(Debug)]
 struct Schema {
-    probe: String,
+    origin: Arc<Origin>,
+    topic: Topic,
     frame: Vec<u8>,
 }
 
-/// Events of one probe from one batch, and how many.
-struct Frame {
-    schema: Arc<Schema>,
+/// Events of one probe from one batch: rows from `row` on, as a message of the stream.
+struct Piece {
+    row: usize,
+    events: u64,
     message: Bytes,
-    events: u64,
 }
 
-impl Frame {
-    /// Length of the frame, with its length prefix, in bytes.
-    fn len(&self) -> usize {
-        prost::length_delimiter_len(self.message.len()) + self.message.len()
-    }
-
-    fn write(&self, payload: &mut BytesMut) {
-        prost::encoding::encode_varint(self.message.len() as u64, payload);
-        payload.put_slice(&self.message);
-    }
-}
-
-/// The events of a probe that are gathered.
-#[derive(Debug)]
-struct Gathered {
-    schema: Arc<Schema>,
-    payload: BytesMut,
-    first: u64,
-    end: u64,
-    events: u64,
-}
-
-fn response(message: Message) -> v1::StreamEventsResponse {
-    v1::StreamEventsResponse { message: Some(message) }
-}
-
-fn cursor_message(cursor: &Cursor) -> v1::Cursor {
-    cursor_of(cursor).into()
-}
-
-fn progress(cursor: &Cursor) -> v1::StreamEventsResponse {
-    response(Message::Progress(v1::Progress { cursor: Some(cursor_message(cursor)) }))
+fn frame(message: Message) -> Vec<u8> {
+    v1::StreamEventsResponse { message: Some(message) }.encode_length_delimited_to_vec()
 }
 
 impl MessageMaker {
-    pub(super) fn new(host: HostIdentity, subjects: Subjects, max_bytes: usize) -> Self {
-        Self { host, subjects, max_bytes, schemas: HashMap::new(), wall_offset_ns: None, spare: Vec::new() }
+    pub(super) fn new(host: HostIdentity, subjects: Subjects) -> Self {
+        let (max_bytes, schemas) = (usize::MAX, HashMap::new());
+        Self { host, subjects, max_bytes, schemas, wall_offset_ns: None, total: 0 }
+    }
+
+    /// Notes how large a message may be for the server.
+    pub(super) const fn set_max_payload(&mut self, bytes: usize) {
+        self.max_bytes = bytes.saturating_sub(HEADER_BYTES);
+    }
+
+    /// Notes how many events of this run are in the stream.
+    pub(super) const fn set_total(&mut self, events: u64) {
+        self.total = events;
     }
 
     /// The messages of a chunk. None if it is of no place in the log.
     ///
     /// # Errors
     /// When bytes of the daemon itself cannot be read.
-    pub(super) fn of(&mut self, chunk: &Chunk) -> Result<Option<Part>, SinkError> {
+    pub(super) fn of(&mut self, chunk: &Chunk) -> Result<Option<Messages>, SinkError> {
         let Some(end) = chunk.end else { return Ok(None) };
         let first = chunk.items.iter().find_map(|item| match item {
             ChunkItem::Epoch { cursor, .. } => Some(*cursor),
@@ -127,194 +113,141 @@ impl MessageMaker {
         });
         let sequence = end.sequence.saturating_sub(chunk.walked.places);
         let first = first.unwrap_or(Cursor { sequence, ..end });
-        let mut place = first;
-        let (mut gaps, mut ending, mut watermark) = (Vec::new(), Vec::new(), None);
-        let mut messages = Vec::new();
-        // In the order in which they begin: with as many probes as a chunk has, looking through
-        // them costs little.
-        let mut gathered: Vec<Gathered> = Vec::new();
+        let (mut place, mut watermark, mut all, mut total) = (first, None, Vec::new(), self.total);
         for item in &chunk.items {
             match item {
                 ChunkItem::Epoch { cursor, may_miss } => {
                     self.schemas.clear();
                     self.wall_offset_ns = None;
-                    place = *cursor;
-                    let (cursor, may_miss) = (Some(cursor_message(cursor)), *may_miss);
-                    ending.push(response(Message::Epoch(v1::EpochStarted { cursor, may_miss })));
+                    (place, total) = (*cursor, 0);
+                    let (cursor, may_miss) = (Some(cursor_of(cursor).into()), *may_miss);
+                    let begins = frame(Message::Epoch(v1::EpochStarted { cursor, may_miss }));
+                    all.push(self.message(&Topic::Epoch, (place, place), &[&begins], (0, total)));
                 }
                 ChunkItem::Loss(loss) => {
-                    gaps.extend([progress(&place), response(Message::Loss(loss.into()))]);
+                    let gap = frame(Message::Loss(loss.into()));
+                    all.push(self.message(&Topic::Loss, (place, place), &[&gap], (0, total)));
                 }
                 ChunkItem::Watermark(watermark_ns) => watermark = Some(*watermark_ns),
                 ChunkItem::Events(delivery) => {
                     self.wall_offset_ns = Some(delivery.wall_offset_ns);
-                    for frame in self.split(delivery)? {
-                        self.gather(&mut gathered, &mut messages, &first, delivery, frame);
-                    }
+                    self.events(delivery, place, &mut total, &mut all)?;
                     place.sequence = place.sequence.max(delivery.sequence + delivery.log_events);
                 }
             }
         }
-        messages.extend(gathered.into_iter().map(|gathered| self.events(&first, gathered)));
-        let started = self.started();
-        if !gaps.is_empty() {
-            gaps.insert(0, started.clone());
-            let payload = frames(&gaps).into();
-            messages.push(self.message(&Topic::Loss, (first, end), payload, 0));
-        }
-        ending.insert(0, started);
         let mark = |watermark_ns| Message::Watermark(v1::Watermark { watermark_ns, late_events: 0 });
-        ending.extend(watermark.map(|watermark_ns| response(mark(watermark_ns))));
-        ending.push(progress(&end));
+        let mut ending = watermark.map(|watermark_ns| frame(mark(watermark_ns))).unwrap_or_default();
+        ending.extend(frame(Message::Progress(v1::Progress { cursor: Some(cursor_of(&end).into()) })));
         let walked = &chunk.walked;
         let terms = [(READ, walked.places), (NOT_SELECTED, walked.not_selected), (EXPIRED, walked.expired)];
-        Ok(Some(Part { messages, last: Last { first, end, terms, payload: ending } }))
+        Ok(Some(Messages { all, first, end, total, terms, ending }))
     }
 
-    /// The message that ends a part, of whose messages these were taken.
-    pub(super) fn end(&self, part: &Part, ids: &[&str], events: u64, dropped: u64) -> Outgoing {
-        let Last { first, end, terms, payload } = &part.last;
-        let mut message = self.message(&Topic::Ledger, (*first, *end), frames(payload).into(), events);
+    /// The message that ends a chunk, with its account.
+    pub(super) fn end(&self, messages: &Messages, events: u64, dropped: u64) -> Outgoing {
+        let Messages { first, end, total, terms, ending, .. } = messages;
+        let mut message = self.message(&Topic::Ledger, (*first, *end), &[ending], (events, *total));
         message.headers.extend(terms.iter().map(|(name, value)| (*name, value.to_string())));
         message.headers.push((DROPPED, dropped.to_string()));
-        if !ids.is_empty() {
-            message.headers.push((PARTS, ids.join(" ")));
-        }
         message
     }
 
-    /// A heartbeat in the place of a part without events, after this message of the stream.
-    pub(super) fn alive(&self, part: &Part, after: u64) -> Outgoing {
-        let Last { first, end, payload, .. } = &part.last;
-        let mut message = self.message(&Topic::Alive, (*first, *end), frames(payload).into(), 0);
+    /// A heartbeat in the place of a chunk without events, after this message of the stream.
+    pub(super) fn alive(&self, messages: &Messages, after: u64) -> Outgoing {
+        let Messages { first, end, total, ending, .. } = messages;
+        let mut message = self.message(&Topic::Alive, (*first, *end), &[ending], (0, *total));
         message.headers.push((AFTER, after.to_string()));
         message
     }
 
-    /// The events of each probe of a batch, as frames.
-    fn split(&mut self, delivery: &Delivery) -> Result<Vec<Frame>, SinkError> {
+    /// Adds the messages of a batch.
+    fn events(
+        &mut self,
+        delivery: &Delivery,
+        run: Cursor,
+        total: &mut u64,
+        all: &mut Vec<Outgoing>,
+    ) -> Result<(), SinkError> {
         let unreadable = |why: &dyn std::fmt::Display| SinkError::new("read events", why);
-        let message = v1::StreamEventsResponse::decode(delivery.message().clone())
-            .map_err(|error| unreadable(&error))?;
-        let Some(Message::Batch(mut batch)) = message.message else {
-            return Err(unreadable(&"a batch of events is another message"));
-        };
+        let mut batch = read_batch(delivery.message()).map_err(|error| unreadable(&error))?;
         let groups = mem::take(&mut batch.groups);
         let is_alone = groups.len() == 1;
-        let mut frames = Vec::with_capacity(groups.len());
+        let first = Cursor { sequence: delivery.sequence, ..run };
+        let end = Cursor { sequence: delivery.sequence + delivery.log_events, ..run };
         for group in groups {
             let schema = self
                 .schema(delivery, group.schema_id)
                 .ok_or_else(|| unreadable(&"a batch of events has no schema"))?;
-            let events = u64::from(group.rows);
-            let message = if is_alone {
-                delivery.message().clone()
+            let head = self.started().len() + schema.frame.len() + 10;
+            let room = self.max_bytes.saturating_sub(head);
+            let whole = if is_alone { delivery.message().clone() } else { alone(&batch, &group) };
+            let pieces = if whole.len() <= room || group.rows <= 1 {
+                vec![Piece { row: 0, events: group.rows.into(), message: whole }]
             } else {
-                let tids: Vec<i32> =
-                    group.tids.as_chunks().0.iter().map(|tid| i32::from_le_bytes(*tid)).collect();
-                let tasks = batch.tasks.iter().filter(|task| tids.contains(&task.tid)).cloned().collect();
-                let groups = vec![group];
-                let own = v1::EventBatch { groups, tasks, symbols: batch.symbols.clone(), ..batch };
-                response(Message::Batch(own)).encode_to_vec().into()
+                let columns = read_group(group, &schema.origin.schema).map_err(|error| unreadable(&error))?;
+                divided(&batch, (&schema.origin, &columns), room)
             };
-            frames.push(Frame { schema, message, events });
+            for Piece { row, events, message } in pieces {
+                let length = prost::length_delimiter_len(message.len());
+                let mut delimiter = Vec::with_capacity(length);
+                prost::encoding::encode_varint(message.len() as u64, &mut delimiter);
+                let contents = [&schema.frame[..], &delimiter, &message];
+                let mut message = self.message(&schema.topic, (first, end), &contents, (events, *total));
+                message.headers.push((ROW, row.to_string()));
+                all.push(message);
+                *total += events;
+            }
         }
-        Ok(frames)
+        Ok(())
     }
 
     fn schema(&mut self, delivery: &Delivery, schema_id: u32) -> Option<Arc<Schema>> {
         if let Some(schema) = self.schemas.get(&schema_id) {
             return Some(Arc::clone(schema));
         }
-        let origin: &Origin = delivery.origins.iter().find(|origin| origin.schema_id == schema_id)?;
+        let origin = delivery.origins.iter().find(|origin| origin.schema_id == schema_id)?;
         let message = schema_message(schema_id, &origin.name, origin.uid, &origin.schema, None);
-        let frame = response(Message::Schema(message)).encode_length_delimited_to_vec();
-        let schema = Arc::new(Schema { probe: origin.name.to_string(), frame });
+        let topic = Topic::Events(origin.name.to_string());
+        let schema = Schema { origin: Arc::clone(origin), topic, frame: frame(Message::Schema(message)) };
+        let schema = Arc::new(schema);
         self.schemas.insert(schema_id, Arc::clone(&schema));
         Some(schema)
-    }
-
-    /// Puts events to those of their probe. What has become large enough is a message.
-    fn gather(
-        &mut self,
-        gathered: &mut Vec<Gathered>,
-        messages: &mut Vec<Outgoing>,
-        run: &Cursor,
-        delivery: &Delivery,
-        frame: Frame,
-    ) {
-        let end = delivery.sequence + delivery.log_events;
-        let at = gathered.iter().position(|gathered| Arc::ptr_eq(&gathered.schema, &frame.schema));
-        let at = match at {
-            Some(at)
-                if gathered.get(at).is_some_and(|own| own.payload.len() + frame.len() > self.max_bytes) =>
-            {
-                messages.push(self.events(run, gathered.remove(at)));
-                None
-            }
-            at => at,
-        };
-        if let Some(own) = at.and_then(|at| gathered.get_mut(at)) {
-            frame.write(&mut own.payload);
-            own.end = end;
-            own.events += frame.events;
-            return;
-        }
-        let mut payload = self.spare.pop().unwrap_or_default();
-        payload.reserve(frame.schema.frame.len() + frame.len());
-        payload.put_slice(&frame.schema.frame);
-        frame.write(&mut payload);
-        let Frame { schema, events, .. } = frame;
-        gathered.push(Gathered { schema, payload, first: delivery.sequence, end, events });
-    }
-
-    /// Takes the buffers of messages back that were published.
-    pub(super) fn reuse(&mut self, part: Part) {
-        for message in part.messages {
-            if let Ok(mut buffer) = message.payload.try_into_mut()
-                && self.spare.len() < SPARE
-            {
-                buffer.clear();
-                self.spare.push(buffer);
-            }
-        }
-    }
-
-    fn events(&self, run: &Cursor, gathered: Gathered) -> Outgoing {
-        let Gathered { schema, payload, first, end, events } = gathered;
-        let at = |sequence| Cursor { sequence, ..*run };
-        let topic = Topic::Events(schema.probe.clone());
-        self.message(&topic, (at(first), at(end)), payload.freeze(), events)
     }
 
     fn message(
         &self,
         topic: &Topic,
         (first, end): (Cursor, Cursor),
-        payload: Bytes,
-        events: u64,
+        contents: &[&[u8]],
+        (events, before): (u64, u64),
     ) -> Outgoing {
         let subject = self.subjects.of(&self.host.hostname, topic);
-        // The same bytes have the same id, and others never: what is read again may be cut
+        let mut payload = self.started();
+        let mut checksum = crc32fast::Hasher::new();
+        for content in contents {
+            payload.extend_from_slice(content);
+            checksum.update(content);
+        }
+        // The same contents have the same id, and others never: what is read again may be cut
         // elsewhere.
-        let checksum = crc32fast::hash(&payload);
+        let checksum = checksum.finalize();
         let first = cursor_of(&first).to_string();
-        let id = format!("{first}-{}:{subject}:{checksum:08x}", end.sequence);
         let headers = vec![
-            (MESSAGE_ID, id.clone()),
+            (MESSAGE_ID, format!("{first}-{}:{subject}:{checksum:08x}", end.sequence)),
             (FIRST, first),
             (END, cursor_of(&end).to_string()),
             (EVENTS, events.to_string()),
+            (BEFORE, before.to_string()),
         ];
-        Outgoing { subject, id, headers, payload, events }
+        Outgoing { subject, headers, payload: payload.into(), events }
     }
 
-    /// What a stream begins with. The clock is that of the latest events, so that a part that is
-    /// published again is the same.
-    fn started(&self) -> v1::StreamEventsResponse {
+    /// What each payload begins with. The clock is that of the latest events.
+    fn started(&self) -> Vec<u8> {
         let wall_offset_ns = self.wall_offset_ns.unwrap_or_else(|| ClockMapping::sample().wall_offset_ns);
         let clock = v1::ClockMapping { wall_offset_ns, ..v1::ClockMapping::default() };
-        response(Message::Started(v1::StreamStarted {
+        frame(Message::Started(v1::StreamStarted {
             subscriber_id: 0,
             hostname: self.host.hostname.clone(),
             kernel_release: self.host.kernel_release.clone(),
@@ -324,4 +257,57 @@ impl MessageMaker {
             filters: Vec::new(),
         }))
     }
+}
+
+/// One group of a batch, whose other fields are these, as a message of the stream.
+fn alone(batch: &v1::EventBatch, group: &v1::EventGroup) -> Bytes {
+    let tids = group.tids.as_chunks().0.iter().map(|tid| i32::from_le_bytes(*tid)).collect::<Vec<_>>();
+    let tasks = batch.tasks.iter().filter(|task| tids.contains(&task.tid)).cloned().collect();
+    let own = v1::EventBatch { groups: vec![group.clone()], tasks, ..batch.clone() };
+    v1::StreamEventsResponse { message: Some(Message::Batch(own)) }.encode_to_vec().into()
+}
+
+/// The rows of a group in pieces that have room, each of at least one row.
+fn divided(batch: &v1::EventBatch, (origin, columns): (&Origin, &Columns), room: usize) -> Vec<Piece> {
+    let clock = batch.clock.unwrap_or_default();
+    let clock = ClockMapping {
+        wall_offset_ns: clock.wall_offset_ns,
+        error_bound_ns: clock.error_bound_ns,
+        sampled_at_ns: clock.sampled_at_ns,
+    };
+    let tasks = batch.tasks.iter();
+    let tasks: Vec<Task> =
+        tasks.map(|task| Task { tid: task.tid, comm: task.comm.clone().into(), tgid: task.tgid }).collect();
+    let symbols = batch.symbols.iter();
+    let symbols: Vec<Symbol> =
+        symbols.map(|symbol| Symbol { address: symbol.address, text: symbol.text.as_str().into() }).collect();
+    let (projected, pool) = (Projection::default().of(&origin.schema), MessagePool::default());
+    let encoded = |rows: &Range<usize>| {
+        let rows: Vec<u32> = rows.clone().filter_map(|row| u32::try_from(row).ok()).collect();
+        let of_row = |row: &u32| Some(i32::from_le_bytes(columns.tids.row(*row as usize)?.try_into().ok()?));
+        let tids: Vec<i32> = rows.iter().filter_map(of_row).collect();
+        let tasks: Vec<Task> = tasks.iter().filter(|task| tids.contains(&task.tid)).cloned().collect();
+        let envelope = Envelope {
+            cpu: batch.cpu,
+            sequence: batch.sequence,
+            log_events: batch.log_events,
+            clock,
+            tasks: &tasks,
+            symbols: &symbols,
+        };
+        let (schema_id, rows) = (origin.schema_id, Rows::Some(&rows));
+        encode(&envelope, &[GroupRows { schema_id, columns, rows, projected: &projected }], &pool)
+    };
+    let mut pieces = Vec::new();
+    let mut waiting: Vec<Range<usize>> = std::iter::once(0..columns.len()).collect();
+    while let Some(rows) = waiting.pop() {
+        let message = encoded(&rows);
+        if message.len() > room && rows.len() > 1 {
+            let middle = rows.start.midpoint(rows.end);
+            waiting.extend([middle..rows.end, rows.start..middle]);
+        } else {
+            pieces.push(Piece { row: rows.start, events: rows.len() as u64, message });
+        }
+    }
+    pieces
 }

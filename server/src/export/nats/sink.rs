@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::Context;
-use async_nats::jetstream::context::PublishError;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
-use kprobed_event::published::{END, Topic};
+use kprobed_event::published::{BEFORE, END, Topic};
 use tokio::time::Instant;
 
-use super::connection::{Connection, Open, causes, is_too_large};
-use super::messages::{MessageMaker, Outgoing, Part};
+use super::connection::{Connection, Open, causes};
+use super::messages::{MessageMaker, Messages, Outgoing};
 use crate::export::{Chunk, ChunkItem, Sent, Sink, SinkError};
 use kprobed_host::kernel::HostIdentity;
 use kprobed_trace::spool::Cursor;
 
-/// Interval of checks that the stream still has the last part while no events come: a heartbeat is
+/// Interval of checks that the stream still has the last chunk while no events come: a heartbeat is
 /// not acknowledged.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -30,32 +30,33 @@ pub struct NatsSink {
     stream: Option<Ready>,
 }
 
-/// The stream, and the end of the last part of this host in it.
+/// The stream, and the end of the last chunk of this host in it.
 #[derive(Debug)]
 struct Ready {
     open: Open,
     stream: Stream,
-    /// The end of the last part. Absent: there is none.
+    /// The end of the last chunk. Absent: there is none.
     last: Option<End>,
     checked: Instant,
 }
 
-/// The end of a part in the stream.
+/// The end of a chunk in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct End {
     place: Cursor,
     message: u64,
+    /// Events of the run that were published before.
+    total: u64,
 }
 
 impl NatsSink {
     /// Publishes the events of a host.
     pub fn new(connection: Connection, host: &HostIdentity) -> Self {
-        let maker =
-            MessageMaker::new(host.clone(), connection.subjects().clone(), connection.max_message_bytes());
+        let maker = MessageMaker::new(host.clone(), connection.subjects().clone());
         Self { connection, hostname: host.hostname.clone(), maker, stream: None }
     }
 
-    /// The position in the stream itself: the end of the last complete part.
+    /// The position in the stream itself: the end of the last whole chunk.
     async fn last(&self, stream: &Stream) -> Result<Option<End>, SinkError> {
         let subject = self.connection.subjects().of(&self.hostname, &Topic::Ledger);
         let action = || format!("read the last message of `{subject}`");
@@ -65,13 +66,15 @@ impl NatsSink {
             Err(error) => return Err(SinkError::new(action(), causes(&error))),
         };
         let place = message.headers.get(END).and_then(|end| place(end.as_str()));
+        let total = message.headers.get(BEFORE).and_then(|total| total.as_str().parse().ok());
         let unknown = || {
             let why = format!(
-                "its header `{END}` does not name a place in a log: something else has published it. Purge the subject, or use another prefix"
+                "its headers do not name a place in a log (`{END}`, `{BEFORE}`): something else has published it. Purge the subject, or use another prefix"
             );
             SinkError::new(action(), why)
         };
-        place.map(|place| Some(End { place, message: message.sequence })).ok_or_else(unknown)
+        let (place, total) = place.zip(total).ok_or_else(unknown)?;
+        Ok(Some(End { place, message: message.sequence, total }))
     }
 
     /// Whether a chunk says only that nothing happened, and the stream has everything before. Then
@@ -97,24 +100,25 @@ impl NatsSink {
         }
     }
 
-    async fn publish_part(&self, context: &Context, part: &Part) -> Result<(Sent, u64), SinkError> {
+    /// Publishes a chunk. Returns what became of it, and the number of its last message in the stream.
+    async fn publish_all(&self, context: &Context, messages: &Messages) -> Result<(Sent, u64), SinkError> {
         let failed = |message: &Outgoing, error: &PublishError| {
             SinkError::new(format_args!("publish to `{}`", message.subject), causes(error))
         };
         let mut sent = Sent::default();
-        let (mut ids, mut events, mut waiting) = (Vec::new(), 0, Vec::new());
-        for message in &part.messages {
+        let (mut events, mut waiting) = (0, Vec::new());
+        for message in &messages.all {
             match publish(context, message).await {
                 Ok(acknowledged) => {
-                    ids.push(message.id.as_str());
                     events += message.events;
                     waiting.push((message, acknowledged));
                 }
-                Err(error) if is_too_large(&error) => {
+                // Not even one event has room.
+                Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
                     sent.dropped += message.events;
                     let bytes = message.payload.len();
                     sent.reason = format!(
-                        "a message of {bytes} bytes is larger than the server allows: raise its `max_payload`, or lower `export.nats.max_message_kib`"
+                        "an event of {bytes} bytes is larger than the server allows: raise its `max_payload`"
                     );
                 }
                 Err(error) => return Err(failed(message, &error)),
@@ -123,8 +127,8 @@ impl NatsSink {
         for (message, acknowledged) in waiting {
             acknowledged.await.map_err(|error| failed(message, &error))?;
         }
-        // Only now: a part that has an end is whole.
-        let end = self.maker.end(part, &ids, events, sent.dropped);
+        // Only now: everything before the end of a chunk is in the stream.
+        let end = self.maker.end(messages, events, sent.dropped);
         let acknowledged = publish(context, &end).await.map_err(|error| failed(&end, &error))?;
         let stored = acknowledged.await.map_err(|error| failed(&end, &error))?;
         Ok((sent, stored.sequence))
@@ -146,7 +150,7 @@ fn headers(message: &Outgoing) -> HeaderMap {
 }
 
 /// A message on its way: what waits for its acknowledgement.
-pub(super) async fn publish(
+async fn publish(
     context: &Context,
     message: &Outgoing,
 ) -> Result<impl Future<Output = Result<PublishAck, PublishError>> + Send + use<>, PublishError> {
@@ -158,9 +162,11 @@ pub(super) async fn publish(
 impl Sink for NatsSink {
     async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
         self.stream = None;
-        let open = self.connection.open("events").await?;
+        let open = self.connection.open().await?;
+        self.maker.set_max_payload(open.context.client().server_info().max_payload);
         let stream = self.connection.events(&open.context).await?;
         let last = self.last(&stream).await?;
+        self.maker.set_total(last.map_or(0, |last| last.total));
         self.stream = Some(Ready { open, stream, last, checked: Instant::now() });
         Ok(last.map(|last| last.place))
     }
@@ -174,9 +180,9 @@ impl Sink for NatsSink {
             return Err(SinkError::new("publish to the stream", "the connection was lost"));
         }
         let idle = self.is_idle(chunk).await?;
-        let Some(part) = self.maker.of(chunk)? else { return Ok(Sent::default()) };
+        let Some(messages) = self.maker.of(chunk)? else { return Ok(Sent::default()) };
         if let Some(last) = idle {
-            let alive = self.maker.alive(&part, last.message);
+            let alive = self.maker.alive(&messages, last.message);
             let (client, headers) = (open.context.client(), headers(&alive));
             let published =
                 client.publish_with_headers(alive.subject.clone(), headers, alive.payload.clone()).await;
@@ -184,10 +190,11 @@ impl Sink for NatsSink {
                 |error| SinkError::new(format_args!("publish to `{}`", alive.subject), causes(&error));
             return published.map(|()| Sent::default()).map_err(failed);
         }
-        let (sent, message) = self.publish_part(&open.context, &part).await?;
-        self.maker.reuse(part);
+        let (sent, message) = self.publish_all(&open.context, &messages).await?;
+        let total = messages.total;
+        self.maker.set_total(total);
         if let (Some(ready), Some(place)) = (&mut self.stream, chunk.end) {
-            (ready.last, ready.checked) = (Some(End { place, message }), Instant::now());
+            (ready.last, ready.checked) = (Some(End { place, message, total }), Instant::now());
         }
         Ok(sent)
     }

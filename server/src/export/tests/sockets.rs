@@ -248,8 +248,8 @@ async fn standard_output_gets_every_line() {
         run.stop().await;
         return;
     }
-    let mut again = tokio::process::Command::new(std::env::current_exe().unwrap());
-    let output = again.args(["--exact", NAME, "--nocapture"]).env(INSIDE, "1").output().await.unwrap();
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = again.args(["--exact", NAME, "--nocapture"]).env(INSIDE, "1").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     // The harness has words of its own before the first line, and behind the last.
     let text = String::from_utf8(output.stdout).unwrap();

@@ -260,7 +260,8 @@ async fn uids_are_never_given_out_twice() {
     let store = open(directory.path()).await;
     let first = create(&store, new_probe("a")).await.unwrap();
     settle(&store, first, "", None).await.unwrap();
-    assert!(create(&store, new_probe("a")).await.is_err(), "the name is taken");
+    let twice: [Intended; 2] = ["b", "b"].map(|name| (creation(new_probe(name)), None).into());
+    assert!(store.begin(&twice).await.is_err(), "the name is taken");
     store.undo(Undo::Probe(first)).await;
     let second = create(&store, new_probe("a")).await.unwrap();
     assert!(second > first);
@@ -524,7 +525,8 @@ async fn entries_that_are_on_the_disk_are_in_the_daemons_log() {
     let writer = lines.clone();
     let _logging = tracing::subscriber::set_default(log.with_writer(move || writer.clone()).finish());
     create(&store, new_probe("a")).await.unwrap();
-    assert!(create(&store, new_probe("a")).await.is_err(), "the name is taken");
+    let twice: [Intended; 2] = ["b", "b"].map(|name| (creation(new_probe(name)), None).into());
+    assert!(store.begin(&twice).await.is_err(), "the name is taken");
     store.add_audit(&[entry()]).await.unwrap();
     let page = store.audit_page(0, 10).await.unwrap();
     let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();

@@ -1,17 +1,18 @@
 //! `observe --from`: events from NATS, merged in the order of time.
 //!
-//! Owns which options need a daemon, and selects here what a daemon would select.
+//! Owns the connection, which hosts are selected, and which options need a daemon; selects here what a daemon would
+//! select.
 
 use std::time::SystemTime;
 
 use kprobed_client::event::Projection;
+use kprobed_client::fleet::names::expand;
 use kprobed_client::merge::{MergeOptions, MergedStream};
-use kprobed_client::nats::{NatsRequest, NatsStart};
-use tokio::task::JoinSet;
+use kprobed_client::nats::{NatsCredentials, NatsError, NatsOptions, NatsRequest, NatsSource, NatsStart};
 
 use super::Arguments;
 use super::merged_hosts::{MergedHosts, Show};
-use crate::command::nats::{LabelFilter, connect, failure, selected};
+use super::options::NatsArguments;
 use crate::command::stop_condition::StopCondition;
 use crate::command::{Exit, Failure};
 use crate::glob;
@@ -65,20 +66,14 @@ pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let ends = start.ends();
     let source = connect(arguments.from, global).await?;
     let hosts = selected(source.hosts().await.map_err(|error| failure(&error))?, &global.hosts)?;
-    let mut tasks = JoinSet::new();
-    let labelled = match arguments.selection.labels() {
-        "" => None,
-        selector => Some(LabelFilter::watch(&source, selector, &mut tasks).await?),
-    };
     let globs: Vec<String> = arguments.probes.iter().map(|pattern| glob::of_names(pattern)).collect();
-    let is_wanted = move |host: &str, probe: &str| {
+    let is_wanted = move |probe: &str| {
         let matches = |glob: &String| glob.is_empty() || glob::matches(glob.as_bytes(), probe.as_bytes());
-        let is_named = globs.is_empty() || globs.iter().any(matches);
-        is_named && labelled.as_ref().is_none_or(|labelled| labelled.selects(host, probe))
+        globs.is_empty() || globs.iter().any(matches)
     };
     let request = NatsRequest::default()
         .start(begin)
-        .probes_of_hosts(is_wanted)
+        .probes(is_wanted)
         .sample_one_in(one_in)
         .fields(Projection::new(arguments.form.fields.clone()));
     let request = if ends { request.until_now() } else { request };
@@ -104,4 +99,94 @@ pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     let (exit, _) = show.run(MergedHosts::new(merged, hosts), stop, global, output).await?;
     Ok(exit)
+}
+
+/// Connects.
+async fn connect(from: NatsArguments, global: &Global) -> Result<NatsSource, Failure> {
+    if global.host_selector.is_some() {
+        let message = "`--host-selector` selects hosts of a context, and `--from` knows those of the stream, which have no labels there";
+        let hint = "name the hosts with `--hosts`: globs and ranges are possible".to_owned();
+        return Err(Failure::usage(message.to_owned(), Some(hint)));
+    }
+    NatsSource::connect(options(from, global)).await.map_err(|error| failure(&error))
+}
+
+fn options(from: NatsArguments, global: &Global) -> NatsOptions {
+    let NatsArguments { url, stream, subject_prefix, credentials, token, password } = from;
+    let credentials = credentials.map(NatsCredentials::File);
+    let credentials = credentials.or_else(|| token.map(NatsCredentials::Token));
+    let credentials = credentials.or_else(|| password.map(NatsCredentials::Password));
+    let identity = global.cert.clone().zip(global.key.clone());
+    let url = url.unwrap_or_default();
+    NatsOptions {
+        stream,
+        subject_prefix,
+        credentials,
+        ca: global.ca.clone(),
+        identity,
+        ..NatsOptions::new(url)
+    }
+}
+
+/// The selected hosts of the stream.
+fn selected(there: Vec<String>, lists: &[String]) -> Result<Vec<String>, Failure> {
+    if there.is_empty() {
+        let message = "the stream has no events of any host".to_owned();
+        let hint = "see `kprobectl exporters` on the hosts; --stream and --subject-prefix must be those of their `[export.nats]`";
+        return Err(Failure::usage(message, Some(hint.to_owned())));
+    }
+    if lists.is_empty() || lists.iter().any(|list| list == "all") {
+        return Ok(there);
+    }
+    let mut globs = Vec::new();
+    for list in lists {
+        let wrong = |why: &dyn std::fmt::Display| {
+            let hint = "with `--from`, write names, globs and ranges (`web[001-480]`)".to_owned();
+            Failure::usage(format!("`--hosts {list}`: {why}"), Some(hint))
+        };
+        for name in expand(list).map_err(|error| wrong(&error))? {
+            if !there.iter().any(|host| glob::matches(name.as_bytes(), host.as_bytes())) {
+                return Err(wrong(&format_args!("the stream has no host `{name}`")));
+            }
+            globs.push(name);
+        }
+    }
+    let is_asked = |host: &String| globs.iter().any(|glob| glob::matches(glob.as_bytes(), host.as_bytes()));
+    Ok(there.into_iter().filter(is_asked).collect())
+}
+
+fn failure(error: &NatsError) -> Failure {
+    let hint = match error {
+        NatsError::Connect { .. } => {
+            "is the server there, and does it want --credentials, --token, --password or --ca?"
+        }
+        NatsError::Options(_) => {
+            "the files are those of --credentials, --token, --password, --ca, --cert and --key"
+        }
+        NatsError::Request { .. } => "--stream must be that of `[export.nats]` of the daemons",
+        _ => "see `kprobectl help observe`",
+    };
+    let is_there = !matches!(error, NatsError::Connect { .. });
+    Failure::Published { message: error.to_string(), hint, is_there }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_those_of_the_stream() {
+        let there = || ["db1", "web1", "web2"].map(ToOwned::to_owned).to_vec();
+        let names = |lists: &[&str]| {
+            let lists: Vec<String> = lists.iter().map(|list| (*list).to_owned()).collect();
+            selected(there(), &lists).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(names(&[]).unwrap(), there());
+        assert_eq!(names(&["all"]).unwrap(), there());
+        assert_eq!(names(&["web[1-2]"]).unwrap(), ["web1", "web2"]);
+        assert_eq!(names(&["*1"]).unwrap(), ["db1", "web1"]);
+        let error = names(&["web[1-3]"]).unwrap_err();
+        assert!(error.contains("`--hosts web[1-3]`") && error.contains("no host `web3`"), "{error}");
+        assert!(selected(Vec::new(), &[]).is_err());
+    }
 }

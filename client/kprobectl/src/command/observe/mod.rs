@@ -24,11 +24,10 @@ use self::cursor_file::CursorFile;
 use self::merged_hosts::ObserveHosts;
 pub(super) use self::merged_hosts::Show;
 pub(super) use self::options::{Conditions, OutputOptions};
-use self::options::{Delivery, Order, Selection, TimeRange};
+use self::options::{Delivery, NatsArguments, Order, Selection, TimeRange};
 pub(super) use self::session::Session;
 pub(super) use self::temporary_probes::TemporaryProbes;
 pub(super) use self::trace_hosts::TraceOnHosts;
-use super::nats::NatsArguments;
 use super::{Exit, Failure};
 use crate::glob;
 use crate::global::{Fleet, Global};
@@ -70,10 +69,9 @@ outcome of each.
 --from reads what daemons have published to NATS JetStream ([export.nats] of their configuration): the \
 same events, gaps and losses, of any number of hosts over one connection, merged in the same way. Clocks \
 cannot be measured there: the order is by the wall clock of each host. Hosts are those with messages in \
-the stream when the command begins. Globs, --filter, --pid, --comm, --cpu, --sample, --fields and -l are \
-evaluated by this command; -l matches the current labels of probes, and a field that no probe has selects \
-nothing. --last, --cursor, -p and the limits of queues need a daemon, and so do `.function` and \
-`common_*` other than `common_pid` and `common_cpu` in a filter. --ca, --cert and --key are for tls://.
+the stream when the command begins. Globs, --filter, --pid, --comm, --cpu, --sample and --fields are \
+evaluated by this command; a field that no probe has selects nothing. -l, --last, --cursor, -p and the \
+limits of queues need a daemon, and so do `.function` and `common_*` other than `common_pid` and `common_cpu` in a filter. --ca, --cert and --key are for tls://.
 
 -p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a \
 PROBE-GLOB only its events are shown.
@@ -133,7 +131,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Whether events are read that were published, and not those of daemons.
     pub(crate) fn is_published(&self) -> bool {
-        self.from.is_given()
+        self.from.url.is_some()
     }
 }
 
@@ -142,7 +140,10 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         #[cfg(feature = "nats")]
         return from_nats::run(global, arguments, output).await;
         #[cfg(not(feature = "nats"))]
-        return Err(super::nats::refused());
+        return Err(Failure::usage(
+            "`--from` cannot be used: this build of kprobectl cannot read from NATS".to_owned(),
+            Some("install the package, which can, or build with `--features kprobectl/nats`".to_owned()),
+        ));
     }
     let cursor_file = arguments.start.cursor.as_deref().map(CursorFile::open).transpose()?;
     let is_all = arguments.probes.iter().any(|pattern| pattern == "*");

@@ -26,7 +26,14 @@ pub(super) struct Selection {
     conditions: Conditions,
     /// Only probes whose labels match, as for `list`; for events of the history, their labels at
     /// that time [default: all]
-    #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
+    #[arg(
+        short = 'l',
+        long,
+        value_name = "SELECTOR",
+        default_value = "",
+        hide_default_value = true,
+        conflicts_with = "from"
+    )]
     selector: String,
 }
 
@@ -149,6 +156,31 @@ pub(super) enum PaceChoice {
     Throughput,
 }
 
+/// Options for reading from NATS.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "From NATS")]
+pub(super) struct NatsArguments {
+    /// Read what daemons have published to this server (`[export.nats]`), without a connection to
+    /// any of them: `nats://HOST:PORT` or `tls://HOST:PORT`; --hosts then names hosts of the stream
+    #[arg(id = "from", long = "from", value_name = "URL")]
+    pub(super) url: Option<String>,
+    /// Name of the stream
+    #[arg(long, value_name = "NAME", default_value = "KPROBED", requires = "from")]
+    pub(super) stream: String,
+    /// First part of the subjects
+    #[arg(long, value_name = "PREFIX", default_value = "kprobed", requires = "from")]
+    pub(super) subject_prefix: String,
+    /// File with the JWT and seed of a user, as `nsc` writes it [default: none]
+    #[arg(long, value_name = "FILE", requires = "from", group = "secret")]
+    pub(super) credentials: Option<PathBuf>,
+    /// File with a token [default: none]
+    #[arg(long, value_name = "FILE", requires = "from", group = "secret")]
+    pub(super) token: Option<PathBuf>,
+    /// File with `USER:PASSWORD` [default: none]
+    #[arg(long, value_name = "FILE", requires = "from", group = "secret")]
+    pub(super) password: Option<PathBuf>,
+}
+
 /// Policy for a full queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Overflow {
@@ -171,12 +203,6 @@ impl From<TimeChoice> for TimeForm {
 }
 
 impl Selection {
-    /// What is required of the labels of probes. Empty: nothing.
-    #[cfg(feature = "nats")]
-    pub(super) fn labels(&self) -> &str {
-        self.selector.trim()
-    }
-
     /// The same for what was published: a filter, if one is needed, and one in how many of the events that it selects.
     ///
     /// # Errors

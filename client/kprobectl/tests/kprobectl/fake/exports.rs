@@ -56,7 +56,6 @@ impl ExportService for Services {
             retry_time: time,
             refusal: "2 records had no body".to_owned(),
             place_error: "the disk is full".to_owned(),
-            beside: Some(PublishedBeside { states: 12, profiles: 3, error: "no stream".to_owned() }),
             ledger: ledgers.next(),
             ..Default::default()
         };

@@ -91,11 +91,11 @@ impl Server {
             let (host, received) =
                 subjects.received(&message.subject, value, message.payload.clone()).unwrap();
             assert_eq!(host, "here");
-            assert!(message.payload.len() <= 256 << 10, "{}", message.payload.len());
+            read.largest = read.largest.max(message.payload.len());
             read.read += read_sum;
             read.subjects.insert(message.subject.to_string());
             *read.ids.entry(received.id.clone()).or_default() += 1;
-            for item in read.log.take(received, |_| true).unwrap() {
+            for item in read.log.take(&received, |_| true).unwrap() {
                 match item {
                     StreamItem::Batch(batch) => {
                         let rows = batch.rows().map(|row| (row.probe().to_owned(), row.timestamp_ns()));
@@ -129,6 +129,8 @@ pub(super) struct Published {
     pub(super) epochs: Vec<u64>,
     pub(super) subjects: BTreeSet<String>,
     pub(super) ids: BTreeMap<String, u32>,
+    /// Bytes of the largest payload.
+    pub(super) largest: usize,
     pub(super) read: u64,
     pub(super) watermark_ns: u64,
     pub(super) kernel: String,
