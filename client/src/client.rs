@@ -15,11 +15,7 @@ use crate::api::export_service_client::ExportServiceClient;
 use crate::api::host_service_client::HostServiceClient;
 use crate::api::probe_service_client::ProbeServiceClient;
 use crate::api::{
-    CheckProbeRequest, CheckProbeResponse, CheckProbesRequest, CreateProbeRequest, DeclarationProblem,
-    Exporter, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest,
-    HostView, ListExportersRequest, ListProbesRequest, ListProbesResponse, Probe, ProbeStateRecord,
-    ReadClockRequest, ReadClockResponse, StreamEventsRequest, TryProbeRequest, TryProbeResponse,
-    UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
+    CheckProbeRequest, CheckProbeResponse, CheckProbesRequest, CreateProbeRequest, DeclarationProblem, Exporter, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest, HostView, ListExportersRequest, ListProbesRequest, ListProbesResponse, Probe, ProbeStateRecord, ReadClockRequest, ReadClockResponse, StreamEventsRequest, UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
 };
 use crate::checks::CheckStream;
 use crate::connect::{ConnectOptions, connect};
@@ -148,11 +144,6 @@ impl Client {
             ..Default::default()
         };
         self.update_probe(request).await
-    }
-
-    /// Arms a probe for a moment and counts its hits: what it would cost.
-    pub async fn try_probe(&self, request: TryProbeRequest) -> Result<TryProbeResponse, Error> {
-        self.call(request, async |request| self.probes().try_probe(request).await).await
     }
 
     /// Asks whether the running kernel would accept a probe. Changes nothing.

@@ -133,7 +133,6 @@ pub const METHODS: &[Method] = &[
     each("/kprobed.v1.ProbeService/ApplyProbes", Verb::Change),
     by_name("/kprobed.v1.ProbeService/CheckProbe", Verb::Check),
     by_name("/kprobed.v1.ProbeService/CheckProbes", Verb::Check),
-    each("/kprobed.v1.ProbeService/TryProbe", Verb::Change),
     each("/kprobed.v1.ProbeService/WatchProbes", Verb::Read),
     each("/kprobed.v1.ProbeService/GetHitProfiles", Verb::Read),
     each("/kprobed.v1.ProbeService/ListHitProfileSamples", Verb::Read),

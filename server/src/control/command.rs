@@ -10,8 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Probe;
 use super::plan::PlannedStep;
 use super::{
-    AdoptRequest, Adopted, AttachedEvent, ControlError, CountedHits, Ledger, Reconciliation, Trial,
-    TrialRequest,
+    AdoptRequest, Adopted, AttachedEvent, ControlError, CountedHits, Ledger, Reconciliation,
 };
 use crate::auth::Caller;
 use crate::store::RequestKey;
@@ -226,7 +225,6 @@ pub(super) enum Command {
     /// Answer: the thread lives.
     Beat(oneshot::Sender<()>),
     Adopt(Caller, AdoptRequest, Reply<Adopted>),
-    Try(Caller, TrialRequest, Reply<Trial>),
     Reconcile {
         force: bool,
         validate_only: bool,
@@ -252,7 +250,6 @@ impl Command {
             Self::Accept(_, _, reply) => reply.is_closed(),
             Self::Observe(_, reply) => reply.is_closed(),
             Self::Adopt(_, _, reply) => reply.is_closed(),
-            Self::Try(_, _, reply) => reply.is_closed(),
             Self::Reconcile { reply, .. } => reply.is_closed(),
             // The daemon has to stop all the same; and to answer a watchdog costs nothing.
             Self::Stop(_) | Self::Beat(_) => false,
@@ -267,7 +264,6 @@ impl Command {
             | Self::Attach(..)
             | Self::Detach(..)
             | Self::Adopt(..)
-            | Self::Try(..)
             | Self::Accept(..)
             | Self::Ledger(_)
             | Self::CountedHits(_)
@@ -288,8 +284,7 @@ impl Command {
             Self::Attach(caller, ..)
             | Self::Detach(caller, ..)
             | Self::Accept(caller, ..)
-            | Self::Adopt(caller, ..)
-            | Self::Try(caller, ..) => Some(caller),
+            | Self::Adopt(caller, ..) => Some(caller),
             Self::Aggregation(_)
             | Self::HitProfiles(_)
             | Self::CountedHits(_)
@@ -323,7 +318,6 @@ impl Command {
             Self::Accept(..) => "accept",
             Self::Observe(..) => "observe",
             Self::Adopt(..) => "adopt",
-            Self::Try(..) => "trial",
             Self::Reconcile { .. } => "reconcile",
             Self::Beat(_) => "beat",
             Self::Stop(_) => "stop",
@@ -484,14 +478,6 @@ impl ControlHandle {
     /// See [`ControlError`].
     pub async fn adopt(&self, caller: &Caller, request: AdoptRequest) -> Result<Adopted, ControlError> {
         self.ask(|reply| Command::Adopt(caller.clone(), request, reply)).await
-    }
-
-    /// Arms a probe for a moment and counts its hits.
-    ///
-    /// # Errors
-    /// See [`ControlError`].
-    pub async fn try_probe(&self, caller: &Caller, request: TrialRequest) -> Result<Trial, ControlError> {
-        self.ask(|reply| Command::Try(caller.clone(), request, reply)).await
     }
 
     /// Looks at all probes now, and repairs those that can be repaired and are due; with `force`

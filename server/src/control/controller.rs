@@ -368,10 +368,6 @@ impl Controller {
             Command::Detach(caller, request, reply) => answer(reply, self.detach(&caller, &request).await),
             Command::Attached(reply) => answer(reply, Ok(self.attached_events())),
             Command::Adopt(caller, request, reply) => answer(reply, self.adopt(&caller, request).await),
-            Command::Try(caller, request, reply) => {
-                let tried = self.try_probe(&caller, request, &reply).await;
-                answer(reply, tried);
-            }
             Command::Reconcile { force, validate_only: false, reply } => {
                 answer(reply, Ok(self.reconcile(force).await));
             }

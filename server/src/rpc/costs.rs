@@ -7,18 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use kprobed_proto::v1;
-use tonic::Status;
 
-use super::status;
-use crate::control::{CostTable, Probe, Trial};
+use crate::control::{CostTable, Probe};
 use crate::messages;
 use crate::store::{SpentByDaemon, SpentByProbe};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_verdict::validate::Arming;
-
-/// The longest trial, in milliseconds.
-const MAX_TRIAL_MS: u32 = 1000;
 
 /// What one hit of a probe takes.
 pub(super) fn hit_cost(
@@ -42,33 +37,6 @@ pub(super) fn checked_cost(table: &CostTable, checked: &v1::CheckProbeResponse) 
     };
     let is_accepted = checked.verdict() == v1::Verdict::Accepted && !checked.kernel_definition.is_empty();
     is_accepted.then(|| hit_cost(table, kind, arming, &checked.kernel_definition))
-}
-
-/// How long a trial takes that is to take so many milliseconds.
-pub(super) fn trial_time(duration_ms: u32) -> Result<Duration, Status> {
-    match duration_ms {
-        0 => Ok(Duration::from_millis(100)),
-        1..=MAX_TRIAL_MS => Ok(Duration::from_millis(duration_ms.into())),
-        _ => {
-            let message =
-                format!("`duration_ms` must be at most {MAX_TRIAL_MS}: other changes wait for the trial");
-            Err(status::invalid("duration_ms", &message))
-        }
-    }
-}
-
-/// What a trial has found.
-pub(super) fn tried(trial: &Trial, calibrated: bool) -> v1::TryProbeResponse {
-    let Trial { runs, duration, cost, has_ended_early } = *trial;
-    let runs_per_second = runs as f64 / duration.as_secs_f64().max(1e-9);
-    v1::TryProbeResponse {
-        hit_cost: Some(v1::HitCost { ns: cost.ns, error_ns: cost.error_ns, calibrated }),
-        runs,
-        duration: prost_types::Duration::try_from(duration).ok(),
-        runs_per_second,
-        ns_per_second: runs_per_second * cost.ns,
-        ended_early: has_ended_early,
-    }
 }
 
 /// What is known now.
@@ -125,18 +93,6 @@ fn begin(day: u64) -> SystemTime {
 mod tests {
     use super::*;
     use crate::control::{self, test_probe};
-
-    #[test]
-    fn a_trial_tells_what_a_second_would_cost() {
-        let cost = control::HitCost { ns: 500.0, error_ns: 25.0 };
-        let trial = Trial { runs: 2000, duration: Duration::from_millis(50), cost, has_ended_early: true };
-        let tried = tried(&trial, true);
-        assert!((tried.runs_per_second - 40_000.0).abs() < 1e-6 && (tried.ns_per_second - 20e6).abs() < 1e-3);
-        assert!(tried.ended_early && tried.hit_cost.is_some_and(|cost| cost.calibrated), "{tried:?}");
-        assert_eq!(trial_time(0).unwrap(), Duration::from_millis(100));
-        assert_eq!(trial_time(250).unwrap(), Duration::from_millis(250));
-        assert!(trial_time(1001).unwrap_err().message().contains("at most 1000"));
-    }
 
     #[test]
     fn probes_that_were_deleted_are_shown_too() {

@@ -18,8 +18,7 @@ use super::verdict::{Detail, answer};
 use super::{changes, convert, labels, spec, status, watch};
 use crate::auth::{Pace, Rights};
 use crate::control::{
-    Applied, Changed, ControlError, ControlHandle, Costs, Declarations, Probe, ProbeStates, Registry,
-    TrialRequest, Unit,
+    Applied, Changed, ControlError, ControlHandle, Costs, Declarations, Probe, ProbeStates, Registry, Unit,
 };
 use crate::messages;
 use crate::store::{Fingerprint, KEPT_STATES, RequestKey, SamplePosition, SampleQuery, Store};
@@ -263,18 +262,6 @@ impl ProbeService for ProbeServer {
         let pace = requests.extensions().get::<Pace>().cloned();
         let (checker, requests) = (Arc::clone(&self.checker), requests.into_inner());
         Ok(Response::new(checks::stream(checker, pace, requests, shows_addresses)))
-    }
-
-    async fn try_probe(
-        &self,
-        request: Request<v1::TryProbeRequest>,
-    ) -> Result<Response<v1::TryProbeResponse>, Status> {
-        let caller = access::caller(&request)?;
-        let v1::TryProbeRequest { definition, duration_ms } = request.into_inner();
-        let duration = costs::trial_time(duration_ms)?;
-        let definition = Arc::new(DefinitionText::new(definition));
-        let trial = self.control.try_probe(&caller, TrialRequest { definition, duration }).await?;
-        Ok(Response::new(costs::tried(&trial, self.costs.table().is_calibrated)))
     }
 
     async fn watch_probes(

@@ -1,9 +1,11 @@
 //! `kprobectl check`: the verdict of the running kernel on definitions.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use kprobed_client::api::{TryProbeRequest, Verdict};
+use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, HitProfile, Lease, ProbeState, Verdict};
+use kprobed_client::{Client, Definition, Error};
 
 use super::connection::connect;
 use super::input::{self, definition};
@@ -13,9 +15,12 @@ use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Exits with 0 if `kprobectl add` would make the probe now, and with 1 if not. Nothing is \
-written to the kernel to find out, unless with --trial: then the probe is armed for 100 ms, or until it \
-has cost as much as a probe may cost in a second, and its hits are counted (with -o json in a second \
-object).
+written to the kernel to find out.
+
+With --trial the command then makes the probe with a lease of 10 seconds and a filter that no event passes, \
+counts its hits for 100 ms, and deletes it (with -o json in a second object). That needs the right to make \
+and to delete the probe. If the probe costs more than its budget meanwhile, the daemon disarms it, and the \
+command says so.
 
 A file has one definition per line, in any of the languages that `kprobectl add` takes. `#` \
 starts a comment, and a backslash at the end of a line continues it. Each verdict is printed \
@@ -55,6 +60,15 @@ Examples:
   generate-probes | kprobectl check -f - -o json | jq -r 'select(.errno != 0).definition'
   kprobectl check 'p:unlink vfs_unlink dir=%si' --hosts all --strict";
 
+/// How long the hits of a trial are counted.
+const TRIAL: Duration = Duration::from_millis(100);
+
+/// When the daemon deletes the probe of a trial by itself.
+const TRIAL_LEASE: Duration = Duration::from_secs(10);
+
+/// A filter of the kernel that no event passes. Hits are counted before it.
+const NO_EVENT: &str = "common_pid < 0";
+
 /// Arguments of `check`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -71,7 +85,7 @@ pub(crate) struct Arguments {
     /// Also say in words what the definition does: the line for the kernel, each argument, the fields of an event
     #[arg(long, conflicts_with_all = ["file", "strict"])]
     explain: bool,
-    /// If it is accepted: arm the probe for 100 ms, count its hits, and show what it would cost
+    /// If it is accepted: make the probe for 100 ms, count its hits, and show what it would cost
     #[arg(long, conflicts_with_all = ["file", "strict"])]
     trial: bool,
 }
@@ -89,10 +103,42 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     output.check(&definition, &answer)?;
     if arguments.trial && answer.verdict() == Verdict::Accepted {
-        let request = TryProbeRequest { definition, ..TryProbeRequest::default() };
-        output.trial(&client.try_probe(request).await?)?;
+        try_out(&client, definition, output).await?;
     }
     Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })
+}
+
+/// Makes the probe for a moment, recording nothing, and counts its hits.
+async fn try_out(client: &Client, definition: String, output: &mut Output) -> Result<(), Failure> {
+    let duration = prost_types::Duration::try_from(TRIAL_LEASE).ok();
+    let request = CreateProbeRequest {
+        enabled: true,
+        filter: NO_EVENT.to_owned(),
+        lease: Some(Lease { duration, ..Lease::default() }),
+        ..Definition::from(definition).into()
+    };
+    let name = client.create_probe(request).await?.name;
+    let counted = async {
+        let before = client.hit_profiles(&name).await?;
+        tokio::time::sleep(TRIAL).await;
+        let after = client.hit_profiles(&name).await?;
+        Ok::<_, Error>((before, after, client.get_probe(&name).await?))
+    };
+    let counted = counted.await;
+    client.delete_probe(DeleteProbeRequest { name, ..DeleteProbeRequest::default() }).await?;
+    let (before, after, probe) = counted?;
+    let of = |profiles: &[HitProfile]| {
+        let profile = profiles.first()?;
+        let time = SystemTime::try_from(profile.time?).ok()?;
+        Some((profile.hits.saturating_add(profile.nmissed), time))
+    };
+    let (Some((hits_before, begun)), Some((hits, ended))) = (of(&before), of(&after)) else {
+        return Err(Error::Incomplete("profiles").into());
+    };
+    let counted = (hits.saturating_sub(hits_before), ended.duration_since(begun).unwrap_or_default());
+    let is_tripped = probe.state() == ProbeState::Tripped;
+    let reason = is_tripped.then_some(probe.state_message.as_str());
+    Ok(output.trial(counted, &probe.hit_cost.unwrap_or_default(), reason)?)
 }
 
 async fn run_file(global: &Global, path: &Path, output: &mut Output) -> Result<Exit, Failure> {

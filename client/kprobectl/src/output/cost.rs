@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use jiff::Timestamp;
-use kprobed_client::api::{DayCost, HitCost, ListCostsResponse, ProbeCost, TryProbeResponse};
+use kprobed_client::api::{DayCost, HitCost, ListCostsResponse, ProbeCost};
 use kprobed_document::json::Json;
 
 use super::Output;
@@ -74,26 +75,34 @@ fn seconds(cpu_s: f64) -> Cell {
     Cell::text(format!("{cpu_s:.3} s")).right()
 }
 
-/// What a trial has found, in a sentence.
-fn trial(found: &TryProbeResponse) -> String {
-    let early = if found.ended_early { ", and the trial was ended early" } else { "" };
-    // What `check` says of a hit is for any values.
-    let each = found.hit_cost.as_ref().map_or_else(String::new, |cost| format!(" of {} each", hit(cost)));
-    format!(
-        "{:.0} hits a second{each}: {:.3} ms of processor time a second, {:.2} % of one CPU{early}",
-        found.runs_per_second,
-        found.ns_per_second / 1e6,
-        found.ns_per_second / 1e7
-    )
-}
-
 impl Output {
-    /// Prints how often a probe was hit in a trial, and what that costs.
-    pub(crate) fn trial(&mut self, found: &TryProbeResponse) -> io::Result<()> {
-        if self.structured_stream(&Json::full(found))? {
+    /// Prints how often a probe was hit in a trial, and what that costs if a hit costs so much.
+    pub(crate) fn trial(
+        &mut self,
+        (hits, time): (u64, Duration),
+        cost: &HitCost,
+        tripped: Option<&str>,
+    ) -> io::Result<()> {
+        let hits_per_second = hits as f64 / time.as_secs_f64().max(1e-9);
+        let ns_per_second = hits_per_second * cost.ns;
+        let value = serde_json::json!({
+            "hits": hits,
+            "seconds": time.as_secs_f64(),
+            "hits_per_second": hits_per_second,
+            "ns_per_second": ns_per_second,
+            "tripped": tripped,
+        });
+        if self.structured_stream(&value)? {
             return Ok(());
         }
-        self.line(&trial(found))
+        if let Some(reason) = tripped {
+            return self.line(&format!("the daemon has ended the trial: {reason}"));
+        }
+        self.line(&format!(
+            "{hits_per_second:.0} hits a second: {:.3} ms of processor time a second, {:.2} % of one CPU",
+            ns_per_second / 1e6,
+            ns_per_second / 1e7
+        ))
     }
 
     /// Prints what probes and the daemon have taken until `now`.

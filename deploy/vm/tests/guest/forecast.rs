@@ -94,7 +94,6 @@ fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
         // The name of the operating system.
         "p:texts __x64_sys_getppid a=@init_uts_ns:string b=@init_uts_ns:string c=$comm".to_owned(),
     ];
-    let mut of_values = None;
     for definition in &definitions {
         let (ns, error_ns) = forecast(&guest, definition)?;
         ensure!(ns > 0.0 && error_ns > 0.0, "{definition}: {ns} ns, error {error_ns} ns");
@@ -114,9 +113,6 @@ fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
             found >= BOUND.0 * (ns - error_ns) && found <= BOUND.1 * (ns + error_ns),
             "{definition}: {ns} ns, error {error_ns} ns, and measured {found} ns"
         );
-        if definition.contains(":reading ") {
-            of_values = Some((definition, found));
-        }
     }
     // It is not measured again on the same kernel.
     let before = forecast(&guest, "p:plain __x64_sys_getppid")?;
@@ -133,19 +129,7 @@ fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
         let tried = json(&guest, "check --trial 'p:tried __x64_sys_getppid'")?;
         let [checked, trial] = tried.as_slice() else { bail!("{tried:?}") };
         ensure!(checked["verdict"] == "accepted", "{tried:?}");
-        rates.extend(Some(number(&trial["runs_per_second"])?).filter(|rate| *rate > 0.0));
-    }
-    // It sees the values too, so that the error need not reach to all that there could be.
-    ensure!(of_values.is_some() == is_full());
-    if let Some((definition, found)) = of_values {
-        let tried = json(&guest, &format!("check --trial '{definition}'"))?;
-        let ns = number(&tried.get(1).context("no trial")?["hit_cost"]["ns"])?;
-        progress::note(format_args!(
-            "{}: {definition}: by a trial {ns:.0} ns, {:.0} % of what was measured",
-            fixture.series(),
-            100.0 * ns / found
-        ));
-        ensure!((BOUND.0..BOUND.1).contains(&(ns / found)), "{tried:?}: measured {found} ns");
+        rates.extend(Some(number(&trial["hits_per_second"])?).filter(|rate| *rate > 0.0));
     }
     guest.machine.signal("steady", Signal::SIGKILL)?;
     rates.sort_by(f64::total_cmp);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{CreateProbeRequest, TryProbeRequest, UpdateProbeRequest};
+use kprobed_client::api::{CreateProbeRequest, UpdateProbeRequest};
 use kprobed_client::event::StreamRequest;
 use kprobed_client::{Client, ConnectOptions};
 use kprobed_vm::machine::{Command, Signal};
@@ -19,7 +19,6 @@ pub(crate) const TESTS: &[Test] = tests! {
         what_is_echoed_fits_into_trailers,
         idle_connections_keep_nobody_out,
         a_call_that_timed_out_is_not_carried_out,
-        a_trial_ends_with_its_client,
         control_calls_go_before_streams,
     }
 };
@@ -119,28 +118,6 @@ fn give_up(guest: &DaemonGuest, clients: &Runtime, known: Client) -> Result<()> 
     unread_beyond(guest, asked)?;
     Ok(())
 }
-
-fn a_trial_ends_with_its_client(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    let definition = "p:x vfs_read".to_owned();
-    let request = || TryProbeRequest { definition: definition.clone(), duration_ms: 1000 };
-    guest.until("the end of the client", || {
-        let trial = guest.client.try_probe(request());
-        let given_up = guest.wait_for(async { tokio::time::timeout(TRIAL, trial).await.is_err() })?;
-        ensure!(given_up, "the trial was over before it was given up");
-        // Answered after it.
-        guest.probes()?;
-        guest.wait_for(guest.client.ledger())??;
-        let log = guest.log();
-        let tried = log.lines().rfind(|line| line.contains("tried a probe"));
-        // It may have been given up before it was begun.
-        Ok(tried.is_some_and(|line| line.ends_with("ms")))
-    })?;
-    Ok(())
-}
-
-/// After so long a client gives its trial of a second up.
-const TRIAL: Duration = Duration::from_millis(200);
 
 /// More than the head of a request takes.
 const REQUEST_BYTES: usize = 2000;

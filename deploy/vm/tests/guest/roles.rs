@@ -227,8 +227,9 @@ fn a_role_limits_what_its_principals_hold(fixture: &Fixture) -> Result<()> {
     for (key, value) in [("limit", "probes"), ("held", "2"), ("most", "2"), ("principal", "loopback")] {
         ensure!(refused.metadata.contains(&(key.to_owned(), value.to_owned())), "{refused:?}");
     }
-    // Nor is one that lasts for a moment.
-    guest.ctl("check --trial 'p:x __x64_sys_getppid'")?;
+    // One that lasts for a moment is.
+    let refused = guest.ctl_says("check --trial 'p:x __x64_sys_getppid'")?.all();
+    ensure!(refused.contains(" of role `guest`, line "), "{refused}");
     // Who made a probe is durable.
     guest.kill()?;
     guest.restart(&config(&limited))?;

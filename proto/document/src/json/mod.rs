@@ -61,7 +61,6 @@ api_messages! {
     ReconciledProbe
     SpoolLedger
     SubscriberLedger
-    TryProbeResponse
     WatchProbesResponse
 }
 

@@ -155,7 +155,6 @@ fn every_message_that_has_a_form_is_one_of_the_api() {
         descriptor::<v1::ReconciledProbe>(),
         descriptor::<v1::SpoolLedger>(),
         descriptor::<v1::SubscriberLedger>(),
-        descriptor::<v1::TryProbeResponse>(),
         descriptor::<v1::WatchProbesResponse>(),
     ] {
         assert_eq!(message.package_name(), "kprobed.v1");

@@ -5,7 +5,6 @@
 //! which is the host's.
 
 use std::fs::{File, OpenOptions};
-use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -227,21 +226,6 @@ impl Instance {
     /// [`TracefsError`].
     pub fn clear(&self) -> Result<(), TracefsError> {
         control_file::replace(&self.root.join("trace"), "")
-    }
-
-    /// The beginning of what the buffers have, as text, with this many bytes at most. The buffers stay as they
-    /// are (kernel/trace/trace.c: `tracing_fops`).
-    ///
-    /// # Errors
-    /// [`TracefsError`].
-    pub fn recorded_text(&self, most: u64) -> Result<String, TracefsError> {
-        let path = self.root.join("trace");
-        let read = || {
-            let mut bytes = Vec::new();
-            File::open(&path)?.take(most).read_to_end(&mut bytes)?;
-            Ok(String::from_utf8_lossy(&bytes).into_owned())
-        };
-        read().map_err(|source| control_file::failed("read", &path, source))
     }
 
     /// Whether the buffers have counted nothing since they were emptied.

@@ -176,8 +176,8 @@ impl CostTable {
         }
     }
 
-    /// The cost of a hit but for its guards, and their number.
-    fn without_guards(&self, kind: ProbeKind, arming: Option<Arming>, line: &str) -> (HitCost, u32) {
+    /// The cost of a hit of a probe with this line of `kprobe_events`, whatever values it reads.
+    pub fn hit(&self, kind: ProbeKind, arming: Option<Arming>, line: &str) -> HitCost {
         let base = match Way::of(kind, arming) {
             Way::Ftrace => self.ftrace,
             Way::Optimised => self.optimised,
@@ -185,40 +185,19 @@ impl CostTable {
             Way::Return => self.return_,
         };
         let Fetches { arguments, reads, texts, guards } = Fetches::of(line);
-        let rest = base
-            .plus(self.argument.times(arguments.into()))
+        base.plus(self.argument.times(arguments.into()))
             .plus(self.read.times(reads.into()))
-            .plus(self.text.times(texts.into()));
-        (rest, guards)
+            .plus(self.text.times(texts.into()))
+            .plus(self.guard().times(guards.into()))
     }
 
-    /// The cost of a hit of a probe with this line of `kprobe_events`, whatever values it reads.
-    pub fn hit(&self, kind: ProbeKind, arming: Option<Arming>, line: &str) -> HitCost {
-        let (rest, guards) = self.without_guards(kind, arming, line);
-        rest.plus(self.guard(None).times(guards.into()))
-    }
-
-    /// The same, if such shares of its guards, each from 0 to 1, read an address of user space.
-    pub(super) fn hit_with(
-        &self,
-        kind: ProbeKind,
-        arming: Option<Arming>,
-        (line, shares): (&str, &[Option<f64>]),
-    ) -> HitCost {
-        let (rest, _) = self.without_guards(kind, arming, line);
-        shares.iter().fold(rest, |cost, share| cost.plus(self.guard(*share)))
-    }
-
-    /// A guard, if such a share of its values are addresses of user space. Absent: it can be all or none.
-    fn guard(&self, share: Option<f64>) -> HitCost {
+    /// A guard: all of its values can be addresses of user space, or none.
+    fn guard(&self) -> HitCost {
         let Self { guard_of_number: number, guard_of_address: address, .. } = *self;
         let error_ns = number.error_ns.max(address.error_ns);
-        match share {
-            Some(share) => HitCost { ns: number.ns + share * (address.ns - number.ns), error_ns },
-            None => HitCost {
-                ns: f64::midpoint(number.ns, address.ns),
-                error_ns: (number.ns - address.ns).abs() / 2.0 + error_ns,
-            },
+        HitCost {
+            ns: f64::midpoint(number.ns, address.ns),
+            error_ns: (number.ns - address.ns).abs() / 2.0 + error_ns,
         }
     }
 }
@@ -278,9 +257,6 @@ mod tests {
             (either.ns - ftrace - 600.0).abs() < 1e-9 && (either.error_ns - 670.0).abs() < 1e-9,
             "{either:?}"
         );
-        let shares = [Some(0.25), None];
-        let seen = table.hit_with(ProbeKind::Entry, Some(Arming::Ftrace), (line, &shares));
-        assert!((seen.ns - ftrace - 500.0).abs() < 1e-9 && (seen.error_ns - 470.0).abs() < 1e-9, "{seen:?}");
         let slow = CostTable::scaled(10.0).hit(ProbeKind::Entry, Some(Arming::Ftrace), "p:a/b f");
         assert_eq!(slow, HitCost { ns: 5000.0, error_ns: 2500.0 });
     }

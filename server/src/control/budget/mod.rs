@@ -15,10 +15,8 @@ mod meter;
 mod pace;
 mod payer;
 mod reading;
-mod seen;
 mod spending;
 mod temporary;
-mod trial;
 mod trip;
 
 pub(super) use breaker::Budget;
@@ -27,5 +25,4 @@ pub use costs::Costs;
 pub use payer::BudgetSettings;
 pub(super) use spending::Spending;
 pub(super) use temporary::remove_leftovers;
-pub use trial::{Trial, TrialRequest};
 pub use trip::Trip;

@@ -1,7 +1,7 @@
 //! Temporary probes: probes that the daemon arms for a moment, to measure something.
 //!
 //! Owns their group, and the tracing instance that records them, also those that a killed daemon
-//! has left. Only a trial reads that instance, and nothing else is recorded in it: so the deletion of a
+//! has left. Nothing else is recorded in that instance, and nobody reads it: so the deletion of a
 //! temporary probe empties no buffer that is in use. Never touches the probes of clients.
 
 use crate::control::ControlError;
@@ -20,7 +20,7 @@ const BUFFER_KIB: u64 = 256;
 
 /// Why a probe could not be armed for a moment.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::control) enum TemporaryError {
+pub(super) enum TemporaryError {
     /// The kernel or the list of its probes.
     #[error(transparent)]
     Tracefs(#[from] TracefsError),
@@ -33,19 +33,6 @@ pub(in crate::control) enum TemporaryError {
     /// Its own event is not listed.
     #[error("the kernel does not list `{GROUP}/{0}`, which it has accepted")]
     NotListed(&'static str),
-}
-
-impl From<TemporaryError> for ControlError {
-    fn from(error: TemporaryError) -> Self {
-        match error {
-            TemporaryError::Tracefs(error) => error.into(),
-            TemporaryError::Claim(error) => error.into(),
-            TemporaryError::Define(error) => Self::Kernel(error),
-            TemporaryError::NotListed(event) => {
-                Self::NotFound { name: format!("{GROUP}/{event}"), foreign: false }
-            }
-        }
-    }
 }
 
 /// The instance and the events. [`Temporary::remove`] has to be called in any case; the next start
@@ -89,11 +76,6 @@ impl<'a> Temporary<'a> {
         let counts = self.tracefs.hit_counts()?;
         let row = counts.rows().find(|row| row.listing == event.listing);
         Ok(row.map_or(0, |row| row.hits.hits.saturating_add(row.hits.nmissed)))
-    }
-
-    /// The beginning of what was recorded, as text, with this many bytes at most.
-    pub(super) fn recorded(&self, most: u64) -> Result<String, TemporaryError> {
-        Ok(self.instance.recorded_text(most)?)
     }
 
     /// Removes everything. The instance goes last: a start looks for the events if it is there.

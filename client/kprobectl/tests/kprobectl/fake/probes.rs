@@ -39,7 +39,11 @@ impl ProbeService for Services {
         if request.definition.contains("slow") {
             tokio::time::sleep(Duration::from_mins(1)).await;
         }
-        let name = if request.definition.contains("waiting") { "kprobes/waiting" } else { "kprobes/open" };
+        let name = match request.definition.as_str() {
+            _ if request.filter == "common_pid < 0" => answers::TRIED,
+            definition if definition.contains("waiting") => "kprobes/waiting",
+            _ => "kprobes/open",
+        };
         let CreateProbeRequest { enabled, filter, labels, description, owner, .. } = request;
         let probe = Probe { enabled, filter, labels, description, owner, ..answers::probe(name) };
         Ok(Response::new(CreateProbeResponse { probe: Some(probe) }))
@@ -80,16 +84,6 @@ impl ProbeService for Services {
         }))
     }
 
-    async fn try_probe(&self, _request: Request<TryProbeRequest>) -> Answer<TryProbeResponse> {
-        Ok(Response::new(TryProbeResponse {
-            hit_cost: Some(HitCost { ns: 500.0, error_ns: 25.0, calibrated: true }),
-            runs: 2000,
-            runs_per_second: 20_000.0,
-            ns_per_second: 10e6,
-            ..Default::default()
-        }))
-    }
-
     async fn accept_probe(&self, request: Request<AcceptProbeRequest>) -> Answer<AcceptProbeResponse> {
         let request = request.into_inner();
         let probe = answers::existing(&request.name)?;
@@ -118,6 +112,9 @@ impl ProbeService for Services {
 
     async fn delete_probe(&self, request: Request<DeleteProbeRequest>) -> Answer<DeleteProbeResponse> {
         let probe = answers::existing(&request.into_inner().name)?;
+        if probe.name == answers::TRIED {
+            self.log.lock().unwrap().push("the trial is over".to_owned());
+        }
         let profile = (probe.name == "kprobes/open").then(|| answers::profile(0, 7));
         Ok(Response::new(DeleteProbeResponse { profile, ..Default::default() }))
     }
@@ -215,6 +212,12 @@ impl ProbeService for Services {
         let request = request.into_inner();
         if request.label_selector == "team=nobody" {
             return Ok(Response::new(GetHitProfilesResponse::default()));
+        }
+        if request.name_glob == answers::TRIED {
+            let mut log = self.log.lock().unwrap();
+            let profile = answers::tried(log.len());
+            log.push("a look at the trial".to_owned());
+            return Ok(Response::new(GetHitProfilesResponse { profiles: vec![profile] }));
         }
         let open = HitProfile { own: request.with_own.then_some(2), ..answers::profile(0, 7) };
         let filtered = (request.label_selector == "team=net").then(|| HitProfile {
