@@ -38,10 +38,7 @@ CREATE TABLE probe (
     lease_ended_ns    INTEGER,
     on_kernel_change  TEXT    NOT NULL DEFAULT 'hold' CHECK (on_kernel_change IN ('hold', 'arm-anyway')),
     -- The principal that made the probe, for limits of roles: `uid:1000`, `uri:...`, `dns:...`, `loopback`. Empty for one that a file declares.
-    creator           TEXT    NOT NULL DEFAULT '',
-    -- Whether the probe was an event of another program, or of an earlier run, that was adopted: its creator is who adopted it, and has not
-    -- made it. Such a probe is on no budget of a creator.
-    adopted           INTEGER NOT NULL DEFAULT 0
+    creator           TEXT    NOT NULL DEFAULT ''
 ) STRICT;
 
 -- While a probe is replaced, the one that goes has its name too.
@@ -85,73 +82,50 @@ CREATE TABLE attachment (
     UNIQUE (event_group, event)
 ) STRICT;
 
--- Hits over time, in three resolutions: samples as they were taken, by the minute, and by the hour. What leaves one of them enters the next
--- one in the same transaction. `server/src/store/hits/mod.rs` says how counts are packed, and why so.
-
--- Boots that were sampled in: the kernel counts from zero in each.
-CREATE TABLE hit_boot (
-    id             INTEGER PRIMARY KEY,
-    boot_id        TEXT    NOT NULL UNIQUE,
-    kernel_release TEXT    NOT NULL
-) STRICT;
-
--- Names of probes that were sampled. They outlive the row in `probe`, whose uid is given out once.
-CREATE TABLE hit_probe (
-    uid         INTEGER PRIMARY KEY,
-    event_group TEXT    NOT NULL,
-    event       TEXT    NOT NULL
-) STRICT;
-
--- What the kernel counts for one probe in one boot, without a break.
+-- Hits over time. A series is what the kernel counts for one probe in one boot, without a break. It outlives the row in `probe`, whose uid is
+-- given out once.
 CREATE TABLE hit_series (
-    id        INTEGER PRIMARY KEY,
-    probe_uid INTEGER NOT NULL,
-    boot      INTEGER NOT NULL,
+    id             INTEGER PRIMARY KEY,
+    probe_uid      INTEGER NOT NULL,
+    event_group    TEXT    NOT NULL,
+    event          TEXT    NOT NULL,
+    -- The kernel counts from zero in each boot.
+    boot_id        TEXT    NOT NULL,
+    kernel_release TEXT    NOT NULL,
     -- Since when, in seconds since 1970.
-    first_s   INTEGER NOT NULL,
-    -- Until when. NULL while it is counted: then until the end of what was sampled in that boot.
-    last_s    INTEGER,
-    -- The counters of the kernel at the last sample that has left `hit_tick`.
-    hits      INTEGER NOT NULL CHECK (hits >= 0),
-    nmissed   INTEGER NOT NULL CHECK (nmissed >= 0)
+    first_s        INTEGER NOT NULL,
+    -- Until when. NULL while it is counted: then until the end of what was watched in that boot.
+    last_s         INTEGER,
+    -- The counters of the kernel up to which the hits are in the tables below.
+    hits           INTEGER NOT NULL CHECK (hits >= 0),
+    nmissed        INTEGER NOT NULL CHECK (nmissed >= 0)
 ) STRICT;
 
-CREATE INDEX hit_series_by_boot ON hit_series (boot);
-
--- Times in which the counters were watched: once for all probes. A probe that has no counts in such a time was not hit.
+-- Times in which the counters were watched: once for all probes. A probe without hits in such a time was not hit.
 CREATE TABLE hit_span (
     id      INTEGER PRIMARY KEY,
-    boot    INTEGER NOT NULL,
+    boot_id TEXT    NOT NULL,
     start_s INTEGER NOT NULL,
     end_s   INTEGER NOT NULL
 ) STRICT;
 
--- Samples: the counters that had changed since the one before.
-CREATE TABLE hit_tick (
-    id      INTEGER PRIMARY KEY,
-    boot    INTEGER NOT NULL,
-    -- What happened, happened after this second began and before `time_s` did.
-    since_s INTEGER NOT NULL,
+-- Hits by the minute. What was counted between two looks is in the minute that the later one ends.
+CREATE TABLE hit_minute (
+    -- When it begins, in seconds since 1970.
     time_s  INTEGER NOT NULL,
-    counts  BLOB    NOT NULL
-) STRICT;
-
--- By the minute: a row for each hour in which a probe was hit.
-CREATE TABLE hit_minutes (
-    -- Hours since 1970.
-    hour   INTEGER NOT NULL,
-    series INTEGER NOT NULL,
-    counts BLOB    NOT NULL,
-    PRIMARY KEY (hour, series)
+    series  INTEGER NOT NULL,
+    hits    INTEGER NOT NULL,
+    nmissed INTEGER NOT NULL,
+    PRIMARY KEY (time_s, series)
 ) STRICT, WITHOUT ROWID;
 
--- By the hour: a row for each day.
-CREATE TABLE hit_hours (
-    -- Days since 1970.
-    day    INTEGER NOT NULL,
-    series INTEGER NOT NULL,
-    counts BLOB    NOT NULL,
-    PRIMARY KEY (day, series)
+-- The same by the hour: rows of `hit_minute` that have become too old are added up here.
+CREATE TABLE hit_hour (
+    time_s  INTEGER NOT NULL,
+    series  INTEGER NOT NULL,
+    hits    INTEGER NOT NULL,
+    nmissed INTEGER NOT NULL,
+    PRIMARY KEY (time_s, series)
 ) STRICT, WITHOUT ROWID;
 
 -- What each definition meant on the builds of kernel and module that it was made for, or accepted on: `server/verdict/src/meaning/mod.rs` says what that is,
@@ -214,17 +188,9 @@ CREATE TABLE audit_anchor (
 
 INSERT INTO audit_anchor (id, sequence, digest) VALUES (0, 0, zeroblob(32));
 
--- Probes that have cost more than their budget: how often in succession, and whether they are disarmed now. A client that enables or disables the
--- probe ends that, and the row goes.
+-- Probes that are disarmed since they have cost more than their budget. A client that enables or disables the probe ends that, and the row goes.
 CREATE TABLE trip (
     probe_uid INTEGER PRIMARY KEY REFERENCES probe (uid) ON DELETE CASCADE,
-    times     INTEGER NOT NULL CHECK (times > 0),
-    -- When it was disarmed last.
-    time_ns   INTEGER NOT NULL,
-    -- When it is armed again by itself. NULL: never.
-    rearm_ns  INTEGER,
-    -- 0: it was armed again by itself, and the row only counts.
-    is_open   INTEGER NOT NULL CHECK (is_open IN (0, 1)),
     -- A code, and a sentence with the figures.
     reason    TEXT    NOT NULL,
     message   TEXT    NOT NULL
@@ -238,25 +204,4 @@ CREATE TABLE calibration (
     time_ns INTEGER NOT NULL,
     -- JSON.
     figures TEXT    NOT NULL
-) STRICT;
-
--- What probes have taken by the day, in UTC. Rows outlive their probes.
-CREATE TABLE spent_by_probe (
-    -- Days since 1970.
-    day         INTEGER NOT NULL,
-    probe_uid   INTEGER NOT NULL,
-    event_group TEXT    NOT NULL,
-    event       TEXT    NOT NULL,
-    -- Hits, with the runs that the kernel skipped.
-    runs        INTEGER NOT NULL,
-    cpu_ns      INTEGER NOT NULL,
-    -- Who had made the probe: see `probe.creator`. Kept here, since rows outlive their probes. Empty if it is not known.
-    creator     TEXT    NOT NULL DEFAULT '',
-    PRIMARY KEY (day, probe_uid)
-) STRICT, WITHOUT ROWID;
-
--- What the daemon itself has taken.
-CREATE TABLE spent_by_daemon (
-    day    INTEGER PRIMARY KEY,
-    cpu_ns INTEGER NOT NULL
 ) STRICT;

@@ -1,10 +1,7 @@
-//! Hit counts of probes: current ones, samples of the past, and hits over time.
+//! Hits of probes: current counts, and hits over time.
 
 use crate::api::profile_service_client::ProfileServiceClient;
-use crate::api::{
-    GetHitProfilesRequest, HitProfile, HitSeries, ListCostsRequest, ListCostsResponse,
-    ListHitProfileSamplesRequest, ListHitProfileSamplesResponse, ListHitRatesRequest, ListHitRatesResponse,
-};
+use crate::api::{GetHitProfilesRequest, HitProfile, HitSeries, ListHitRatesRequest, ListHitRatesResponse};
 use crate::client::{Client, MAX_MESSAGE_BYTES};
 use crate::error::Error;
 
@@ -36,33 +33,6 @@ impl Client {
         Ok(response.profiles)
     }
 
-    /// Reads all hit counts of the past that a request selects, page by page, oldest first. Page
-    /// size and token of the request are not used.
-    pub async fn hit_profile_samples(
-        &self,
-        mut request: ListHitProfileSamplesRequest,
-    ) -> Result<Vec<HitProfile>, Error> {
-        request.page_size = 10_000;
-        request.page_token.clear();
-        let mut samples = Vec::new();
-        loop {
-            let page = self.hit_profile_samples_page(request.clone()).await?;
-            samples.extend(page.samples);
-            if page.next_page_token.is_empty() {
-                return Ok(samples);
-            }
-            request.page_token = page.next_page_token;
-        }
-    }
-
-    /// Reads one page of hit counts of the past.
-    async fn hit_profile_samples_page(
-        &self,
-        request: ListHitProfileSamplesRequest,
-    ) -> Result<ListHitProfileSamplesResponse, Error> {
-        self.call(request, async |request| self.probes().list_hit_profile_samples(request).await).await
-    }
-
     /// Reads all hits of the past that a request selects, page by page. The token of the request is
     /// not used.
     pub async fn hit_rates(&self, mut request: ListHitRatesRequest) -> Result<HitRates, Error> {
@@ -86,15 +56,6 @@ impl Client {
             }
             request.page_token = page.next_page_token;
         }
-    }
-
-    /// Reads the processor time that probes and the daemon have taken on so many days, the last of
-    /// which is today.
-    pub async fn costs(&self, days: u32) -> Result<ListCostsResponse, Error> {
-        let service =
-            || ProfileServiceClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let request = ListCostsRequest { days };
-        self.call(request, async |request| service().list_costs(request).await).await
     }
 
     /// Reads one page of hits of the past.

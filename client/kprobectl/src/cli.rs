@@ -100,7 +100,7 @@ pub(crate) enum Command {
     Aggregations(aggregations::Arguments),
     /// Show how often probes were hit, and how often the kernel skipped them
     Profile(profile::Arguments),
-    /// Show the processor time that probes and the daemon take
+    /// Show the processor time that probes take
     Cost(cost::Arguments),
     /// Show the account of every event: read, lost, filtered
     Ledger(ledger::Arguments),

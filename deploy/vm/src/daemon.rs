@@ -54,7 +54,6 @@ interval_ms = 0
 # Tests hit probes as often as an emulated guest can.
 [budget]
 probe_ns_per_s = 0
-rollout_ns_per_s = 0
 host_ns_per_s = 0
 calibrate = false
 

@@ -159,7 +159,6 @@ fn routes(
         control: control.clone(),
         registry: Arc::clone(&registry),
         store: shared.store.clone(),
-        costs: Arc::default(),
         rights: Arc::clone(&shared.rights),
     };
     let access = Access { rights: Arc::clone(&shared.rights), registry: Arc::clone(&registry) };

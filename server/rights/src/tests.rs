@@ -142,7 +142,7 @@ fn looking_has_conditions_on_places_and_none_on_data() {
     let bob = user(1001, "bob", "bob");
     let good = || Probe::on("vfs_read");
     let elsewhere = Probe { name: "other/x".parse().unwrap(), ..good() };
-    for method in ["ListProbes", "GetProbe", "WatchProbes", "GetLedger", "ListCosts"] {
+    for method in ["ListProbes", "GetProbe", "WatchProbes", "GetLedger"] {
         assert!(may(&alice(), method, &good()) && may(&bob, method, &elsewhere), "{method}");
         assert!(
             !may(&alice(), method, &elsewhere) && !may(&alice(), method, &Probe::on("a_key")),

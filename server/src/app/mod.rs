@@ -354,7 +354,7 @@ impl App {
             checker: Arc::clone(&checker),
             store,
             declarations: Arc::clone(&declarations),
-            costs: Arc::clone(&costs),
+            costs,
             rights: Arc::clone(&rights),
         };
         let audit = AuditServer { store: probes.store.clone() };
@@ -362,7 +362,6 @@ impl App {
             control: control.clone(),
             registry: Arc::clone(&events_registry),
             store: probes.store.clone(),
-            costs,
             rights: Arc::clone(&rights),
         };
         let access = Access { rights: Arc::clone(&rights), registry: Arc::clone(&events_registry) };

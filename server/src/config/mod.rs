@@ -26,7 +26,6 @@ pub use problem::{Place, Problem, Severity};
 pub use roles::RoleSections;
 pub use tls::{LISTEN, PROMETHEUS, TlsError, client_config, server_config, tls_settings};
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -224,8 +223,6 @@ pub struct State {
     /// Seconds between two samples of the hit counts, which are taken at multiples of it
     /// since 1970.
     pub sample_interval_s: u64,
-    /// Hours that samples are kept.
-    pub sample_retention_hours: u64,
     /// Days that hits are kept by the minute.
     pub minute_retention_days: u64,
     /// Days that hits are kept by the hour.
@@ -237,8 +234,7 @@ impl Default for State {
         Self {
             directory: "/var/lib/kprobed".into(),
             sample_interval_s: 60,
-            sample_retention_hours: 6,
-            minute_retention_days: 30,
+            minute_retention_days: 7,
             hour_retention_days: 400,
         }
     }
@@ -253,7 +249,6 @@ impl State {
     /// How long hits are kept.
     pub(crate) fn hit_retention(&self) -> HitRetention {
         HitRetention {
-            samples: Duration::from_hours(self.sample_retention_hours),
             minutes: Duration::from_hours(24 * self.minute_retention_days),
             hours: Duration::from_hours(24 * self.hour_retention_days),
         }
@@ -322,50 +317,25 @@ impl Leases {
 pub struct Budget {
     /// Of each probe; 0 for no limit.
     pub probe_ns_per_s: u64,
-    /// Of the probes of one group together; 0 for no limit.
-    pub group_ns_per_s: u64,
-    /// By the key of a label: of the probes with one value of it together.
-    pub label_ns_per_s: BTreeMap<String, u64>,
-    /// Of all probes together that one roll-out has made or changed; 0 for no limit.
-    pub rollout_ns_per_s: u64,
-    /// Of all probes together that one principal has made; 0 for no limit.
-    pub creator_ns_per_s: u64,
     /// Of all probes together; 0 for no limit.
     pub host_ns_per_s: u64,
-    /// Seconds after which a probe that was disarmed is armed again, doubled each time; 0 for
-    /// never.
-    pub rearm_after_s: u64,
-    /// Whether it is measured what a hit takes, once for each kernel.
+    /// Whether the daemon measures what a hit takes, once on each kernel.
     pub calibrate: bool,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self {
-            probe_ns_per_s: 50_000_000,
-            group_ns_per_s: 0,
-            label_ns_per_s: BTreeMap::new(),
-            rollout_ns_per_s: 50_000_000,
-            creator_ns_per_s: 0,
-            host_ns_per_s: 100_000_000,
-            rearm_after_s: 0,
-            calibrate: true,
-        }
+        Self { probe_ns_per_s: 50_000_000, host_ns_per_s: 100_000_000, calibrate: true }
     }
 }
 
 impl Budget {
-    /// Limits and how they are kept.
+    /// Budgets, and whether what a hit takes is measured.
     pub(crate) fn settings(&self) -> BudgetSettings {
         let limit = |ns_per_s: u64| (ns_per_s > 0).then_some(ns_per_s);
         BudgetSettings {
             probe_ns_per_s: limit(self.probe_ns_per_s),
-            group_ns_per_s: limit(self.group_ns_per_s),
-            label_ns_per_s: self.label_ns_per_s.clone(),
-            rollout_ns_per_s: limit(self.rollout_ns_per_s),
-            creator_ns_per_s: limit(self.creator_ns_per_s),
             host_ns_per_s: limit(self.host_ns_per_s),
-            rearm_after: limit(self.rearm_after_s).map(Duration::from_secs),
             calibrate: self.calibrate,
         }
     }

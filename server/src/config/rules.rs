@@ -148,7 +148,6 @@ fn numbers(config: &Config) -> Vec<Problem> {
     found.extend(within("leases.keep_listed_s", config.leases.keep_listed_s, 0..=YEAR_S));
     found.extend(within("audit.max_entries", config.audit.max_entries, 1000..=100_000_000));
     found.extend(budget(&config.budget));
-    found.extend(within("state.sample_retention_hours", state.sample_retention_hours, 0..=8760));
     found.extend(within("state.minute_retention_days", state.minute_retention_days, 0..=36_500));
     found.extend(within("state.hour_retention_days", state.hour_retention_days, 1..=36_500));
     if spool.enabled {
@@ -168,23 +167,13 @@ fn budget(budget: &Budget) -> Vec<Problem> {
     const LEAST_NS_PER_S: u64 = 1_000_000;
     /// A whole CPU, a million times.
     const MOST_NS_PER_S: u64 = 1_000_000_000_000_000;
-    let limits = [
-        ("budget.probe_ns_per_s", budget.probe_ns_per_s),
-        ("budget.group_ns_per_s", budget.group_ns_per_s),
-        ("budget.rollout_ns_per_s", budget.rollout_ns_per_s),
-        ("budget.creator_ns_per_s", budget.creator_ns_per_s),
-        ("budget.host_ns_per_s", budget.host_ns_per_s),
-    ];
+    let limits =
+        [("budget.probe_ns_per_s", budget.probe_ns_per_s), ("budget.host_ns_per_s", budget.host_ns_per_s)];
     let limits = limits.into_iter().filter(|(_, ns_per_s)| *ns_per_s > 0);
-    let in_range = |setting: &str, ns_per_s| within(setting, ns_per_s, LEAST_NS_PER_S..=MOST_NS_PER_S);
-    let limits = limits.filter_map(|(setting, ns_per_s)| in_range(setting, ns_per_s));
-    let by_label = budget.label_ns_per_s.iter();
-    let by_label =
-        by_label.filter_map(|(key, ns_per_s)| in_range(&format!("budget.label_ns_per_s.{key}"), *ns_per_s));
-    let no_limit =
-        |problem: Problem| Problem { hint: format!("{}, or 0 for no limit", problem.hint), ..problem };
-    let pause = within("budget.rearm_after_s", budget.rearm_after_s, 0..=86_400);
-    limits.map(no_limit).chain(by_label).chain(pause).collect()
+    let limits = limits
+        .filter_map(|(setting, ns_per_s)| within(setting, ns_per_s, LEAST_NS_PER_S..=MOST_NS_PER_S))
+        .map(|problem| Problem { hint: format!("{}, or 0 for no limit", problem.hint), ..problem });
+    limits.collect()
 }
 
 fn at_least(setting: &str, value: u64, least: u64) -> Option<Problem> {

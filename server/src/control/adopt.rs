@@ -109,7 +109,6 @@ impl Controller {
         self.require_lease(caller, &name, None)?;
         self.require_room(caller, &name, &mut HashMap::new())?;
         adoption.probe.record.creator = caller.principal.account();
-        adoption.probe.record.is_adopted = true;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
         let entry = Arc::new(allowed.change("adopt", &adoption.probe.record));
         self.judge_filter(&adoption).await?;
@@ -266,7 +265,6 @@ impl Controller {
         let baseline = Sample { hits: until_now, losses: self.losses(), ..Sample::default() };
         let account = Account::begin(baseline, probe.is_to_record(), !probe.spec.filter.is_empty());
         self.live.insert(uid, LiveProbe { source, ever_enabled: true, account });
-        self.note_hit_cost(&probe);
         self.budget.note_armed();
         Ok(Done { probe, until_now })
     }

@@ -363,7 +363,6 @@ impl Controller {
 
     /// A probe was made or changed, and that is durable.
     pub(super) fn changed(&mut self, probe: Probe, before: Option<&Before>) -> Changed {
-        self.note_hit_cost(&probe);
         if probe.is_to_record() && before.is_none_or(|before| !before.probe.is_to_record()) {
             self.budget.note_armed();
         }

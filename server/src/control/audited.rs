@@ -113,16 +113,6 @@ pub(super) fn ended(record: &Record, reason: &str) -> Undo {
     own(Action::Ended, record, reason)
 }
 
-/// That the daemon armed a probe again after the pause that the settings ask for.
-pub(super) fn rearmed(record: &Record) -> Entry {
-    Entry {
-        change: "enable".to_owned(),
-        enabled: Some(true),
-        action: Action::Changed,
-        ..entry_of_end(record, "armed again after a pause (`budget.rearm_after_s`)")
-    }
-}
-
 /// That a change was not made because the daemon ended before.
 pub(super) fn interrupted(record: &Record) -> Undo {
     own(Action::Failed, record, "the daemon ended before the change was complete: it was taken back")

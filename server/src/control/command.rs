@@ -9,12 +9,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Probe;
 use super::plan::PlannedStep;
-use super::{
-    AdoptRequest, Adopted, AttachedEvent, ControlError, CountedHits, Ledger, Reconciliation,
-};
+use super::{AdoptRequest, Adopted, AttachedEvent, ControlError, CountedHits, Ledger, Reconciliation};
 use crate::auth::Caller;
 use crate::store::RequestKey;
-use kprobed_lang::model::{HitProfile, Hits, LabelChange, Labels, MetadataChange, ProbeName, ProbeUid};
+use kprobed_lang::model::{HitProfile, LabelChange, Labels, MetadataChange, ProbeName, ProbeUid};
 use kprobed_verdict::checker::DefinitionText;
 
 /// Make a probe.
@@ -497,9 +495,6 @@ impl ControlHandle {
         }
     }
 }
-
-/// Hit counts by probe name, as the kernel lists them.
-pub(super) type KernelHits = std::collections::HashMap<ProbeName, Hits>;
 
 #[cfg(test)]
 mod tests {

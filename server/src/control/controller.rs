@@ -15,8 +15,8 @@ use tracing::{Instrument as _, Span};
 use super::account::Account;
 use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
-use super::budget::{self, Budget, BudgetSettings, Costs, Spending};
-use super::command::{Applied, Asked, Change, Command, ControlHandle, KernelHits, QUEUE, Unit};
+use super::budget::{self, Budget, BudgetSettings, Costs};
+use super::command::{Applied, Asked, Change, Command, ControlHandle, QUEUE, Unit};
 use super::grow::{Growth, Resized};
 use super::lease::{Holds, Leases};
 use super::observed::Observed;
@@ -29,10 +29,8 @@ use super::{Probe, ProbeState, RecordingProblem};
 use crate::auth::{Caller, Rights};
 use crate::store::{HitRetention, Store};
 use kprobed_host::kernel::{FactsCache, HostIdentity};
-use kprobed_host::tracefs::{
-    Claim, CurrentInstance, Instance, InstanceOptions, Mounted, ProfileRow, Tracefs,
-};
-use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
+use kprobed_host::tracefs::{Claim, CurrentInstance, Instance, InstanceOptions, Mounted, Tracefs};
+use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{
     Activity, BufferDemand, EventSource, Hub, ReaderContext, ReaderPulse, Readers, ReadersError, SourceTable,
 };
@@ -110,7 +108,6 @@ pub struct Controller {
     demand: Arc<BufferDemand>,
     pub(super) activity: Arc<Activity>,
     pub(super) budget: Budget,
-    pub(super) spending: Spending,
     pub(super) growth: Growth,
     pub(super) resized: Resized,
 }
@@ -147,7 +144,7 @@ impl Controller {
         );
         let mut leases = Leases::new(&parts)?;
         let trips = parts.store.trips().await.map_err(ControlError::from)?;
-        let budget = Budget::new(parts.budget.clone(), &trips);
+        let budget = Budget::new(parts.budget);
         let (live, unfinished) =
             super::reconcile::reconcile(&parts, &observer, &sources, &mut leases, trips).await?;
         // After the probes: an event that one of them has taken the name of has to wait.
@@ -180,7 +177,6 @@ impl Controller {
             demand,
             activity,
             budget,
-            spending: Spending::default(),
             growth: Growth::default(),
             resized: Resized::default(),
         };
@@ -191,7 +187,6 @@ impl Controller {
         controller.attend_leases().await;
         controller.begin_ledger()?;
         controller.calibrate().await;
-        controller.begin_spending();
         controller.budget.note_armed();
         let probes = controller.parts.registry.all();
         controller.note_states(&probes, &controller.observer.observe(&probes));
@@ -461,27 +456,6 @@ impl Controller {
                 _ => None,
             })
             .collect()
-    }
-
-    /// The kernel's counts for the kprobe events of our probes. Others can have the same name.
-    pub(super) fn kernel_hits(&self) -> Result<KernelHits, ControlError> {
-        let is_ours = |row: &ProfileRow<'_>| self.parts.registry.by_listing(row.listing).is_some();
-        let counts = self.tracefs().hit_counts()?;
-        Ok(counts.rows().filter(is_ours).map(|row| (row.name.clone(), row.hits)).collect())
-    }
-
-    /// The current hit counts of all probes that the kernel has, by name.
-    pub(super) fn hit_profiles(&self) -> Result<Vec<HitProfile>, ControlError> {
-        let time = SystemTime::now();
-        let counts = self.tracefs().hit_counts()?;
-        let profile = |row: ProfileRow<'_>| {
-            let uid = self.parts.registry.by_listing(row.listing)?.uid;
-            let boot_id = self.parts.host.boot_id.clone();
-            Some(HitProfile { uid, name: row.name.clone(), boot_id, time, hits: row.hits })
-        };
-        let mut profiles: Vec<_> = counts.rows().filter_map(profile).collect();
-        profiles.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(profiles)
     }
 }
 

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::account::{Account, Losses, Sample, Terms};
-use super::command::KernelHits;
 use super::controller::Controller;
+use super::sample::KernelHits;
 use super::{ControlError, Probe, Trouble};
 use kprobed_event::PauseReason;
 use kprobed_lang::model::{Hits, ProbeName, ProbeUid};

@@ -71,7 +71,7 @@ pub use aggregation::{
     Key, KeyValue, LatencySpec, Row, Scale, Snapshot, SumValue,
 };
 pub use attached::{AttachedEvent, AttachedState};
-pub use budget::{BudgetSettings, CostTable, Costs, HitCost, Trip};
+pub use budget::{BudgetSettings, CostTable, Costs};
 pub use command::{
     Applied, AttachRequest, Change, Changed, ControlHandle, CreateRequest, DetachRequest, RemoveRequest,
     Removed, Sourced, Unit, UpdateRequest,

@@ -157,7 +157,7 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
     }
     match Trouble::all(&troubles) {
         Some(trouble) => ProbeState::Drifted(trouble),
-        None if let Some(trip) = &probe.tripped => ProbeState::Tripped(trip.trouble.clone()),
+        None if let Some(why) = &probe.tripped => ProbeState::Tripped(Trouble::clone(why)),
         None if *module_is_absent => ProbeState::PendingModule,
         None if probe.is_to_record() => ProbeState::Armed,
         None => ProbeState::Disabled,
@@ -234,12 +234,10 @@ pub(super) fn lost(event: &ObservedEvent) -> Trouble {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::SystemTime;
 
     use proptest::prelude::*;
 
     use super::*;
-    use crate::control::Trip;
     use crate::control::probe::tests;
 
     fn probe(enabled: bool, filter: &str) -> Probe {
@@ -294,8 +292,7 @@ mod tests {
             reason: "disarmed".to_owned(),
             hint: "enable it".to_owned(),
         };
-        let trip = Trip { time: SystemTime::UNIX_EPOCH, times: 1, rearm: None, trouble: trouble.clone() };
-        let probe = Probe { tripped: Some(Arc::new(trip)), ..probe(true, "") };
+        let probe = Probe { tripped: Some(Arc::new(trouble.clone())), ..probe(true, "") };
         let on = all_on();
         assert_eq!(state(&probe, &event(Switch::Off, ""), &on), ProbeState::Tripped(trouble.clone()));
         // Nothing that keeps probes from firing matters to it.

@@ -5,8 +5,8 @@
 
 use std::time::Instant;
 
-use super::command::KernelHits;
 use super::controller::Controller;
+use super::sample::KernelHits;
 use kprobed_event::{PauseReason, RecordingPause};
 use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::tracefs::Instance;

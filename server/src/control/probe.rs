@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::ControlError;
-use super::budget::Trip;
 use super::create::settled_state;
 use super::footprint::Footprint;
 use super::guard::Guarded;
@@ -157,7 +156,7 @@ pub struct Probe {
     /// How often it was repaired, if the daemon has stopped repairing it.
     pub left_alone: Option<u32>,
     /// Why it is disarmed although it is enabled, if it has cost more than its budget.
-    pub tripped: Option<Arc<Trip>>,
+    pub tripped: Option<Arc<Trouble>>,
     /// The fields of its events, once the kernel has it.
     pub schema: Option<Arc<Schema>>,
     /// What its writer should know.
@@ -235,9 +234,8 @@ impl Probe {
     }
 
     /// The same probe after it was disarmed.
-    pub(super) fn disarmed(self, trip: &Arc<Trip>) -> Self {
-        let state = ProbeState::Tripped(trip.trouble.clone());
-        Self { state, tripped: Some(Arc::clone(trip)), ..self }
+    pub(super) fn disarmed(self, why: &Arc<Trouble>) -> Self {
+        Self { state: ProbeState::Tripped(Trouble::clone(why)), tripped: Some(Arc::clone(why)), ..self }
     }
 
     /// The same probe with another specification.

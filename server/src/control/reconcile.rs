@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::account::Account;
 use super::audited;
-use super::budget::Trip;
+use super::budget::stored_trouble;
 use super::controller::{Controller, ControllerParts, LiveProbe};
 use super::create::{refuse, settled_state};
 use super::execute::Executor;
@@ -22,7 +22,7 @@ use super::lease::{AtStart, HOLD_ENDED, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
 use super::source::{compile_options, event_source};
 use super::step::{self, Aim, Seen};
-use super::{ControlError, Observer, Probe, ProbeState, own};
+use super::{ControlError, Observer, Probe, ProbeState, Trouble, own};
 use crate::store::{Phase, Record, Settled, StoredProbe, StoredTrip, Undo};
 use kprobed_host::kernel::RecentFacts;
 use kprobed_host::tracefs::{KprobeList, OwnEvent, Presence, Tracefs};
@@ -45,7 +45,7 @@ struct Wanted {
     /// Its event, if the kernel still has it.
     left: Option<OwnEvent>,
     /// Why it is disarmed, if it has cost more than its budget.
-    tripped: Option<Arc<Trip>>,
+    tripped: Option<Arc<Trouble>>,
 }
 
 /// Compares all rows of the database with the kernel. Returns what the kernel has of them, and what must still
@@ -59,7 +59,8 @@ pub(super) async fn reconcile(
 ) -> Result<(HashMap<ProbeUid, LiveProbe>, Vec<Unfinished>), ControlError> {
     let (mut live, mut unfinished) = (HashMap::new(), Vec::new());
     let mut trips = trips;
-    let mut trip_of = |record: &Record| Trip::stored(trips.remove(&record.uid)?, &record.name).map(Arc::new);
+    let mut trip_of =
+        |record: &Record| stored_trouble(trips.remove(&record.uid)?, &record.name).map(Arc::new);
     let tracefs = &parts.mounted.tracefs;
     let list = tracefs.kprobe_list()?;
     let mut wanted = Vec::new();
@@ -284,7 +285,7 @@ fn job(
     facts: &mut RecentFacts<'_>,
     observed: &Observed,
     list: &KprobeList,
-    (record, tripped): (&Record, Option<Arc<Trip>>),
+    (record, tripped): (&Record, Option<Arc<Trouble>>),
     left: Option<OwnEvent>,
 ) -> Result<Job, ControlError> {
     let spec = &record.spec;
@@ -307,7 +308,7 @@ fn job(
     };
     let aim = Aim { enabled, filter: &spec.filter };
     let state = match &tripped {
-        Some(trip) => ProbeState::Tripped(trip.trouble.clone()),
+        Some(why) => ProbeState::Tripped(Trouble::clone(why)),
         None => settled_state(spec.enabled, &report),
     };
     let probe =

@@ -1,17 +1,19 @@
-//! Sampling of hit counts into the database.
+//! Hit counts: the one reader of the kernel's counters of probes, and their samples in the database.
 //!
-//! Owns when the counters of the kernel are read, and since when they count. Never decides how
-//! samples are stored: that is the store.
+//! Owns which counter belongs to which probe, when samples are taken, and since when they count. Never
+//! decides how samples are stored: that is the store.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::time::{ClockId, clock_gettime};
 
 use super::controller::{Controller, ControllerParts};
-use crate::store::{Counted, Counters, HitRetention, Store, StoreError, Tick, TickOf, day_of};
-use kprobed_host::tracefs::{HitCounts, Tracefs};
-use kprobed_lang::model::{HitProfile, Hits, ProbeUid};
+use super::{ControlError, Probe};
+use crate::store::{Counted, Counters, HitRetention, Store, StoreError, Tick, TickOf};
+use kprobed_host::tracefs::{HitCounts, ProfileRow, Tracefs};
+use kprobed_lang::model::{HitProfile, Hits, ProbeName, ProbeUid};
 
 /// How far two clocks may differ over a sample: if they differ more, one of them was set, or the
 /// host was suspended.
@@ -105,7 +107,34 @@ fn watched_since(last: SystemTime, now: SystemTime, run: Duration) -> SystemTime
     if apart <= SAME { last } else { since }
 }
 
+/// Hits by the name of the probe.
+pub(super) type KernelHits = HashMap<ProbeName, Hits>;
+
 impl Controller {
+    /// The kernel's counts of the probes that it has. Events of others can have the same name.
+    pub(super) fn read_hits(&self) -> Result<Vec<(Arc<Probe>, Hits)>, ControlError> {
+        let counts = self.tracefs().hit_counts()?;
+        let of_probe = |row: ProfileRow<'_>| Some((self.parts.registry.by_listing(row.listing)?, row.hits));
+        Ok(counts.rows().filter_map(of_probe).collect())
+    }
+
+    /// The same by name.
+    pub(super) fn kernel_hits(&self) -> Result<KernelHits, ControlError> {
+        Ok(self.read_hits()?.into_iter().map(|(probe, hits)| (probe.name.clone(), hits)).collect())
+    }
+
+    /// The same for clients, in the order of names.
+    pub(super) fn hit_profiles(&self) -> Result<Vec<HitProfile>, ControlError> {
+        let time = SystemTime::now();
+        let profile = |(probe, hits): (Arc<Probe>, Hits)| {
+            let boot_id = self.parts.host.boot_id.clone();
+            HitProfile { uid: probe.uid, name: probe.name.clone(), boot_id, time, hits }
+        };
+        let mut profiles: Vec<_> = self.read_hits()?.into_iter().map(profile).collect();
+        profiles.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(profiles)
+    }
+
     /// Stores the hit counts that have changed since the last sample, and rolls up old ones. With
     /// `at_once` it also stores that nothing has changed.
     pub(super) async fn sample(&mut self, at_once: bool) {
@@ -114,20 +143,17 @@ impl Controller {
             Err(error) => return tracing::warn!(%error, "cannot read hit counts"),
         };
         self.store_tick(&profiles, TickOf::All, at_once).await;
-        self.store_spending(&profiles, at_once).await;
         self.roll_up().await;
     }
 
     /// Stores the last hit counts of probes that are removed.
     pub(super) async fn store_samples(&mut self, samples: &[HitProfile]) {
         self.store_tick(samples, TickOf::Leaving, false).await;
-        self.count_leaving(samples);
     }
 
     /// The hits that the kernel has counted of an event until now do not belong to the probe that
     /// it has become.
     pub(super) async fn leave_out(&mut self, uid: ProbeUid, until_now: Hits) {
-        self.spending.begin(uid, until_now.hits.saturating_add(until_now.nmissed));
         match self.sampler.counters(&self.parts).await {
             Ok(counters) => counters.begin_at(uid, until_now),
             Err(error) => self.note_outcome(Err(error)),
@@ -186,10 +212,6 @@ impl Controller {
         let mut outcome = outcome.map(drop);
         if outcome.is_ok() && self.sampler.forgot.is_none_or(|forgot| forgot.elapsed() >= FORGET) {
             outcome = self.parts.store.forget_old(now, &keep).await;
-            if outcome.is_ok() {
-                let oldest = now.checked_sub(keep.hours).unwrap_or(SystemTime::UNIX_EPOCH);
-                outcome = self.parts.store.forget_spent(day_of(oldest)).await;
-            }
             self.sampler.forgot = Some(begun);
         }
         if let Err(error) = outcome {

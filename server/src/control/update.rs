@@ -15,7 +15,7 @@ use super::guard::{Looked, look};
 use super::job::{Basis, Job};
 use super::observed::{ObservedEvent, lost};
 use super::step::{self, Aim, Seen};
-use super::{ControlError, Probe, ProbeState};
+use super::{ControlError, Probe, ProbeState, Trouble};
 use crate::auth::Caller;
 use crate::store::{Intent, ProbeSpec};
 use kprobed_lang::model::{KernelChange, LabelChange, MetadataChange};
@@ -130,7 +130,7 @@ impl Controller {
                 let aim = Aim { enabled: request.enabled, filter: &wanted.spec.filter };
                 let steps = step::change(&seen, aim);
                 let state = match (*module_is_absent, wanted.is_to_record()) {
-                    _ if let Some(trip) = &wanted.tripped => ProbeState::Tripped(trip.trouble.clone()),
+                    _ if let Some(why) = &wanted.tripped => ProbeState::Tripped(Trouble::clone(why)),
                     (true, _) => ProbeState::PendingModule,
                     (false, true) => ProbeState::Armed,
                     (false, false) => ProbeState::Disabled,
@@ -174,7 +174,7 @@ impl Controller {
             grounds.observed.switches.require_firing(report.arming)?;
         }
         let state = match &probe.tripped {
-            Some(trip) => ProbeState::Tripped(trip.trouble.clone()),
+            Some(why) => ProbeState::Tripped(Trouble::clone(why)),
             None => settled_state(probe.spec.enabled, &report),
         };
         let mut probe = Probe { state, guarded, ..probe }.resolved(&definition, &report, footprint);

@@ -11,7 +11,6 @@ mod audit;
 mod changes;
 mod checks;
 mod convert;
-mod costs;
 pub(crate) mod declare;
 mod events;
 mod exports;

@@ -11,17 +11,16 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::access;
 use super::checks::{self, CheckStream};
-use super::costs::{self, checked_cost, hit_cost};
 use super::events::Responses;
 use super::sight::Sight;
-use super::verdict::{Detail, answer};
+use super::verdict::{Detail, answer, checked_cost, hit_cost};
 use super::{changes, convert, labels, spec, status, watch};
 use crate::auth::{Pace, Rights};
 use crate::control::{
     Applied, Changed, ControlError, ControlHandle, Costs, Declarations, Probe, ProbeStates, Registry, Unit,
 };
 use crate::messages;
-use crate::store::{Fingerprint, KEPT_STATES, RequestKey, SamplePosition, SampleQuery, Store};
+use crate::store::{Fingerprint, KEPT_STATES, RequestKey, Store};
 use kprobed_lang::model::{Glob, HitProfile, ProbeName, ProbeUid};
 use kprobed_verdict::checker::{Checker, DefinitionText};
 
@@ -48,9 +47,6 @@ pub struct ProbeServer {
 
 /// Probes on a page, unless the client says otherwise, and at most.
 pub(super) const PROBE_PAGE: (u32, u32) = (100, 1000);
-
-/// Samples on a page, unless the client says otherwise, and at most.
-const SAMPLE_PAGE: (u32, u32) = (1000, 10_000);
 
 /// Longest id of a request, in bytes.
 const MAX_REQUEST_ID: usize = 128;
@@ -79,12 +75,6 @@ pub(super) fn probe_message(checker: &Checker, probe: &Probe) -> v1::Probe {
         ..spec::write(&definition)
     });
     v1::Probe { spec: fields, ..messages::probe(probe) }
-}
-
-/// A position among samples, as a page token contains it.
-fn position(token: &str) -> Option<SamplePosition> {
-    let (tick, series) = token.split_once('.')?;
-    Some(SamplePosition { tick: tick.parse().ok()?, series: series.parse().ok()? })
 }
 
 impl ProbeServer {
@@ -297,33 +287,5 @@ impl ProbeService for ProbeServer {
             profiles.iter().filter(|profile| is_wanted(profile)).map(messages::profile).collect()
         };
         Ok(Response::new(v1::GetHitProfilesResponse { profiles }))
-    }
-
-    async fn list_hit_profile_samples(
-        &self,
-        request: Request<v1::ListHitProfileSamplesRequest>,
-    ) -> Result<Response<v1::ListHitProfileSamplesResponse>, Status> {
-        let sight = self.sight(&request)?;
-        let request = request.into_inner();
-        let name = non_empty(request.probe).map(|name| name.parse::<ProbeName>()).transpose();
-        let after = non_empty(request.page_token).map(|token| position(&token).ok_or(token)).transpose();
-        let query = SampleQuery {
-            name: name.map_err(|error| status::invalid("probe", &error.to_string()))?,
-            start: request.start_time.and_then(convert::time),
-            end: request.end_time.and_then(convert::time),
-            after: after.map_err(|_token| status::page_token())?.unwrap_or_default(),
-            limit: page_size(request.page_size, SAMPLE_PAGE),
-        };
-        let page =
-            self.store.samples(&query).await.map_err(|error| Status::from(ControlError::from(error)))?;
-        // A page may have fewer than asked for. Only its token says whether there is another one.
-        let shown = page.samples.iter().filter(|sample| sight.shows_uid(&self.registry, sample.uid));
-        Ok(Response::new(v1::ListHitProfileSamplesResponse {
-            samples: shown.map(messages::profile).collect(),
-            next_page_token: page
-                .next
-                .map(|next| format!("{}.{}", next.tick, next.series))
-                .unwrap_or_default(),
-        }))
     }
 }

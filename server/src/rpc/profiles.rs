@@ -10,14 +10,13 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::profile_service_server::ProfileService;
 use tonic::{Request, Response, Status};
 
-use super::costs::Costs;
 use super::probes::non_empty;
 use super::sight::Sight;
 use super::{access, convert, labels, status};
 use crate::auth::Rights;
-use crate::control::{self, ControlError, ControlHandle, Registry};
+use crate::control::{ControlError, ControlHandle, Registry};
 use crate::messages;
-use crate::store::{RatePage, RatePoint, RateQuery, RateSeries, Store, day_of};
+use crate::store::{RatePage, RatePoint, RateQuery, RateSeries, Store};
 use kprobed_lang::model::{Glob, LabelSelector, ProbeUid};
 
 /// Longest interval, in seconds: a year.
@@ -32,8 +31,6 @@ pub struct ProfileServer {
     pub registry: Arc<Registry>,
     /// Stores the past counters.
     pub store: Store,
-    /// What a hit takes.
-    pub costs: Arc<control::Costs>,
     /// Who may see probes.
     pub rights: Arc<Rights>,
 }
@@ -52,22 +49,6 @@ impl ProfileService for ProfileServer {
         }
         let page = self.store.rates(&query).await.map_err(ControlError::from)?;
         Ok(Response::new(response(page)))
-    }
-
-    async fn list_costs(
-        &self,
-        request: Request<v1::ListCostsRequest>,
-    ) -> Result<Response<v1::ListCostsResponse>, Status> {
-        let sight = Sight::new(&self.rights, access::caller(&request)?);
-        self.control.sample().await?;
-        let days = request.into_inner().days.max(1);
-        let since_day = day_of(SystemTime::now()).saturating_sub(u64::from(days) - 1);
-        let (mut spent, daemon) = self.store.spent(since_day).await.map_err(ControlError::from)?;
-        let mut probes = self.registry.all();
-        probes.retain(|probe| sight.shows(probe));
-        spent.retain(|spent| sight.shows_uid(&self.registry, spent.uid));
-        let costs = Costs { table: self.costs.table(), probes };
-        Ok(Response::new(costs.response(since_day, spent, &daemon)))
     }
 }
 
@@ -179,8 +160,7 @@ mod tests {
         let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
         let rights = Arc::new(Rights::new(Roles::default(), AuditQueue::new().0));
         let sight = Sight::new(&rights, Caller::daemon());
-        let (registry, costs) = (Arc::default(), Arc::default());
-        let server = ProfileServer { control, registry, store, costs, rights };
+        let server = ProfileServer { control, registry: Arc::default(), store, rights };
         let now = convert::time(time(1000)).unwrap();
         let query = |request| server.query(request, &sight, now);
         let field = |request| match query(request).map(drop).map_err(Error::from) {
@@ -208,6 +188,6 @@ mod tests {
             ("TOO_MANY_POINTS", "step_seconds")
         );
         let fix = error.metadata.iter().find(|(key, _)| key == "fix").unwrap();
-        assert!(fix.1.contains("at least 181 seconds"), "{error:?}");
+        assert!(fix.1.contains("at least 240 seconds"), "{error:?}");
     }
 }

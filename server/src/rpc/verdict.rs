@@ -8,12 +8,14 @@ use kprobed_proto::v1;
 use nix::errno::Errno;
 
 use super::{convert, hidden, meaning, spec, status};
-use crate::control::livepatch_warning;
+use crate::control::{CostTable, livepatch_warning};
 use crate::messages;
 use kprobed_host::kernel::RecentFacts;
-use kprobed_lang::definition::{Definition, DeleteDefinition, Diagnostic, Place, ProbeDefinition, RefusedBy};
+use kprobed_lang::definition::{
+    Definition, DeleteDefinition, Diagnostic, Place, ProbeDefinition, ProbeKind, RefusedBy,
+};
 use kprobed_verdict::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText, Preview};
-use kprobed_verdict::validate::{Nearest, ShownInstruction};
+use kprobed_verdict::validate::{Arming, Nearest, ShownInstruction};
 
 /// How much an answer contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,30 @@ pub(crate) fn answer(
         }
         Err(error) => unjudged(checker, text, error),
     }
+}
+
+/// What one hit of a probe takes.
+pub(super) fn hit_cost(
+    table: &CostTable,
+    kind: ProbeKind,
+    arming: Option<Arming>,
+    line: &str,
+) -> v1::HitCost {
+    let cost = table.hit(kind, arming, line);
+    v1::HitCost { ns: cost.ns, error_ns: cost.error_ns, calibrated: table.is_calibrated }
+}
+
+/// What one hit of a probe takes that was checked. Absent if it was refused.
+pub(super) fn checked_cost(table: &CostTable, checked: &v1::CheckProbeResponse) -> Option<v1::HitCost> {
+    let kind = if checked.kernel_definition.starts_with('r') { ProbeKind::Return } else { ProbeKind::Entry };
+    let arming = match checked.arming() {
+        v1::Arming::Ftrace => Some(Arming::Ftrace),
+        v1::Arming::Breakpoint => Some(Arming::Breakpoint),
+        v1::Arming::Optimised => Some(Arming::Optimised),
+        v1::Arming::Unspecified => None,
+    };
+    let is_accepted = checked.verdict() == v1::Verdict::Accepted && !checked.kernel_definition.is_empty();
+    is_accepted.then(|| hit_cost(table, kind, arming, &checked.kernel_definition))
 }
 
 /// The answer for a text that could not be judged as the definition of a probe.

@@ -301,7 +301,7 @@ async fn insert(
     let mut insert = QueryBuilder::new(
         "INSERT INTO probe (uid, event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
          kernel_listing, create_time_ns, update_time_ns, description, owner, declared_by, on_kernel_change, \
-         lease_duration_ns, lease_expire_ns, lease_boot_id, lease_end_boot_ns, lease_holder, creator, adopted) ",
+         lease_duration_ns, lease_expire_ns, lease_boot_id, lease_end_boot_ns, lease_holder, creator) ",
     );
     insert.push_values(creations, |mut row, (uid, record)| {
         let ProbeSpec { definition, enabled, filter, labels: _, metadata } = &record.spec;
@@ -325,8 +325,7 @@ async fn insert(
             .push_bind(lease.boot_id)
             .push_bind(lease.end_boot_ns)
             .push_bind(lease.holder)
-            .push_bind(&record.creator)
-            .push_bind(record.is_adopted);
+            .push_bind(&record.creator);
     });
     insert.build().persistent(creations.len() == 1).execute(transaction).await?;
     Ok(())

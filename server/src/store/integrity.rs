@@ -114,7 +114,7 @@ mod tests {
             "Tree 4 page 4: unable to get the page. error code=11",
             "Tree 4 page 4: btreeInitPage() returns error code 11",
             "Page 9: never used",
-            "NULL value in hit_boot.boot_id",
+            "NULL value in hit_span.boot_id",
         ];
         assert!(!damaged.iter().any(|finding| is_unread(finding)));
     }

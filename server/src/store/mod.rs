@@ -22,7 +22,6 @@ mod probes;
 mod requests;
 mod reversal;
 mod set_aside;
-mod spent;
 mod states;
 mod trips;
 mod undo;
@@ -34,14 +33,11 @@ pub use connection::{Failure, Health};
 pub use costs::StoredCalibration;
 pub use error::{DatabaseError, Fault, StoreError};
 pub use hits::{
-    Counted, Counters, HitRetention, MAX_POINTS, RatePage, RatePoint, RateQuery, RateSeries, SamplePage,
-    SamplePosition, SampleQuery, Tick, TickOf,
+    Counted, Counters, HitRetention, MAX_POINTS, RatePage, RatePoint, RateQuery, RateSeries, Tick, TickOf,
 };
 pub use probes::{Phase, ProbeSpec, Record, StoredProbe};
 pub use requests::{Fingerprint, RequestKey};
 pub use set_aside::{SetAside, set_aside_in};
-pub(crate) use spent::day_of;
-pub use spent::{SpentByDaemon, SpentByProbe};
 pub use states::KEPT_STATES;
 pub use trips::StoredTrip;
 pub use undo::Undo;

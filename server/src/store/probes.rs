@@ -76,8 +76,6 @@ pub struct Record {
     /// The account of the principal that made it ([`kprobed_rights::Principal::account`]); empty for
     /// the daemon, and for one that was made before that was kept.
     pub creator: String,
-    /// Whether it was there before, and its creator has adopted it.
-    pub is_adopted: bool,
 }
 
 /// A row of the table, as a start finds it.
@@ -108,7 +106,6 @@ impl Record {
             create_time: now,
             update_time: now,
             creator: String::new(),
-            is_adopted: false,
         }
     }
 
@@ -142,7 +139,6 @@ impl StoredProbe {
             create_time: from_ns(row.try_get("create_time_ns")?),
             update_time: from_ns(row.try_get("update_time_ns")?),
             creator: row.try_get("creator")?,
-            is_adopted: row.try_get("adopted")?,
         };
         Ok(Self {
             record,

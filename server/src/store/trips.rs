@@ -3,13 +3,12 @@
 //! Owns their table. Never decides whether a probe is disarmed: [`crate::control`] does.
 
 use std::collections::HashMap;
-use std::time::SystemTime;
 
 use kprobed_audit::Entry;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::connection::Transaction;
-use super::{Store, StoreError, audit, from_ns, to_ns};
+use super::{Store, StoreError, audit};
 use kprobed_lang::model::ProbeUid;
 
 /// What is stored of a probe that has cost more than its budget.
@@ -17,14 +16,6 @@ use kprobed_lang::model::ProbeUid;
 pub struct StoredTrip {
     /// The probe.
     pub uid: ProbeUid,
-    /// How often it was disarmed without a client that has enabled it in between, from 1.
-    pub times: u32,
-    /// When it was disarmed last.
-    pub time: SystemTime,
-    /// When it is armed again by itself. Absent for never.
-    pub rearm: Option<SystemTime>,
-    /// Whether it is disarmed now.
-    pub is_open: bool,
     /// Code of the reason.
     pub code: String,
     /// The reason with its figures.
@@ -48,16 +39,8 @@ impl Store {
             let mut trips = HashMap::with_capacity(rows.len());
             for row in rows {
                 let uid = ProbeUid(row.try_get("probe_uid")?);
-                let trip = StoredTrip {
-                    uid,
-                    times: row.try_get("times")?,
-                    time: from_ns(row.try_get("time_ns")?),
-                    rearm: row.try_get::<Option<i64>, _>("rearm_ns")?.map(from_ns),
-                    is_open: row.try_get("is_open")?,
-                    code: row.try_get("reason")?,
-                    message: row.try_get("message")?,
-                };
-                trips.insert(uid, trip);
+                let (code, message) = (row.try_get("reason")?, row.try_get("message")?);
+                trips.insert(uid, StoredTrip { uid, code, message });
             }
             Ok(trips)
         };
@@ -72,16 +55,9 @@ impl Store {
         let write = async |transaction: &mut Transaction<'_>| {
             for trip in trips {
                 sqlx::query(
-                    "INSERT INTO trip (probe_uid, times, time_ns, rearm_ns, is_open, reason, message) \
-                     SELECT uid, ?, ?, ?, ?, ?, ? FROM probe WHERE uid = ? \
-                     ON CONFLICT (probe_uid) DO UPDATE SET times = excluded.times, \
-                     time_ns = excluded.time_ns, rearm_ns = excluded.rearm_ns, \
-                     is_open = excluded.is_open, reason = excluded.reason, message = excluded.message",
+                    "INSERT INTO trip (probe_uid, reason, message) SELECT uid, ?, ? FROM probe WHERE uid = ? \
+                     ON CONFLICT (probe_uid) DO UPDATE SET reason = excluded.reason, message = excluded.message",
                 )
-                .bind(trip.times)
-                .bind(to_ns(trip.time))
-                .bind(trip.rearm.map(to_ns))
-                .bind(trip.is_open)
                 .bind(&trip.code)
                 .bind(&trip.message)
                 .bind(trip.uid.0)

@@ -256,7 +256,7 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         checker: Arc::clone(&checker),
         store: store.clone(),
         declarations: Arc::default(),
-        costs: Arc::clone(&costs),
+        costs,
         rights: Arc::clone(rights),
     };
     let audit = AuditServer { store: store.clone() };
@@ -264,7 +264,6 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         control: control.clone(),
         registry: Arc::clone(&registry),
         store,
-        costs,
         rights: Arc::clone(rights),
     };
     let foreign =

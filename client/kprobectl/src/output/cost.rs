@@ -1,13 +1,12 @@
-//! Costs: what a hit takes, and what probes and the daemon have taken.
+//! Costs: what a hit takes, and what the hits of a probe take together.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use clap::ValueEnum;
-use jiff::Timestamp;
-use kprobed_client::api::{DayCost, HitCost, ListCostsResponse, ProbeCost};
+use kprobed_client::HitRates;
+use kprobed_client::api::{HitCost, Probe};
 use kprobed_document::json::Json;
+use serde::Serialize;
 
 use super::Output;
 use super::table::{Cell, Table};
@@ -18,61 +17,34 @@ pub(super) fn hit(cost: &HitCost) -> String {
     format!("{:.0}±{:.0} ns{mark}", cost.ns, cost.error_ns)
 }
 
-/// What a row of costs is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CostKey {
-    /// One probe
-    #[default]
-    Probe,
-    /// All probes of a group
-    Group,
-    /// All probes that a principal has made
-    Creator,
+/// What a probe takes.
+#[derive(Debug, Serialize)]
+struct CostView<'a> {
+    probe: &'a str,
+    probe_uid: i64,
+    hit_cost: Option<Json>,
+    /// With the runs that the kernel skipped. Absent if no second was watched.
+    hits_per_second: Option<f64>,
+    ns_per_second: Option<f64>,
 }
 
-impl CostKey {
-    fn of(self, cost: &ProbeCost) -> &str {
-        match self {
-            Self::Probe => &cost.probe,
-            Self::Group => cost.probe.split_once('/').map_or(&cost.probe, |(group, _)| group),
-            Self::Creator => &cost.creator,
-        }
-    }
-}
-
-/// What was taken in the days that are shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Taken {
-    runs: u64,
-    cpu_s: f64,
-}
-
-impl Taken {
-    fn of(days: &[DayCost]) -> Self {
+impl<'a> CostView<'a> {
+    fn new(probe: &'a Probe, rates: &HitRates) -> Self {
+        let points = rates.series.iter().filter(|series| series.probe_uid == probe.uid);
+        let points = points.flat_map(|series| &series.points);
+        let (runs, seconds) = points.fold((0_u64, 0_u64), |(runs, seconds), point| {
+            (runs + point.hits + point.nmissed, seconds + u64::from(point.covered_seconds))
+        });
+        let hits_per_second = (seconds > 0).then(|| runs as f64 / seconds as f64);
+        let hit_ns = probe.hit_cost.as_ref().map(|cost| cost.ns);
         Self {
-            runs: days.iter().map(|day| day.runs).sum(),
-            // The sum of no numbers would be -0.
-            cpu_s: days.iter().fold(0.0, |sum, day| sum + day.cpu_seconds),
+            probe: &probe.name,
+            probe_uid: probe.uid,
+            hit_cost: probe.hit_cost.as_ref().map(Json::full),
+            hits_per_second,
+            ns_per_second: hits_per_second.zip(hit_ns).map(|(rate, ns)| rate * ns),
         }
     }
-
-    fn plus(self, other: Self) -> Self {
-        Self { runs: self.runs.saturating_add(other.runs), cpu_s: self.cpu_s + other.cpu_s }
-    }
-}
-
-/// Seconds from the beginning of the first day until now.
-fn shown_s(costs: &ListCostsResponse, now: Timestamp) -> f64 {
-    let start = costs.start_time.as_ref().map_or(0, |start| start.seconds);
-    (now.as_second() - start).max(1) as f64
-}
-
-fn share(cpu_s: f64, of_s: f64) -> Cell {
-    Cell::text(format!("{:.3} %", 100.0 * cpu_s / of_s)).right()
-}
-
-fn seconds(cpu_s: f64) -> Cell {
-    Cell::text(format!("{cpu_s:.3} s")).right()
 }
 
 impl Output {
@@ -105,63 +77,49 @@ impl Output {
         ))
     }
 
-    /// Prints what probes and the daemon have taken until `now`.
-    pub(crate) fn costs(&mut self, costs: &ListCostsResponse, by: CostKey, now: Timestamp) -> io::Result<()> {
-        if self.structured(&Json::full(costs))? {
+    /// Prints what probes take by their hits of the last time.
+    pub(crate) fn costs(&mut self, probes: &[Probe], rates: &HitRates) -> io::Result<()> {
+        let views: Vec<_> = probes.iter().map(|probe| CostView::new(probe, rates)).collect();
+        if self.structured(&views)? {
             return Ok(());
         }
-        let of_s = shown_s(costs, now);
-        let mut table = match by {
-            CostKey::Probe => by_probe(&costs.probes, of_s),
-            CostKey::Group | CostKey::Creator => added_up(&costs.probes, by, of_s),
-        };
-        let Taken { cpu_s, .. } = Taken::of(&costs.daemon);
-        table.row(vec![
-            Cell::text("(kprobed itself)"),
-            Cell::text("-").right(),
-            Cell::text("-").right(),
-            seconds(cpu_s),
-            share(cpu_s, of_s),
-        ]);
+        let mut table = Table::new(&["PROBE", "HIT", "HITS/S", "SHARE"]);
+        let known = |text: Option<String>| Cell::text(text.unwrap_or_else(|| "-".to_owned())).right();
+        for (probe, view) in probes.iter().zip(&views) {
+            table.row(vec![
+                Cell::text(view.probe),
+                known(probe.hit_cost.as_ref().map(hit)),
+                known(view.hits_per_second.map(|rate| format!("{rate:.1}"))),
+                known(view.ns_per_second.map(|ns| format!("{:.3} %", ns / 1e7))),
+            ]);
+        }
         self.table(&table)
     }
 }
 
-fn by_probe(costs: &[ProbeCost], of_s: f64) -> Table {
-    let mut table = Table::new(&["PROBE", "HIT", "HITS", "CPU", "SHARE"]);
-    for ProbeCost { probe, hit_cost, days, .. } in costs {
-        let Taken { runs, cpu_s } = Taken::of(days);
-        let hit = hit_cost.as_ref().map_or_else(|| "-".to_owned(), hit);
-        table.row(vec![
-            Cell::text(probe),
-            Cell::text(hit).right(),
-            Cell::number(runs),
-            seconds(cpu_s),
-            share(cpu_s, of_s),
-        ]);
-    }
-    table
-}
+#[cfg(test)]
+mod tests {
+    use kprobed_client::api::{HitRate, HitSeries};
 
-/// Those that took the most come first.
-fn added_up(costs: &[ProbeCost], by: CostKey, of_s: f64) -> Table {
-    let mut sums = BTreeMap::<&str, (u64, Taken)>::new();
-    for cost in costs {
-        let (probes, taken) = sums.entry(by.of(cost)).or_default();
-        (*probes, *taken) = (*probes + 1, taken.plus(Taken::of(&cost.days)));
+    use super::*;
+
+    #[test]
+    fn what_a_probe_takes_follows_from_its_hits() {
+        let point =
+            |covered_seconds, hits, nmissed| HitRate { covered_seconds, hits, nmissed, ..HitRate::default() };
+        let series =
+            |probe_uid, points: Vec<HitRate>| HitSeries { probe_uid, points, ..HitSeries::default() };
+        let series =
+            vec![series(1, vec![point(60, 900, 100), point(40, 0, 0)]), series(2, vec![point(0, 0, 0)])];
+        let rates = HitRates { series, ..HitRates::default() };
+        let hit_cost = Some(HitCost { ns: 512.0, error_ns: 26.0, calibrated: true });
+        let taken = |uid| {
+            let probe = Probe { uid, hit_cost, ..Probe::default() };
+            let view = CostView::new(&probe, &rates);
+            (view.hits_per_second, view.ns_per_second)
+        };
+        assert_eq!(taken(1), (Some(10.0), Some(5120.0)));
+        assert_eq!(taken(2), (None, None), "nothing was watched");
+        assert_eq!(taken(3), (None, None));
     }
-    let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by(|(_, (_, a)), (_, (_, b))| b.cpu_s.total_cmp(&a.cpu_s));
-    let key = if by == CostKey::Group { "GROUP" } else { "CREATOR" };
-    let mut table = Table::new(&[key, "PROBES", "HITS", "CPU", "SHARE"]);
-    for (key, (probes, Taken { runs, cpu_s })) in sums {
-        table.row(vec![
-            Cell::text(if key.is_empty() { "-" } else { key }),
-            Cell::number(probes),
-            Cell::number(runs),
-            seconds(cpu_s),
-            share(cpu_s, of_s),
-        ]);
-    }
-    table
 }

@@ -47,7 +47,6 @@ pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
 pub(crate) use audit::Verified;
 pub(crate) use contrast::{Contrast, Judged};
-pub(crate) use cost::CostKey;
 pub(crate) use document::{AppliedProbe, ProbeDifference};
 pub(crate) use event::{EventPrinter, EventStyle, TimeForm};
 pub(crate) use fleet::{HostRecord, Said};

@@ -63,34 +63,4 @@ impl Output {
         }
         Ok(())
     }
-
-    /// Prints the hit counts of the past.
-    pub(crate) fn profile_samples(&mut self, samples: &[HitProfile]) -> io::Result<()> {
-        if self.structured(&samples.iter().map(Json::full).collect::<Vec<_>>())? {
-            return Ok(());
-        }
-        if self.csv(HEADINGS, samples.iter().map(row))? {
-            return Ok(());
-        }
-        let wide = self.is_wide();
-        let mut headings = vec!["TIME", "PROBE", "UID", "HITS", "NMISSED"];
-        if wide {
-            headings.push("BOOT");
-        }
-        let mut table = Table::new(&headings);
-        for sample in samples {
-            let mut cells = vec![
-                Cell::text(rfc3339(sample.time.as_ref()).unwrap_or_default()),
-                Cell::text(&sample.probe),
-                Cell::number(sample.probe_uid.unsigned_abs()),
-                Cell::number(sample.hits),
-                Cell::number(sample.nmissed),
-            ];
-            if wide {
-                cells.push(Cell::text(&sample.boot_id));
-            }
-            table.row(cells);
-        }
-        self.table(&table)
-    }
 }

@@ -48,7 +48,7 @@ fn help_lists_every_command_and_option() {
       stacks        Count in the kernel the call stacks that lead to a probe
       aggregations  List, read and delete aggregations
       profile       Show how often probes were hit, and how often the kernel skipped them
-      cost          Show the processor time that probes and the daemon take
+      cost          Show the processor time that probes take
       ledger        Show the account of every event: read, lost, filtered
       exporters     Show the state and the account of the daemon's exporters
       status        Show the daemon on one page: health, probes, hits, losses, exporters, and what to do

@@ -1,6 +1,6 @@
 //! Tests of the client library against a fake daemon.
 
-use kprobed_client::api::{DeleteProbeRequest, DeletedProbe, ListHitProfileSamplesRequest};
+use kprobed_client::api::{DeleteProbeRequest, DeletedProbe, ListHitRatesRequest};
 use std::time::Duration;
 
 use kprobed_client::event::{Backoff, LossCause, ResumingItem, ResumingStream, StreamItem, StreamRequest};
@@ -14,7 +14,7 @@ async fn pages_are_put_together() {
     let client = client(fake.socket()).await;
     let names: Vec<_> = client.list_probes("").await.unwrap().into_iter().map(|probe| probe.name).collect();
     assert_eq!(names, ["kprobes/open", "kprobes/waiting"]);
-    assert_eq!(client.hit_profile_samples(ListHitProfileSamplesRequest::default()).await.unwrap().len(), 2);
+    assert_eq!(client.hit_rates(ListHitRatesRequest::default()).await.unwrap().series.len(), 2);
 }
 
 #[tokio::test]

@@ -133,7 +133,7 @@ fn check(call: &str, output: &str) -> Result<()> {
             // 64 bits are text in the JSON of protobuf.
             events.into_iter().any(|event| event["comm"] == "workload" && event["timestampNs"].is_string())
         }),
-        "GetLedger" | "ListCosts" => has(&first["probes"], "probe", "kprobes/open"),
+        "GetLedger" => has(&first["probes"], "probe", "kprobes/open"),
         "GetHitProfiles" => has(&first["profiles"], "probe", "kprobes/open"),
         "ListHitRates" => has(&first["series"], "probe", "kprobes/open"),
         "ListFunctions" => has(&first["functions"], "name", "vfs_read"),

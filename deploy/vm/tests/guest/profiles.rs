@@ -19,9 +19,9 @@ pub(crate) const TESTS: &[Test] = tests! {
     }
 };
 
-/// Samples every second, which are rolled up to minutes with the next one, and those to hours.
+/// Samples every second. Minutes are rolled up to hours with the next one.
 fn quick() -> String {
-    let roll_up = "sample_interval_s = 1\nsample_retention_hours = 0\nminute_retention_days = 0";
+    let roll_up = "sample_interval_s = 1\nminute_retention_days = 0";
     config(roll_up)
 }
 

@@ -1,8 +1,10 @@
 //! The examples of the documents that the project started from, with today's function names and the
 //! registers of x86-64, compared with system calls made with known arguments.
 
+use std::time::SystemTime;
+
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{DeleteProbeRequest, ProbeState};
+use kprobed_client::api::{DeleteProbeRequest, HitSeries, ProbeState};
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, refused};
@@ -191,15 +193,18 @@ fn the_profile_counts_every_call(fixture: &Fixture) -> Result<()> {
     // The last counts are kept when the probe goes.
     let last = guest.delete("counted")?.ok_or_else(|| anyhow::anyhow!("no last profile"))?;
     ensure!(last.hits == 12345, "{last:?}");
-    let request = kprobed_client::api::ListHitProfileSamplesRequest {
-        probe: "kprobes/counted".into(),
+    let request = kprobed_client::api::ListHitRatesRequest {
+        start_time: Some(SystemTime::UNIX_EPOCH.into()),
+        step_seconds: 86_400,
+        name_glob: "kprobes/counted".into(),
         ..Default::default()
     };
-    let history = guest.wait_for(guest.client.hit_profile_samples(request))??;
+    let history = guest.wait_for(guest.client.hit_rates(request))??.series;
     let boot_id = guest.shell("cat /proc/sys/kernel/random/boot_id")?;
-    let sample = history.iter().rev().find(|sample| sample.probe_uid == last.probe_uid);
+    let series = history.iter().rev().find(|series| series.probe_uid == last.probe_uid);
+    let hits = |series: &HitSeries| series.points.iter().map(|point| point.hits).sum::<u64>();
     ensure!(
-        sample.is_some_and(|sample| sample.hits == 12345 && sample.boot_id == boot_id.trim()),
+        series.is_some_and(|series| hits(series) == 12345 && series.boot_id == boot_id.trim()),
         "{history:?}"
     );
     Ok(())

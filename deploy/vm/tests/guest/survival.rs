@@ -2,6 +2,7 @@
 //! behind.
 
 use std::collections::HashMap;
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, ListProbesRequest, ProbeState};
@@ -88,8 +89,10 @@ fn probes_survive_a_power_cut(fixture: &Fixture) -> Result<()> {
     guest.machine.power_cut();
     let guest = DaemonGuest::boot(fixture, &fixture.disk_name("power-cut"), daemon::DEFAULT_CONFIG)?;
     expect_three(&guest)?;
-    let request = kprobed_client::api::ListHitProfileSamplesRequest::default();
-    guest.wait_for(guest.client.hit_profile_samples(request))??;
+    let start_time = Some(SystemTime::UNIX_EPOCH.into());
+    let request =
+        kprobed_client::api::ListHitRatesRequest { start_time, step_seconds: 86_400, ..Default::default() };
+    guest.wait_for(guest.client.hit_rates(request))??;
     Ok(())
 }
 

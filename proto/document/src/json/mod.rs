@@ -52,7 +52,6 @@ api_messages! {
     HitProfile
     HitSeries
     Lease
-    ListCostsResponse
     MeaningChange
     Probe
     ProbeLedger

@@ -146,7 +146,6 @@ fn every_message_that_has_a_form_is_one_of_the_api() {
         descriptor::<v1::HitProfile>(),
         descriptor::<v1::HitSeries>(),
         descriptor::<v1::Lease>(),
-        descriptor::<v1::ListCostsResponse>(),
         descriptor::<v1::MeaningChange>(),
         descriptor::<v1::Probe>(),
         descriptor::<v1::ProbeLedger>(),

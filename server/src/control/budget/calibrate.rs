@@ -1,19 +1,32 @@
 //! Calibration: what a hit takes on this host, measured with temporary probes.
 //!
-//! Owns where these probes lie, and the arithmetic. They lie on two system calls that do nothing but
-//! return a number, and the daemon makes these calls itself, with one probe more after each
-//! measurement: the difference is the cost of that probe. Never touches the probes of clients.
+//! Owns these probes, their tracing instance, also those that a killed daemon has left, and the arithmetic.
+//! They lie on two system calls that do nothing but return a number, and the daemon makes these calls
+//! itself, with one probe more after each measurement: the difference is the cost of that probe. Nothing
+//! else is recorded in the instance, and nobody reads it: so the deletion of a temporary probe empties no
+//! buffer that is in use. Never touches the probes of clients.
 
 use std::time::{Duration, Instant};
 
 use nix::unistd::{getpgrp, getppid};
 
 use super::cost::{CostTable, HitCost};
-use super::temporary::{GROUP, Temporary, TemporaryError};
-use kprobed_host::tracefs::Tracefs;
+use crate::control::ControlError;
+use kprobed_host::kernel::TRACE_CLOCK;
+use kprobed_host::tracefs::{
+    ClaimError, DefineError, Instance, InstanceOptions, OwnEvent, Tracefs, TracefsError,
+};
 use kprobed_lang::definition::guard;
+use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::Checker;
 use kprobed_verdict::validate::Arming;
+
+/// Group of the temporary probes.
+const GROUP: &str = "kprobed_temporary";
+
+/// Buffers of the instance for each CPU, in KiB: what they record is never read, but the next record
+/// should not find its place in the fastest cache.
+const BUFFER_KIB: u64 = 256;
 
 /// The function of getppid(2), which the first call leads to.
 const FUNCTION: &str = "__x64_sys_getppid";
@@ -52,80 +65,30 @@ const LEAST_BATCHES: usize = 8;
 /// them take some 100 ms; an emulated one takes most of this.
 const LONGEST: Duration = Duration::from_secs(1);
 
+/// Event of the first probe.
+const ENTRY: &str = "entry";
+
 /// Why nothing could be measured.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CalibrationError {
-    /// A temporary probe.
+    /// The kernel or the list of its probes.
     #[error(transparent)]
-    Temporary(#[from] TemporaryError),
+    Tracefs(#[from] TracefsError),
+    /// The instance belongs to another daemon.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The kernel does not take a temporary probe.
+    #[error(transparent)]
+    Define(#[from] Box<DefineError>),
+    /// Its own event is not listed.
+    #[error("the kernel does not list `{GROUP}/{0}`, which it has accepted")]
+    NotListed(&'static str),
     /// Facts of the kernel.
     #[error("cannot look at `{FUNCTION}`: {0}")]
     Check(String),
     /// The calls do not run into the probe.
     #[error("the probe on `{FUNCTION}` is not hit by its system call")]
     NotHit,
-}
-
-/// What a temporary probe measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Entry,
-    Return,
-    Breakpoint,
-    /// A further probe at the entry, without arguments.
-    Further,
-    /// The same with [`ARGUMENTS`] registers.
-    Registers,
-    /// The same with as many reads of memory.
-    Reads,
-    /// The same with as many texts: the name of this thread.
-    Texts,
-    /// The same with [`GUARDS`] guards of a small number.
-    GuardsOfNumbers,
-    /// The same with guards of an address of user space.
-    GuardsOfAddresses,
-}
-
-impl Part {
-    const fn event(self) -> &'static str {
-        match self {
-            Self::Entry => "entry",
-            Self::Return => "return",
-            Self::Breakpoint => "inside",
-            Self::Further => "further",
-            Self::Registers => "registers",
-            Self::Reads => "reads",
-            Self::Texts => "texts",
-            Self::GuardsOfNumbers => "guards",
-            Self::GuardsOfAddresses => "faults",
-        }
-    }
-
-    /// Its line in `kprobe_events`. `inside` is the offset of a place that is armed by a breakpoint.
-    fn line(self, inside: u64) -> String {
-        let event = self.event();
-        let arguments = |fetched: &str| {
-            let argument = |number| format!("a{number}={fetched}");
-            (0..ARGUMENTS).map(argument).collect::<Vec<_>>().join(" ")
-        };
-        // As in the lines of clients: with a text after them, the kernel reads each of them twice.
-        let guards = |value: &str| {
-            let end = guard::END;
-            let guard = |number| format!("__kpd_g{number}=-2147483647({value}):ustring");
-            let guards = (0..GUARDS).map(guard).collect::<Vec<_>>().join(" ");
-            format!("p:{GROUP}/{event} {FUNCTION} {guards} {end}=\\\"k\":string")
-        };
-        match self {
-            Self::Entry | Self::Further => format!("p:{GROUP}/{event} {FUNCTION}"),
-            Self::Return => format!("r:{GROUP}/{event} {OTHER_FUNCTION}"),
-            Self::Breakpoint => format!("p:{GROUP}/{event} {FUNCTION}+{inside}"),
-            Self::Registers => format!("p:{GROUP}/{event} {FUNCTION} {}", arguments("%di:u64")),
-            Self::Reads => format!("p:{GROUP}/{event} {FUNCTION} {}", arguments("+8(%sp):u64")),
-            Self::Texts => format!("p:{GROUP}/{event} {FUNCTION} {}", arguments("$comm")),
-            Self::GuardsOfNumbers => guards(SYSCALL_NUMBER),
-            Self::GuardsOfAddresses => guards(USER_ADDRESS),
-        }
-    }
 }
 
 /// What one round of calls takes.
@@ -215,12 +178,12 @@ fn measure(
     begun: Instant,
 ) -> Result<CostTable, CalibrationError> {
     let mut before = Round::measure();
-    let mut add = |part: Part| -> Result<Option<HitCost>, CalibrationError> {
-        // All others can be taken in proportion to this one.
-        if part != Part::Entry && begun.elapsed() > LONGEST {
+    let mut add = |event: &'static str, line: &str| -> Result<Option<HitCost>, CalibrationError> {
+        // All others can be taken in proportion to the first one.
+        if event != ENTRY && begun.elapsed() > LONGEST {
             return Ok(None);
         }
-        let event = temporary.arm(part.event(), &part.line(inside.unwrap_or_default()))?;
+        let event = temporary.arm(event, line)?;
         let hits = temporary.hits(&event)?;
         let now = Round::measure();
         let is_hit = temporary.hits(&event)? >= hits + u64::from(ROUNDS);
@@ -228,32 +191,51 @@ fn measure(
         before = now;
         Ok(is_hit.then_some(cost))
     };
+    let line = |event: &str, arguments: &str| format!("p:{GROUP}/{event} {FUNCTION}{arguments}");
     // Those that make every later call slow come last.
-    let entry = add(Part::Entry)?.ok_or(CalibrationError::NotHit)?;
+    let entry = add(ENTRY, &line(ENTRY, ""))?.ok_or(CalibrationError::NotHit)?;
     // What cannot be measured takes as many times more as an entry does.
     let mut table =
         CostTable { ftrace: entry, ..CostTable::scaled(entry.ns / CostTable::CONSERVATIVE.ftrace.ns) };
     // The kernel makes jumps much later than this waits: they save the breakpoint, as ftrace does.
     table.optimised = HitCost { error_ns: entry.error_ns + entry.ns / 2.0, ..entry };
-    table.return_ = add(Part::Return)?.unwrap_or(table.return_);
-    if inside.is_some() {
-        table.breakpoint = add(Part::Breakpoint)?.unwrap_or(table.breakpoint);
+    let of_return = format!("r:{GROUP}/return {OTHER_FUNCTION}");
+    table.return_ = add("return", &of_return)?.unwrap_or(table.return_);
+    if let Some(inside) = inside {
+        let of_breakpoint = format!("p:{GROUP}/inside {FUNCTION}+{inside}");
+        table.breakpoint = add("inside", &of_breakpoint)?.unwrap_or(table.breakpoint);
     }
-    if let Some(further) = add(Part::Further)?
-        && let (Some(registers), Some(reads)) = (add(Part::Registers)?, add(Part::Reads)?)
+    let mut with = |event: &'static str, arguments: &str| add(event, &line(event, arguments));
+    if let Some(further) = with("further", "")?
+        && let (Some(registers), Some(reads)) =
+            (with("registers", &arguments("%di:u64"))?, with("reads", &arguments("+8(%sp):u64"))?)
     {
         table.argument = each(registers, further, ARGUMENTS);
         table.read = each(reads, registers, ARGUMENTS);
-        if let Some(texts) = add(Part::Texts)? {
+        // The name of this thread.
+        if let Some(texts) = with("texts", &arguments("$comm"))? {
             table.text = of_any_length(each(texts, registers, ARGUMENTS));
         }
-        if let (Some(numbers), Some(addresses)) = (add(Part::GuardsOfNumbers)?, add(Part::GuardsOfAddresses)?)
+        if let (Some(numbers), Some(addresses)) =
+            (with("guards", &guards(SYSCALL_NUMBER))?, with("faults", &guards(USER_ADDRESS))?)
         {
-            table.guard_of_number = each(numbers, further, GUARDS);
-            table.guard_of_address = each(addresses, further, GUARDS);
+            table.guard = either(each(numbers, further, GUARDS), each(addresses, further, GUARDS));
         }
     }
     Ok(CostTable { is_calibrated: true, ..table })
+}
+
+/// As many arguments as are measured together.
+fn arguments(fetched: &str) -> String {
+    (0..ARGUMENTS).map(|number| format!(" a{number}={fetched}")).collect::<Vec<_>>().concat()
+}
+
+/// Guards of a value as in the lines of clients: with a text after them, the kernel reads each of them
+/// twice.
+fn guards(value: &str) -> String {
+    let guard = |number| format!(" __kpd_g{number}=-2147483647({value}):ustring");
+    let guards = (0..GUARDS).map(guard).collect::<Vec<_>>().concat();
+    format!("{guards} {}=\\\"k\":string", guard::END)
 }
 
 /// What one of the arguments takes by which two probes differ.
@@ -270,6 +252,107 @@ fn of_any_length(short: HitCost) -> HitCost {
     HitCost { error_ns: short.error_ns + short.ns / 2.0, ..short }
 }
 
+/// What a guard takes, whatever value it reads: all of them can be addresses of user space, or none.
+fn either(number: HitCost, address: HitCost) -> HitCost {
+    HitCost {
+        ns: f64::midpoint(number.ns, address.ns),
+        error_ns: (number.ns - address.ns).abs() / 2.0 + number.error_ns.max(address.error_ns),
+    }
+}
+
+/// The instance and the events. [`Temporary::remove`] has to be called in any case; the next start
+/// does it if this daemon is killed before.
+struct Temporary<'a> {
+    tracefs: &'a Tracefs,
+    instance: Instance,
+    events: Vec<OwnEvent>,
+}
+
+impl<'a> Temporary<'a> {
+    /// Makes the instance, for a daemon whose own instance has this name.
+    fn make(tracefs: &'a Tracefs, own: &str) -> Result<Self, CalibrationError> {
+        let options = InstanceOptions {
+            name: instance_name(own),
+            buffer_kib: BUFFER_KIB,
+            buffer_max_kib: BUFFER_KIB,
+            sub_buffer_kib: 0,
+            clock: TRACE_CLOCK,
+        };
+        let (instance, _claim) = Instance::open_or_create(tracefs, &options)?;
+        Ok(Self { tracefs, instance, events: Vec::new() })
+    }
+
+    /// Defines a probe by a line of `kprobe_events` with this event of the group, and records it.
+    fn arm(&mut self, event: &'static str, line: &str) -> Result<OwnEvent, CalibrationError> {
+        for outcome in self.tracefs.define_kprobes(&[line]) {
+            outcome.map_err(Box::new)?;
+        }
+        let name = ProbeName::new(GROUP, event).map_err(|_bad| CalibrationError::NotListed(event))?;
+        self.tracefs.forget_kprobe_list();
+        let found = self.tracefs.find_own(&*self.tracefs.kprobe_list()?, &name, line)?;
+        let own = found.ok_or(CalibrationError::NotListed(event))?;
+        self.events.push(own.clone());
+        self.instance.set_enabled(&own.name, true)?;
+        Ok(own)
+    }
+
+    /// How often the kernel has counted a hit of a probe, skipped runs included.
+    fn hits(&self, event: &OwnEvent) -> Result<u64, CalibrationError> {
+        let counts = self.tracefs.hit_counts()?;
+        let row = counts.rows().find(|row| row.listing == event.listing);
+        Ok(row.map_or(0, |row| row.hits.hits.saturating_add(row.hits.nmissed)))
+    }
+
+    /// Removes everything. The instance goes last: a start looks for the events if it is there.
+    fn remove(self) -> Result<(), CalibrationError> {
+        self.tracefs.forget_kprobe_list();
+        let list = self.tracefs.kprobe_list()?;
+        for event in &self.events {
+            self.instance.set_enabled(&event.name, false)?;
+            self.tracefs.delete_own(&list, event)?;
+        }
+        Ok(self.instance.remove()?)
+    }
+}
+
+/// Name of the instance of a daemon whose own instance has this name.
+fn instance_name(own: &str) -> String {
+    format!("{own}-temporary")
+}
+
+/// Removes what a daemon that was killed has left: the instance by its name, and with it the events
+/// of the group. Without the instance, events of that group are not the daemon's.
+///
+/// # Errors
+/// When the kernel cannot be asked. What cannot be removed is left, with a warning.
+pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Result<(), ControlError> {
+    let Some(instance) = Instance::find(tracefs, &instance_name(own)) else { return Ok(()) };
+    let list = tracefs.kprobe_list()?;
+    let ours = list.probes().iter().filter_map(|listed| {
+        let name = listed.name.clone().filter(|name| name.group() == GROUP)?;
+        Some((name, listed.line.clone()))
+    });
+    let ours: Vec<_> = ours.collect();
+    for (name, _) in &ours {
+        if let Err(error) = instance.set_enabled(name, false) {
+            tracing::warn!(event = %name, %error, "cannot disarm a temporary probe that was left");
+        }
+    }
+    for (name, listing) in ours {
+        let id = tracefs.event_id(&name)?.unwrap_or_default();
+        let own = OwnEvent { name, listing, id };
+        match tracefs.delete_own(&list, &own) {
+            Ok(_) => tracing::info!(event = %own.name, "removed a temporary probe that was left"),
+            Err(error) => tracing::warn!(event = %own.name, %error, "cannot remove a temporary probe"),
+        }
+    }
+    // Last: without it the next start would not look for the events.
+    if let Err(error) = instance.remove() {
+        tracing::warn!(%error, "cannot remove the instance of temporary probes");
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -283,5 +366,13 @@ mod tests {
         let cost = slower.since(round);
         assert!((cost.ns - 601.0).abs() < 1e-9 && (cost.error_ns - 1.0).abs() < 1e-9, "{cost:?}");
         assert!(Round::measure().ns > 0.0);
+    }
+
+    #[test]
+    fn a_guard_takes_what_either_value_takes() {
+        let number = HitCost { ns: 100.0, error_ns: 5.0 };
+        let guard = either(number, HitCost { ns: 500.0, error_ns: 10.0 });
+        assert!((guard.ns - 300.0).abs() < 1e-9 && (guard.error_ns - 210.0).abs() < 1e-9, "{guard:?}");
+        assert_eq!(guards("+8(%di)").split(' ').nth(4), Some("__kpd_g3=-2147483647(+8(%di)):ustring"));
     }
 }

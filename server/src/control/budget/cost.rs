@@ -135,10 +135,7 @@ pub struct CostTable {
     pub(super) read: HitCost,
     /// Of some 16 bytes.
     pub(super) text: HitCost,
-    /// Of a value that is a small number, or an address of the kernel.
-    pub(super) guard_of_number: HitCost,
-    /// Of an address of user space. Before 6.10 these alone fault (lib/strncpy_from_user.c).
-    pub(super) guard_of_address: HitCost,
+    pub(super) guard: HitCost,
     /// Whether they were measured on this host.
     pub is_calibrated: bool,
 }
@@ -154,8 +151,7 @@ impl CostTable {
         argument: HitCost::about(20.0),
         read: HitCost::about(100.0),
         text: HitCost::about(200.0),
-        guard_of_number: HitCost::about(500.0),
-        guard_of_address: HitCost::about(500.0),
+        guard: HitCost::about(500.0),
         is_calibrated: false,
     };
 
@@ -170,8 +166,7 @@ impl CostTable {
             argument: of.argument.times(factor),
             read: of.read.times(factor),
             text: of.text.times(factor),
-            guard_of_number: of.guard_of_number.times(factor),
-            guard_of_address: of.guard_of_address.times(factor),
+            guard: of.guard.times(factor),
             is_calibrated: of.is_calibrated,
         }
     }
@@ -188,17 +183,7 @@ impl CostTable {
         base.plus(self.argument.times(arguments.into()))
             .plus(self.read.times(reads.into()))
             .plus(self.text.times(texts.into()))
-            .plus(self.guard().times(guards.into()))
-    }
-
-    /// A guard: all of its values can be addresses of user space, or none.
-    fn guard(&self) -> HitCost {
-        let Self { guard_of_number: number, guard_of_address: address, .. } = *self;
-        let error_ns = number.error_ns.max(address.error_ns);
-        HitCost {
-            ns: f64::midpoint(number.ns, address.ns),
-            error_ns: (number.ns - address.ns).abs() / 2.0 + error_ns,
-        }
+            .plus(self.guard.times(guards.into()))
     }
 }
 
@@ -246,11 +231,7 @@ mod tests {
         assert!(ftrace < returning);
         let fetching = table.hit(ProbeKind::Entry, Some(Arming::Ftrace), "p:a/b f x=+0(%di) y=+0(+8(%di))");
         assert!((fetching.ns - ftrace - 340.0).abs() < 1e-9, "{fetching:?}");
-        let table = CostTable {
-            guard_of_number: HitCost { ns: 100.0, error_ns: 5.0 },
-            guard_of_address: HitCost { ns: 500.0, error_ns: 10.0 },
-            ..table
-        };
+        let table = CostTable { guard: HitCost { ns: 300.0, error_ns: 210.0 }, ..table };
         let line = "p:a/b f __kpd_g0=-2147483647(+0(%di)):ustring __kpd_g1=-2147483647(+8(%di)):ustring";
         let either = table.hit(ProbeKind::Entry, Some(Arming::Ftrace), line);
         assert!(

@@ -78,8 +78,7 @@ fn measured(parts: &ControllerParts) -> Option<CostTable> {
                 argument_ns = table.argument.ns.round(),
                 read_ns = table.read.ns.round(),
                 text_ns = table.text.ns.round(),
-                guard_ns = table.guard_of_number.ns.round(),
-                fault_ns = table.guard_of_address.ns.round(),
+                guard_ns = table.guard.ns.round(),
                 "measured what hits cost"
             );
             Some(table)

@@ -1,18 +1,45 @@
 //! Meter: what probes spend, and which of them are over a budget.
 //!
-//! Owns the spending since the last look and the decision who goes: of a group or of the host, the
-//! most expensive first, until the others are within the budget. Plain arithmetic over what was
-//! read: never reads a counter or a clock.
+//! Owns the spending since the last look and the decision who goes: for the budget of the host the most
+//! expensive probe first, until the others are within it. Plain arithmetic over what was read: never
+//! reads a counter or a clock.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::bucket::Bucket;
-use super::payer::{BudgetSettings, Payer};
-use super::reading::Reading;
 use kprobed_lang::model::ProbeUid;
+
+/// Budgets, in nanoseconds of processor time a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BudgetSettings {
+    /// Of each probe. Absent for none.
+    pub probe_ns_per_s: Option<u64>,
+    /// Of all probes of the host together. Absent for none.
+    pub host_ns_per_s: Option<u64>,
+    /// Whether the daemon measures what a hit takes.
+    pub calibrate: bool,
+}
+
+/// What a budget is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// One probe.
+    Probe,
+    /// All probes.
+    Host,
+}
+
+/// The count of a probe that can fire.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    pub(super) uid: ProbeUid,
+    /// How often the kernel has run into it, skipped runs included.
+    pub(super) runs: u64,
+    /// What one costs, in nanoseconds.
+    pub(super) hit_ns: f64,
+}
 
 /// What a probe takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,14 +58,14 @@ impl Rate {
 }
 
 /// A probe that is to be disarmed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Breach {
     pub(super) uid: ProbeUid,
     /// Whose budget is spent.
-    pub(super) payer: Payer,
+    pub(super) scope: Scope,
     /// That budget, in nanoseconds a second.
     pub(super) limit_ns_per_s: u64,
-    /// What all that pay from it took together, in nanoseconds a second.
+    /// What all probes on it took together, in nanoseconds a second.
     pub(super) taken_ns_per_s: f64,
     /// What the probe took.
     pub(super) rate: Rate,
@@ -54,6 +81,14 @@ pub(super) struct Found {
     pub(super) lasts: Option<Duration>,
 }
 
+impl Found {
+    /// Takes a budget into account of which so much is spent now.
+    fn note(&mut self, bucket: Bucket, ns_per_s: f64) {
+        self.is_near |= bucket.is_low() || ns_per_s > bucket.limit_ns_per_s / 2.0;
+        self.lasts = [self.lasts, bucket.lasts(ns_per_s)].into_iter().flatten().min();
+    }
+}
+
 /// The meter.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
@@ -61,8 +96,9 @@ pub(super) struct Meter {
     last: Option<Instant>,
     /// Runs of each probe at the last look.
     runs: HashMap<ProbeUid, u64>,
-    /// The budgets of which something is spent.
-    buckets: BTreeMap<Payer, Bucket>,
+    /// The budgets of probes of which something is spent.
+    probes: HashMap<ProbeUid, Bucket>,
+    host: Option<Bucket>,
 }
 
 impl Meter {
@@ -71,58 +107,71 @@ impl Meter {
     }
 
     /// Takes the counts of all probes that can fire. A probe that was not among the last ones
-    /// begins with this count.
+    /// begins with this count, and with its whole budget.
     pub(super) fn look(&mut self, now: Instant, readings: &[Reading]) -> Found {
         let elapsed = self.last.replace(now).map_or(Duration::ZERO, |last| now.duration_since(last));
         let rates = self.rates(readings, elapsed);
-        let mut taken: BTreeMap<&Payer, f64> = BTreeMap::new();
-        for (reading, rate) in readings.iter().zip(&rates).filter(|(_, rate)| rate.runs_per_s > 0.0) {
-            for payer in &*reading.payers {
-                *taken.entry(payer).or_default() += rate.ns_per_s();
-            }
-        }
-        // Those that take nothing any more fill up, and those that have gone pay no more: a probe that was
-        // disarmed begins anew when it is armed again.
-        let mut buckets = std::mem::take(&mut self.buckets);
-        let is_there = |payer: &Payer| match payer {
-            Payer::Probe(uid) => self.runs.contains_key(uid),
-            _ => readings.iter().any(|reading| reading.payers.contains(payer)),
-        };
-        let idle = buckets.keys().filter(|payer| !taken.contains_key(payer) && is_there(payer));
-        let idle: Vec<_> = idle.cloned().collect();
-        taken.extend(idle.iter().map(|payer| (payer, 0.0)));
         let mut found = Found::default();
-        let mut tripped = HashSet::new();
-        for (payer, ns_per_s) in taken {
-            let Some(limit) = payer.limit(&self.limits) else { continue };
-            let mut bucket = buckets.remove(payer).unwrap_or_else(|| Bucket::full(limit));
-            bucket.spend(ns_per_s * elapsed.as_secs_f64(), elapsed);
-            if bucket.is_empty() {
-                let breaches = over(payer, limit, readings, &rates, &mut tripped);
-                found.breaches.extend(breaches);
-                // The others begin anew. What cannot be disarmed goes on paying.
-                if !matches!(payer, Payer::Probe(_)) {
-                    bucket.refill();
-                }
-            }
-            found.is_near |= bucket.is_low() || ns_per_s > limit as f64 / 2.0;
-            found.lasts = [found.lasts, bucket.lasts(ns_per_s)].into_iter().flatten().min();
-            if !bucket.is_full() {
-                self.buckets.insert(payer.clone(), bucket);
-            }
-        }
+        self.look_at_probes(&rates, elapsed, &mut found);
+        self.look_at_host(&rates, elapsed, &mut found);
         found
     }
 
+    fn look_at_probes(&mut self, rates: &[(ProbeUid, Rate)], elapsed: Duration, found: &mut Found) {
+        let Some(limit) = self.limits.probe_ns_per_s else { return };
+        let mut before = std::mem::take(&mut self.probes);
+        for (uid, rate) in rates {
+            let ns_per_s = rate.ns_per_s();
+            let bucket = before.remove(uid);
+            if bucket.is_none() && ns_per_s <= 0.0 {
+                continue;
+            }
+            let mut bucket = bucket.unwrap_or_else(|| Bucket::full(limit));
+            bucket.spend(ns_per_s * elapsed.as_secs_f64(), elapsed);
+            if bucket.is_empty() {
+                found.breaches.push(Breach {
+                    uid: *uid,
+                    scope: Scope::Probe,
+                    limit_ns_per_s: limit,
+                    taken_ns_per_s: ns_per_s,
+                    rate: *rate,
+                });
+            }
+            found.note(bucket, ns_per_s);
+            if !bucket.is_full() {
+                self.probes.insert(*uid, bucket);
+            }
+        }
+    }
+
+    fn look_at_host(&mut self, rates: &[(ProbeUid, Rate)], elapsed: Duration, found: &mut Found) {
+        let Some(limit) = self.limits.host_ns_per_s else { return };
+        // Without a probe that can fire it begins anew.
+        let before = self.host.take().filter(|_| !rates.is_empty());
+        let taken_ns_per_s: f64 = rates.iter().map(|(_, rate)| rate.ns_per_s()).sum();
+        if before.is_none() && taken_ns_per_s <= 0.0 {
+            return;
+        }
+        let mut bucket = before.unwrap_or_else(|| Bucket::full(limit));
+        bucket.spend(taken_ns_per_s * elapsed.as_secs_f64(), elapsed);
+        if bucket.is_empty() {
+            add_dearest(rates, (limit, taken_ns_per_s), &mut found.breaches);
+            // The others begin anew. What cannot be disarmed goes on paying.
+            bucket.refill();
+        }
+        found.note(bucket, taken_ns_per_s);
+        self.host = Some(bucket).filter(|bucket| !bucket.is_full());
+    }
+
     /// What each takes now. 0 for one that was not there before.
-    fn rates(&mut self, readings: &[Reading], elapsed: Duration) -> Vec<Rate> {
+    fn rates(&mut self, readings: &[Reading], elapsed: Duration) -> Vec<(ProbeUid, Rate)> {
         let before = std::mem::take(&mut self.runs);
         let rate = |reading: &Reading| {
             // The kernel counts anew if the event was defined anew.
             let runs = before.get(&reading.uid).map_or(0, |before| reading.runs.saturating_sub(*before));
             let seconds = elapsed.as_secs_f64();
             let runs_per_s = if seconds > 0.0 { runs as f64 / seconds } else { 0.0 };
-            Rate { runs_per_s, hit_ns: reading.hit_ns }
+            (reading.uid, Rate { runs_per_s, hit_ns: reading.hit_ns })
         };
         let rates = readings.iter().map(rate).collect();
         self.runs = readings.iter().map(|reading| (reading.uid, reading.runs)).collect();
@@ -130,37 +179,68 @@ impl Meter {
     }
 }
 
-/// Those that go for a payer whose budget is spent: at least one, unless that is done already.
-fn over(
-    payer: &Payer,
-    limit: u64,
-    readings: &[Reading],
-    rates: &[Rate],
-    tripped: &mut HashSet<ProbeUid>,
-) -> Vec<Breach> {
-    let mut members: Vec<_> =
-        readings.iter().zip(rates).filter(|(reading, _)| reading.payers.contains(payer)).collect();
-    members.sort_by(|(_, one), (_, other)| other.ns_per_s().total_cmp(&one.ns_per_s()));
-    let taken_ns_per_s: f64 = members.iter().map(|(_, rate)| rate.ns_per_s()).sum();
-    let is_done = members.iter().any(|(reading, _)| tripped.contains(&reading.uid));
-    members.retain(|(reading, _)| !tripped.contains(&reading.uid));
-    let mut rest: f64 = members.iter().map(|(_, rate)| rate.ns_per_s()).sum();
-    let mut breaches = Vec::new();
-    for (reading, rate) in members {
-        if rest <= limit as f64 && (is_done || !breaches.is_empty()) {
+/// Adds those that go for the budget of the host to those that go for their own: one at least.
+fn add_dearest(rates: &[(ProbeUid, Rate)], (limit, taken_ns_per_s): (u64, f64), breaches: &mut Vec<Breach>) {
+    let going: HashSet<_> = breaches.iter().map(|breach| breach.uid).collect();
+    let mut rest: Vec<_> = rates.iter().filter(|(uid, _)| !going.contains(uid)).collect();
+    rest.sort_by(|(_, one), (_, other)| other.ns_per_s().total_cmp(&one.ns_per_s()));
+    let mut rest_ns_per_s: f64 = rest.iter().map(|(_, rate)| rate.ns_per_s()).sum();
+    for (uid, rate) in rest {
+        if rest_ns_per_s <= limit as f64 && !breaches.is_empty() {
             break;
         }
-        rest -= rate.ns_per_s();
-        tripped.insert(reading.uid);
-        breaches.push(Breach {
-            uid: reading.uid,
-            payer: payer.clone(),
-            limit_ns_per_s: limit,
-            taken_ns_per_s,
-            rate: *rate,
-        });
+        rest_ns_per_s -= rate.ns_per_s();
+        let scope = Scope::Host;
+        breaches.push(Breach { uid: *uid, scope, limit_ns_per_s: limit, taken_ns_per_s, rate: *rate });
     }
-    breaches
+}
+
+/// The part of a budget that is left. It holds what may be spent in a second and fills up at that rate,
+/// so that a short burst passes, and a rate above the budget empties it: the faster the higher it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Bucket {
+    limit_ns_per_s: f64,
+    level_ns: f64,
+}
+
+impl Bucket {
+    /// A full one, of a budget in nanoseconds a second.
+    const fn full(limit_ns_per_s: u64) -> Self {
+        let limit = limit_ns_per_s as f64;
+        Self { limit_ns_per_s: limit, level_ns: limit }
+    }
+
+    /// So much was spent in that time, evenly.
+    fn spend(&mut self, spent_ns: f64, elapsed: Duration) {
+        let filled = self.level_ns + self.limit_ns_per_s * elapsed.as_secs_f64() - spent_ns;
+        self.level_ns = filled.min(self.limit_ns_per_s);
+    }
+
+    /// Whether more was spent than the budget.
+    const fn is_empty(&self) -> bool {
+        self.level_ns < 0.0
+    }
+
+    /// Whether nothing of it is spent.
+    fn is_full(&self) -> bool {
+        self.level_ns >= self.limit_ns_per_s
+    }
+
+    /// Whether more than a quarter of it is spent.
+    fn is_low(&self) -> bool {
+        self.level_ns < 0.75 * self.limit_ns_per_s
+    }
+
+    /// Fills it up.
+    const fn refill(&mut self) {
+        self.level_ns = self.limit_ns_per_s;
+    }
+
+    /// How long it lasts at that rate. Absent if the rate is within the budget.
+    fn lasts(&self, ns_per_s: f64) -> Option<Duration> {
+        let loss = ns_per_s - self.limit_ns_per_s;
+        (loss > 0.0).then(|| Duration::try_from_secs_f64(self.level_ns.max(0.0) / loss).ok()).flatten()
+    }
 }
 
 #[cfg(test)]

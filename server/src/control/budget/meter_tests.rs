@@ -1,33 +1,17 @@
 //! Tests of the meter: who is over a budget, and who goes for it.
 
-use std::sync::Arc;
-use std::time::SystemTime;
-
 use proptest::prelude::*;
 
 use super::super::cost::whole;
 use super::*;
-use crate::store::{ProbeSpec, Record};
-use kprobed_document::ROLLOUT_LABEL;
-use kprobed_lang::model::{Labels, Metadata};
-use kprobed_verdict::checker::DefinitionText;
 
-const LIMITS: BudgetSettings = BudgetSettings {
-    probe_ns_per_s: Some(50_000_000),
-    group_ns_per_s: None,
-    label_ns_per_s: BTreeMap::new(),
-    rollout_ns_per_s: None,
-    creator_ns_per_s: None,
-    host_ns_per_s: Some(100_000_000),
-    rearm_after: None,
-    calibrate: false,
-};
+const LIMITS: BudgetSettings =
+    BudgetSettings { probe_ns_per_s: Some(50_000_000), host_ns_per_s: Some(100_000_000), calibrate: false };
 
 const TICK: Duration = Duration::from_millis(50);
 
 /// Probes that are hit so often a second, each hit of so many nanoseconds.
 struct Scene {
-    limits: BudgetSettings,
     meter: Meter,
     now: Instant,
     probes: Vec<(i64, &'static str, f64, f64)>,
@@ -37,8 +21,7 @@ struct Scene {
 impl Scene {
     fn new(limits: BudgetSettings, probes: &[(i64, &'static str, f64, f64)]) -> Self {
         let mut scene = Self {
-            meter: Meter::new(limits.clone()),
-            limits,
+            meter: Meter::new(limits),
             now: Instant::now(),
             probes: probes.to_vec(),
             runs: HashMap::new(),
@@ -50,15 +33,10 @@ impl Scene {
     fn look(&mut self, elapsed: Duration) -> Found {
         self.now += elapsed;
         let mut readings = Vec::new();
-        for (uid, name, rate, hit_ns) in &self.probes {
+        for (uid, _, rate, hit_ns) in &self.probes {
             let runs = self.runs.entry(*uid).or_insert(1000.0);
             *runs += rate * elapsed.as_secs_f64();
-            readings.push(Reading {
-                uid: ProbeUid(*uid),
-                payers: Payer::of(&record(*uid, name), &self.limits).into(),
-                runs: whole(*runs),
-                hit_ns: *hit_ns,
-            });
+            readings.push(Reading { uid: ProbeUid(*uid), runs: whole(*runs), hit_ns: *hit_ns });
         }
         self.meter.look(self.now, &readings)
     }
@@ -77,23 +55,6 @@ impl Scene {
     }
 }
 
-/// Probes with the same last digit are of one team and one roll-out, and those with the same number of tens were
-/// made by one principal, which is not known of those without tens.
-fn record(uid: i64, name: &str) -> Record {
-    let definition = Arc::new(DefinitionText::new("p:a/b f".to_owned()));
-    let spec = ProbeSpec {
-        definition,
-        enabled: true,
-        filter: String::new(),
-        labels: Labels::new(["team", ROLLOUT_LABEL].map(|key| (key.to_owned(), (uid % 10).to_string())))
-            .unwrap(),
-        metadata: Metadata::default(),
-    };
-    let record = Record::new(name.parse().unwrap(), spec, String::new(), SystemTime::UNIX_EPOCH);
-    let account = if uid < 10 { String::new() } else { format!("uid:{}", uid / 10) };
-    Record { uid: ProbeUid(uid), ..record.by(account) }
-}
-
 fn uids(breaches: &[Breach]) -> Vec<i64> {
     breaches.iter().map(|breach| breach.uid.0).collect()
 }
@@ -103,7 +64,7 @@ fn a_storm_is_over_its_budget_within_two_looks() {
     let mut scene = Scene::new(LIMITS, &[(1, "a/storm", 1e6, 1000.0), (2, "a/slow", 100.0, 1000.0)]);
     let (breaches, after) = scene.until_over(Duration::from_secs(10)).unwrap();
     assert_eq!((uids(&breaches), after), (vec![1], 2 * TICK));
-    assert_eq!(breaches[0].payer, Payer::Probe(ProbeUid(1)));
+    assert_eq!(breaches[0].scope, Scope::Probe);
     assert!((breaches[0].rate.runs_per_s - 1e6).abs() < 1e3, "{breaches:?}");
     assert_eq!(scene.until_over(Duration::from_mins(10)), None, "the slow one stays");
 }
@@ -130,74 +91,9 @@ fn the_dearest_go_until_the_host_is_within_its_budget() {
     let (breaches, _) = scene.until_over(Duration::from_mins(1)).unwrap();
     // 130 ms a second together: without the dearest 85.
     assert_eq!(uids(&breaches), [3]);
-    assert_eq!(breaches[0].payer, Payer::Host);
+    assert_eq!(breaches[0].scope, Scope::Host);
     assert!((breaches[0].taken_ns_per_s - 130e6).abs() < 1e6, "{breaches:?}");
     assert_eq!(scene.until_over(Duration::from_mins(10)), None);
-}
-
-#[test]
-fn a_group_has_a_budget_of_its_own() {
-    let limits = BudgetSettings { group_ns_per_s: Some(40_000_000), ..LIMITS };
-    let probes =
-        [(1, "a/one", 30_000.0, 1000.0), (2, "a/two", 15_000.0, 1000.0), (3, "b/x", 35_000.0, 1000.0)];
-    let mut scene = Scene::new(limits, &probes);
-    let (breaches, _) = scene.until_over(Duration::from_mins(1)).unwrap();
-    assert_eq!((uids(&breaches), breaches[0].payer.clone()), (vec![1], Payer::Group("a".to_owned())));
-    assert_eq!(scene.until_over(Duration::from_mins(10)), None);
-}
-
-#[test]
-fn each_value_of_a_label_has_a_budget() {
-    let label_ns_per_s = BTreeMap::from([("team".to_owned(), 40_000_000), ("owner".to_owned(), 1_000_000)]);
-    let limits = BudgetSettings { label_ns_per_s, ..LIMITS };
-    let probes =
-        [(1, "a/one", 30_000.0, 1000.0), (11, "b/two", 15_000.0, 1000.0), (2, "a/x", 35_000.0, 1000.0)];
-    let mut scene = Scene::new(limits, &probes);
-    let (breaches, _) = scene.until_over(Duration::from_mins(1)).unwrap();
-    let payer = Payer::Label("team".to_owned(), "1".to_owned());
-    assert_eq!((uids(&breaches), breaches[0].payer.clone()), (vec![1], payer));
-    // Those without the label `owner` have no budget by it.
-    assert_eq!(scene.until_over(Duration::from_mins(10)), None);
-}
-
-#[test]
-fn each_roll_out_has_a_budget() {
-    let limits = BudgetSettings { rollout_ns_per_s: Some(40_000_000), ..LIMITS };
-    let probes =
-        [(1, "a/one", 30_000.0, 1000.0), (11, "b/two", 15_000.0, 1000.0), (2, "a/x", 35_000.0, 1000.0)];
-    let mut scene = Scene::new(limits, &probes);
-    let (breaches, _) = scene.until_over(Duration::from_mins(1)).unwrap();
-    assert_eq!((uids(&breaches), breaches[0].payer.clone()), (vec![1], Payer::Rollout("1".to_owned())));
-    assert_eq!(scene.until_over(Duration::from_mins(10)), None);
-}
-
-#[test]
-fn each_principal_has_a_budget_for_what_it_has_made() {
-    let limits = BudgetSettings { creator_ns_per_s: Some(40_000_000), ..LIMITS };
-    let probes =
-        [(11, "a/one", 30_000.0, 1000.0), (12, "b/two", 15_000.0, 1000.0), (21, "a/x", 35_000.0, 1000.0)];
-    let mut scene = Scene::new(limits.clone(), &probes);
-    let (breaches, _) = scene.until_over(Duration::from_mins(1)).unwrap();
-    let payer = Payer::Creator("uid:1".to_owned());
-    assert_eq!((uids(&breaches), breaches[0].payer.clone()), (vec![11], payer));
-    assert_eq!(scene.until_over(Duration::from_mins(10)), None);
-    // 90 ms a second by probes that no one is known to have made.
-    let unknown = [1, 2, 3].map(|uid| (uid, "a/one", 30_000.0, 1000.0));
-    assert_eq!(Scene::new(limits, &unknown).until_over(Duration::from_mins(10)), None);
-}
-
-#[test]
-fn what_is_adopted_or_declared_is_on_no_budget_of_a_creator() {
-    let limits =
-        BudgetSettings { creator_ns_per_s: Some(1), host_ns_per_s: None, ..BudgetSettings::default() };
-    let payers = |record: &Record| Payer::of(record, &limits);
-    let made = record(11, "a/one");
-    assert_eq!(payers(&made), [Payer::Creator("uid:1".to_owned())]);
-    assert_eq!(payers(&Record { is_adopted: true, ..made.clone() }), []);
-    assert_eq!(payers(&record(1, "a/one")), []);
-    let metadata = Metadata { declared_by: Some("a.yaml".to_owned()), ..Metadata::default() };
-    let spec = ProbeSpec { metadata, ..made.spec.clone() };
-    assert_eq!(payers(&Record { spec, ..made }), []);
 }
 
 #[test]
@@ -215,6 +111,30 @@ fn a_probe_counts_until_it_is_gone() {
 fn without_budgets_nothing_is_over() {
     let mut scene = Scene::new(BudgetSettings::default(), &[(1, "a/storm", 1e9, 1e6)]);
     assert_eq!(scene.look(TICK), Found::default());
+}
+
+const LIMIT: u64 = 50_000_000;
+
+#[test]
+fn a_burst_passes_and_a_rate_does_not() {
+    let mut bucket = Bucket::full(LIMIT);
+    let tick = Duration::from_millis(50);
+    // 40 ms of processor time at once, once.
+    bucket.spend(40e6, tick);
+    assert!(!bucket.is_empty() && bucket.is_low());
+    bucket.spend(0.0, Duration::from_secs(1));
+    assert!(!bucket.is_low(), "it fills up");
+    // A whole processor.
+    let mut ticks = 0;
+    while !bucket.is_empty() {
+        bucket.spend(50e6, tick);
+        ticks += 1;
+    }
+    assert_eq!(ticks, 2, "within 100 ms");
+    bucket.refill();
+    assert_eq!(bucket, Bucket::full(LIMIT));
+    assert_eq!(bucket.lasts(100e6), Some(Duration::from_secs(1)));
+    assert_eq!(bucket.lasts(50e6), None);
 }
 
 proptest! {
@@ -235,13 +155,35 @@ proptest! {
         prop_assert!(left.iter().sum::<f64>() < 100_500.0 && left.iter().all(|rate| *rate < 50_500.0), "{left:?}");
         for breach in &gone {
             let rate = rates[usize::try_from(breach.uid.0).unwrap()];
-            match breach.payer {
-                Payer::Host => prop_assert!(left.iter().all(|other| *other <= rate + 100.0)),
-                _ => prop_assert!(rate > 49_900.0, "{breach:?}"),
+            match breach.scope {
+                Scope::Host => prop_assert!(left.iter().all(|other| *other <= rate + 100.0)),
+                Scope::Probe => prop_assert!(rate > 49_900.0, "{breach:?}"),
             }
         }
         if rates.iter().sum::<f64>() < 99_900.0 && rates.iter().all(|rate| *rate < 49_900.0) {
             prop_assert!(gone.is_empty(), "{gone:?}");
+        }
+    }
+
+    /// A steady rate within the budget never empties it, and one above it always does, after
+    /// the time that is predicted.
+    #[test]
+    fn only_rates_above_the_budget_empty_it(rate in 0.0..500e6_f64, tick_ms in 1_u64..2000) {
+        let mut bucket = Bucket::full(LIMIT);
+        let tick = Duration::from_millis(tick_ms);
+        let lasts = bucket.lasts(rate);
+        let (mut ticks, most) = (0_u32, 200_000 / u32::try_from(tick_ms).unwrap() + 2);
+        while !bucket.is_empty() && ticks < most {
+            bucket.spend(rate * tick.as_secs_f64(), tick);
+            ticks += 1;
+        }
+        match lasts {
+            None => prop_assert!(!bucket.is_empty()),
+            Some(lasts) if lasts < Duration::from_secs(190) => {
+                prop_assert!(bucket.is_empty());
+                prop_assert!(tick * ticks + Duration::from_micros(1) >= lasts && tick * (ticks - 1) <= lasts + Duration::from_micros(1));
+            }
+            Some(_) => {}
         }
     }
 }

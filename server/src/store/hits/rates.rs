@@ -1,20 +1,16 @@
 //! Hit rates: hits over time, by intervals of any length.
 //!
-//! Owns reading the three tables as one: each time is in exactly one of them, so that their counts
-//! are added up. The resolution is that of the coarsest table that has counts in the range. Never
-//! writes.
+//! Owns reading both tables as one: their hits are added up. The resolution is that of the coarser table
+//! if it has hits in the range. Never writes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::time::SystemTime;
 
-use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
-use super::packed::{Block, decode_counts};
-use super::spread::spread;
 use super::watch::{Watched, cover};
-use super::{DAY, HOUR, HOURS, MINUTE, MINUTES, as_second, second};
+use super::{DAY, HOUR, MINUTE, as_second, second, unsigned};
 use crate::store::{Store, StoreError};
 use kprobed_lang::model::{Glob, Hits, ProbeName, ProbeUid};
 
@@ -88,7 +84,6 @@ impl RatePoint {
 /// A series while it is read: its intervals are numbered from 1970.
 struct Found {
     id: i64,
-    first_s: i64,
     series: RateSeries,
     watched: Vec<Range<i64>>,
     intervals: Range<i64>,
@@ -130,10 +125,9 @@ impl Store {
         let (start, end) = (second(query.start), second(query.end));
         let asked = i64::try_from(query.step_s.max(1)).unwrap_or(i64::MAX);
         let read = async |connection: &mut SqliteConnection| {
-            let (mut step, mut shortest) = (asked, 1);
-            // The first interval begins before the range, perhaps in a coarser table: there are
-            // three.
-            for _ in 0..3 {
+            let (mut step, mut shortest) = (asked, MINUTE);
+            // The first interval begins before the range, perhaps where only hours are kept.
+            for _ in 0..2 {
                 shortest = resolution(connection, start.div_euclid(step).saturating_mul(step)).await?;
                 step = whole(asked, shortest);
             }
@@ -144,20 +138,23 @@ impl Store {
                 let step_s = range_step(start, end, shortest);
                 return Err(StoreError::TooManyPoints { points, most: MAX_POINTS, step_s });
             }
-            let mut page = RatePage { step_s: step.unsigned_abs(), series: Vec::new(), next: None };
-            let (mut found, next) = select(connection, query, step, &range).await?;
-            page.next = next;
-            let index: HashMap<_, _> =
-                found.iter().enumerate().map(|(index, found)| (found.id, index)).collect();
-            let seconds = range.start.saturating_mul(step)..range.end.saturating_mul(step);
-            add_ticks(connection, &mut found, &index, step, &seconds).await?;
-            for table in [&BY_MINUTE, &BY_HOUR] {
-                add_table(connection, table, &mut found, &index, step, &seconds).await?;
-            }
-            page.series = found.into_iter().map(|found| found.finish(step)).collect();
-            Ok(page)
+            let (found, next) = select(connection, query, step, &range).await?;
+            Ok((step, range, found, next))
         };
-        self.database.read(read).await
+        let (step, range, mut found, next) = self.database.read(read).await?;
+        let first = found.iter().map(|found| found.intervals.start).min().unwrap_or(range.end);
+        // A day at a time: changes of probes wait for the connection.
+        let part = (DAY / step).max(1);
+        let mut intervals = first..first;
+        while intervals.end < range.end {
+            intervals = intervals.end..range.end.min(intervals.end.saturating_add(part));
+            let read = async |connection: &mut SqliteConnection| {
+                add_hits(connection, &mut found, step, &intervals).await
+            };
+            self.database.read(read).await?;
+        }
+        let series = found.into_iter().map(|found| found.finish(step)).collect();
+        Ok(RatePage { step_s: step.unsigned_abs(), series, next })
     }
 }
 
@@ -173,17 +170,44 @@ fn whole(step: i64, resolution: i64) -> i64 {
     (step - 1).div_euclid(resolution).saturating_add(1).saturating_mul(resolution)
 }
 
-/// Length of the shortest interval by which all counts from this time on are kept.
-async fn resolution(connection: &mut SqliteConnection, start: i64) -> Result<i64, StoreError> {
-    for (newest, unit, resolution) in
-        [("SELECT max(day) FROM hit_hours", DAY, HOUR), ("SELECT max(hour) FROM hit_minutes", HOUR, MINUTE)]
-    {
-        let newest: Option<i64> = sqlx::query_scalar(newest).fetch_one(&mut *connection).await?;
-        if newest.is_some_and(|newest| newest.saturating_add(1).saturating_mul(unit) > start) {
-            return Ok(resolution);
+/// Hits of some series by intervals of ?1 seconds, numbered from 1970.
+const HITS: &str = "SELECT series, time_s / ?1 AS interval, sum(hits) AS hits, sum(nmissed) AS nmissed FROM (\
+     SELECT * FROM hit_minute WHERE time_s >= ?2 AND time_s < ?3 AND series BETWEEN ?4 AND ?5 UNION ALL \
+     SELECT * FROM hit_hour WHERE time_s >= ?2 AND time_s < ?3 AND series BETWEEN ?4 AND ?5) GROUP BY 1, 2";
+
+/// Adds the hits of these intervals to the series, which are in the order of their numbers.
+async fn add_hits(
+    connection: &mut SqliteConnection,
+    found: &mut [Found],
+    step: i64,
+    intervals: &Range<i64>,
+) -> Result<(), StoreError> {
+    let id = |found: Option<&Found>| found.map_or(0, |found| found.id);
+    let rows = sqlx::query(HITS)
+        .bind(step)
+        .bind(intervals.start.saturating_mul(step))
+        .bind(intervals.end.saturating_mul(step))
+        .bind(id(found.first()))
+        .bind(id(found.last()))
+        .fetch_all(connection)
+        .await?;
+    for row in rows {
+        let series: i64 = row.try_get("series")?;
+        let Ok(index) = found.binary_search_by_key(&series, |found| found.id) else { continue };
+        let (hits, nmissed) = (unsigned(row.try_get("hits")?), unsigned(row.try_get("nmissed")?));
+        if let Some(found) = found.get_mut(index) {
+            found.add(row.try_get("interval")?, Hits { hits, nmissed });
         }
     }
-    Ok(1)
+    Ok(())
+}
+
+/// Length of the shortest interval by which all hits from this time on are kept.
+async fn resolution(connection: &mut SqliteConnection, start: i64) -> Result<i64, StoreError> {
+    let newest: Option<i64> =
+        sqlx::query_scalar("SELECT max(time_s) FROM hit_hour").fetch_one(connection).await?;
+    let has_hours = newest.is_some_and(|newest| newest.saturating_add(HOUR) > start);
+    Ok(if has_hours { HOUR } else { MINUTE })
 }
 
 /// The series of a page, and the number of its last one if there are more.
@@ -196,9 +220,8 @@ async fn select(
     let watched = Watched::read(connection).await?;
     let seconds = range.start.saturating_mul(step)..range.end.saturating_mul(step);
     let rows = sqlx::query(
-        "SELECT s.id, s.probe_uid, s.boot, s.first_s, s.last_s, p.event_group, p.event, b.boot_id, b.kernel_release \
-         FROM hit_series AS s JOIN hit_probe AS p ON p.uid = s.probe_uid JOIN hit_boot AS b ON b.id = s.boot \
-         WHERE s.id > ? AND s.first_s < ? AND (s.last_s IS NULL OR s.last_s >= ?) ORDER BY s.id",
+        "SELECT id, probe_uid, event_group, event, boot_id, kernel_release, first_s, last_s FROM hit_series \
+         WHERE id > ? AND first_s < ? AND (last_s IS NULL OR last_s >= ?) ORDER BY id",
     )
     .bind(query.after)
     .bind(seconds.end)
@@ -214,9 +237,9 @@ async fn select(
         if !is_wanted {
             continue;
         }
-        let (boot, first_s): (i64, i64) = (row.try_get("boot")?, row.try_get("first_s")?);
-        let last_s =
-            row.try_get::<Option<i64>, _>("last_s")?.or_else(|| watched.end(boot)).unwrap_or(first_s);
+        let (boot_id, first_s): (String, i64) = (row.try_get("boot_id")?, row.try_get("first_s")?);
+        let last_s = row.try_get::<Option<i64>, _>("last_s")?.or_else(|| watched.end(&boot_id));
+        let last_s = last_s.unwrap_or(first_s);
         let (from, until) = (first_s.max(seconds.start), last_s.max(first_s + 1).min(seconds.end));
         if from >= until {
             continue;
@@ -230,111 +253,17 @@ async fn select(
         points += length;
         found.push(Found {
             id: row.try_get("id")?,
-            first_s,
+            watched: watched.within(&boot_id, &(first_s..last_s.min(seconds.end).max(first_s))),
             series: RateSeries {
                 uid,
                 name,
-                boot_id: row.try_get("boot_id")?,
+                boot_id,
                 kernel_release: row.try_get("kernel_release")?,
                 points: Vec::new(),
             },
-            watched: watched.within(boot, &(first_s..last_s.min(seconds.end).max(first_s))),
             intervals,
             hits: vec![Hits::default(); length],
         });
     }
     Ok((found, None))
-}
-
-async fn add_ticks(
-    connection: &mut SqliteConnection,
-    found: &mut [Found],
-    index: &HashMap<i64, usize>,
-    step: i64,
-    seconds: &Range<i64>,
-) -> Result<(), StoreError> {
-    let ticks =
-        sqlx::query("SELECT since_s, time_s, counts FROM hit_tick WHERE time_s >= ? AND since_s <= ?")
-            .bind(seconds.start)
-            .bind(seconds.end)
-            .fetch_all(connection)
-            .await?;
-    let wanted = seconds.start.div_euclid(step)..seconds.end.div_euclid(step);
-    for tick in ticks {
-        let (since, time): (i64, i64) = (tick.try_get("since_s")?, tick.try_get("time_s")?);
-        for count in decode_counts(tick.try_get("counts")?)? {
-            if let Some(found) = index.get(&count.series).and_then(|index| found.get_mut(*index)) {
-                let since = since.max(found.first_s);
-                spread(count.happened, (since, time), step, &wanted, |interval, hits| {
-                    found.add(interval, hits);
-                });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A table with counts by intervals.
-struct Table {
-    ends: &'static str,
-    select: &'static str,
-    block_s: i64,
-    slots: usize,
-}
-
-const BY_MINUTE: Table = Table {
-    ends: "SELECT min(hour) AS first, max(hour) AS last FROM hit_minutes",
-    select: "WITH RECURSIVE block (number) AS (VALUES (?1) UNION ALL SELECT number + 1 FROM block WHERE number < ?2) \
-             SELECT number, series, counts FROM block CROSS JOIN json_each(?3) AS wanted \
-             CROSS JOIN hit_minutes ON hour = number AND series = wanted.value",
-    block_s: HOUR,
-    slots: MINUTES,
-};
-
-const BY_HOUR: Table = Table {
-    ends: "SELECT min(day) AS first, max(day) AS last FROM hit_hours",
-    select: "WITH RECURSIVE block (number) AS (VALUES (?1) UNION ALL SELECT number + 1 FROM block WHERE number < ?2) \
-             SELECT number, series, counts FROM block CROSS JOIN json_each(?3) AS wanted \
-             CROSS JOIN hit_hours ON day = number AND series = wanted.value",
-    block_s: DAY,
-    slots: HOURS,
-};
-
-async fn add_table(
-    connection: &mut SqliteConnection,
-    table: &Table,
-    found: &mut [Found],
-    index: &HashMap<i64, usize>,
-    step: i64,
-    seconds: &Range<i64>,
-) -> Result<(), StoreError> {
-    let ends: SqliteRow = sqlx::query(table.ends).fetch_one(&mut *connection).await?;
-    let (Some(first), Some(last)) = (ends.try_get::<Option<i64>, _>("first")?, ends.try_get("last")?) else {
-        return Ok(());
-    };
-    let last: Option<i64> = last;
-    let first = first.max(seconds.start.div_euclid(table.block_s));
-    let last = last.unwrap_or(first).min((seconds.end - 1).div_euclid(table.block_s));
-    if first > last {
-        return Ok(());
-    }
-    let ids: Vec<_> = found.iter().map(|found| found.id.to_string()).collect();
-    let rows = sqlx::query(table.select)
-        .bind(first)
-        .bind(last)
-        .bind(format!("[{}]", ids.join(",")))
-        .fetch_all(connection)
-        .await?;
-    for row in rows {
-        let series: i64 = row.try_get("series")?;
-        let Some(found) = index.get(&series).and_then(|index| found.get_mut(*index)) else { continue };
-        let begin = row.try_get::<i64, _>("number")?.saturating_mul(table.block_s);
-        for (slot, hits) in Block::decode(table.slots, row.try_get("counts")?)?.slots() {
-            let at = begin + slot as i64 * (table.block_s / table.slots as i64);
-            if seconds.contains(&at) {
-                found.add(at.div_euclid(step), hits);
-            }
-        }
-    }
-    Ok(())
 }

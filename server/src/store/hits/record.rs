@@ -1,18 +1,16 @@
-//! Recording of hit samples from the counters of the kernel.
+//! Recording of hits from the counters of the kernel.
 //!
-//! Owns what is known of the counters between two samples, [`Counters`]: it lives in memory, begins
-//! with what the database has, and advances only when a sample is stored. So a sample that could
-//! not be stored becomes part of the next one. If the disk has kept such a sample all the same, the
-//! next one replaces it, since it has the same number. Never reads the kernel.
+//! Owns what is known of the counters between two looks, [`Counters`]. The database has the counter of each
+//! series beside its hits, and what is added to these is the difference to that counter, in the same
+//! transaction: a look that could not be stored is a part of the next one, also if the disk has kept it
+//! all the same. Never reads the kernel.
 
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection};
 
-use super::packed::{Count, decode_counts, encode_counts};
-use super::rollup::or_dropped;
-use super::{as_second, second, unsigned};
+use super::{MINUTE, as_second, second, unsigned};
 use crate::store::{Store, StoreError, to_i64};
 use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
 
@@ -62,20 +60,14 @@ pub enum TickOf {
 /// What is known of the counters of one boot.
 #[derive(Clone, Debug)]
 pub struct Counters {
-    boot: Boot,
-    next_tick: i64,
-    next_series: i64,
-    next_span: i64,
-    series: HashMap<ProbeUid, Series>,
-    span: Option<Span>,
-}
-
-#[derive(Clone, Debug)]
-struct Boot {
-    id: i64,
-    name: String,
+    boot_id: String,
     kernel_release: String,
-    is_stored: bool,
+    series: HashMap<ProbeUid, Series>,
+    /// Counters of probes that have no series yet, if they do not begin at zero.
+    begin_at: HashMap<ProbeUid, Hits>,
+    span: Option<Span>,
+    /// The disk has not said whether it has the last look.
+    in_doubt: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,8 +75,6 @@ struct Series {
     id: i64,
     first_s: i64,
     counter: Hits,
-    /// The counter as stored in the database.
-    stored: Hits,
     /// It is counted now.
     is_open: bool,
 }
@@ -92,30 +82,24 @@ struct Series {
 /// The time that is watched.
 #[derive(Clone, Copy, Debug)]
 struct Span {
-    id: i64,
+    /// Absent before it is stored.
+    id: Option<i64>,
     start_s: i64,
     end_s: i64,
     /// Its end as stored in the database.
     stored_s: i64,
 }
 
-/// Rows that a look adds.
+/// What a look changes.
 #[derive(Debug, Default)]
-struct Rows {
-    counts: Vec<Count>,
-    begun: Vec<Begun>,
-    /// Series, and when each ended.
-    ended: Vec<(i64, i64)>,
-}
-
-/// A series that is new.
-#[derive(Debug)]
-struct Begun {
-    id: i64,
-    uid: ProbeUid,
-    name: ProbeName,
-    first_s: i64,
-    counter: Hits,
+struct Changes {
+    /// Series that are new, with their first second and their first counter.
+    begun: Vec<(ProbeUid, ProbeName, i64, Hits)>,
+    /// Counters that have changed.
+    counted: Vec<(ProbeUid, Hits)>,
+    /// Series that end, and when.
+    ended: Vec<(ProbeUid, i64)>,
+    span: Option<Span>,
 }
 
 impl Counters {
@@ -127,75 +111,68 @@ impl Counters {
     /// The kernel has counted these hits before the event was a probe: they are not part of its
     /// history.
     pub fn begin_at(&mut self, uid: ProbeUid, counter: Hits) {
-        let series = Series { id: 0, first_s: 0, counter, stored: counter, is_open: false };
-        self.series.insert(uid, series);
+        self.begin_at.insert(uid, counter);
     }
 
-    /// Takes a look in. Returns the rows that it adds.
-    fn take(&mut self, tick: &Tick) -> Rows {
+    fn changes(&self, tick: &Tick) -> Changes {
         let (since, time) = (second(tick.since), second(tick.time));
-        let mut rows = Rows::default();
-        let mut seen = HashSet::with_capacity(tick.counts.len());
+        let mut changes = Changes { span: self.span, ..Changes::default() };
         for Counted { uid, name, hits, created } in &tick.counts {
-            seen.insert(*uid);
-            let before = self.series.get(uid).copied();
-            let series = match before {
-                Some(series) if series.is_open => series,
-                // Its counter goes on: the kernel had it all the time.
-                _ => {
-                    let (id, first_s) = (self.next_series, second(*created).clamp(since.min(time), time));
-                    self.next_series += 1;
-                    let counter = before.map(|series| series.counter).unwrap_or_default();
-                    rows.begun.push(Begun { id, uid: *uid, name: name.clone(), first_s, counter });
-                    Series { id, first_s, counter, stored: counter, is_open: true }
-                }
-            };
-            // Also if a counter was restarted and not hit: the next start must know it.
-            if *hits != series.stored {
-                let happened = happened(series.counter, *hits);
-                rows.counts.push(Count { series: series.id, now: *hits, happened });
+            let known = self.series.get(uid);
+            let before = known.map(|series| series.counter).or_else(|| self.begin_at.get(uid).copied());
+            let before = before.unwrap_or_default();
+            if known.is_none_or(|series| !series.is_open) {
+                // Its counter goes on if it had a series: the kernel had it all the time.
+                let first_s = second(*created).clamp(since.min(time), time);
+                changes.begun.push((*uid, name.clone(), first_s, before));
             }
-            self.series.insert(*uid, Series { counter: *hits, stored: *hits, ..series });
+            // Also if a counter was restarted and not hit: the next start must know it.
+            if *hits != before {
+                changes.counted.push((*uid, *hits));
+            }
         }
+        let seen: HashSet<_> = tick.counts.iter().map(|count| count.uid).collect();
         match tick.of {
             TickOf::All => {
                 // When they were removed is not known: they existed at the previous look.
                 let last = self.span.map_or(since, |span| span.end_s);
-                for (_, series) in
-                    self.series.iter_mut().filter(|(uid, series)| series.is_open && !seen.contains(uid))
-                {
-                    series.is_open = false;
-                    rows.ended.push((series.id, last.max(series.first_s)));
-                }
-                self.extend(since, time);
+                let gone = self.series.iter().filter(|(uid, series)| series.is_open && !seen.contains(uid));
+                changes.ended.extend(gone.map(|(uid, series)| (*uid, last.max(series.first_s))));
+                changes.span = Some(extended(self.span, since, time));
             }
-            TickOf::Leaving => {
-                let gone = seen.iter().filter_map(|uid| self.series.remove(uid));
-                rows.ended.extend(gone.map(|series| (series.id, time.max(series.first_s))));
-            }
+            TickOf::Leaving => changes.ended.extend(seen.into_iter().map(|uid| (uid, time))),
         }
-        rows.counts.sort_unstable_by_key(|count| count.series);
-        rows
+        changes
     }
 
-    fn extend(&mut self, since: i64, time: i64) {
-        match &mut self.span {
-            Some(span) if since <= span.end_s && span.end_s <= time => span.end_s = time,
-            _ => {
-                let id = self.next_span;
-                self.next_span += 1;
-                self.span = Some(Span { id, start_s: since.min(time), end_s: time, stored_s: i64::MIN });
+    /// The changes are stored; these are the numbers of new series and of the span.
+    fn take(&mut self, changes: Changes, ids: &[i64], span_id: Option<i64>, of: TickOf) {
+        for ((uid, _, first_s, counter), id) in changes.begun.into_iter().zip(ids) {
+            self.begin_at.remove(&uid);
+            self.series.insert(uid, Series { id: *id, first_s, counter, is_open: true });
+        }
+        for (uid, hits) in changes.counted {
+            if let Some(series) = self.series.get_mut(&uid) {
+                series.counter = hits;
             }
         }
+        for (uid, _) in changes.ended {
+            if of == TickOf::Leaving {
+                self.series.remove(&uid);
+            } else if let Some(series) = self.series.get_mut(&uid) {
+                series.is_open = false;
+            }
+        }
+        self.span = changes.span.map(|span| Span { id: span_id, stored_s: span.end_s, ..span });
     }
 }
 
-/// A counter that goes back was restarted at zero.
-fn happened(before: Hits, now: Hits) -> Hits {
-    if now.hits < before.hits || now.nmissed < before.nmissed {
-        return now;
+/// The span after a look.
+fn extended(span: Option<Span>, since: i64, time: i64) -> Span {
+    match span {
+        Some(span) if since <= span.end_s && span.end_s <= time => Span { end_s: time, ..span },
+        _ => Span { id: None, start_s: since.min(time), end_s: time, stored_s: i64::MIN },
     }
-    Hits { hits: now.hits - before.hits, nmissed: now.nmissed - before.nmissed }
 }
 
 impl Store {
@@ -210,217 +187,215 @@ impl Store {
         kernel_release: &str,
         is_counting: impl Fn(ProbeUid) -> bool,
     ) -> Result<Counters, StoreError> {
-        let read = async |connection: &mut SqliteConnection| {
-            let known = sqlx::query_scalar::<_, i64>("SELECT id FROM hit_boot WHERE boot_id = ?")
-                .bind(boot_id)
-                .fetch_optional(&mut *connection)
-                .await?;
-            let boot = Boot {
-                id: match known {
-                    Some(id) => id,
-                    None => next(connection, "SELECT max(id) FROM hit_boot").await?,
-                },
-                name: boot_id.to_owned(),
-                kernel_release: kernel_release.to_owned(),
-                is_stored: known.is_some(),
-            };
-            let series = read_series(connection, boot.id).await?;
-            let span = sqlx::query(
-                "SELECT id, start_s, end_s FROM hit_span WHERE boot = ? ORDER BY id DESC LIMIT 1",
-            )
-            .bind(boot.id)
-            .fetch_optional(&mut *connection)
-            .await?;
-            let span = match span {
-                Some(row) => {
-                    let end_s = row.try_get("end_s")?;
-                    let (id, start_s) = (row.try_get("id")?, row.try_get("start_s")?);
-                    Some(Span { id, start_s, end_s, stored_s: end_s })
-                }
-                None => None,
-            };
-            Ok(Counters {
-                boot,
-                next_tick: next(connection, "SELECT max(id) FROM hit_tick").await?,
-                next_series: next(connection, "SELECT max(id) FROM hit_series").await?,
-                next_span: next(connection, "SELECT max(id) FROM hit_span").await?,
-                series,
-                span,
-            })
+        let mut counters = Counters {
+            boot_id: boot_id.to_owned(),
+            kernel_release: kernel_release.to_owned(),
+            series: HashMap::new(),
+            begin_at: HashMap::new(),
+            span: None,
+            in_doubt: false,
         };
-        let mut counters = self.database.read(read).await?;
-        for (uid, series) in &mut counters.series {
-            if !is_counting(*uid) {
+        self.read_counters(&mut counters).await?;
+        let series = counters.series.iter_mut();
+        let restarted =
+            series.filter(|(uid, series)| !is_counting(**uid) && series.counter != Hits::default());
+        let restarted: Vec<_> = restarted
+            .map(|(_, series)| {
                 series.counter = Hits::default();
-            }
+                series.id
+            })
+            .collect();
+        if !restarted.is_empty() {
+            let write = async |transaction: &mut SqliteConnection| {
+                for id in &restarted {
+                    sqlx::query("UPDATE hit_series SET hits = 0, nmissed = 0 WHERE id = ?")
+                        .bind(id)
+                        .execute(&mut *transaction)
+                        .await?;
+                }
+                Ok(())
+            };
+            self.database.write(write).await?;
         }
         Ok(counters)
+    }
+
+    /// Reads what the database has of a boot. Of a probe with several series the last one counts.
+    async fn read_counters(&self, counters: &mut Counters) -> Result<(), StoreError> {
+        let boot_id = &counters.boot_id;
+        let read = async |connection: &mut SqliteConnection| {
+            let rows = sqlx::query(
+                "SELECT id, probe_uid, first_s, last_s, hits, nmissed FROM hit_series WHERE boot_id = ? ORDER BY id",
+            )
+            .bind(boot_id)
+            .fetch_all(&mut *connection)
+            .await?;
+            let mut series = HashMap::with_capacity(rows.len());
+            for row in rows {
+                let hits = unsigned(row.try_get("hits")?);
+                let counter = Hits { hits, nmissed: unsigned(row.try_get("nmissed")?) };
+                let is_open = row.try_get::<Option<i64>, _>("last_s")?.is_none();
+                let (id, first_s) = (row.try_get("id")?, row.try_get("first_s")?);
+                let uid = ProbeUid(row.try_get("probe_uid")?);
+                series.insert(uid, Series { id, first_s, counter, is_open });
+            }
+            let last = "SELECT id, start_s, end_s FROM hit_span WHERE boot_id = ? ORDER BY id DESC LIMIT 1";
+            let row = sqlx::query(last).bind(boot_id).fetch_optional(&mut *connection).await?;
+            let span = row.map(|row| {
+                let (id, start_s, end_s) =
+                    (row.try_get("id")?, row.try_get("start_s")?, row.try_get("end_s")?);
+                Ok::<_, StoreError>(Span { id: Some(id), start_s, end_s, stored_s: end_s })
+            });
+            Ok((series, span.transpose()?))
+        };
+        (counters.series, counters.span) = self.database.read(read).await?;
+        counters.in_doubt = false;
+        Ok(())
     }
 
     /// Stores what has changed since the look before. That nothing has is stored every five
     /// minutes, or if `at_once`.
     ///
     /// # Errors
-    /// [`StoreError::Database`]. Then `counters` are as before: the next look contains what this
-    /// one had.
+    /// [`StoreError::Database`]. The next look contains what this one had.
     pub(crate) async fn add_tick(
         &self,
         counters: &mut Counters,
         tick: &Tick,
         at_once: bool,
     ) -> Result<(), StoreError> {
-        let mut after = counters.clone();
-        let rows = after.take(tick);
-        let is_quiet = rows.counts.is_empty() && rows.begun.is_empty() && rows.ended.is_empty();
-        let unstored_s = after.span.map_or(0, |span| span.end_s.saturating_sub(span.stored_s));
+        if counters.in_doubt {
+            self.read_counters(counters).await?;
+        }
+        let changes = counters.changes(tick);
+        let is_quiet = changes.counted.is_empty() && changes.begun.is_empty() && changes.ended.is_empty();
+        let unstored_s = changes.span.map_or(0, |span| span.end_s.saturating_sub(span.stored_s));
         if is_quiet && (unstored_s == 0 || (!at_once && unstored_s < QUIET_S)) {
-            *counters = after;
+            counters.span = changes.span;
             return Ok(());
         }
+        let (since, time) = (second(tick.since), second(tick.time));
+        // The minute that the look ends. A look without a length belongs to the minute that it is in.
+        let minute = (if since < time { time - 1 } else { time }).div_euclid(MINUTE) * MINUTE;
+        let known = &*counters;
         let write = async |transaction: &mut SqliteConnection| {
-            if !after.boot.is_stored {
-                begin_boot(transaction, &after.boot).await?;
-            }
-            begin_series(transaction, after.boot.id, &rows.begun).await?;
-            for (series, last_s) in &rows.ended {
-                sqlx::query("UPDATE hit_series SET last_s = ? WHERE id = ?")
+            let ids = begin_series(transaction, known, &changes).await?;
+            let begun = changes.begun.iter().map(|(uid, ..)| *uid).zip(ids.iter().copied());
+            let mut id_of: HashMap<_, _> =
+                known.series.iter().map(|(uid, series)| (*uid, series.id)).collect();
+            id_of.extend(begun);
+            let counted = changes.counted.iter().filter_map(|(uid, hits)| Some((*id_of.get(uid)?, *hits)));
+            count(transaction, minute, &counted.collect::<Vec<_>>()).await?;
+            for (uid, last_s) in &changes.ended {
+                sqlx::query("UPDATE hit_series SET last_s = max(?, first_s) WHERE id = ?")
                     .bind(last_s)
-                    .bind(series)
+                    .bind(id_of.get(uid))
                     .execute(&mut *transaction)
                     .await?;
             }
-            if !rows.counts.is_empty() {
-                sqlx::query(
-                    "INSERT OR REPLACE INTO hit_tick (id, boot, since_s, time_s, counts) VALUES (?, ?, ?, ?, ?)",
-                )
-                .bind(after.next_tick)
-                .bind(after.boot.id)
-                .bind(second(tick.since))
-                .bind(second(tick.time))
-                .bind(encode_counts(&rows.counts))
-                .execute(&mut *transaction)
-                .await?;
-            }
-            if let Some(span) = after.span {
-                sqlx::query("INSERT OR REPLACE INTO hit_span (id, boot, start_s, end_s) VALUES (?, ?, ?, ?)")
-                    .bind(span.id)
-                    .bind(after.boot.id)
-                    .bind(span.start_s)
-                    .bind(span.end_s)
-                    .execute(&mut *transaction)
-                    .await?;
-            }
-            Ok(())
+            Ok((ids, store_span(transaction, &known.boot_id, changes.span).await?))
         };
-        self.database.write(write).await?;
-        after.boot.is_stored = true;
-        after.next_tick += i64::from(!rows.counts.is_empty());
-        if let Some(span) = &mut after.span {
-            span.stored_s = span.end_s;
+        match self.database.write(write).await {
+            Ok((ids, span_id)) => {
+                counters.take(changes, &ids, span_id, tick.of);
+                Ok(())
+            }
+            Err(error) => {
+                counters.in_doubt = true;
+                Err(error)
+            }
         }
-        *counters = after;
-        Ok(())
     }
 }
 
-/// The number after the greatest one that a query finds.
-async fn next(connection: &mut SqliteConnection, greatest: &'static str) -> Result<i64, StoreError> {
-    let greatest: Option<i64> = sqlx::query_scalar(greatest).fetch_one(connection).await?;
-    Ok(greatest.unwrap_or(0).saturating_add(1))
-}
-
-/// The series of a boot with their counters: those of the last sample that has them, for samples
-/// that are kept, or those that were kept of the others.
-async fn read_series(
-    connection: &mut SqliteConnection,
-    boot: i64,
-) -> Result<HashMap<ProbeUid, Series>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT id, probe_uid, first_s, last_s, hits, nmissed FROM hit_series WHERE boot = ? ORDER BY id",
-    )
-    .bind(boot)
-    .fetch_all(&mut *connection)
-    .await?;
-    let mut counters = HashMap::with_capacity(rows.len());
-    let ticks = sqlx::query("SELECT counts FROM hit_tick WHERE boot = ? ORDER BY id")
-        .bind(boot)
-        .fetch_all(&mut *connection)
-        .await?;
-    for tick in ticks {
-        let counts = or_dropped(decode_counts(tick.try_get("counts")?)).unwrap_or_default();
-        counters.extend(counts.into_iter().map(|count| (count.series, count.now)));
-    }
-    let mut series = HashMap::with_capacity(rows.len());
-    for row in rows {
-        let id = row.try_get("id")?;
-        let kept = Hits { hits: unsigned(row.try_get("hits")?), nmissed: unsigned(row.try_get("nmissed")?) };
-        let counter = counters.get(&id).copied().unwrap_or(kept);
-        let is_open = row.try_get::<Option<i64>, _>("last_s")?.is_none();
-        // A later series of the same probe goes on with its counter.
-        let first_s = row.try_get("first_s")?;
-        let uid = ProbeUid(row.try_get("probe_uid")?);
-        series.insert(uid, Series { id, first_s, counter, stored: counter, is_open });
-    }
-    Ok(series)
-}
-
-/// Stores a boot. The series of earlier boots have ended.
-async fn begin_boot(transaction: &mut SqliteConnection, boot: &Boot) -> Result<(), StoreError> {
-    sqlx::query(
-        "UPDATE hit_series SET last_s = coalesce((SELECT max(end_s) FROM hit_span WHERE hit_span.boot = hit_series.boot), first_s) \
-         WHERE last_s IS NULL AND boot != ?",
-    )
-    .bind(boot.id)
-    .execute(&mut *transaction)
-    .await?;
-    sqlx::query("INSERT OR REPLACE INTO hit_boot (id, boot_id, kernel_release) VALUES (?, ?, ?)")
-        .bind(boot.id)
-        .bind(&boot.name)
-        .bind(&boot.kernel_release)
-        .execute(transaction)
-        .await?;
-    Ok(())
-}
-
+/// Stores new series, and returns their numbers. With the first ones of a boot, those of earlier boots
+/// have ended.
 async fn begin_series(
     transaction: &mut SqliteConnection,
-    boot: i64,
-    begun: &[Begun],
-) -> Result<(), StoreError> {
-    for begun in begun.chunks(ROWS) {
-        let mut probes =
-            QueryBuilder::<Sqlite>::new("INSERT OR REPLACE INTO hit_probe (uid, event_group, event) ");
-        probes.push_values(begun, |mut row, Begun { uid, name, .. }| {
-            row.push_bind(uid.0).push_bind(name.group()).push_bind(name.event());
-        });
-        probes.build().execute(&mut *transaction).await?;
-        let mut series = QueryBuilder::<Sqlite>::new(
-            "INSERT OR REPLACE INTO hit_series (id, probe_uid, boot, first_s, last_s, hits, nmissed) ",
-        );
-        series.push_values(begun, |mut row, Begun { id, uid, first_s, counter, .. }| {
-            row.push_bind(id).push_bind(uid.0).push_bind(boot).push_bind(first_s).push("NULL");
-            row.push_bind(to_i64(counter.hits)).push_bind(to_i64(counter.nmissed));
-        });
-        series.build().execute(&mut *transaction).await?;
+    counters: &Counters,
+    changes: &Changes,
+) -> Result<Vec<i64>, StoreError> {
+    if counters.series.is_empty() && !changes.begun.is_empty() {
+        sqlx::query(
+            "UPDATE hit_series SET last_s = coalesce((SELECT max(end_s) FROM hit_span WHERE hit_span.boot_id = hit_series.boot_id), first_s) \
+             WHERE last_s IS NULL AND boot_id != ?",
+        )
+        .bind(&counters.boot_id)
+        .execute(&mut *transaction)
+        .await?;
     }
-    Ok(())
+    let mut ids = Vec::with_capacity(changes.begun.len());
+    for (uid, name, first_s, counter) in &changes.begun {
+        let id = sqlx::query_scalar(
+            "INSERT INTO hit_series (probe_uid, event_group, event, boot_id, kernel_release, first_s, hits, nmissed) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+        )
+        .bind(uid.0)
+        .bind(name.group())
+        .bind(name.event())
+        .bind(&counters.boot_id)
+        .bind(&counters.kernel_release)
+        .bind(first_s)
+        .bind(to_i64(counter.hits))
+        .bind(to_i64(counter.nmissed))
+        .fetch_one(&mut *transaction)
+        .await?;
+        ids.push(id);
+    }
+    Ok(ids)
 }
 
-/// Stores the counters of samples that leave the table.
-pub(super) async fn keep_counters(
+/// Adds what is new in these counters to a minute. A counter that goes back was restarted at zero.
+async fn count(
     transaction: &mut SqliteConnection,
-    counters: &HashMap<i64, Hits>,
+    minute: i64,
+    counters: &[(i64, Hits)],
 ) -> Result<(), StoreError> {
-    let counters: Vec<_> = counters.iter().collect();
     for counters in counters.chunks(ROWS) {
+        let values = |query: &mut QueryBuilder<Sqlite>| {
+            query.push_values(counters, |mut row, (series, hits)| {
+                row.push_bind(*series).push_bind(to_i64(hits.hits)).push_bind(to_i64(hits.nmissed));
+            });
+        };
+        let mut insert =
+            QueryBuilder::<Sqlite>::new("INSERT INTO hit_minute (time_s, series, hits, nmissed) SELECT ");
+        insert.push_bind(minute).push(
+            ", id, new.column2 - iif(restarted, 0, hits), new.column3 - iif(restarted, 0, nmissed) FROM \
+             (SELECT *, new.column2 < hits OR new.column3 < nmissed AS restarted FROM (",
+        );
+        values(&mut insert);
+        insert.push(
+            ") AS new JOIN hit_series ON id = new.column1 WHERE new.column2 != hits OR new.column3 != nmissed) AS new \
+             WHERE new.column2 > 0 OR new.column3 > 0 ON CONFLICT DO UPDATE SET hits = hits + excluded.hits, \
+             nmissed = nmissed + excluded.nmissed",
+        );
+        insert.build().execute(&mut *transaction).await?;
         let mut update = QueryBuilder::<Sqlite>::new(
             "UPDATE hit_series SET hits = new.column2, nmissed = new.column3 FROM (",
         );
-        update.push_values(counters, |mut row, (series, hits)| {
-            row.push_bind(**series).push_bind(to_i64(hits.hits)).push_bind(to_i64(hits.nmissed));
-        });
-        update.push(") AS new WHERE hit_series.id = new.column1");
+        values(&mut update);
+        update.push(") AS new WHERE id = new.column1");
         update.build().execute(&mut *transaction).await?;
     }
     Ok(())
+}
+
+/// Returns the number of the span.
+async fn store_span(
+    transaction: &mut SqliteConnection,
+    boot_id: &str,
+    span: Option<Span>,
+) -> Result<Option<i64>, StoreError> {
+    let Some(Span { id, start_s, end_s, .. }) = span else { return Ok(None) };
+    let id = sqlx::query_scalar(
+        "INSERT INTO hit_span (id, boot_id, start_s, end_s) VALUES (?, ?, ?, ?) \
+         ON CONFLICT (id) DO UPDATE SET end_s = excluded.end_s RETURNING id",
+    )
+    .bind(id)
+    .bind(boot_id)
+    .bind(start_s)
+    .bind(end_s)
+    .fetch_one(transaction)
+    .await?;
+    Ok(Some(id))
 }

@@ -12,29 +12,29 @@ use crate::store::StoreError;
 
 /// Spans of time by boot, in order and without overlaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Watched(HashMap<i64, Vec<Range<i64>>>);
+pub(super) struct Watched(HashMap<String, Vec<Range<i64>>>);
 
 impl Watched {
     pub(super) async fn read(connection: &mut SqliteConnection) -> Result<Self, StoreError> {
-        let rows = sqlx::query("SELECT boot, start_s, end_s FROM hit_span").fetch_all(connection).await?;
-        let mut spans = HashMap::<i64, Vec<Range<i64>>>::new();
+        let rows = sqlx::query("SELECT boot_id, start_s, end_s FROM hit_span").fetch_all(connection).await?;
+        let mut spans = HashMap::<String, Vec<Range<i64>>>::new();
         for row in rows {
             let span = row.try_get("start_s")?..row.try_get("end_s")?;
-            spans.entry(row.try_get("boot")?).or_default().push(span);
+            spans.entry(row.try_get("boot_id")?).or_default().push(span);
         }
         Ok(Self(spans.into_iter().map(|(boot, spans)| (boot, joined(spans))).collect()))
     }
 
     /// The spans of a boot within these limits.
-    pub(super) fn within(&self, boot: i64, limits: &Range<i64>) -> Vec<Range<i64>> {
-        let spans = self.0.get(&boot).map(Vec::as_slice).unwrap_or_default();
+    pub(super) fn within(&self, boot_id: &str, limits: &Range<i64>) -> Vec<Range<i64>> {
+        let spans = self.0.get(boot_id).map(Vec::as_slice).unwrap_or_default();
         let cut = spans.iter().map(|span| span.start.max(limits.start)..span.end.min(limits.end));
         cut.filter(|span| !span.is_empty()).collect()
     }
 
     /// The end of the watched time of a boot.
-    pub(super) fn end(&self, boot: i64) -> Option<i64> {
-        self.0.get(&boot).and_then(|spans| spans.last()).map(|span| span.end)
+    pub(super) fn end(&self, boot_id: &str) -> Option<i64> {
+        self.0.get(boot_id).and_then(|spans| spans.last()).map(|span| span.end)
     }
 }
 
@@ -84,8 +84,8 @@ mod tests {
             spans in prop::collection::vec(span(), 0..12), limits in span(), width in 1_i64..70, first in -3_i64..20,
             intervals in 0_usize..40,
         ) {
-            let watched = Watched(HashMap::from([(1, joined(spans.clone()))]));
-            let within = watched.within(1, &limits);
+            let watched = Watched(HashMap::from([("1".to_owned(), joined(spans.clone()))]));
+            let within = watched.within("1", &limits);
             let mut covered = vec![0; intervals];
             cover(&within, width, first, &mut covered);
             let is_watched = |second: &i64| {
@@ -95,7 +95,7 @@ mod tests {
                 let seconds = interval * width..(interval + 1) * width;
                 prop_assert_eq!(seconds.filter(is_watched).count() as i64, *found);
             }
-            prop_assert_eq!(watched.within(2, &limits), Vec::<Range<i64>>::new());
+            prop_assert_eq!(watched.within("2", &limits), Vec::<Range<i64>>::new());
         }
     }
 }

@@ -142,12 +142,8 @@ async fn add(store: &Store, seconds: &[u64]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Rolls up all samples.
-const AT_ONCE: HitRetention = HitRetention {
-    samples: Duration::ZERO,
-    minutes: Duration::from_hours(24),
-    hours: Duration::from_hours(48),
-};
+/// Rolls up all minutes.
+const AT_ONCE: HitRetention = HitRetention { minutes: Duration::ZERO, hours: Duration::from_hours(48) };
 
 async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError> {
     let before = settings(known.settled, true, "", "team=storage", 1);
@@ -258,8 +254,6 @@ async fn picture(store: &Store) -> String {
     for attachment in store.attachments().await.unwrap() {
         writeln!(text, "{attachment:?}").unwrap();
     }
-    let samples = store.samples(&SampleQuery { limit: 100, ..SampleQuery::default() }).await.unwrap();
-    writeln!(text, "{:?}", samples.samples).unwrap();
     let rates = RateQuery {
         start: SystemTime::UNIX_EPOCH,
         end: SystemTime::UNIX_EPOCH + Duration::from_hours(1),

@@ -102,15 +102,14 @@ async fn who_made_a_probe_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
     let uid = create(&store, new_probe_with("a", |_| {}).by("uid:1000".to_owned())).await.unwrap();
-    let adopted = new_probe_with("b", |_| {}).by("uid:1001".to_owned());
-    create(&store, Record { is_adopted: true, ..adopted }).await.unwrap();
+    create(&store, new_probe_with("b", |_| {}).by("uid:1001".to_owned())).await.unwrap();
     create(&store, new_probe_with("c", |_| {})).await.unwrap();
     // Whoever changes it.
     update(&store, settings(uid, true, "", "", 1), settings(uid, false, "", "", 2), None).await.unwrap();
     store.close().await;
     let found = open(directory.path()).await.probes().await.unwrap();
-    let creators = found.iter().map(|row| (row.record.creator.as_str(), row.record.is_adopted));
-    assert_eq!(creators.collect::<Vec<_>>(), [("uid:1000", false), ("uid:1001", true), ("", false)]);
+    let creators = found.iter().map(|row| row.record.creator.as_str());
+    assert_eq!(creators.collect::<Vec<_>>(), ["uid:1000", "uid:1001", ""]);
 }
 
 /// A probe after so many changes.

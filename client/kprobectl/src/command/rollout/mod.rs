@@ -36,7 +36,7 @@ hold on each of them:
   cpu<=25%         CPU time of the daemon, of one core over the soak, for events and these readings
 
 A probe that a host has disarmed for its cost (`tripped`) is a failure too, whatever the gates are, unless it \
-was so before the change. So is another probe of the host that is disarmed for a budget that it shares with others.
+was so before the change. So is another probe of the host that is disarmed for the budget of the host.
 
 These are the defaults; --gate replaces one, and `--gate loss=off` disables it. Missing data never passes: \
 a host that does not answer, an unknown value, a counter that went backwards, or a restarted daemon pauses \
@@ -45,8 +45,8 @@ others get back their definition, filter, labels and switch. A probe that anothe
 is left alone and reported. A restored lease starts anew, and the counters of a restored definition start \
 at zero.
 
-The probes that a roll-out creates and changes get the label `kprobed/rollout=NAME`: on each host they share \
-the budget `rollout_ns_per_s` of the daemon. `apply` leaves the label as it is, and a roll-back takes it off.
+The probes that a roll-out creates and changes get the label `kprobed/rollout=NAME`. `apply` leaves the label \
+as it is, and a roll-back takes it off.
 
 `plan` takes the same options, asks all hosts for their verdict, and shows the waves with each answer. It \
 changes nothing and writes no state.

@@ -227,17 +227,4 @@ impl ProbeService for Services {
         });
         Ok(Response::new(GetHitProfilesResponse { profiles: [open].into_iter().chain(filtered).collect() }))
     }
-
-    async fn list_hit_profile_samples(
-        &self,
-        request: Request<ListHitProfileSamplesRequest>,
-    ) -> Answer<ListHitProfileSamplesResponse> {
-        let first = request.into_inner().page_token.is_empty();
-        let (sample, next) =
-            if first { (answers::profile(0, 3), "2") } else { (answers::profile(60, 7), "") };
-        Ok(Response::new(ListHitProfileSamplesResponse {
-            samples: vec![sample],
-            next_page_token: next.to_owned(),
-        }))
-    }
 }

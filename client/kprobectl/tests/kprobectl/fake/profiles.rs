@@ -1,4 +1,4 @@
-//! Fake service of hits over time, two pages of one probe in two boots, and of costs.
+//! Fake service of hits over time: two pages of one probe in two boots.
 
 use kprobed_client::api::profile_service_server::ProfileService;
 use kprobed_client::api::*;
@@ -45,26 +45,5 @@ impl ProfileService for Services {
             step_seconds: request.step_seconds.next_multiple_of(60),
             next_page_token: next.to_owned(),
         }))
-    }
-
-    async fn list_costs(&self, request: Request<ListCostsRequest>) -> Answer<ListCostsResponse> {
-        let day = |number: i64, runs, cpu_seconds| DayCost {
-            start_time: answers::profile(86_400 * number, 0).time,
-            runs,
-            cpu_seconds,
-        };
-        let cost = |ns, calibrated| Some(HitCost { ns, error_ns: ns / 20.0, calibrated });
-        let probe = |probe: &str, hit_cost: Option<HitCost>, days| {
-            let creator = if hit_cost.is_some() { "uid:1000" } else { "" };
-            ProbeCost { probe: probe.to_owned(), probe_uid: 1, hit_cost, days, creator: creator.to_owned() }
-        };
-        let mut probes = vec![probe("kprobes/open", cost(512.0, true), vec![day(0, 1000, 0.000_512)])];
-        if request.get_ref().days > 1 {
-            probes[0].days.push(day(1, 3_000_000, 1.536));
-            probes.push(probe("kprobes/gone", None, vec![day(0, 10, 0.25)]));
-        }
-        probes.push(probe("kprobes/idle", cost(1500.0, false), Vec::new()));
-        let start_time = answers::profile(0, 0).time;
-        Ok(Response::new(ListCostsResponse { start_time, probes, daemon: vec![day(0, 0, 12.5)] }))
     }
 }
