@@ -16,8 +16,7 @@ use crate::api::stream_aggregation_request::Source;
 use crate::api::stream_aggregation_response::Message;
 use crate::api::{
     Aggregation, AggregationSnapshot, AggregationSpec, CreateAggregationRequest, DeleteAggregationRequest,
-    GetAggregationRequest, ListAggregationsRequest, ReadAggregationRequest, StreamAggregationRequest,
-    StreamAggregationResponse,
+    ListAggregationsRequest, StreamAggregationRequest, StreamAggregationResponse,
 };
 use crate::client::{Client, MAX_MESSAGE_BYTES};
 use crate::error::Error;
@@ -70,14 +69,6 @@ impl Client {
         response.aggregation.ok_or(Error::Incomplete("aggregation"))
     }
 
-    /// Reads one aggregation.
-    pub async fn get_aggregation(&self, name: &str) -> Result<Aggregation, Error> {
-        let request = GetAggregationRequest { name: name.to_owned() };
-        let response =
-            self.call(request, async |request| self.counting().get_aggregation(request).await).await?;
-        response.aggregation.ok_or(Error::Incomplete("aggregation"))
-    }
-
     /// Lists all aggregations by name.
     pub async fn list_aggregations(&self) -> Result<Vec<Aggregation>, Error> {
         let request = ListAggregationsRequest {};
@@ -86,12 +77,16 @@ impl Client {
         Ok(response.aggregations)
     }
 
-    /// Reads the counts so far.
-    pub async fn read_aggregation(&self, name: &str) -> Result<AggregationSnapshot, Error> {
-        let request = ReadAggregationRequest { name: name.to_owned() };
-        let response =
-            self.call(request, async |request| self.counting().read_aggregation(request).await).await?;
-        response.snapshot.ok_or(Error::Incomplete("snapshot"))
+    /// Reads an aggregation, and the counts so far.
+    pub async fn read_aggregation(&self, name: &str) -> Result<(Aggregation, AggregationSnapshot), Error> {
+        let source = Some(Source::Name(name.to_owned()));
+        let request = StreamAggregationRequest { source, once: true, ..Default::default() };
+        let reading = async {
+            let mut stream = self.begin_aggregation(request).await?;
+            let snapshot = stream.next().await?.ok_or(Error::Incomplete("snapshot"))?;
+            Ok((stream.aggregation, snapshot))
+        };
+        self.within_timeout::<_, Error>(reading).await
     }
 
     /// Deletes an aggregation. Returns its last counts, if the daemon could read them.
@@ -112,7 +107,11 @@ impl Client {
         deltas: bool,
     ) -> Result<AggregationStream, Error> {
         let interval = Some(to_proto_duration(interval));
-        let request = StreamAggregationRequest { source: Some(source), interval, deltas };
+        let source = Some(source);
+        self.begin_aggregation(StreamAggregationRequest { source, interval, deltas, once: false }).await
+    }
+
+    async fn begin_aggregation(&self, request: StreamAggregationRequest) -> Result<AggregationStream, Error> {
         let (first, inner) = self
             .begin_with_first(request, async |request| self.counting().stream_aggregation(request).await)
             .await?;

@@ -301,7 +301,7 @@ impl Client {
         request
     }
 
-    async fn within_timeout<A, E: Into<Error>>(
+    pub(crate) async fn within_timeout<A, E: Into<Error>>(
         &self,
         answer: impl Future<Output = Result<A, E>>,
     ) -> Result<A, Error> {

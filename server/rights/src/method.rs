@@ -109,10 +109,8 @@ const fn each(path: &'static str, verb: Verb) -> Method {
 /// Every method of the API.
 pub const METHODS: &[Method] = &[
     each("/kprobed.v1.AggregationService/CreateAggregation", Verb::Observe),
-    each("/kprobed.v1.AggregationService/GetAggregation", Verb::Observe),
     each("/kprobed.v1.AggregationService/ListAggregations", Verb::Observe),
     each("/kprobed.v1.AggregationService/DeleteAggregation", Verb::Observe),
-    each("/kprobed.v1.AggregationService/ReadAggregation", Verb::Observe),
     each("/kprobed.v1.AggregationService/StreamAggregation", Verb::Observe),
     by_name("/kprobed.v1.AuditService/ReadAudit", Verb::Administer),
     each("/kprobed.v1.EventService/StreamEvents", Verb::Observe),

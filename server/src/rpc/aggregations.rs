@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use kprobed_proto::v1;
 use kprobed_proto::v1::aggregation_service_server::AggregationService;
 use kprobed_proto::v1::stream_aggregation_request::Source;
@@ -196,15 +196,6 @@ impl AggregationService for AggregationServer {
         Ok(Response::new(v1::CreateAggregationResponse { aggregation: Some(messages::aggregation(&made)) }))
     }
 
-    async fn get_aggregation(
-        &self,
-        request: Request<v1::GetAggregationRequest>,
-    ) -> Result<Response<v1::GetAggregationResponse>, Status> {
-        let caller = access::caller(&request)?;
-        let found = self.find(&caller, &request.into_inner().name).await?;
-        Ok(Response::new(v1::GetAggregationResponse { aggregation: Some(messages::aggregation(&found)) }))
-    }
-
     async fn list_aggregations(
         &self,
         request: Request<v1::ListAggregationsRequest>,
@@ -225,18 +216,6 @@ impl AggregationService for AggregationServer {
         let last = self.control.delete_aggregation(name).await?;
         let sight = self.sight(&caller);
         Ok(Response::new(v1::DeleteAggregationResponse { snapshot: last.map(|last| sight.of(last)) }))
-    }
-
-    async fn read_aggregation(
-        &self,
-        request: Request<v1::ReadAggregationRequest>,
-    ) -> Result<Response<v1::ReadAggregationResponse>, Status> {
-        let caller = access::caller(&request)?;
-        let found = self.find(&caller, &request.into_inner().name).await?;
-        self.note_read(&caller, &found.spec);
-        let snapshot = self.control.read_aggregation(found.name.clone()).await?;
-        let snapshot = Some(self.sight(&caller).of(snapshot));
-        Ok(Response::new(v1::ReadAggregationResponse { snapshot }))
     }
 
     async fn stream_aggregation(
@@ -273,10 +252,11 @@ impl AggregationService for AggregationServer {
             }
             None => return Err(status::invalid("source", "`name` or `spec` is required")),
         };
-        let first = tokio::time::Instant::now();
-        // Deltas begin with the present counts; otherwise the first snapshot comes after one
-        // interval.
-        let first = if request.deltas { first } else { first + interval };
+        // Deltas begin with the present counts, and a single reading has no others; otherwise the first
+        // snapshot comes after one interval.
+        let at_once = request.deltas || (request.once && bound.is_none());
+        let now = tokio::time::Instant::now();
+        let first = if at_once { now } else { now + interval };
         let mut interval = tokio::time::interval_at(first, interval);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let snapshots = Snapshots {
@@ -304,6 +284,7 @@ impl AggregationService for AggregationServer {
                 Err(status) => Some((Err(status), None)),
             }
         });
-        Ok(Response::new(Box::pin(tokio_stream::StreamExt::chain(tokio_stream::once(Ok(started)), rest))))
+        let rest = rest.take(if request.once { 1 } else { usize::MAX });
+        Ok(Response::new(Box::pin(stream::once(std::future::ready(Ok(started))).chain(rest))))
     }
 }

@@ -122,11 +122,10 @@ async fn delete(global: &Global, arguments: DeleteArguments, output: &mut Output
 
 async fn read(global: &Global, arguments: ReadArguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    let aggregation = client.get_aggregation(&arguments.name).await?;
+    let (aggregation, snapshot) = client.read_aggregation(&arguments.name).await?;
     let sums: Vec<_> = aggregation.sums.iter().map(|sum| sum.name.clone()).collect();
     let view = arguments.shown.view(&sums, arguments.unit)?;
     arguments.readings.refuse_folded(global, aggregation.spec.as_ref())?;
-    let snapshot = client.read_aggregation(&arguments.name).await?;
     CountPrinter::new(output, &aggregation, view, false, false).last(&snapshot)?;
     Ok(Exit::Success)
 }

@@ -61,7 +61,7 @@ fn count(
 ) -> Result<AggregationSnapshot> {
     let made = guest.wait_for(guest.client.create_aggregation("", spec, None))??;
     work()?;
-    let read = guest.wait_for(guest.client.read_aggregation(&made.name))??;
+    let (_, read) = guest.wait_for(guest.client.read_aggregation(&made.name))??;
     let last = guest.wait_for(guest.client.delete_aggregation(&made.name))??.context("no last snapshot")?;
     ensure!(last.hits >= read.hits && read.dropped == 0, "{read:?} {last:?}");
     let instances = guest.shell("ls /sys/kernel/tracing/instances")?;
@@ -226,7 +226,7 @@ fn own_threads_are_left_out_and_counted(fixture: &Fixture) -> Result<()> {
     create("without", false)?;
     create("with", true)?;
     let read = |name: &str| -> Result<AggregationSnapshot> {
-        Ok(guest.wait_for(guest.client.read_aggregation(name))??)
+        Ok(guest.wait_for(guest.client.read_aggregation(name))??.1)
     };
     // Each look is itself a hit of the daemon, so that the difference of both counts, which is the same
     // at all times, is known to lie between two numbers.

@@ -140,7 +140,12 @@ fn check(call: &str, output: &str) -> Result<()> {
         "DescribeFunction" => first["function"]["name"] == "vfs_read",
         "GetHost" => first["kernelRelease"].is_string(),
         "CreateAggregation" => first["aggregation"]["name"] == "by-comm",
-        "ReadAggregation" | "DeleteAggregation" => first["snapshot"]["name"] == "by-comm",
+        "StreamAggregation" => {
+            answers.len() == 2
+                && first["started"]["name"] == "by-comm"
+                && answers[1]["snapshot"]["name"] == "by-comm"
+        }
+        "DeleteAggregation" => first["snapshot"]["name"] == "by-comm",
         "DeleteProbe" => first["profile"]["probe"] == "kprobes/open",
         "ListAttachedEvents" | "ListForeignProbes" | "ListExporters" => first.is_object(),
         _ => bail!("a new example: say here what it shows"),

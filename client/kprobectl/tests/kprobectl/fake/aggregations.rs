@@ -260,14 +260,6 @@ impl AggregationService for Aggregations {
         Ok(Response::new(CreateAggregationResponse { aggregation: Some(made) }))
     }
 
-    async fn get_aggregation(
-        &self,
-        request: Request<GetAggregationRequest>,
-    ) -> Answer<GetAggregationResponse> {
-        let aggregation = Some(existing(&request.into_inner().name)?);
-        Ok(Response::new(GetAggregationResponse { aggregation }))
-    }
-
     async fn list_aggregations(
         &self,
         _: Request<ListAggregationsRequest>,
@@ -291,20 +283,19 @@ impl AggregationService for Aggregations {
         Ok(Response::new(DeleteAggregationResponse { snapshot }))
     }
 
-    async fn read_aggregation(
-        &self,
-        request: Request<ReadAggregationRequest>,
-    ) -> Answer<ReadAggregationResponse> {
-        let snapshot = Some(snapshot(&existing(&request.into_inner().name)?, 1, false));
-        Ok(Response::new(ReadAggregationResponse { snapshot }))
-    }
-
     /// Two readings at once, and then nothing more.
     async fn stream_aggregation(
         &self,
         request: Request<StreamAggregationRequest>,
     ) -> Answer<Self::StreamAggregationStream> {
         let request = request.into_inner();
+        if request.once {
+            let Some(Source::Name(name)) = request.source else { panic!("a reading of a new aggregation") };
+            let read = existing(&name)?;
+            let messages = [Message::Snapshot(snapshot(&read, 1, false)), Message::Started(read)];
+            let answer = |message| Ok(StreamAggregationResponse { message: Some(message) });
+            return Ok(Response::new(Box::pin(tokio_stream::iter(messages.into_iter().rev().map(answer)))));
+        }
         let interval = request.interval.unwrap();
         let streamed = match request.source.unwrap() {
             Source::Name(name) => existing(&name)?,
