@@ -1,7 +1,6 @@
 //! Command line of `kprobectl`: the commands and the main help.
 //!
-//! Owns the list of commands and which of them need a daemon. It never reads the arguments of a
-//! command: each command does.
+//! Owns the list of commands, and which daemons each of them talks to.
 
 use clap::{Parser, Subcommand};
 
@@ -42,7 +41,7 @@ pub(crate) struct Cli {
 }
 
 /// What to do.
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     /// Define a probe and start recording
     Add(add::Arguments),
@@ -120,19 +119,100 @@ pub(crate) enum Command {
     Rollout(rollout::Arguments),
     /// Show and change contexts: hosts, groups, and how to reach them
     Config(config::Arguments),
+    /// Show the options that every command has
+    Options,
     /// Print a shell completion script
     Completions(completions::Arguments),
     /// Print the versions of this command and the daemon
     Version(version::Arguments),
 }
 
+/// The daemons that a command talks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// None, or it finds them itself.
+    Own,
+    /// One.
+    One,
+    /// Each of the selected ones apart: their answers are shown side by side.
+    Each,
+    /// All of the selected ones together: what they send is merged or added up.
+    Together,
+}
+
 impl Command {
-    /// Whether it needs a daemon.
-    pub(crate) fn needs_daemon(&self) -> bool {
+    /// The daemons that it talks to.
+    pub(crate) fn reach(&self) -> Reach {
         match self {
-            Self::Config(_) | Self::Completions(_) | Self::Rollout(_) => false,
-            Self::Version(arguments) => !arguments.client,
-            _ => true,
+            Self::Config(_) | Self::Completions(_) | Self::Options | Self::Rollout(_) => Reach::Own,
+            Self::Version(arguments) if arguments.client => Reach::Own,
+            Self::Observe(_) | Self::Trace(_) | Self::Hist(_) | Self::Latency(_) | Self::Stacks(_) => {
+                Reach::Together
+            }
+            Self::Audit(arguments) if arguments.is_endless() => Reach::One,
+            Self::List(arguments) if arguments.watch => Reach::One,
+            Self::Aggregations(_) | Self::Debug(_) => Reach::One,
+            _ => Reach::Each,
+        }
+    }
+
+    /// Whether it waits for signals itself, to end its streams in order.
+    pub(crate) fn handles_signals(&self) -> bool {
+        matches!(self, Self::Aggregations(_) | Self::Rollout(_)) || self.reach() == Reach::Together
+    }
+
+    /// Whether it changes what a host has.
+    pub(crate) fn is_change(&self) -> bool {
+        match self {
+            Self::Add(_)
+            | Self::Accept(_)
+            | Self::Enable(_)
+            | Self::Disable(_)
+            | Self::Filter(_)
+            | Self::Label(_)
+            | Self::Renew(_)
+            | Self::Delete(_)
+            | Self::Adopt(_)
+            | Self::Reconcile(_)
+            | Self::Attach(_)
+            | Self::Detach(_)
+            | Self::Apply(_) => true,
+            _ => false,
+        }
+    }
+
+    /// The same command as a dry run, which changes nothing; absent if it has none.
+    pub(crate) fn plan(&self) -> Option<Self> {
+        let mut plan = self.clone();
+        *plan.dry_run()? = true;
+        Some(plan)
+    }
+
+    /// Whether it is a dry run already.
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.clone().dry_run().is_some_and(|dry_run| *dry_run)
+    }
+
+    fn dry_run(&mut self) -> Option<&mut bool> {
+        match self {
+            Self::Add(arguments) => Some(&mut arguments.dry_run),
+            Self::Adopt(arguments) => Some(&mut arguments.dry_run),
+            Self::Apply(arguments) => Some(&mut arguments.dry_run),
+            Self::Attach(arguments) => Some(&mut arguments.dry_run),
+            Self::Delete(arguments) => Some(&mut arguments.dry_run),
+            Self::Detach(arguments) => Some(&mut arguments.dry_run),
+            Self::Label(arguments) => Some(&mut arguments.dry_run),
+            Self::Reconcile(arguments) => Some(&mut arguments.dry_run),
+            _ => None,
+        }
+    }
+
+    /// Whether different meanings on different hosts count as a refusal.
+    pub(crate) fn is_strict(&self) -> bool {
+        match self {
+            Self::Check(arguments) => arguments.strict,
+            Self::Apply(arguments) => arguments.strict,
+            _ => false,
         }
     }
 
@@ -202,7 +282,11 @@ mod tests {
                     panic!("{line}\n{words:?}\n{error}");
                 }
             }
-            assert!(own > 0 || command.get_name() == "kprobectl", "`{}` has no example", command.get_name());
+            assert!(
+                own > 0 || ["kprobectl", "options"].contains(&command.get_name()),
+                "`{}` has no example",
+                command.get_name()
+            );
         }
         assert!(parsed > 80, "{parsed} examples");
     }

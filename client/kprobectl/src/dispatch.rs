@@ -1,15 +1,15 @@
 //! Choice of the command to run, and of the daemon or the hosts that it runs against.
 //!
-//! Owns which commands run on one daemon, on many hosts, or without any, and which of them wait for
-//! signals themselves. It prints the failure of a command and returns the exit code.
+//! Owns the ways to run a command: for one daemon, for each of many, for many together, or without any.
+//! It prints the failure of a command and returns the exit code.
 
 use std::sync::Arc;
 
 use clap::CommandFactory as _;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, Reach};
 use crate::command::connection::{Destination, destination};
-use crate::command::many_hosts::{self, HostCommand};
+use crate::command::many_hosts::{self, HostCommand, OnHost};
 use crate::command::{
     Exit, Failure, accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config,
     cost, debug, delete, describe, diff, disasm, doctor, enable, exporters, filter, get, hist, label,
@@ -17,6 +17,7 @@ use crate::command::{
     version,
 };
 use crate::global::{Fleet, Format, Global};
+use crate::help;
 use crate::output::Output;
 
 /// Runs a command and prints what went wrong, if anything.
@@ -33,7 +34,7 @@ pub(crate) async fn run(mut cli: Cli, output: &mut Output) -> Exit {
 /// Resolves the hosts of the command, or its one daemon.
 async fn find_hosts(cli: &mut Cli) -> Result<Option<Fleet>, Failure> {
     let is_published = matches!(&cli.command, Command::Observe(arguments) if arguments.is_published());
-    if is_published || !cli.command.needs_daemon() {
+    if is_published || cli.command.reach() == Reach::Own {
         return Ok(None);
     }
     match destination(&cli.global).await? {
@@ -50,60 +51,104 @@ async fn on_many(mut cli: Cli, fleet: Fleet, output: &mut Output) -> Result<Exit
     if cli.global.output != Format::Folded || !matches!(cli.command, Command::Hist(_) | Command::Stacks(_)) {
         many_hosts::judge_format(cli.global.output)?;
     }
-    match cli.command {
-        // Merges what the hosts send, instead of showing what each of them said.
-        Command::Observe(arguments) => observe::run_on_many(&cli.global, *arguments, &fleet, output).await,
-        Command::Trace(arguments) => trace::run_on_many(&cli.global, arguments, &fleet, output).await,
-        Command::Hist(arguments) => {
-            cli.global.fleet = Some(Arc::new(fleet));
-            hist::run(&cli.global, arguments, output).await
+    match (cli.command.reach(), cli.command) {
+        (Reach::Own | Reach::One, _) => Err(Failure::one_host_only()),
+        (_, Command::Observe(arguments)) => {
+            observe::run_on_many(&cli.global, *arguments, &fleet, output).await
         }
-        Command::Latency(arguments) => {
+        (_, Command::Trace(arguments)) => trace::run_on_many(&cli.global, arguments, &fleet, output).await,
+        (Reach::Together, command) => {
             cli.global.fleet = Some(Arc::new(fleet));
-            latency::run(&cli.global, arguments, output).await
+            dispatch(command, &cli.global, output).await
         }
-        Command::Stacks(arguments) => {
-            cli.global.fleet = Some(Arc::new(fleet));
-            stacks::run(&cli.global, arguments, output).await
+        (Reach::Each, mut command) => {
+            if !prepare(&mut command, output).await? {
+                return Ok(Exit::Refused);
+            }
+            if command.is_change() && !command.is_dry_run() {
+                let plan = command.plan().map(on_each);
+                many_hosts::confirm(plan, &cli.global, &fleet, output).await?;
+            }
+            many_hosts::run(on_each(command), &cli.global, &fleet, output).await
         }
-        command => many_hosts::run(for_many(command)?, &cli.global, fleet, output).await,
     }
+}
+
+/// Reads input that all hosts share. False: it cannot be read, which was reported.
+async fn prepare(command: &mut Command, output: &mut Output) -> Result<bool, Failure> {
+    match command {
+        Command::Check(arguments) => arguments.read_shared().await.map(|()| true),
+        Command::Apply(arguments) => arguments.files.are_readable(output).await,
+        Command::Diff(arguments) => arguments.files.are_readable(output).await,
+        _ => Ok(true),
+    }
+}
+
+/// The command on one of many hosts.
+fn on_each(command: Command) -> HostCommand {
+    let (is_change, is_strict) = (command.is_change(), command.is_strict());
+    let run = move |global: Global, mut output: Output| -> OnHost {
+        let command = command.clone();
+        Box::pin(async move {
+            let result = match command {
+                // Exit codes of `diff` have a meaning of their own.
+                Command::Diff(arguments) => diff::answer(&global, arguments, &mut output).await,
+                command => on_host(command, &global, &mut output).await,
+            };
+            (result, output)
+        })
+    };
+    HostCommand { run: Arc::new(run), is_change, is_strict }
 }
 
 /// Runs a command for one daemon.
 async fn on_one(cli: Cli, output: &mut Output) -> Result<Exit, Failure> {
-    match cli.command {
-        _ if cli.global.output == Format::Folded && !cli.command.has_stacks() => {
-            let message = "`-o folded` prints call stacks, and this command has none".to_owned();
-            Err(Failure::usage(message, Some("see `kprobectl help stacks`".to_owned())))
-        }
-        _ if cli.global.output == Format::Csv && !cli.command.has_csv() => {
-            let message =
-                "`-o csv` is a form of `kprobectl profile`, and this command does not have it".to_owned();
-            Err(Failure::usage(message, Some("use `-o json`".to_owned())))
-        }
-        // These wait for signals themselves, to end their streams in order.
-        Command::Observe(arguments) => observe::run(&cli.global, *arguments, output).await,
-        Command::Trace(arguments) => trace::run(&cli.global, arguments, output).await,
-        Command::Hist(arguments) => hist::run(&cli.global, arguments, output).await,
-        Command::Latency(arguments) => latency::run(&cli.global, arguments, output).await,
-        Command::Stacks(arguments) => stacks::run(&cli.global, arguments, output).await,
-        Command::Aggregations(arguments) => aggregations::run(&cli.global, arguments, output).await,
-        Command::Rollout(arguments) => rollout::run(&cli.global, arguments, output).await,
-        command => tokio::select! {
-            result = dispatch(command, &cli.global, output) => result,
-            _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
-        },
+    if cli.global.output == Format::Folded && !cli.command.has_stacks() {
+        let message = "`-o folded` prints call stacks, and this command has none".to_owned();
+        return Err(Failure::usage(message, Some("see `kprobectl help stacks`".to_owned())));
+    }
+    if cli.global.output == Format::Csv && !cli.command.has_csv() {
+        let message =
+            "`-o csv` is a form of `kprobectl profile`, and this command does not have it".to_owned();
+        return Err(Failure::usage(message, Some("use `-o json`".to_owned())));
+    }
+    if cli.command.handles_signals() {
+        return dispatch(cli.command, &cli.global, output).await;
+    }
+    tokio::select! {
+        result = dispatch(cli.command, &cli.global, output) => result,
+        _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
     }
 }
 
+/// Runs a command for one daemon, for many together, or for none.
 async fn dispatch(command: Command, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+    match command {
+        Command::Debug(arguments) => debug::run(global, arguments, output).await,
+        Command::Observe(arguments) => observe::run(global, *arguments, output).await,
+        Command::Trace(arguments) => trace::run(global, arguments, output).await,
+        Command::Hist(arguments) => hist::run(global, arguments, output).await,
+        Command::Latency(arguments) => latency::run(global, arguments, output).await,
+        Command::Stacks(arguments) => stacks::run(global, arguments, output).await,
+        Command::Aggregations(arguments) => aggregations::run(global, arguments, output).await,
+        Command::Rollout(arguments) => rollout::run(global, arguments, output).await,
+        Command::Config(arguments) => config::run(global, arguments, output).await,
+        Command::Options => {
+            output.raw(help::options().to_string().as_bytes())?;
+            Ok(Exit::Success)
+        }
+        Command::Completions(arguments) => completions::run(&arguments, &mut Cli::command(), output),
+        command => on_host(command, global, output).await,
+    }
+}
+
+/// Runs a command on one host, which may be one of many.
+async fn on_host(command: Command, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
     match command {
         Command::Add(arguments) => add::run(global, arguments, output).await,
         Command::Apply(arguments) => apply::run(global, arguments, output).await,
         Command::Diff(arguments) => diff::run(global, arguments, output).await,
         Command::Check(arguments) => check::run(global, arguments, output).await,
-        Command::Debug(arguments) => debug::run(global, arguments, output).await,
         Command::Audit(arguments) => audit::run(global, arguments, output).await,
         Command::Auth(arguments) => auth::run(global, arguments, output).await,
         Command::Describe(arguments) => describe::run(global, arguments, output).await,
@@ -120,43 +165,26 @@ async fn dispatch(command: Command, global: &Global, output: &mut Output) -> Res
         Command::Delete(arguments) => delete::run(global, arguments, output).await,
         Command::Adopt(arguments) => adopt::run(global, arguments, output).await,
         Command::Reconcile(arguments) => reconcile::run(global, arguments, output).await,
-        Command::Observe(arguments) => observe::run(global, *arguments, output).await,
-        Command::Trace(arguments) => trace::run(global, arguments, output).await,
         Command::Attach(arguments) => attach::attach(global, arguments, output).await,
         Command::Detach(arguments) => attach::detach(global, arguments, output).await,
         Command::Attached(arguments) => attach::attached(global, arguments, output).await,
-        Command::Hist(arguments) => hist::run(global, arguments, output).await,
-        Command::Latency(arguments) => latency::run(global, arguments, output).await,
-        Command::Stacks(arguments) => stacks::run(global, arguments, output).await,
-        Command::Aggregations(arguments) => aggregations::run(global, arguments, output).await,
         Command::Cost(arguments) => cost::run(global, arguments, output).await,
         Command::Profile(arguments) => profile::run(global, arguments, output).await,
         Command::Ledger(arguments) => ledger::run(global, arguments, output).await,
         Command::Exporters(arguments) => exporters::run(global, arguments, output).await,
         Command::Status(arguments) => status::run(global, arguments, output).await,
         Command::Doctor(arguments) => doctor::run(global, arguments, output).await,
-        Command::Rollout(arguments) => rollout::run(global, arguments, output).await,
-        Command::Config(arguments) => config::run(global, arguments, output).await,
-        Command::Completions(arguments) => completions::run(&arguments, &mut Cli::command(), output),
         Command::Version(arguments) => version::run(global, arguments, output).await,
-    }
-}
-
-/// The command for many hosts.
-///
-/// # Errors
-/// When it is not for many.
-fn for_many(command: Command) -> Result<HostCommand, Failure> {
-    match command {
-        Command::Check(arguments) => Ok(HostCommand::Check(arguments)),
-        Command::Apply(arguments) => Ok(HostCommand::Apply(arguments)),
-        Command::Diff(arguments) => Ok(HostCommand::Diff(arguments)),
-        Command::List(arguments) if !arguments.watch => Ok(HostCommand::List(arguments)),
-        Command::Get(arguments) => Ok(HostCommand::Get(arguments)),
-        Command::Profile(arguments) => Ok(HostCommand::Profile(arguments)),
-        Command::Ledger(arguments) => Ok(HostCommand::Ledger(arguments)),
-        Command::Exporters(arguments) => Ok(HostCommand::Exporters(arguments)),
-        Command::Doctor(arguments) => Ok(HostCommand::Doctor(arguments)),
-        _ => Err(Failure::one_host_only()),
+        Command::Observe(_)
+        | Command::Trace(_)
+        | Command::Hist(_)
+        | Command::Latency(_)
+        | Command::Stacks(_)
+        | Command::Aggregations(_)
+        | Command::Debug(_)
+        | Command::Rollout(_)
+        | Command::Config(_)
+        | Command::Options
+        | Command::Completions(_) => Err(Failure::one_host_only()),
     }
 }

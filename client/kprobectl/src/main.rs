@@ -10,6 +10,7 @@ mod config;
 mod dispatch;
 mod glob;
 mod global;
+mod help;
 mod output;
 mod quantity;
 mod rollout;
@@ -17,13 +18,13 @@ mod rollout;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 
 use crate::cli::Cli;
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&help::grammar().get_matches()).unwrap_or_else(|error| error.exit());
     let mut output = Output::new(cli.global.output, cli.global.color);
     match start(cli, &mut output) {
         Ok(exit) => exit.into(),

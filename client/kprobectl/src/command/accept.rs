@@ -22,7 +22,7 @@ Examples:
   kprobectl accept kprobes/accept";
 
 /// Arguments of `accept`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// GROUP/EVENT, or EVENT if only one probe has it

@@ -40,7 +40,7 @@ Examples:
   echo 'p:fork kernel_clone' | kprobectl add -";
 
 /// Arguments of `add`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// The definition, as one argument or several; `-` reads it from standard input
@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     lasting: Option<Duration>,
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {

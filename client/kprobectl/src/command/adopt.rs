@@ -29,7 +29,7 @@ Examples:
   kprobectl adopt --all-own";
 
 /// Arguments of `adopt`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// GROUP/EVENT, as `list --foreign` shows it
@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     labels: Vec<(String, String)>,
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// Continues with the next name after a failure. The worst exit code wins.

@@ -25,7 +25,7 @@ Examples:
   kprobectl aggregations delete opens";
 
 /// Arguments of `aggregations`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -40,7 +40,7 @@ impl Arguments {
 }
 
 /// What to do with them.
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 enum Action {
     /// List all aggregations; the same as no subcommand
     List,
@@ -51,7 +51,7 @@ enum Action {
 }
 
 /// Arguments of `aggregations read`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ReadArguments {
     /// Name of the aggregation
     name: String,
@@ -68,7 +68,7 @@ pub(crate) struct ReadArguments {
 }
 
 /// Arguments of `aggregations delete`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct DeleteArguments {
     /// Names of aggregations
     #[arg(required = true, value_name = "NAME")]

@@ -51,7 +51,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    pub(super) files: Files,
+    pub(crate) files: Files,
     #[command(flatten)]
     prune: Prune,
     /// Make all changes or none, even if one that passed the check fails; at most 1000 changes
@@ -62,16 +62,16 @@ pub(crate) struct Arguments {
     take_over: bool,
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
-    pub(super) dry_run: bool,
+    pub(crate) dry_run: bool,
     /// With several hosts and --dry-run: also exit with 1 if all hosts accept a definition but
     /// would record different things
     #[arg(long, requires = "dry_run")]
-    pub(super) strict: bool,
+    pub(crate) strict: bool,
 }
 
 /// Options for the documents.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Files {
+pub(crate) struct Files {
     /// A file of documents, or a directory of *.yaml, *.yml and *.json; `-` is standard input; may
     /// be given more than once
     #[arg(short, long = "filename", value_name = "PATH", required = true)]
@@ -79,6 +79,13 @@ pub(super) struct Files {
     /// Also search subdirectories
     #[arg(short = 'R', long)]
     pub(super) recursive: bool,
+}
+
+impl Files {
+    /// Whether they can be read; if not, that is reported.
+    pub(crate) async fn are_readable(&self, output: &mut Output) -> Result<bool, Failure> {
+        Ok(documents::read(&self.files, self.recursive, output).await?.is_some())
+    }
 }
 
 /// Options of `--prune`.

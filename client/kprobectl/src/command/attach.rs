@@ -32,7 +32,7 @@ Examples:
   kprobectl attached -o json";
 
 /// Arguments of `attach`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = ATTACH_HELP)]
 pub(crate) struct AttachArguments {
     /// GROUP/EVENT, as under `events/` in tracefs
@@ -43,11 +43,11 @@ pub(crate) struct AttachArguments {
     filter: String,
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// Arguments of `detach`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = DETACH_HELP)]
 pub(crate) struct DetachArguments {
     /// GROUP/EVENT of an attached event
@@ -55,11 +55,11 @@ pub(crate) struct DetachArguments {
     names: Vec<String>,
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// Arguments of `attached`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = ATTACHED_HELP)]
 pub(crate) struct AttachedArguments {}
 
@@ -72,8 +72,11 @@ pub(crate) async fn attach(
     let client = connect(global).await?;
     let mut exit = Exit::Success;
     if arguments.dry_run {
-        let filter = &arguments.filter;
-        return planned(&arguments.names, async |name| client.plan_attach(name, filter).await, output).await;
+        let mut plans = Vec::with_capacity(arguments.names.len());
+        for name in &arguments.names {
+            plans.push(client.plan_attach(name, &arguments.filter).await);
+        }
+        return Ok(planned(plans, output));
     }
     let mut attached = Vec::with_capacity(arguments.names.len());
     for name in &arguments.names {
@@ -95,7 +98,11 @@ pub(crate) async fn detach(
     let client = connect(global).await?;
     let mut exit = Exit::Success;
     if arguments.dry_run {
-        return planned(&arguments.names, async |name| client.plan_detach(name).await, output).await;
+        let mut plans = Vec::with_capacity(arguments.names.len());
+        for name in &arguments.names {
+            plans.push(client.plan_detach(name).await);
+        }
+        return Ok(planned(plans, output));
     }
     let mut detached = Vec::with_capacity(arguments.names.len());
     for name in &arguments.names {
@@ -109,21 +116,17 @@ pub(crate) async fn detach(
 }
 
 /// Shows what would be done for each.
-async fn planned(
-    names: &[String],
-    plan: impl AsyncFn(&str) -> Result<Vec<PlannedStep>, Error>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
+fn planned(plans: Vec<Result<Vec<PlannedStep>, Error>>, output: &mut Output) -> Exit {
     let (mut exit, mut steps) = (Exit::Success, Vec::new());
-    for name in names {
-        match plan(name).await {
+    for plan in plans {
+        match plan {
             Ok(of_one) => steps.extend(of_one),
             Err(error) => exit = exit.max(Failure::from(error).report(output)),
         }
     }
     output.plan(&steps);
     output.note("nothing was changed");
-    Ok(exit)
+    exit
 }
 
 pub(crate) async fn attached(

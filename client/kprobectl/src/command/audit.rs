@@ -38,7 +38,7 @@ Examples:
   kprobectl audit verify --head \"$(cat head-of-yesterday)\"";
 
 /// Arguments of `audit`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -47,7 +47,14 @@ pub(crate) struct Arguments {
     selection: Selection,
 }
 
-#[derive(Debug, Subcommand)]
+impl Arguments {
+    /// Whether its output has no end.
+    pub(crate) fn is_endless(&self) -> bool {
+        self.selection.follow
+    }
+}
+
+#[derive(Clone, Debug, Subcommand)]
 enum Command {
     /// Check that no entry was changed, added or removed
     #[command(after_help = VERIFY_HELP)]
@@ -58,7 +65,7 @@ enum Command {
     },
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct Selection {
     /// Only entries since this time: how long ago (`10m`), a time of day (`07:00`), or a date with a time
     /// [default: all]

@@ -31,14 +31,14 @@ Exits with 0 if everything that was asked is allowed, else with 1. Every client 
 would accept its place.";
 
 /// Arguments of `auth`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     question: Question,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 enum Question {
     /// Show who the daemon takes you for, your roles, and the methods that you may call
     Whoami,
@@ -47,7 +47,7 @@ enum Question {
     CanI(CanI),
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = CAN_I_HELP)]
 struct CanI {
     /// The method of the API; `kprobectl auth whoami` lists them

@@ -75,19 +75,33 @@ const NO_EVENT: &str = "common_pid < 0";
 pub(crate) struct Arguments {
     /// The definition, as one argument or several; `-` reads it from standard input
     #[arg(required_unless_present = "file", conflicts_with = "file")]
-    pub(super) definition: Vec<String>,
+    definition: Vec<String>,
     /// Check every definition in this file; `-` is standard input
     #[arg(short, long, value_name = "FILE")]
-    pub(super) file: Option<PathBuf>,
+    file: Option<PathBuf>,
     /// With several hosts: also exit with 1 if all hosts accept a definition but would record different things
     #[arg(long)]
-    pub(super) strict: bool,
+    pub(crate) strict: bool,
     /// Also say in words what the definition does: the line for the kernel, each argument, the fields of an event
     #[arg(long, conflicts_with_all = ["file", "strict"])]
     explain: bool,
     /// If it is accepted: make the probe for 100 ms, count its hits, and show what it would cost
     #[arg(long, conflicts_with_all = ["file", "strict"])]
     trial: bool,
+}
+
+impl Arguments {
+    /// Reads what all hosts of a fleet share.
+    pub(crate) async fn read_shared(&mut self) -> Result<(), Failure> {
+        if self.file.as_deref().is_some_and(|file| file.as_os_str() == "-") {
+            let message = "standard input can be read once, and every host needs it".to_owned();
+            return Err(Failure::usage(message, Some("write it to a file".to_owned())));
+        }
+        if self.definition == ["-"] {
+            self.definition = vec![definition(&self.definition).await?];
+        }
+        Ok(())
+    }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {

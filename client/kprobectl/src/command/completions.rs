@@ -15,7 +15,7 @@ Examples:
   kprobectl completions fish > ~/.config/fish/completions/kprobectl.fish";
 
 /// Arguments of `completions`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Shell to print the script for

@@ -45,14 +45,14 @@ Examples:
   kprobectl config view";
 
 /// Arguments of `config`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     action: Action,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 enum Action {
     /// List contexts
     GetContexts,
@@ -77,7 +77,7 @@ enum Action {
     GetHosts,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct SetContext {
     /// Its name
     name: String,

@@ -28,7 +28,7 @@ Examples:
   kprobectl delete -f probes.yaml";
 
 /// Arguments of `delete`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// GROUP/EVENT, or EVENT if only one probe has it
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     take_over: bool,
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// Continues with the next name after a failure. The worst exit code wins.

@@ -20,7 +20,7 @@ Examples:
   kprobectl describe ext4:ext4_file_open -o json";
 
 /// Arguments of `describe`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// The function, as FUNCTION or MODULE:FUNCTION

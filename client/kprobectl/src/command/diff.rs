@@ -27,7 +27,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    pub(super) files: Files,
+    pub(crate) files: Files,
     #[command(flatten)]
     prune: Prune,
 }
@@ -41,7 +41,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 }
 
 /// The same, with failures as they are.
-pub(super) async fn answer(
+pub(crate) async fn answer(
     global: &Global,
     arguments: Arguments,
     output: &mut Output,

@@ -22,7 +22,7 @@ Examples:
   kprobectl disasm btrfs:btrfs_sync_file -o json | jq -r 'select(.probeable).offset'";
 
 /// Arguments of `disasm`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// The function: `[MODULE:]NAME`, `NAME+OFFSET`, or an address in it

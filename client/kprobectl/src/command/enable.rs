@@ -30,7 +30,7 @@ Examples:
   kprobectl disable -l team=storage";
 
 /// Arguments of `enable`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = ENABLE_HELP)]
 pub(crate) struct EnableArguments {
     #[command(flatten)]
@@ -38,14 +38,14 @@ pub(crate) struct EnableArguments {
 }
 
 /// Arguments of `disable`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = DISABLE_HELP)]
 pub(crate) struct DisableArguments {
     #[command(flatten)]
     probes: Probes,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct Probes {
     /// GROUP/EVENT, or EVENT if only one probe has it
     #[arg(required_unless_present = "selector", value_name = "NAME")]

@@ -163,7 +163,7 @@ impl Failure {
     pub(crate) fn one_host_only() -> Self {
         let message = "this command talks to one daemon, and `--hosts` or `--host-selector` asks for a fleet"
             .to_owned();
-        let hint = "add `--server ADDRESS` instead; `check`, `apply`, `diff`, `list`, `get`, `profile`, `ledger`, `exporters`, `doctor`, `observe`, `trace`, `hist`, `latency` and `stacks` take many hosts";
+        let hint = "add `--server ADDRESS` instead: an output without an end, aggregations by name and bundles are of one host";
         Self::usage(message, Some(hint.to_owned()))
     }
 

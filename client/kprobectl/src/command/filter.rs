@@ -18,7 +18,7 @@ Examples:
   kprobectl filter kprobes/open --clear";
 
 /// Arguments of `filter`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// GROUP/EVENT, or EVENT if only one probe has it

@@ -44,7 +44,7 @@ Examples:
   kprobectl hist open --by host,comm --hosts 'web[001-003]' --duration 10s";
 
 /// Arguments of `hist`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Count separately by this key; at most 3 keys besides `host` [default: one row for all events]

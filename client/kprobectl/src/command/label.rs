@@ -22,7 +22,7 @@ Examples:
   kprobectl label -l 'team=storage,tier!=2' reviewed=";
 
 /// Arguments of `label`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Probes (GROUP/EVENT, or EVENT if only one probe has it), and changes: KEY=VALUE sets a label, KEY- removes one
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     take_over: bool,
     /// Only check the request, and change nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 /// Continues with the next probe after a failure. The worst exit code wins.

@@ -32,7 +32,7 @@ Examples:
   kprobectl latency read read_return --by host -L role=web --duration 10s";
 
 /// Arguments of `latency`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Probe at which the time begins: GROUP/EVENT, or EVENT if only one probe has it

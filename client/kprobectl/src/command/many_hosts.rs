@@ -1,19 +1,15 @@
 //! One command on many hosts.
 //!
-//! Owns which commands can run so, the plan and the confirmation before a change, and the exit code of
-//! the whole. A command prints to an output that is kept for each host; equal answers are shown once.
+//! Owns the plan and the confirmation before a change, and the exit code of the whole. A command prints to an output that is kept for each host; equal answers are shown once.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use kprobed_client::fleet::{FanOut, Host, HostLedger, NoAnswer, Operation, Outcome, Run};
 use kprobed_client::{Client, Error};
 
-use super::observe::TemporaryProbes;
 use super::open_file_limit::raise_for;
-use super::{
-    Exit, Failure, apply, check, connection, diff, doctor, documents, exporters, get, input, ledger, list,
-    profile,
-};
+use super::{Exit, Failure};
 use crate::config::{replace, state_file};
 use crate::global::{Fleet, Format, Global};
 use crate::output::{Contrast, HostRecord, Judged, Output, Said};
@@ -21,20 +17,18 @@ use crate::output::{Contrast, HostRecord, Judged, Output, Said};
 /// A change on more hosts than this needs `--yes`.
 pub(super) const CONFIRM_ABOVE: u64 = 20;
 
-/// A command that can run on many hosts.
-#[derive(Clone, Debug)]
-pub(crate) enum HostCommand {
-    Check(check::Arguments),
-    Apply(apply::Arguments),
-    Diff(diff::Arguments),
-    List(list::Arguments),
-    Get(get::Arguments),
-    Profile(profile::Arguments),
-    Ledger(ledger::Arguments),
-    Exporters(exporters::Arguments),
-    Doctor(doctor::Arguments),
-    /// The plan of `trace` for definitions. It changes nothing.
-    Plan(Vec<String>),
+/// The run of a command on one host, with what it printed.
+pub(crate) type OnHost = Pin<Box<dyn Future<Output = (Result<Exit, Failure>, Output)> + Send>>;
+
+/// A command that runs on each of many hosts.
+#[derive(Clone)]
+pub(crate) struct HostCommand {
+    /// Runs it on the host of the options.
+    pub(crate) run: Arc<dyn Fn(Global, Output) -> OnHost + Send + Sync>,
+    /// A result other than success is a refusal, and not the answer itself.
+    pub(crate) is_change: bool,
+    /// Different meanings on different hosts count as a refusal.
+    pub(crate) is_strict: bool,
 }
 
 /// Result of a command on one host.
@@ -69,98 +63,24 @@ pub(crate) fn judge_format(format: Format) -> Result<(), Failure> {
     Ok(())
 }
 
-impl HostCommand {
-    /// Reads input that all hosts share. False: it cannot be read, which was reported.
-    async fn prepare(&mut self, output: &mut Output) -> Result<bool, Failure> {
-        match self {
-            Self::Check(arguments) => {
-                if arguments.file.as_deref().is_some_and(|file| file.as_os_str() == "-") {
-                    let message = "standard input can be read once, and every host needs it".to_owned();
-                    return Err(Failure::usage(message, Some("write it to a file".to_owned())));
-                }
-                if arguments.definition == ["-"] {
-                    arguments.definition = vec![input::definition(&arguments.definition).await?];
-                }
-                Ok(true)
-            }
-            Self::Apply(arguments) => Self::readable(&arguments.files, output).await,
-            Self::Diff(arguments) => Self::readable(&arguments.files, output).await,
-            _ => Ok(true),
-        }
-    }
-
-    async fn readable(files: &apply::Files, output: &mut Output) -> Result<bool, Failure> {
-        Ok(documents::read(&files.files, files.recursive, output).await?.is_some())
-    }
-
-    /// The dry run of this command, if it changes anything.
-    fn plan(&self) -> Option<Self> {
-        match self {
-            Self::Apply(arguments) if !arguments.dry_run => {
-                let mut plan = arguments.clone();
-                plan.dry_run = true;
-                Some(Self::Apply(plan))
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether a result other than success is a refusal, and not the answer itself.
-    fn can_be_refused(&self) -> bool {
-        matches!(self, Self::Apply(_) | Self::Plan(_))
-    }
-
-    /// Whether different meanings on different hosts count as a refusal.
-    fn is_strict(&self) -> bool {
-        match self {
-            Self::Check(arguments) => arguments.strict,
-            Self::Apply(arguments) => arguments.strict,
-            _ => false,
-        }
-    }
-
-    async fn run(self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        match self {
-            Self::Check(arguments) => check::run(global, arguments, output).await,
-            Self::Apply(arguments) => apply::run(global, arguments, output).await,
-            Self::Diff(arguments) => diff::answer(global, arguments, output).await,
-            Self::List(arguments) => list::run(global, arguments, output).await,
-            Self::Get(arguments) => get::run(global, arguments, output).await,
-            Self::Profile(arguments) => profile::run(global, arguments, output).await,
-            Self::Ledger(arguments) => ledger::run(global, arguments, output).await,
-            Self::Exporters(arguments) => exporters::run(global, arguments, output).await,
-            Self::Doctor(arguments) => doctor::run(global, arguments, output).await,
-            Self::Plan(definitions) => {
-                TemporaryProbes::plan(&connection::connect(global).await?, &definitions, output).await
-            }
-        }
-    }
-}
-
 /// Runs a command on all hosts.
 pub(crate) async fn run(
-    mut asked: HostCommand,
+    command: HostCommand,
     global: &Global,
-    fleet: Fleet,
+    fleet: &Fleet,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    if !asked.prepare(output).await? {
-        return Ok(Exit::Refused);
-    }
-    if let Some(plan) = asked.plan() {
-        confirm(plan, global, &fleet, output).await?;
-    }
-    let (exit, missing) = ask_all(asked, global, &fleet, output).await?;
-    remember(&fleet, &missing, output);
+    let (exit, missing) = ask_all(command, global, fleet, output).await?;
+    remember(fleet, &missing, output);
     Ok(exit)
 }
 
-/// Shows only the plan of a change on many hosts, unless it is confirmed.
+/// Shows only the plan of a change on many hosts, if it has one, unless it is confirmed.
 ///
 /// # Errors
 /// When there are more hosts than are changed without `--yes`.
-pub(super) async fn confirm(
-    plan: HostCommand,
+pub(crate) async fn confirm(
+    plan: Option<HostCommand>,
     global: &Global,
     fleet: &Fleet,
     output: &mut Output,
@@ -170,7 +90,9 @@ pub(super) async fn confirm(
     if hosts as u64 <= limit || global.yes {
         return Ok(());
     }
-    ask_all(plan, global, fleet, output).await?;
+    if let Some(plan) = plan {
+        ask_all(plan, global, fleet, output).await?;
+    }
     let message = format!("this would change {hosts} hosts, and more than {limit} need a confirmation");
     Err(Failure::usage(message, Some("add `--yes`".to_owned())))
 }
@@ -187,7 +109,7 @@ pub(super) fn remember(fleet: &Fleet, missing: &str, output: &mut Output) {
 /// Asks all hosts, prints their answers, and returns the exit code and the names of hosts without
 /// an answer.
 async fn ask_all(
-    asked: HostCommand,
+    command: HostCommand,
     global: &Global,
     fleet: &Fleet,
     output: &mut Output,
@@ -199,14 +121,14 @@ async fn ask_all(
         fail_fast: global.fail_fast,
     };
     raise_for(&fan_out, fleet.hosts.len())?;
-    let is_strict = asked.is_strict();
+    let is_strict = command.is_strict;
     let mut judged = Vec::new();
-    let shared = Arc::new((asked, global.clone(), output.keeping()));
+    let shared = Arc::new((command, global.clone(), output.keeping()));
     let operation = move |_host: Host, client: Client| {
         let shared = Arc::clone(&shared);
         async move {
-            let (asked, global, output) = &*shared;
-            on_one(asked.clone(), global, client, output.keeping()).await
+            let (command, global, output) = &*shared;
+            on_one(command, global, client, output.keeping()).await
         }
     };
     let mut run = Run::start(fleet.hosts.clone(), fan_out, operation);
@@ -282,13 +204,12 @@ fn text_of(why: &NoAnswer<Problem>) -> String {
 
 /// Runs the command on one host.
 async fn on_one(
-    asked: HostCommand,
+    command: &HostCommand,
     global: &Global,
     client: Client,
     mut output: Output,
 ) -> Result<Answer, Problem> {
     let global = Global { client: Some(client.clone()), ..global.clone() };
-    let can_be_refused = asked.can_be_refused();
     // The kernel first: without it, the answer cannot be grouped.
     let kernel = match client.host_basics().await {
         Ok(host) => host.kernel_release,
@@ -300,11 +221,12 @@ async fn on_one(
             return Err(Problem { outcome, exit, kernel: String::new(), messages });
         }
     };
-    match asked.run(&global, &mut output).await {
+    let (result, mut output) = (command.run)(global, output).await;
+    match result {
         Ok(exit) => {
             let judged = output.take_judged();
             let (data, messages) = output.into_kept();
-            if can_be_refused && exit != Exit::Success {
+            if command.is_change && exit != Exit::Success {
                 let outcome = if exit == Exit::Refused { Outcome::Refused } else { Outcome::Failed };
                 return Err(Problem { outcome, exit, kernel, messages });
             }

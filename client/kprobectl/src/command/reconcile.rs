@@ -31,7 +31,7 @@ Examples:
   kprobectl reconcile -o json";
 
 /// Arguments of `reconcile`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Also repair probes that were repaired too often or too recently
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     force: bool,
     /// Only look, show what would be done, and change nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {

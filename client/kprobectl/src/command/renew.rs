@@ -25,7 +25,7 @@ Examples:
   kprobectl renew open --keep";
 
 /// Arguments of `renew`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// GROUP/EVENT, or EVENT if only one probe has it

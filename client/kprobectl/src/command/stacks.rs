@@ -25,7 +25,7 @@ Examples:
   kprobectl stacks read --sum bytes -o folded | flamegraph.pl > bytes.svg";
 
 /// Arguments of `stacks`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Count separately by this key as well, as for `kprobectl hist`; at most 2 keys besides `host`

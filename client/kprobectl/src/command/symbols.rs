@@ -19,7 +19,7 @@ Examples:
   kprobectl symbols --module btrfs -o json | jq -r .place";
 
 /// Arguments of `symbols`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// A glob for whole names (`*`, `?`), or a part of a name

@@ -48,7 +48,7 @@ Examples:
   kprobectl trace vfs_unlink --hosts 'web[001-020]' --for 10s";
 
 /// Arguments of `trace`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Definitions, each in quotes, or names of functions

@@ -16,7 +16,7 @@ Examples:
   kprobectl version -o json";
 
 /// Arguments of `version`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Print only the version of this command, and do not connect to the daemon

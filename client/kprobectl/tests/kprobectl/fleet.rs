@@ -284,6 +284,30 @@ fn many_changes_are_shown_before_they_are_made() {
 }
 
 #[test]
+fn every_command_for_a_host_is_one_for_many() {
+    let hosts = Hosts::start(2);
+    for (arguments, answer) in [
+        (&["add", "p:open do_sys_openat2"][..], "kprobes/open"),
+        (&["label", "open", "team=net"], "kprobes/open"),
+        (&["disable", "open"], "kprobes/open"),
+        (&["enable", "open"], "kprobes/open"),
+        (&["delete", "open"], "kprobes/open"),
+        (&["audit"], "ACTION"),
+        (&["status"], "kprobed"),
+        (&["version"], "kprobectl"),
+        (&["describe", "vfs_read"], "vfs_read"),
+    ] {
+        let said = hosts.run(&[arguments, &["--hosts", "web*"]].concat());
+        assert!(said.starts_with("exit: 0"), "{arguments:?}: {said}");
+        assert!(said.contains("web[001-002] (2 hosts, kernel 6.12.1):\n"), "{arguments:?}: {said}");
+        assert!(said.contains(answer) && said.contains("2 targeted = 2 answered"), "{arguments:?}: {said}");
+    }
+    // A change that a host refuses was not made there, whatever the others did.
+    let said = hosts.run(&["delete", "absent", "--hosts", "web*,dead"]);
+    assert!(said.starts_with("exit: 3") && said.contains("0 answered + 2 refused"), "{said}");
+}
+
+#[test]
 fn a_context_with_several_hosts_has_no_default() {
     let hosts = Hosts::start(1);
     assert_snapshot!(hosts.run(&["list"]), @"
@@ -293,12 +317,12 @@ fn a_context_with_several_hosts_has_no_default() {
     error: the context `test` has 4 hosts, and the command does not say which are meant
     hint: add `--hosts all`, or name the hosts, as in `--hosts 'web[001-480]'`
     ");
-    assert_snapshot!(hosts.run(&["add", "p:x y", "--hosts", "all"]), @"
+    assert_snapshot!(hosts.run(&["audit", "--follow", "--hosts", "all"]), @"
     exit: 2
     -- stdout
     -- stderr
     error: this command talks to one daemon, and `--hosts` or `--host-selector` asks for a fleet
-    hint: add `--server ADDRESS` instead; `check`, `apply`, `diff`, `list`, `get`, `profile`, `ledger`, `exporters`, `doctor`, `observe`, `trace`, `hist`, `latency` and `stacks` take many hosts
+    hint: add `--server ADDRESS` instead: an output without an end, aggregations by name and bundles are of one host
     ");
 }
 

@@ -10,7 +10,7 @@ use crate::global::Global;
 use crate::output::{LatencyUnit, Output};
 
 /// Options of a histogram.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Histogram {
     /// GROUP/EVENT, or EVENT if only one probe has it
     #[arg(value_name = "PROBE")]

@@ -29,7 +29,7 @@ use crate::quantity::duration;
 const IDLE_INTERVAL: Duration = Duration::from_hours(1);
 
 /// Options for how long an aggregation counts.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Duration")]
 pub(crate) struct Lifetime {
     /// Stop after this time [default: until Ctrl-C]
@@ -49,7 +49,7 @@ pub(crate) struct Lifetime {
 }
 
 /// ReadingOptions in between.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ReadingOptions {
     /// Show the counts repeatedly, this time apart, 100ms or more [default: once, at the end]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -91,7 +91,7 @@ impl ReadingOptions {
 }
 
 /// Options for the rows that are shown, and their order.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct RowOptions {
     /// Show only the first N rows, and the sum of the others [default: all]

@@ -43,14 +43,14 @@ Examples:
 const AUDIT_ENTRIES: u64 = 1000;
 
 /// Arguments of `debug`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 enum Command {
     /// Write what a maintainer needs to understand this daemon into a file
     #[command(after_help = BUNDLE_HELP)]

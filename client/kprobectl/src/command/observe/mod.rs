@@ -26,7 +26,6 @@ pub(super) use self::merged_hosts::Show;
 pub(super) use self::options::{Conditions, OutputOptions};
 use self::options::{Delivery, NatsArguments, Order, Selection, TimeRange};
 pub(super) use self::session::Session;
-pub(super) use self::temporary_probes::TemporaryProbes;
 pub(super) use self::trace_hosts::TraceOnHosts;
 use super::{Exit, Failure};
 use crate::glob;
@@ -95,7 +94,7 @@ Examples:
   kprobectl observe kprobes/open --from nats://127.0.0.1:4222 --hosts 'web*' --since 10m";
 
 /// Arguments of `observe`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`), including probes that are defined later [default: all]

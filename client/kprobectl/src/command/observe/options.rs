@@ -19,7 +19,7 @@ use crate::output::{EventStyle, TimeForm};
 use crate::quantity::{bytes, point_in_time};
 
 /// Options that select events.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Selection")]
 pub(super) struct Selection {
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub(super) struct Selection {
 }
 
 /// Options that select events of a probe.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Selection")]
 pub(crate) struct Conditions {
     /// Only events that pass this filter [default: all]
@@ -59,7 +59,7 @@ pub(crate) struct Conditions {
 }
 
 /// Options for the range of time.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Time")]
 pub(super) struct TimeRange {
     /// Begin with the events of the history since this time: `10m` ago, `07:00`, or a date with a time
@@ -83,7 +83,7 @@ pub(super) struct TimeRange {
 }
 
 /// Options for the delivery of events.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Delivery")]
 pub(super) struct Delivery {
     /// Order of events
@@ -110,7 +110,7 @@ pub(super) struct Delivery {
 }
 
 /// Options for the output of events.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputOptions {
     /// Show only these: fields of the probe, `tid`, `comm`, `context`, `location` [default: all]

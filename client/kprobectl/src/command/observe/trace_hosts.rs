@@ -17,7 +17,8 @@ use tokio::task::JoinSet;
 use super::host_probes::HostProbes;
 use super::merged_hosts::{MergedHosts, Show};
 use super::temporary_probes::TemporaryProbes;
-use crate::command::many_hosts::{HostCommand, confirm};
+use crate::command::connection::connect;
+use crate::command::many_hosts::{HostCommand, OnHost, confirm};
 use crate::command::open_file_limit::raise;
 use crate::command::stop_condition::StopCondition;
 use crate::command::{Exit, Failure};
@@ -76,7 +77,7 @@ impl TraceOnHosts {
         fleet: &Fleet,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
-        confirm(HostCommand::Plan(self.definitions.clone()), global, fleet, output).await?;
+        confirm(Some(self.plan()), global, fleet, output).await?;
         let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
         for field in &self.show.form.fields {
             self.request = self.request.field(field.clone());
@@ -110,6 +111,22 @@ impl TraceOnHosts {
         let (exit, accounts) = self.show.run(shown, stop, global, output).await?;
         super::merged_hosts::remember_missing(fleet, &accounts, output);
         Ok(exit)
+    }
+
+    /// Shows what would be defined on a host, and changes nothing.
+    fn plan(&self) -> HostCommand {
+        let definitions = Arc::new(self.definitions.clone());
+        let run = move |global: Global, mut output: Output| -> OnHost {
+            let definitions = Arc::clone(&definitions);
+            Box::pin(async move {
+                let planned = async {
+                    let client = connect(&global).await?;
+                    TemporaryProbes::plan(&client, &definitions, &mut output).await
+                };
+                (planned.await, output)
+            })
+        };
+        HostCommand { run: Arc::new(run), is_change: true, is_strict: false }
     }
 
     /// Makes the probes on all hosts. They do not record yet.

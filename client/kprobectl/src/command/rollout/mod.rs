@@ -74,14 +74,14 @@ Examples:
   kprobectl rollout undo";
 
 /// Arguments of `rollout`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     action: Action,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 enum Action {
     /// HostQuery all hosts for their verdict, show the waves, and change nothing
     Plan(RolloutOptions),

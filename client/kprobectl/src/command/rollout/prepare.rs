@@ -18,7 +18,7 @@ use crate::quantity::duration;
 use crate::rollout::{self, Gate, Gates, OnFailure, RolloutName, Setting, State, Waves};
 
 /// Options of `rollout plan` and `rollout apply`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct RolloutOptions {
     #[command(flatten)]
     files: apply::Files,
@@ -45,7 +45,7 @@ pub(super) struct RolloutOptions {
 }
 
 /// Where the state is.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct StateLocation {
     /// The file with the state [default: one for each context]
     #[arg(long, value_name = "FILE")]

@@ -149,7 +149,7 @@ fn aggregations() {
     error: the following required arguments were not provided:
       --interval <DURATION>
 
-    Usage: kprobectl aggregations read --interval <DURATION> --duration <DURATION> --server <TARGET> <NAME>
+    Usage: kprobectl aggregations read --interval <DURATION> --duration <DURATION> <NAME>
 
     For more information, try '--help'.
     ");
@@ -187,7 +187,7 @@ fn keeping() {
     -- stderr
     error: the argument '--keep <NAME>' cannot be used with '--duration <DURATION>'
 
-    Usage: kprobectl stacks --keep <NAME> --server <TARGET> <PROBE>
+    Usage: kprobectl stacks --keep <NAME> <PROBE>
 
     For more information, try '--help'.
     ");
