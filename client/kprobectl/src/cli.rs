@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::command::{
     accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, cost, debug,
-    delete, describe, diff, disasm, doctor, enable, exporters, filter, get, hist, label, latency, ledger,
-    list, observe, profile, reconcile, renew, rollout, stacks, status, symbols, trace, version,
+    delete, describe, diff, doctor, enable, exporters, filter, functions, get, hist, label, latency, ledger,
+    list, observe, profile, renew, rollout, status, trace, version,
 };
 use crate::global::Global;
 
@@ -51,13 +51,13 @@ pub(crate) enum Command {
     Diff(diff::Arguments),
     /// Check whether the running kernel would accept a probe
     Check(check::Arguments),
-    /// Show the parameters, return type and structures of a function
+    /// Show the parameters, return type, structures and code of a function
     Describe(describe::Arguments),
     /// Find functions by name
-    Symbols(symbols::Arguments),
-    /// Show the code of a function, and where it can be probed
-    Disasm(disasm::Arguments),
+    #[command(visible_alias = "symbols")]
+    Functions(functions::Arguments),
     /// List probes
+    #[command(visible_alias = "ls")]
     List(list::Arguments),
     /// Show all properties of a probe
     Get(get::Arguments),
@@ -74,11 +74,10 @@ pub(crate) enum Command {
     /// Renew the leases of probes
     Renew(renew::Arguments),
     /// Delete probes
+    #[command(visible_alias = "rm")]
     Delete(delete::Arguments),
     /// Make probes of kprobe events that the daemon did not define
     Adopt(adopt::Arguments),
-    /// Look at all probes now, and repair what other programs have changed
-    Reconcile(reconcile::Arguments),
     /// Follow events, or read the history
     Observe(Box<observe::Arguments>),
     /// Define probes for as long as the command runs, and follow their events
@@ -93,8 +92,8 @@ pub(crate) enum Command {
     Hist(hist::Arguments),
     /// Measure in the kernel the time between two probes
     Latency(latency::Arguments),
-    /// Count in the kernel the call stacks that lead to a probe
-    Stacks(stacks::Arguments),
+    /// Count in the kernel the call stacks that lead to a probe: `hist --by stack`
+    Stacks(hist::Arguments),
     /// List, read and delete aggregations
     Aggregations(aggregations::Arguments),
     /// Show how often probes were hit, and how often the kernel skipped them
@@ -107,7 +106,7 @@ pub(crate) enum Command {
     Exporters(exporters::Arguments),
     /// Show the daemon on one page: health, probes, hits, losses, exporters, and what to do
     Status(status::Arguments),
-    /// Check the host, and show how to fix what is missing
+    /// Check the host and show how to fix what is missing, or repair the probes
     Doctor(doctor::Arguments),
     /// Collect what a maintainer needs to understand a daemon
     Debug(debug::Arguments),
@@ -173,10 +172,10 @@ impl Command {
             | Self::Renew(_)
             | Self::Delete(_)
             | Self::Adopt(_)
-            | Self::Reconcile(_)
             | Self::Attach(_)
             | Self::Detach(_)
             | Self::Apply(_) => true,
+            Self::Doctor(arguments) => arguments.repair,
             _ => false,
         }
     }
@@ -202,7 +201,7 @@ impl Command {
             Self::Delete(arguments) => Some(&mut arguments.dry_run),
             Self::Detach(arguments) => Some(&mut arguments.dry_run),
             Self::Label(arguments) => Some(&mut arguments.dry_run),
-            Self::Reconcile(arguments) => Some(&mut arguments.dry_run),
+            Self::Doctor(arguments) => Some(&mut arguments.dry_run),
             _ => None,
         }
     }

@@ -12,9 +12,8 @@ use crate::command::connection::{Destination, destination};
 use crate::command::many_hosts::{self, HostCommand, OnHost};
 use crate::command::{
     Exit, Failure, accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config,
-    cost, debug, delete, describe, diff, disasm, doctor, enable, exporters, filter, get, hist, label,
-    latency, ledger, list, observe, profile, reconcile, renew, rollout, stacks, status, symbols, trace,
-    version,
+    cost, debug, delete, describe, diff, doctor, enable, exporters, filter, functions, get, hist, label,
+    latency, ledger, list, observe, profile, renew, rollout, status, trace, version,
 };
 use crate::global::{Fleet, Format, Global};
 use crate::help;
@@ -104,7 +103,7 @@ fn on_each(command: Command) -> HostCommand {
 /// Runs a command for one daemon.
 async fn on_one(cli: Cli, output: &mut Output) -> Result<Exit, Failure> {
     if cli.global.output == Format::Folded && !cli.command.has_stacks() {
-        let message = "`-o folded` prints call stacks, and this command has none".to_owned();
+        let message = "`-o folded` prints call and this command has none".to_owned();
         return Err(Failure::usage(message, Some("see `kprobectl help stacks`".to_owned())));
     }
     if cli.global.output == Format::Csv && !cli.command.has_csv() {
@@ -129,7 +128,7 @@ async fn dispatch(command: Command, global: &Global, output: &mut Output) -> Res
         Command::Trace(arguments) => trace::run(global, arguments, output).await,
         Command::Hist(arguments) => hist::run(global, arguments, output).await,
         Command::Latency(arguments) => latency::run(global, arguments, output).await,
-        Command::Stacks(arguments) => stacks::run(global, arguments, output).await,
+        Command::Stacks(arguments) => hist::run(global, arguments.by_stack(), output).await,
         Command::Aggregations(arguments) => aggregations::run(global, arguments, output).await,
         Command::Rollout(arguments) => rollout::run(global, arguments, output).await,
         Command::Config(arguments) => config::run(global, arguments, output).await,
@@ -152,8 +151,7 @@ async fn on_host(command: Command, global: &Global, output: &mut Output) -> Resu
         Command::Audit(arguments) => audit::run(global, arguments, output).await,
         Command::Auth(arguments) => auth::run(global, arguments, output).await,
         Command::Describe(arguments) => describe::run(global, arguments, output).await,
-        Command::Symbols(arguments) => symbols::run(global, arguments, output).await,
-        Command::Disasm(arguments) => disasm::run(global, arguments, output).await,
+        Command::Functions(arguments) => functions::run(global, arguments, output).await,
         Command::List(arguments) => list::run(global, arguments, output).await,
         Command::Get(arguments) => get::run(global, arguments, output).await,
         Command::Accept(arguments) => accept::run(global, arguments, output).await,
@@ -164,7 +162,6 @@ async fn on_host(command: Command, global: &Global, output: &mut Output) -> Resu
         Command::Renew(arguments) => renew::run(global, arguments, output).await,
         Command::Delete(arguments) => delete::run(global, arguments, output).await,
         Command::Adopt(arguments) => adopt::run(global, arguments, output).await,
-        Command::Reconcile(arguments) => reconcile::run(global, arguments, output).await,
         Command::Attach(arguments) => attach::attach(global, arguments, output).await,
         Command::Detach(arguments) => attach::detach(global, arguments, output).await,
         Command::Attached(arguments) => attach::attached(global, arguments, output).await,

@@ -11,10 +11,7 @@ use crate::cli::Cli;
 
 /// The commands by what people want to do. Every command is in one group.
 const GROUPS: [(&str, &[&str]); 6] = [
-    (
-        "See what the kernel has, and what can be probed",
-        &["symbols", "describe", "disasm", "check", "list", "get"],
-    ),
+    ("See what the kernel has, and what can be probed", &["functions", "describe", "check", "list", "get"]),
     ("Trace events", &["trace", "observe", "attach", "detach", "attached"]),
     ("Count in the kernel", &["hist", "latency", "stacks", "aggregations", "profile", "cost"]),
     (
@@ -24,10 +21,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "delete",
         ],
     ),
-    (
-        "Operate the daemon",
-        &["status", "doctor", "ledger", "exporters", "reconcile", "audit", "auth", "debug"],
-    ),
+    ("Operate the daemon", &["status", "doctor", "ledger", "exporters", "audit", "auth", "debug"]),
     ("Many hosts, and this command", &["rollout", "config", "options", "completions", "version"]),
 ];
 

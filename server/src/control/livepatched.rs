@@ -113,7 +113,7 @@ impl<'a> PatchedPlace<'a> {
             ),
         };
         let hint = format!(
-            "probe the function that takes its place (`kprobectl symbols --module {patch}` lists the functions of the \
+            "probe the function that takes its place (`kprobectl functions --module {patch}` lists the functions of the \
              livepatch), or the entry of `{function}`"
         );
         Some((message, Some(hint)))

@@ -1,7 +1,8 @@
 //! `kprobectl hist`: counts of events by keys.
 
 use clap::Args;
-use kprobed_client::api::AggregationKey;
+use kprobed_client::api::aggregation_key::Key;
+use kprobed_client::api::{AggregationKey, ContextKey};
 
 use super::counting::{CountKey, Histogram};
 use super::{Exit, Failure};
@@ -30,6 +31,10 @@ The hits of kprobed's own threads, which each reading causes, are in no row: the
 the counts (`own` in JSON), and --include-self counts them. They are known by the name of the task: one of \
 another program that begins with `kprobed` is left out too.
 
+`kprobectl stacks` is short for `kprobectl hist --by stack`: kernel stacks, from the innermost function outward, up \
+to 16 frames. `-o folded` prints one line for each stack, outermost function first, as flame graph tools read it. The \
+number at its end is the count, or with --sum the first sum. With `--by host` the host is the outermost frame.
+
 `(4, 8]` contains 8 and not 4; `[4, 8)` contains 4 and not 8. K, M and G are powers of 1024. A \
 percentile is given as its bucket.
 
@@ -41,7 +46,11 @@ Examples:
   kprobectl hist read --by comm --interval 1s --deltas -o json
   kprobectl hist open --by comm --keep opens --ttl 1h
   kprobectl hist open --by comm --hosts 'web[001-480]' --duration 10s
-  kprobectl hist open --by host,comm --hosts 'web[001-003]' --duration 10s";
+  kprobectl hist open --by host,comm --hosts 'web[001-003]' --duration 10s
+  kprobectl stacks open --duration 10s --top 5
+  kprobectl stacks open --by comm --filter 'dfd == -100'
+  kprobectl stacks read --by host --hosts 'web[001-003]' --duration 30s -o folded > stacks.folded
+  kprobectl stacks read --sum bytes -o folded | flamegraph.pl > bytes.svg";
 
 /// Arguments of `hist`.
 #[derive(Clone, Debug, Args)]
@@ -52,6 +61,15 @@ pub(crate) struct Arguments {
     keys: Vec<CountKey<AggregationKey>>,
     #[command(flatten)]
     histogram: Histogram,
+}
+
+impl Arguments {
+    /// The same counts, by the call stack before all other keys.
+    pub(crate) fn by_stack(mut self) -> Self {
+        let stack = AggregationKey { key: Some(Key::Context(ContextKey::Stack.into())) };
+        self.keys.insert(0, CountKey::Key(stack));
+        self
+    }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {

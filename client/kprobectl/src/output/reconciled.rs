@@ -1,4 +1,4 @@
-//! Results of `kprobectl reconcile`.
+//! Results of `kprobectl doctor --repair`.
 
 use std::io;
 

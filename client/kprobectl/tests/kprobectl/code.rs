@@ -1,4 +1,4 @@
-//! Tests of `symbols` and `disasm`.
+//! Tests of `functions` and `describe --code`.
 
 use insta::assert_snapshot;
 
@@ -7,7 +7,7 @@ use super::fake::{Ending, Fake};
 #[test]
 fn disasm() {
     let fake = Fake::start(Ending::Open);
-    assert_snapshot!(fake.run(&["disasm", "vfs_read"]), @"
+    assert_snapshot!(fake.run(&["describe", "vfs_read", "--code"]), @"
     exit: 0
     -- stdout
     OFFSET  CODE            INSTRUCTION            PROBE
@@ -16,7 +16,7 @@ fn disasm() {
         +7  e8 00 00 00 00  call rw_verify_area    breakpoint (probed)
     -- stderr
     ");
-    assert_snapshot!(fake.run(&["disasm", "vfs_read+6", "--return", "-o", "wide"]), @"
+    assert_snapshot!(fake.run(&["describe", "vfs_read+6", "--code", "--return", "-o", "wide"]), @"
     exit: 0
     -- stdout
     OFFSET  CODE            INSTRUCTION            PROBE                        WHY
@@ -25,7 +25,7 @@ fn disasm() {
         +7  e8 00 00 00 00  call rw_verify_area    BAD_RETPROBE (probed)        this is why
     -- stderr
     ");
-    assert_snapshot!(fake.run(&["disasm", "vfs_read", "-o", "json"]), @r#"
+    assert_snapshot!(fake.run(&["describe", "vfs_read", "--code", "-o", "json"]), @r#"
     exit: 0
     -- stdout
     {"function":"vfs_read","module":"","offset":0,"code":"Dx9EAAA=","text":"nopl 0x0(%rax,%rax,1)","boundary":true,"entry":true,"probeable":true,"rule":"","refusal":"","arming":"ARMING_FTRACE","probed":true,"probes":["kprobes/read"],"code_hex":"0f1f440000"}
@@ -38,7 +38,7 @@ fn disasm() {
 #[test]
 fn a_name_of_several_functions_is_refused() {
     let fake = Fake::start(Ending::Open);
-    assert_snapshot!(fake.run(&["disasm", "twin"]), @"
+    assert_snapshot!(fake.run(&["describe", "twin", "--code"]), @"
     exit: 1
     -- stdout
     -- stderr
@@ -46,7 +46,7 @@ fn a_name_of_several_functions_is_refused() {
     hint: write `_stext+128`: 32 bytes
     hint: only its address names it: 32 bytes
     ");
-    assert_snapshot!(fake.run(&["disasm", "absent", "-o", "json"]), @"
+    assert_snapshot!(fake.run(&["describe", "absent", "--code", "-o", "json"]), @"
     exit: 1
     -- stdout
     -- stderr
@@ -60,7 +60,7 @@ fn a_name_of_several_functions_is_refused() {
 #[test]
 fn symbols() {
     let fake = Fake::start(Ending::Open);
-    assert_snapshot!(fake.run(&["symbols", "vfs_*"]), @"
+    assert_snapshot!(fake.run(&["functions", "vfs_*"]), @"
     exit: 0
     -- stdout
     FUNCTION   MODULE  SIZE  TRACEABLE  BLACKLISTED  PLACE
@@ -68,14 +68,14 @@ fn symbols() {
     vfs_readf  -          0  no         yes          -
     -- stderr
     ");
-    assert_snapshot!(fake.run(&["symbols", "--module", "ext4", "-o", "json"]), @r#"
+    assert_snapshot!(fake.run(&["functions", "--module", "ext4", "-o", "json"]), @r#"
     exit: 0
     -- stdout
     {"name":"vfs_read","module":"","size_bytes":"32","traceable":true,"blacklisted":false,"same_name":1,"place":"vfs_read"}
     {"name":"vfs_readf","module":"ext4","size_bytes":"0","traceable":false,"blacklisted":true,"same_name":2,"place":""}
     -- stderr
     "#);
-    assert_snapshot!(fake.run(&["symbols", "vfs_raed"]), @"
+    assert_snapshot!(fake.run(&["functions", "vfs_raed"]), @"
     exit: 1
     -- stdout
     -- stderr

@@ -1,4 +1,4 @@
-//! Tests of `adopt`, `list --foreign` and `reconcile`.
+//! Tests of `adopt`, `list --foreign` and `doctor --repair`.
 
 use insta::assert_snapshot;
 use kprobed_client::api::{AdoptProbeRequest, ReconcileOutcome, ReconciledProbe};
@@ -162,7 +162,7 @@ fn events_are_adopted() {
 #[test]
 fn probes_are_looked_at() {
     let fake = Fake::start(Ending::Open);
-    assert_snapshot!(fake.run(&["reconcile"]), @"
+    assert_snapshot!(fake.run(&["doctor", "--repair"]), @"
     exit: 1
     -- stdout
     NAME            FOUND    OUTCOME       STATE
@@ -174,7 +174,7 @@ fn probes_are_looked_at() {
     note: `kprobes/read` was drifted: its event is switched off in the daemon's instance
     note: `kprobes/read` was not repaired: only others can do something about it
     ");
-    assert_snapshot!(fake.run(&["reconcile", "--dry-run"]), @"
+    assert_snapshot!(fake.run(&["doctor", "--repair", "--dry-run"]), @"
     exit: 1
     -- stdout
     NAME            FOUND    OUTCOME       STATE
@@ -186,7 +186,7 @@ fn probes_are_looked_at() {
       echo 1 > instances/kprobed/events/kprobes/opened/enable
     note: nothing was changed
     ");
-    assert_snapshot!(fake.run(&["reconcile", "--force", "-o", "json"]), @r#"
+    assert_snapshot!(fake.run(&["doctor", "--repair", "--force", "-o", "json"]), @r#"
     exit: 0
     -- stdout
     [

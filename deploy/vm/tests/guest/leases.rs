@@ -373,11 +373,11 @@ fn a_lease_ends_though_others_hold_on_to_the_probe(fixture: &Fixture) -> Result<
         ..Default::default()
     }))?)?;
     ensure!(error.reason == "IN_USE", "{error:?}");
-    guest.ctl_says("reconcile --force")?;
+    guest.ctl_says("doctor --repair --force")?;
     ensure!(guest.tracefs("kprobe_events")? == kernel);
     guest.shell("echo 0 > /sys/kernel/tracing/events/kprobes/numbers/enable")?;
     // The daemon tries again after 30 seconds, or on request.
-    guest.ctl("reconcile --force")?;
+    guest.ctl("doctor --repair --force")?;
     ensure!(guest.tracefs("kprobe_events")?.is_empty(), "{}", guest.log());
     let gone = guest.probe("numbers")?;
     ensure!(gone.state() == ProbeState::Expired && !gone.state_message.contains("still"), "{gone:?}");

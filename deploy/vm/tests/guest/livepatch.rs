@@ -106,7 +106,7 @@ fn warning(guest: &DaemonGuest, name: &str) -> Result<Option<(String, String)>> 
 fn says_so_everywhere(guest: &DaemonGuest, inner: &str) -> Result<()> {
     let (message, hint) = warning(guest, "inner")?.context("no warning")?;
     ensure!(message.contains(PATCH) && message.contains(CALLED), "{message}");
-    ensure!(hint.contains(&format!("kprobectl symbols --module {PATCH}")), "{hint}");
+    ensure!(hint.contains(&format!("kprobectl functions --module {PATCH}")), "{hint}");
     let shown = guest.ctl("get inner")?;
     ensure!(shown.contains(&message), "{shown}");
     let found = guest.ctl_says("doctor")?.all();

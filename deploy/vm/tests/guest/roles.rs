@@ -173,7 +173,7 @@ fn addresses_are_hidden_from_those_who_were_not_given_them(fixture: &Fixture) ->
             under_load("observe kprobes/seen -n 3")?,
             under_load("hist kprobes/seen --by pointer --duration 1s")?,
             under_load("stacks kprobes/seen --duration 1s")?,
-            guest.ctl("disasm vfs_read -o json")?,
+            guest.ctl("describe vfs_read --code -o json")?,
             guest.ctl("check 'p vfs_read' -o json")?,
         ])
     };
@@ -197,7 +197,7 @@ fn addresses_are_hidden_from_those_who_were_not_given_them(fixture: &Fixture) ->
     }
     let asked = guest.ctl_says(&format!("check 'p 0x{place}'"))?.all();
     ensure!(asked.contains("needs a role that may see addresses") && !asked.contains("vfs_read"), "{asked}");
-    let asked = guest.ctl_says(&format!("disasm 0x{place}"))?.all();
+    let asked = guest.ctl_says(&format!("describe 0x{place} --code"))?.all();
     ensure!(asked.contains("needs a role that may see addresses") && !asked.contains("vfs_read+"), "{asked}");
     // The same with the class: the test sees addresses where there are some.
     guest.reload(&config(&format!("{hidden}, \"addresses\"")))?;

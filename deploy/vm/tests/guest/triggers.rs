@@ -214,9 +214,9 @@ fn a_client_asks_for_a_look(fixture: &Fixture) -> Result<()> {
     guest.shell(&harm)?;
     let waits = expected("SWITCHED_OFF", ReconcileOutcome::NotDue, ProbeState::Drifted);
     ensure!(outcomes(false)? == waits, "{:?}", outcomes(false)?);
-    let shown = guest.ctl_says("reconcile")?;
+    let shown = guest.ctl_says("doctor --repair")?;
     ensure!(shown.code == 1 && shown.stdout.contains("not-due"), "{shown:?}");
-    let shown = guest.ctl("reconcile --force")?;
+    let shown = guest.ctl("doctor --repair --force")?;
     ensure!(shown.contains("repaired") && !shown.contains("not-due"), "{shown}");
     records(&guest)?;
     // What only others can do something about says so.

@@ -284,8 +284,9 @@ impl Controller {
             tracing::warn!(probe = %probe.name, %error, "cannot switch it off either");
         }
         let reason = format!("{}, and it is still in the kernel, switched off: {error}", trouble.reason);
-        let hint = "the daemon tries again every 30 seconds, and with `kprobectl reconcile --force` at once"
-            .to_owned();
+        let hint =
+            "the daemon tries again every 30 seconds, and with `kprobectl doctor --repair --force` at once"
+                .to_owned();
         self.parts.registry.put(as_expired(probe, Trouble { code: trouble.code, reason, hint }));
         let again = self.leases.now().after(AGAIN_AFTER);
         self.leases.ends.note_stuck(probe.uid, again.boot_ns);

@@ -1,4 +1,4 @@
-//! `kprobectl symbols`: functions by name.
+//! `kprobectl functions`: functions by name.
 
 use clap::Args;
 use kprobed_client::api::ListFunctionsRequest;
@@ -14,11 +14,11 @@ have that name. A function can be probed if ftrace can trace it (TRACEABLE) and 
 kernel's kprobe blacklist (BLACKLISTED).
 
 Examples:
-  kprobectl symbols vfs_read
-  kprobectl symbols 'vfs_*' --traceable
-  kprobectl symbols --module btrfs -o json | jq -r .place";
+  kprobectl functions vfs_read
+  kprobectl functions 'vfs_*' --traceable
+  kprobectl functions --module btrfs -o json | jq -r .place";
 
-/// Arguments of `symbols`.
+/// Arguments of `functions`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
