@@ -15,7 +15,11 @@ use crate::api::export_service_client::ExportServiceClient;
 use crate::api::host_service_client::HostServiceClient;
 use crate::api::probe_service_client::ProbeServiceClient;
 use crate::api::{
-    CheckProbeRequest, CheckProbeResponse, CheckProbesRequest, CreateProbeRequest, DeclarationProblem, Exporter, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest, HostView, ListExportersRequest, ListProbesRequest, ListProbesResponse, Probe, ProbeStateRecord, ReadClockRequest, ReadClockResponse, StreamEventsRequest, UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
+    CheckProbeRequest, CheckProbeResponse, CheckProbesRequest, CreateProbeRequest, DeclarationProblem,
+    Exporter, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest,
+    HostView, ListExportersRequest, ListProbesRequest, ListProbesResponse, Probe, ProbeStateRecord,
+    ReadClockRequest, ReadClockResponse, StreamEventsRequest, UpdateProbeRequest, WatchProbesRequest,
+    WatchProbesResponse,
 };
 use crate::checks::CheckStream;
 use crate::connect::{ConnectOptions, connect};

@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Diff(diff::Arguments),
     /// Check whether the running kernel would accept a probe
     Check(check::Arguments),
-    /// Show the parameters, return type, structures and code of a function
+    /// Show the parameters, types and code of a function
     Describe(describe::Arguments),
     /// Find functions by name
     #[command(visible_alias = "symbols")]
@@ -80,9 +80,9 @@ pub(crate) enum Command {
     Adopt(adopt::Arguments),
     /// Follow events, or read the history
     Observe(Box<observe::Arguments>),
-    /// Define probes for as long as the command runs, and follow their events
+    /// Define probes while the command runs, and follow their events
     Trace(trace::Arguments),
-    /// Record a trace event that the daemon did not define, such as a tracepoint
+    /// Record a trace event of the host, such as a tracepoint
     Attach(attach::AttachArguments),
     /// Stop recording attached events
     Detach(attach::DetachArguments),
@@ -92,11 +92,11 @@ pub(crate) enum Command {
     Hist(hist::Arguments),
     /// Measure in the kernel the time between two probes
     Latency(latency::Arguments),
-    /// Count in the kernel the call stacks that lead to a probe: `hist --by stack`
+    /// Count the call stacks that lead to a probe: `hist --by stack`
     Stacks(hist::Arguments),
     /// List, read and delete aggregations
     Aggregations(aggregations::Arguments),
-    /// Show how often probes were hit, and how often the kernel skipped them
+    /// Show how often probes were hit, and skipped by the kernel
     Profile(profile::Arguments),
     /// Show the processor time that probes take
     Cost(cost::Arguments),
@@ -104,9 +104,9 @@ pub(crate) enum Command {
     Ledger(ledger::Arguments),
     /// Show the state and the account of the daemon's exporters
     Exporters(exporters::Arguments),
-    /// Show the daemon on one page: health, probes, hits, losses, exporters, and what to do
+    /// Show health, probes, hits and losses on one page
     Status(status::Arguments),
-    /// Check the host and show how to fix what is missing, or repair the probes
+    /// Check the host and say how to fix it, or repair the probes
     Doctor(doctor::Arguments),
     /// Collect what a maintainer needs to understand a daemon
     Debug(debug::Arguments),
@@ -114,7 +114,7 @@ pub(crate) enum Command {
     Audit(audit::Arguments),
     /// Show who you are to the daemon, and what roles allow
     Auth(auth::Arguments),
-    /// Change the probes of a fleet wave by wave, and undo it if a gate fails
+    /// Change the probes of a fleet in waves; undo it if a gate fails
     Rollout(rollout::Arguments),
     /// Show and change contexts: hosts, groups, and how to reach them
     Config(config::Arguments),

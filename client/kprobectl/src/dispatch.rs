@@ -103,7 +103,7 @@ fn on_each(command: Command) -> HostCommand {
 /// Runs a command for one daemon.
 async fn on_one(cli: Cli, output: &mut Output) -> Result<Exit, Failure> {
     if cli.global.output == Format::Folded && !cli.command.has_stacks() {
-        let message = "`-o folded` prints call and this command has none".to_owned();
+        let message = "`-o folded` prints call stacks, and this command has none".to_owned();
         return Err(Failure::usage(message, Some("see `kprobectl help stacks`".to_owned())));
     }
     if cli.global.output == Format::Csv && !cli.command.has_csv() {

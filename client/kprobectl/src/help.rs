@@ -29,8 +29,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 const LONG_ONLY: [&str; 2] = ["Delivery", "From NATS"];
 
 /// Examples before the options, and explanations after them.
-const PAGE: &str =
-    "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}{all-args}{after-help}\n\n";
+const PAGE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}{all-args}{after-help}\n\n";
 
 /// The end of each page.
 const EVERY_COMMAND: &str = "`kprobectl options` shows the options that every command has.";

@@ -109,7 +109,7 @@ fn as_named(definition: &ProbeDefinition) -> String {
         None if event.is_empty() => String::new(),
         None => format!(":{event}"),
     };
-    definition.render_unnamed().replacen(' ', &format!("{names} "), 1)
+    definition.render("g", "e").replacen(":g/e", &names, 1)
 }
 
 /// A definition without its name.

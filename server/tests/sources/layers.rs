@@ -56,6 +56,7 @@ const CRATES: &[Crate] = &[
             &["output"],
             &["command"],
             &["cli"],
+            &["help"],
             &["dispatch"],
         ],
     },

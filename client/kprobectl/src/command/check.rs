@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, HitProfile, Lease, ProbeState, Verdict};
-use kprobed_client::{Client, Definition, Error};
+use kprobed_client::{Client, Error};
 
 use super::connection::connect;
 use super::input::{self, definition};
@@ -122,14 +122,15 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })
 }
 
-/// Makes the probe for a moment, recording nothing, and counts its hits.
+/// Makes the probe without recording anything, counts its hits, and deletes it.
 async fn try_out(client: &Client, definition: String, output: &mut Output) -> Result<(), Failure> {
     let duration = prost_types::Duration::try_from(TRIAL_LEASE).ok();
     let request = CreateProbeRequest {
+        definition,
         enabled: true,
         filter: NO_EVENT.to_owned(),
         lease: Some(Lease { duration, ..Lease::default() }),
-        ..Definition::from(definition).into()
+        ..CreateProbeRequest::default()
     };
     let name = client.create_probe(request).await?.name;
     let counted = async {

@@ -1,6 +1,7 @@
 //! One command on many hosts.
 //!
-//! Owns the plan and the confirmation before a change, and the exit code of the whole. A command prints to an output that is kept for each host; equal answers are shown once.
+//! Owns the plan and the confirmation before a change, and the exit code of the whole. A command prints
+//! to an output that is kept for each host; equal answers are shown once.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -288,11 +288,11 @@ fn every_command_for_a_host_is_one_for_many() {
     let hosts = Hosts::start(2);
     for (arguments, answer) in [
         (&["add", "p:open do_sys_openat2"][..], "kprobes/open"),
-        (&["label", "open", "team=net"], "kprobes/open"),
+        (&["label", "open", "zone=a"], "kprobes/open"),
         (&["disable", "open"], "kprobes/open"),
         (&["enable", "open"], "kprobes/open"),
         (&["delete", "open"], "kprobes/open"),
-        (&["audit"], "ACTION"),
+        (&["audit"], "CreateProbe"),
         (&["status"], "kprobed"),
         (&["version"], "kprobectl"),
         (&["describe", "vfs_read"], "vfs_read"),

@@ -131,6 +131,7 @@ fn observe_asks_the_daemon() {
                 heartbeat_ms: 0,
             },
         ),
+        form: Columns,
     }
     "#);
 }

@@ -170,7 +170,7 @@ fn a_livepatch_is_warned_of_while_it_is_there(fixture: &Fixture) -> Result<()> {
     calls(&guest, Runs::TheKernels)?;
     ensure!(warning(&guest, "entry")?.is_none());
     // A watcher received the warning with the look that the module caused, and that it is over with the next look.
-    guest.ctl("reconcile --force")?;
+    guest.ctl("doctor --repair --force")?;
     let mut warned = BTreeMap::from([("kprobes/inner", Vec::new()), ("kprobes/entry", Vec::new())]);
     while warned.values().any(|warned| *warned != [false, true, false]) {
         let Some(probe) = guest.wait_for(watch.next())??.probe else { continue };

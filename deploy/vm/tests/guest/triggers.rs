@@ -133,7 +133,7 @@ fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
     guest.shell("rmmod virtio_rng")?;
     let probe = guest.add("p:probed virtio_rng:virtrng_probe")?;
     ensure!(probe.state() == ProbeState::PendingModule, "{probe:?}");
-    ensure!(noted(&guest, "probed")? == "PendingModule", "{}", noted(&guest, "probed")?);
+    ensure!(noted(&guest, "probed")? == "MODULE_ABSENT", "{}", noted(&guest, "probed")?);
     for round in 1..=2 {
         let recording = guest.record(|| {
             guest.shell(&format!("insmod {file}"))?;
@@ -143,7 +143,7 @@ fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
         let hits = recording.events.iter().filter(|event| event.probe == "kprobes/probed").count();
         ensure!(hits == devices, "round {round}: {hits} of {devices}: {recording:?}");
         guest.shell("rmmod virtio_rng")?;
-        wait_for_note(&guest, "probed", "PendingModule")?;
+        wait_for_note(&guest, "probed", "MODULE_ABSENT")?;
     }
     guest.shell(&format!("insmod {file}")).map(drop)
 }

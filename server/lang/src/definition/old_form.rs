@@ -127,8 +127,8 @@ mod tests {
         #[test]
         fn the_form_of_2009_says_the_same(definition in definitions()) {
             let definition = ProbeDefinition { group: None, maxactive: None, ..definition };
-            let named = definition.event.as_ref().map_or_else(|| " ".to_owned(), |event| format!(":{} ", event.text));
-            let line = definition.render_unnamed().replacen(' ', &named, 1);
+            let name = definition.event.as_ref().map_or_else(String::new, |event| format!(":{}", event.text));
+            let line = definition.render("g", "e").replacen(":g/e", &name, 1);
             let Ok(Definition::Probe(read_now)) = parse_as(Dialect::Kernel, &line, &v7_3()).result else {
                 return Ok(());
             };

@@ -3,7 +3,7 @@
 //! Owns these probes, their tracing instance, also those that a killed daemon has left, and the arithmetic.
 //! They lie on two system calls that do nothing but return a number, and the daemon makes these calls
 //! itself, with one probe more after each measurement: the difference is the cost of that probe. Nothing
-//! else is recorded in the instance, and nobody reads it: so the deletion of a temporary probe empties no
+//! else is recorded in the instance, and no reader has it open: so the deletion of a temporary probe empties no
 //! buffer that is in use. Never touches the probes of clients.
 
 use std::time::{Duration, Instant};

@@ -57,7 +57,7 @@ pub(super) struct Simulated {
     pub(super) actions: Cell<usize>,
     time_ms: Cell<u64>,
     pub(super) told: RefCell<Vec<RolloutEvent>>,
-    /// How often the state was saved when an event was told last.
+    /// How often the state had been saved before the last event in `told`.
     saves_told: Cell<usize>,
 }
 

@@ -1,7 +1,9 @@
 //! A NATS server of a test, and what a reader finds on it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use async_nats::jetstream;
 use async_nats::jetstream::stream::Stream;
@@ -52,7 +54,14 @@ impl Server {
             store.display()
         );
         fs::write(&file, text).unwrap();
-        Command::new(program).arg("-c").arg(file).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        let mut server = Command::new(program);
+        let process = server.arg("-c").arg(file).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "the server does not listen");
+            thread::sleep(Duration::from_millis(10));
+        }
+        process
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
