@@ -21,7 +21,7 @@ may do everything.
 
 Examples:
   kprobectl auth whoami
-  kprobectl auth can-i CreateProbe 'p:storage/open do_sys_openat2 +0($arg2):string'
+  kprobectl auth can-i CreateProbe 'p:storage/open do_sys_openat2 +0($arg2):ustring'
   kprobectl auth can-i -f probes.yaml --as user:alice --as group:storage
   kprobectl auth can-i StreamEvents --name storage/open --as spiffe://prod/ns/ops/sa/tracer";
 

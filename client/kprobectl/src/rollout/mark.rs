@@ -1,4 +1,4 @@
-//! Mark of a roll-out: the label by which its probes share a budget on each host.
+//! Mark of a roll-out: the label that its probes have on each host.
 //!
 //! Owns the name of a roll-out, and which probes get it: those that it creates and those that it changes. A
 //! probe that is as wanted already is left as it is, with the mark that it has. Never sends a request.

@@ -36,8 +36,8 @@ pub(super) struct RolloutOptions {
     /// Action if a gate fails
     #[arg(long, value_name = "WHAT", default_value = "undo")]
     on_failure: OnFailure,
-    /// Name of the roll-out: its probes have the label `kprobed/rollout=NAME`, and share a budget on each
-    /// host [default: one that follows from the names of the probes]
+    /// Name of the roll-out: its probes have the label `kprobed/rollout=NAME`, which
+    /// `list -o wide` shows [default: one that follows from the names of the probes]
     #[arg(long, value_name = "NAME")]
     name: Option<RolloutName>,
     #[command(flatten)]
