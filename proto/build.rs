@@ -11,7 +11,6 @@ const FILES: &[&str] = &[
     "kprobed/v1/diagnostic.proto",
     "kprobed/v1/event.proto",
     "kprobed/v1/event_service.proto",
-    "kprobed/v1/export_service.proto",
     "kprobed/v1/host_service.proto",
     "kprobed/v1/kernel_service.proto",
     "kprobed/v1/lease_service.proto",

@@ -11,15 +11,13 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::api::event_service_client::EventServiceClient;
-use crate::api::export_service_client::ExportServiceClient;
 use crate::api::host_service_client::HostServiceClient;
 use crate::api::probe_service_client::ProbeServiceClient;
 use crate::api::{
     CheckProbeRequest, CheckProbeResponse, CheckProbesRequest, CreateProbeRequest, DeclarationProblem,
-    Exporter, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest,
-    HostView, ListExportersRequest, ListProbesRequest, ListProbesResponse, Probe, ProbeStateRecord,
-    ReadClockRequest, ReadClockResponse, StreamEventsRequest, UpdateProbeRequest, WatchProbesRequest,
-    WatchProbesResponse,
+    GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest, HostView,
+    ListProbesRequest, ListProbesResponse, Probe, ProbeStateRecord, ReadClockRequest, ReadClockResponse,
+    StreamEventsRequest, UpdateProbeRequest, WatchProbesRequest, WatchProbesResponse,
 };
 use crate::checks::CheckStream;
 use crate::connect::{ConnectOptions, connect};
@@ -210,19 +208,9 @@ impl Client {
         self.call(ReadClockRequest {}, async |request| service().read_clock(request).await).await
     }
 
-    /// Reads the ledger: the account of every event.
+    /// Reads the ledger: the account of every event, and the state of exporters.
     pub async fn ledger(&self) -> Result<GetLedgerResponse, Error> {
         self.call(GetLedgerRequest {}, async |request| self.events().get_ledger(request).await).await
-    }
-
-    /// Lists the exporters of events with their state.
-    pub async fn exporters(&self) -> Result<Vec<Exporter>, Error> {
-        let service =
-            || ExportServiceClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let response = self
-            .call(ListExportersRequest {}, async |request| service().list_exporters(request).await)
-            .await?;
-        Ok(response.exporters)
     }
 
     /// Opens a stream of events, and waits until it has begun: every event that is recorded after

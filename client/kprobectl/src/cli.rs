@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::command::{
     accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, cost, debug,
-    delete, describe, diff, doctor, enable, exporters, filter, functions, get, hist, label, latency, ledger,
-    list, observe, profile, renew, rollout, status, trace, version,
+    delete, describe, diff, doctor, enable, filter, functions, get, hist, label, latency, ledger, list,
+    observe, profile, renew, rollout, status, trace, version,
 };
 use crate::global::Global;
 
@@ -100,10 +100,8 @@ pub(crate) enum Command {
     Profile(profile::Arguments),
     /// Show the processor time that probes take
     Cost(cost::Arguments),
-    /// Show the account of every event: read, lost, filtered
+    /// Show the account of every event, and the state of exporters
     Ledger(ledger::Arguments),
-    /// Show the state and the account of the daemon's exporters
-    Exporters(exporters::Arguments),
     /// Show health, probes, hits and losses on one page
     Status(status::Arguments),
     /// Check the host and say how to fix it, or repair the probes

@@ -12,8 +12,8 @@ use crate::command::connection::{Destination, destination};
 use crate::command::many_hosts::{self, HostCommand, OnHost};
 use crate::command::{
     Exit, Failure, accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config,
-    cost, debug, delete, describe, diff, doctor, enable, exporters, filter, functions, get, hist, label,
-    latency, ledger, list, observe, profile, renew, rollout, status, trace, version,
+    cost, debug, delete, describe, diff, doctor, enable, filter, functions, get, hist, label, latency,
+    ledger, list, observe, profile, renew, rollout, status, trace, version,
 };
 use crate::global::{Fleet, Format, Global};
 use crate::help;
@@ -168,7 +168,6 @@ async fn on_host(command: Command, global: &Global, output: &mut Output) -> Resu
         Command::Cost(arguments) => cost::run(global, arguments, output).await,
         Command::Profile(arguments) => profile::run(global, arguments, output).await,
         Command::Ledger(arguments) => ledger::run(global, arguments, output).await,
-        Command::Exporters(arguments) => exporters::run(global, arguments, output).await,
         Command::Status(arguments) => status::run(global, arguments, output).await,
         Command::Doctor(arguments) => doctor::run(global, arguments, output).await,
         Command::Version(arguments) => version::run(global, arguments, output).await,

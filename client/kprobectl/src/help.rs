@@ -21,7 +21,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "delete",
         ],
     ),
-    ("Operate the daemon", &["status", "doctor", "ledger", "exporters", "audit", "auth", "debug"]),
+    ("Operate the daemon", &["status", "doctor", "ledger", "audit", "auth", "debug"]),
     ("Many hosts, and this command", &["rollout", "config", "options", "completions", "version"]),
 ];
 

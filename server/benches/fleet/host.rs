@@ -14,8 +14,7 @@ use kprobed::export::Exporters;
 use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
 use kprobed::rpc::{
-    Access, AggregationServer, EventRoutes, EventServer, ExportServer, HostInfo, HostServer, ProbeServer,
-    ProfileServer,
+    Access, AggregationServer, EventRoutes, EventServer, HostInfo, HostServer, ProbeServer, ProfileServer,
 };
 use kprobed::shutdown::Tasks;
 use kprobed::store::{ProbeSpec, Record, Store};
@@ -24,7 +23,6 @@ use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::ProbeUid;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
-use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
@@ -177,6 +175,5 @@ fn routes(
         .add_service(AggregationServiceServer::new(aggregations))
         .add_service(ProfileServiceServer::new(profiles))
         .add_service(HostServiceServer::new(hosts))
-        .add_service(ExportServiceServer::new(ExportServer { exporters: Exporters::default() }))
         .add_service(EventRoutes::new(events)))
 }

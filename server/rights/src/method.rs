@@ -115,7 +115,6 @@ pub const METHODS: &[Method] = &[
     by_name("/kprobed.v1.AuditService/ReadAudit", Verb::Administer),
     each("/kprobed.v1.EventService/StreamEvents", Verb::Observe),
     each("/kprobed.v1.EventService/GetLedger", Verb::Read),
-    by_name("/kprobed.v1.ExportService/ListExporters", Verb::Read),
     by_name("/kprobed.v1.HostService/GetHost", Verb::Read),
     by_name("/kprobed.v1.HostService/ReadClock", Verb::Read),
     by_name("/kprobed.v1.KernelService/DescribeFunction", Verb::Check),

@@ -27,7 +27,6 @@ use kprobed_proto::FILE_DESCRIPTOR_SET;
 use kprobed_proto::v1::access_service_server::AccessServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::audit_service_server::AuditServiceServer;
-use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
@@ -52,8 +51,8 @@ use crate::export::{self, ExportParts};
 use crate::front::{self, Gate, Inherited};
 use crate::health::{LabelsFile, Storage};
 use crate::rpc::{
-    Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, ExportServer, HostInfo,
-    HostServer, KernelServer, LeaseServer, ProbeServer, ProfileServer, ReconcileServer, SourceServer,
+    Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, HostInfo, HostServer,
+    KernelServer, LeaseServer, ProbeServer, ProfileServer, ReconcileServer, SourceServer,
 };
 use crate::sandbox;
 use crate::shutdown::Tasks;
@@ -418,7 +417,6 @@ impl App {
             }))
             .add_service(ProfileServiceServer::new(profiles))
             .add_service(EventRoutes::new(events))
-            .add_service(ExportServiceServer::new(ExportServer { exporters: exporters.clone() }))
             .add_service(ReconcileServiceServer::new(ReconcileServer {
                 control: control.clone(),
                 foreign,

@@ -15,7 +15,7 @@ pub fn check(exporters: &[ExporterStatus], now: SystemTime) -> Option<HostCheck>
         let names: Vec<&str> = exporters.iter().map(|exporter| exporter.name).collect();
         (CheckStatus::Ok, format!("all send what they should: {}", names.join(", ")), "")
     } else {
-        let repair = "repair the receiver, or correct its section of the configuration; `kprobectl exporters` shows the account. Events wait in the history \
+        let repair = "repair the receiver, or correct its section of the configuration; `kprobectl ledger` shows the account. Events wait in the history \
                    until it has no more room for them ([spool])";
         let fix = if exporters.iter().any(fails_on_the_network) && network_is_closed() {
             NETWORK_HINT

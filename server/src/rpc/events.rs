@@ -43,7 +43,7 @@ pub struct EventServer {
     pub filter_features: KernelFilterFeatures,
     /// The log in which streams begin.
     pub log: Log,
-    /// Terms of exporters, for the ledger.
+    /// Exporters, for the ledger.
     pub exporters: Exporters,
     /// Which probes a caller may observe.
     pub access: Access,
@@ -288,6 +288,6 @@ impl EventService for EventServer {
             None => None,
         };
         let exporters = self.exporters.statuses();
-        Ok(Response::new(ledger::response(&ledger, history.as_ref(), &exporters)))
+        Ok(Response::new(ledger::response(&ledger, history.as_ref(), &exporters, sight.shows_host())))
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use kprobed_rights::{Object, Reads};
+use kprobed_rights::{Method, Object, Reads};
 
 use crate::auth::{Caller, Rights};
 use crate::control::{ControlError, Probe, Registry, permission};
@@ -52,6 +52,14 @@ impl Sight {
     /// Whether the probe of this uid is shown, which may be gone.
     pub(super) fn shows_uid(&self, registry: &Registry, uid: ProbeUid) -> bool {
         self.sees_all || registry.by_uid(uid).is_some_and(|probe| self.shows(&probe))
+    }
+
+    /// Whether what is about the host and not about a probe is shown, as `GetHost` shows it.
+    pub(super) fn shows_host(&self) -> bool {
+        Method::named("GetHost").is_some_and(|method| {
+            let caller = Caller { method: Some(method), ..self.caller.clone() };
+            self.rights.decide(&caller, None).is_ok()
+        })
     }
 
     /// Whether an event of the host is shown that is not a probe.
@@ -126,6 +134,14 @@ mod tests {
         }
         assert!(!limited.shows_event(&"storage/x".parse().unwrap()), "an event has no function");
         assert!(sight("groups = [\"sched\"]").shows_event(&"sched/sched_switch".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_is_about_the_host_is_for_those_who_may_ask_for_it() {
+        let methods = |methods: &str| sight(&format!("[[role.deny]]\nmethods = [{methods}]"));
+        assert!(sight("").shows_host() && methods("\"GetProbe\"").shows_host());
+        assert!(sight("groups = [\"storage\"]").shows_host(), "it is about no group");
+        assert!(!methods("\"GetHost\"").shows_host());
     }
 
     #[test]

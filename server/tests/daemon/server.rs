@@ -19,8 +19,8 @@ use kprobed::export::Exporters;
 use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
 use kprobed::rpc::{
-    Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, ExportServer, HostInfo,
-    HostServer, KernelServer, LeaseServer, ProbeServer, ProfileServer, ReconcileServer, SourceServer,
+    Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, HostInfo, HostServer,
+    KernelServer, LeaseServer, ProbeServer, ProfileServer, ReconcileServer, SourceServer,
 };
 use kprobed::shutdown::Tasks;
 use kprobed::store::{ProbeSpec, Record, Store};
@@ -32,7 +32,6 @@ use kprobed_proto::FILE_DESCRIPTOR_SET;
 use kprobed_proto::v1::access_service_server::AccessServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::audit_service_server::AuditServiceServer;
-use kprobed_proto::v1::export_service_server::ExportServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
@@ -283,7 +282,6 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         .add_service(LeaseServiceServer::new(leases))
         .add_service(ProfileServiceServer::new(profiles))
         .add_service(HostServiceServer::new(hosts))
-        .add_service(ExportServiceServer::new(ExportServer { exporters: Exporters::default() }))
         .add_service(EventRoutes::new(events))
         .add_service(ReconcileServiceServer::new(ReconcileServer {
             control: control.clone(),

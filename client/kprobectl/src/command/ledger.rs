@@ -13,7 +13,8 @@ const AFTER_HELP: &str = "\
 Examples:
   kprobectl ledger
   kprobectl ledger -o wide
-  kprobectl ledger -o json";
+  kprobectl ledger -o json
+  kprobectl ledger -o json | jq '.exporters[] | select(.state == \"EXPORTER_STATE_FAILING\") | .error'";
 
 /// With the meaning of every column; the names in brackets are those of `-o json`.
 pub(crate) const AFTER_LONG_HELP: &str = "\
@@ -92,22 +93,32 @@ History [spool]: READ = STORED + IN MEMORY + NOT STORED
 The last error of the history [last_error] is printed below.
 
 Exporters [exporters]: READ = ACKNOWLEDGED + QUEUED + DROPPED + EXPIRED + NOT SELECTED
-  EXPORTER      its section of the configuration [name]
+  EXPORTER      its section of the configuration [name]; the daemon has one for each section
+                `[export.*]` that sends events, and each reads the log of events at its own pace
+  DESTINATION   where it sends [destination]; shown to those who may call `GetHost`, as errors are
+  STATE         what it is doing [state]: starting, running, or failing
   READ          events of the log since the exporter or the daemon was started [read, start_time]
   ACKNOWLEDGED  events that the receiver accepted [acknowledged]
-  QUEUED        events that it has not read yet; they wait in the history [queued]
+  QUEUED        events that it has not read yet; they wait in the history [queued]; `?` while it
+                reads an earlier run of the daemon
   DROPPED       events that the receiver refused finally [dropped]
   EXPIRED       events that were no longer in the history [expired]; gaps of unknown size are
                 counted beside them [unknown_gaps]
   NOT SELECTED  events that its settings leave out [not_selected]
   FAILURES      attempts that failed; what they sent is sent again [failures]
+  ACKNOWLEDGED AT  when the receiver last accepted something [acknowledged_time]
+  CURSOR        where it goes on [cursor]
+What is wrong is printed below: the last error of an exporter that fails, and when it tries again
+[error, failing_since, failures_in_a_row, retry_time], why its receiver refused events finally
+[refusal], and why its place cannot be written down [place_error].
 
 Exits with 1 when the ledger is settled and does not close.
 
 Examples:
   kprobectl ledger
   kprobectl ledger -o wide
-  kprobectl ledger -o json";
+  kprobectl ledger -o json
+  kprobectl ledger -o json | jq '.exporters[] | select(.state == \"EXPORTER_STATE_FAILING\") | .error'";
 
 /// Arguments of `ledger`.
 #[derive(Clone, Debug, Args)]

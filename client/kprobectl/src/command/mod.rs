@@ -21,7 +21,6 @@ pub(crate) mod describe;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod enable;
-pub(crate) mod exporters;
 pub(crate) mod filter;
 pub(crate) mod functions;
 pub(crate) mod get;

@@ -15,7 +15,7 @@ use crate::output::{Output, Status, to_proto_time};
 const AFTER_HELP: &str = "\
 HITS are of the last five minutes. Exits with 1 if something needs attention: a check that failed, a probe that \
 does not record what was asked, an exporter that fails, or a ledger that does not close. The commands behind the \
-page are `doctor`, `list`, `profile`, `ledger`, `exporters` and `audit`.
+page are `doctor`, `list`, `profile`, `ledger` and `audit`.
 
 Examples:
   kprobectl status
@@ -53,6 +53,5 @@ async fn read(client: &Client) -> Result<Status, Failure> {
         attached: client.attached_events().await?,
         rates: client.hit_rates(rates).await?,
         ledger: client.ledger().await?,
-        exporters: client.exporters().await?,
     })
 }

@@ -20,7 +20,6 @@ mod describe;
 mod diagnostic;
 mod document;
 mod event;
-mod exporters;
 mod fleet;
 mod foreign;
 mod host;

@@ -5,7 +5,7 @@ use std::io;
 
 use kprobed_client::HitRates;
 use kprobed_client::api::{
-    AttachedEvent, CheckStatus, Exporter, ExporterState, GetHostResponse, GetLedgerResponse, Probe,
+    AttachedEvent, CheckStatus, ExporterState, GetHostResponse, GetLedgerResponse, Probe,
 };
 use serde::Serialize;
 
@@ -30,10 +30,8 @@ pub(crate) struct Status {
     pub(crate) attached: Vec<AttachedEvent>,
     /// Their hits of the last minutes.
     pub(crate) rates: HitRates,
-    /// Where events went.
+    /// Where events went, and the exporters.
     pub(crate) ledger: GetLedgerResponse,
-    /// The exporters.
-    pub(crate) exporters: Vec<Exporter>,
 }
 
 /// The same, summed up, as JSON and YAML. Numbers of 64 bits are text, as in all JSON of the API.
@@ -79,7 +77,7 @@ struct ToDo {
 
 impl StatusView {
     fn new(status: &Status) -> Self {
-        let Status { host, probes, attached, rates, ledger, exporters } = status;
+        let Status { host, probes, attached, rates, ledger } = status;
         let seconds = |duration: Option<prost_types::Duration>| {
             duration.map(|duration| duration.seconds as f64 + f64::from(duration.nanos) / 1e9)
         };
@@ -109,7 +107,8 @@ impl StatusView {
             })),
             ledger_closes: closes(ledger),
             subscribers: ledger.subscribers.len(),
-            exporters: exporters
+            exporters: ledger
+                .exporters
                 .iter()
                 .map(|exporter| (exporter.name.clone(), exporter_name(exporter.state())))
                 .collect(),
@@ -171,7 +170,7 @@ fn is_well(status: &Status) -> bool {
     closes(&status.ledger)
         && status.host.checks.iter().all(|check| check.status() != CheckStatus::Failed)
         && status.probes.iter().all(|probe| state(probe).1 != Tone::Bad)
-        && status.exporters.iter().all(|exporter| exporter.state() != ExporterState::Failing)
+        && status.ledger.exporters.iter().all(|exporter| exporter.state() != ExporterState::Failing)
 }
 
 fn to_do(status: &Status) -> Vec<ToDo> {
@@ -194,9 +193,11 @@ fn to_do(status: &Status) -> Vec<ToDo> {
             });
         }
     }
-    for exporter in status.exporters.iter().filter(|exporter| exporter.state() == ExporterState::Failing) {
+    for exporter in
+        status.ledger.exporters.iter().filter(|exporter| exporter.state() == ExporterState::Failing)
+    {
         let why = exporter.error.clone();
-        let fix = "its events wait in the history: `kprobectl exporters` shows how many".to_owned();
+        let fix = "its events wait in the history: `kprobectl ledger` shows how many".to_owned();
         found.push(ToDo { what: format!("exporter {}", exporter.name), why, fix });
     }
     found
@@ -287,7 +288,6 @@ mod tests {
             attached: Vec::new(),
             rates: HitRates::default(),
             ledger: GetLedgerResponse::default(),
-            exporters: Vec::new(),
         }
     }
 

@@ -1,9 +1,19 @@
 //! Tests of commands that report: profile, ledger, doctor, version.
 
 use insta::assert_snapshot;
+use kprobed_client::api::ExporterState;
 
 use super::command::kprobectl;
-use super::fake::{Ending, Fake, shown};
+use super::fake::{Ending, Fake, client, shown};
+
+#[tokio::test]
+async fn the_library_has_exporters_in_the_ledger() {
+    let fake = Fake::start(Ending::Open);
+    let exporters = client(fake.socket()).await.ledger().await.unwrap().exporters;
+    let states: Vec<_> =
+        exporters.iter().map(|exporter| (exporter.name.as_str(), exporter.state())).collect();
+    assert_eq!(states, [("jsonl", ExporterState::Running), ("otlp", ExporterState::Failing)]);
+}
 
 #[test]
 fn profile_and_ledger() {
@@ -54,10 +64,16 @@ fn profile_and_ledger() {
     IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
     the last error of the history: no space left on device
 
-    EXPORTER  READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  CLOSES  FAILURES
-    jsonl       15               8         2          0          1               4  yes            0
-    otlp         ?               3         ?          2          0               0  -              7
+    EXPORTER  DESTINATION                    STATE    READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  CLOSES  FAILURES
+    jsonl     /var/log/kprobed/events.jsonl  running    15               8         2          0          1               4  yes            0
+    otlp      http://127.0.0.1:4317          failing     ?               3         ?          2          0               0  -              7
     QUEUED: in the history; DROPPED: refused finally; EXPIRED: gone from the history; FAILURES: attempts, no part of READ
+    `otlp` fails since 2026-01-31T12:00:00Z: connect to `http://127.0.0.1:4317`: connection refused
+      its events wait in the history; the next attempt is at 2026-01-31T12:00:00Z
+    the receiver of `otlp` refused events finally, the last time: 2 records had no body
+    the place of `otlp` cannot be written down: the disk is full
+      events would be sent again after a restart of the daemon
+    `otlp` met 1 gaps with an unknown number of missing events
 
     the ledger closes, and it is settled
     -- stderr
@@ -83,10 +99,16 @@ fn profile_and_ledger() {
     IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
     the last error of the history: no space left on device
 
-    EXPORTER  READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  CLOSES  FAILURES
-    jsonl       15               8         2          0          1               4  yes            0
-    otlp         ?               3         ?          2          0               0  -              7
+    EXPORTER  DESTINATION                    STATE    READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  CLOSES  FAILURES  ACKNOWLEDGED AT       CURSOR
+    jsonl     /var/log/kprobed/events.jsonl  running    15               8         2          0          1               4  yes            0  2026-01-31T12:00:00Z  boot:3:13
+    otlp      http://127.0.0.1:4317          failing     ?               3         ?          2          0               0  -              7  -                     -
     QUEUED: in the history; DROPPED: refused finally; EXPIRED: gone from the history; FAILURES: attempts, no part of READ
+    `otlp` fails since 2026-01-31T12:00:00Z: connect to `http://127.0.0.1:4317`: connection refused
+      its events wait in the history; the next attempt is at 2026-01-31T12:00:00Z
+    the receiver of `otlp` refused events finally, the last time: 2 records had no body
+    the place of `otlp` cannot be written down: the disk is full
+      events would be sent again after a restart of the daemon
+    `otlp` met 1 gaps with an unknown number of missing events
 
     the ledger closes, and it is settled
     -- stderr
@@ -203,6 +225,20 @@ fn profile_and_ledger() {
           "not_selected": "4",
           "unknown_gaps": "0",
           "failures": "0",
+          "destination": "/var/log/kprobed/events.jsonl",
+          "state": "EXPORTER_STATE_RUNNING",
+          "error": "",
+          "failing_since": null,
+          "failures_in_a_row": "0",
+          "retry_time": null,
+          "acknowledged_time": "2026-01-31T12:00:00Z",
+          "cursor": {
+            "boot_id": "boot",
+            "epoch": "3",
+            "sequence": "13"
+          },
+          "refusal": "",
+          "place_error": "",
           "closes": true
         },
         {
@@ -216,6 +252,16 @@ fn profile_and_ledger() {
           "not_selected": "0",
           "unknown_gaps": "1",
           "failures": "7",
+          "destination": "http://127.0.0.1:4317",
+          "state": "EXPORTER_STATE_FAILING",
+          "error": "connect to `http://127.0.0.1:4317`: connection refused",
+          "failing_since": "2026-01-31T12:00:00Z",
+          "failures_in_a_row": "5",
+          "retry_time": "2026-01-31T12:00:00Z",
+          "acknowledged_time": null,
+          "cursor": null,
+          "refusal": "2 records had no body",
+          "place_error": "the disk is full",
           "closes": null
         }
       ]

@@ -14,7 +14,6 @@ mod costs;
 mod counting;
 #[cfg(test)]
 mod documents;
-mod exporters;
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "a daemon of canned answers makes statuses of its own")]
 mod fake;

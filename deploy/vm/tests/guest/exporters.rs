@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kprobed_client::api::{Exporter, ExporterState, GetLedgerResponse};
+use kprobed_client::api::{ExporterLedger, ExporterState, GetLedgerResponse};
 use kprobed_vm::machine::Command;
 use kprobed_vm::{daemon, progress};
 use serde_json::Value;
@@ -29,18 +29,18 @@ const PROBE: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32 regs=%di flags=
 const FIRST: i64 = 1_000_000;
 
 /// The only exporter, when it is as a test wants it.
-pub(crate) fn exporter(guest: &DaemonGuest, wanted: impl Fn(&Exporter) -> bool) -> Result<Exporter> {
+pub(crate) fn exporter(
+    guest: &DaemonGuest,
+    wanted: impl Fn(&ExporterLedger) -> bool,
+) -> Result<ExporterLedger> {
     let begun = Instant::now();
     loop {
-        // What is recorded is read first.
-        guest.ledger()?;
-        let mut all = guest.wait_for(guest.client.exporters())??;
+        let mut all = guest.ledger()?.exporters;
         ensure!(all.len() == 1, "{all:?}");
         let exporter = all.remove(0);
-        let ledger = exporter.ledger.as_ref().context("no ledger")?;
-        if let (Some(read), Some(queued)) = (ledger.read, ledger.queued) {
-            let sum = ledger.acknowledged + queued + ledger.dropped + ledger.expired + ledger.not_selected;
-            ensure!(sum == read, "{ledger:?}");
+        if let (Some(read), Some(queued)) = (exporter.read, exporter.queued) {
+            let passed = exporter.acknowledged + exporter.dropped + exporter.expired + exporter.not_selected;
+            ensure!(passed + queued == read, "{exporter:?}");
         }
         if wanted(&exporter) {
             return Ok(exporter);
@@ -50,9 +50,8 @@ pub(crate) fn exporter(guest: &DaemonGuest, wanted: impl Fn(&Exporter) -> bool) 
     }
 }
 
-pub(crate) fn is_drained(exporter: &Exporter) -> bool {
-    exporter.state() == ExporterState::Running
-        && exporter.ledger.as_ref().is_some_and(|ledger| ledger.queued == Some(0))
+pub(crate) fn is_drained(exporter: &ExporterLedger) -> bool {
+    exporter.state() == ExporterState::Running && exporter.queued == Some(0)
 }
 
 fn lines(guest: &DaemonGuest, text: &str) -> Result<Vec<Value>> {
@@ -102,20 +101,17 @@ fn lines_are_what_clients_see(fixture: &Fixture) -> Result<()> {
     exporter(&guest, is_drained)?;
     guest.call(FIRST, 20_000)?;
     guest.shell("sh -c 'exit 0'")?;
-    let drained = exporter(&guest, is_drained)?;
-    let read = drained.ledger.clone().context("no ledger")?;
+    let read = exporter(&guest, is_drained)?;
     ensure!(read.acknowledged == 20_000 && read.dropped == 0 && read.expired == 0, "{read:?}");
 
     // Killed while it writes: what was read and not yet written is in the history, or was lost with
     // the daemon as for any client.
     let workload = Command::new("workload").args(["numbers", "2000000", "200000", "--pause-us", "200"]);
     guest.machine.spawn("numbers", &workload.args(["--until", "/tmp/enough"]))?;
-    exporter(&guest, |exporter| {
-        exporter.ledger.as_ref().is_some_and(|ledger| ledger.acknowledged > read.acknowledged + 1000)
-    })?;
+    exporter(&guest, |exporter| exporter.acknowledged > read.acknowledged + 1000)?;
     guest.kill()?;
     guest.restart(&config)?;
-    exporter(&guest, |exporter| exporter.ledger.as_ref().is_some_and(|ledger| ledger.acknowledged > 1000))?;
+    exporter(&guest, |exporter| exporter.acknowledged > 1000)?;
     guest.shell("touch /tmp/enough")?;
     ensure!(guest.machine.wait("numbers", Duration::from_mins(1))?.success());
     exporter(&guest, is_drained)?;
@@ -183,7 +179,7 @@ fn a_stuck_side_costs_nobody_else(fixture: &Fixture) -> Result<()> {
     }
     guest.shell("touch /tmp/read")?;
     let drained = exporter(&guest, is_drained)?;
-    ensure!(drained.ledger.as_ref().is_some_and(|ledger| ledger.failures > 0), "{drained:?}");
+    ensure!(drained.failures > 0, "{drained:?}");
     // A pipe does not answer: what was in it when it was given up was sent again, and the last of
     // it may not be read yet.
     let numbers = |line: &str| -> Option<i64> {

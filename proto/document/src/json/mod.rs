@@ -41,7 +41,6 @@ api_messages! {
     DeletedProbe
     DescribeFunctionResponse
     Diagnostic
-    Exporter
     ExporterLedger
     ForeignEvent
     Function

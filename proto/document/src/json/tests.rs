@@ -136,7 +136,6 @@ fn every_message_that_has_a_form_is_one_of_the_api() {
         descriptor::<v1::DeletedProbe>(),
         descriptor::<v1::DescribeFunctionResponse>(),
         descriptor::<v1::Diagnostic>(),
-        descriptor::<v1::Exporter>(),
         descriptor::<v1::ExporterLedger>(),
         descriptor::<v1::ForeignEvent>(),
         descriptor::<v1::Function>(),

@@ -31,7 +31,7 @@ Examples:
 
 const BUNDLE_HELP: &str = "\
 The file is a tar archive of JSON: the host and its checks, probes and their past states, events of other \
-programs, the ledger, exporters, counts, hits of the last day, aggregations, and the last 1000 entries of the audit \
+programs, the ledger, counts, hits of the last day, aggregations, and the last 1000 entries of the audit \
 log. It has definitions, filters, labels and names of principals, but no values of events, no memory, and no \
 passwords of destinations. Add the log of the daemon to it when you send it: `journalctl -u kprobed`.
 
@@ -102,7 +102,6 @@ async fn gather(client: &Client) -> (Vec<(&'static str, String)>, usize) {
         ("attached.json", many(client.attached_events().await)),
         ("foreign.json", many(client.foreign_probes("*").await)),
         ("ledger.json", one(client.ledger().await)),
-        ("exporters.json", many(client.exporters().await)),
         ("hits.json", many(client.hit_profiles("*").await)),
         ("rates.json", many(client.hit_rates(rates).await.map(|rates| rates.series))),
         ("aggregations.json", many(client.list_aggregations().await)),

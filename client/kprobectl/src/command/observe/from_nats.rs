@@ -132,7 +132,7 @@ fn options(from: NatsArguments, global: &Global) -> NatsOptions {
 fn selected(there: Vec<String>, lists: &[String]) -> Result<Vec<String>, Failure> {
     if there.is_empty() {
         let message = "the stream has no events of any host".to_owned();
-        let hint = "see `kprobectl exporters` on the hosts; --stream and --subject-prefix must be those of their `[export.nats]`";
+        let hint = "see `kprobectl ledger` on the hosts; --stream and --subject-prefix must be those of their `[export.nats]`";
         return Err(Failure::usage(message, Some(hint.to_owned())));
     }
     if lists.is_empty() || lists.iter().any(|list| list == "all") {

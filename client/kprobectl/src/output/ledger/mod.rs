@@ -10,16 +10,15 @@ mod view;
 
 use std::io;
 
-use kprobed_client::api::{GetLedgerResponse, RecordingProblem};
+use kprobed_client::api::{ExporterLedger, GetLedgerResponse, RecordingProblem};
 
-pub(super) use self::sums::exporter_closes;
-use self::sums::{probe_closes, spool_closes, subscriber_closes};
+use self::sums::{exporter_closes, probe_closes, spool_closes, subscriber_closes};
 use self::tables::{BUFFER_LEGEND, EXPORTER_LEGEND, HISTORY_LEGEND, PROBE_LEGEND, SUBSCRIBER_LEGEND};
-pub(super) use self::view::Account;
 use self::view::LedgerView;
 use super::Output;
 use super::style::Tone;
 use super::table::Table;
+use super::time::rfc3339;
 
 /// Whether every sum that is known adds up.
 pub(super) fn closes(ledger: &GetLedgerResponse) -> bool {
@@ -54,7 +53,8 @@ impl Output {
             self.line("")?;
         }
         if !ledger.exporters.is_empty() {
-            self.explained(&tables::exporters(&ledger.exporters), EXPORTER_LEGEND)?;
+            self.explained(&tables::exporters(&ledger.exporters, wide), EXPORTER_LEGEND)?;
+            ledger.exporters.iter().try_for_each(|exporter| self.troubles(exporter))?;
             self.line("")?;
         }
         for RecordingProblem { probe, message, hint, .. } in &ledger.problems {
@@ -65,6 +65,29 @@ impl Output {
         }
         self.line(conclusion(closes, ledger))?;
         Ok(closes)
+    }
+
+    /// What is wrong with an exporter, below the table.
+    fn troubles(&mut self, exporter: &ExporterLedger) -> io::Result<()> {
+        let ExporterLedger { name, error, refusal, place_error, unknown_gaps, .. } = exporter;
+        if !error.is_empty() {
+            let time = |time: Option<&_>, unknown: &str| rfc3339(time).unwrap_or_else(|| unknown.to_owned());
+            let since = time(exporter.failing_since.as_ref(), "a while ago");
+            let retry = time(exporter.retry_time.as_ref(), "soon");
+            self.line(&format!("`{name}` fails since {since}: {error}"))?;
+            self.line(&format!("  its events wait in the history; the next attempt is at {retry}"))?;
+        }
+        if !refusal.is_empty() {
+            self.line(&format!("the receiver of `{name}` refused events finally, the last time: {refusal}"))?;
+        }
+        if !place_error.is_empty() {
+            self.line(&format!("the place of `{name}` cannot be written down: {place_error}"))?;
+            self.line("  events would be sent again after a restart of the daemon")?;
+        }
+        if *unknown_gaps > 0 {
+            self.line(&format!("`{name}` met {unknown_gaps} gaps with an unknown number of missing events"))?;
+        }
+        Ok(())
     }
 
     /// Prints a table with the meaning of its columns under it.

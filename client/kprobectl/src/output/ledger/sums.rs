@@ -40,7 +40,7 @@ pub(super) fn spool_closes(spool: &SpoolLedger) -> bool {
 }
 
 /// `None` while a term is not known.
-pub(in crate::output) fn exporter_closes(exporter: &ExporterLedger) -> Option<bool> {
+pub(super) fn exporter_closes(exporter: &ExporterLedger) -> Option<bool> {
     let (read, queued) = (exporter.read?, exporter.queued?);
     let terms = [exporter.acknowledged, queued, exporter.dropped, exporter.expired, exporter.not_selected];
     Some(sum(&terms) == Some(read))

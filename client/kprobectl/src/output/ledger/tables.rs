@@ -1,11 +1,13 @@
 //! Tables of the ledger, with a legend of their columns.
 
 use kprobed_client::api::{
-    BufferLedger, ExporterLedger, OverflowPolicy, ProbeLedger, SpoolLedger, SubscriberLedger, TermSpan,
+    BufferLedger, ExporterLedger, ExporterState, OverflowPolicy, ProbeLedger, SpoolLedger, SubscriberLedger,
+    TermSpan,
 };
+use kprobed_client::event::Cursor;
 
-use super::sums::{probe_closes, spool_closes, subscriber_closes};
-use crate::output::exporters::{TERMS, terms};
+use super::sums::{exporter_closes, probe_closes, spool_closes, subscriber_closes};
+use crate::output::style::Tone;
 use crate::output::table::{Cell, Table};
 use crate::output::time::rfc3339;
 
@@ -173,13 +175,49 @@ pub(super) fn spools(spool: &SpoolLedger) -> Table {
 /// Under the table of exporters.
 pub(super) const EXPORTER_LEGEND: &str = "QUEUED: in the history; DROPPED: refused finally; EXPIRED: gone from the history; FAILURES: attempts, no part of READ";
 
-pub(super) fn exporters(exporters: &[ExporterLedger]) -> Table {
-    let mut headings = vec!["EXPORTER"];
-    headings.extend(TERMS);
+pub(super) fn exporters(exporters: &[ExporterLedger], wide: bool) -> Table {
+    let mut headings = vec![
+        "EXPORTER",
+        "DESTINATION",
+        "STATE",
+        "READ",
+        "= ACKNOWLEDGED",
+        "+ QUEUED",
+        "+ DROPPED",
+        "+ EXPIRED",
+        "+ NOT SELECTED",
+        "CLOSES",
+        "FAILURES",
+    ];
+    if wide {
+        headings.extend(["ACKNOWLEDGED AT", "CURSOR"]);
+    }
     let mut table = Table::new(&headings);
     for exporter in exporters {
-        let mut cells = vec![Cell::text(&exporter.name)];
-        cells.extend(terms(exporter));
+        let (state, tone) = match exporter.state() {
+            ExporterState::Starting => ("starting", Tone::Doubtful),
+            ExporterState::Running => ("running", Tone::Good),
+            ExporterState::Failing => ("failing", Tone::Bad),
+            ExporterState::Unspecified => ("unknown", Tone::Plain),
+        };
+        let mut cells = vec![
+            Cell::text(&exporter.name),
+            Cell::text(&exporter.destination),
+            Cell::toned(state, tone),
+            Cell::maybe(exporter.read),
+            Cell::number(exporter.acknowledged),
+            Cell::maybe(exporter.queued),
+            Cell::number(exporter.dropped),
+            Cell::number(exporter.expired),
+            Cell::number(exporter.not_selected),
+            Cell::mark(exporter_closes(exporter)),
+            Cell::number(exporter.failures),
+        ];
+        if wide {
+            let cursor = exporter.cursor.clone().map(|cursor| Cursor::from(cursor).to_string());
+            cells.push(Cell::text(rfc3339(exporter.acknowledged_time.as_ref()).unwrap_or_default()));
+            cells.push(Cell::text(cursor.unwrap_or_default()));
+        }
         table.row(cells);
     }
     table

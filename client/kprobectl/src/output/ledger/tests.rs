@@ -45,7 +45,7 @@ fn every_column_is_in_the_help() {
         ("Buffers, ", tables::buffers(&ledger.buffers, true)),
         ("Subscribers: ", tables::subscribers(&ledger.subscribers, true)),
         ("History [", tables::spools(ledger.spool.as_ref().unwrap())),
-        ("Exporters [", tables::exporters(&ledger.exporters)),
+        ("Exporters [", tables::exporters(&ledger.exporters, true)),
     ] {
         let (section, text) = (section(heading), table.render(Style::new(false)));
         let columns: Vec<_> = text.lines().next().unwrap().split("  ").map(str::trim).collect();

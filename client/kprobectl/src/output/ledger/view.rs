@@ -1,11 +1,10 @@
 //! The ledger as JSON and YAML: the message of the API, and beside each sum whether it closes.
 
-use kprobed_client::api::{GetLedgerResponse, ProbeLedger, SpoolLedger, SubscriberLedger};
+use kprobed_client::api::{ExporterLedger, GetLedgerResponse, ProbeLedger, SpoolLedger, SubscriberLedger};
 use kprobed_document::json::{ApiMessage, Json};
 use serde::Serialize;
 
-use super::sums::{probe_closes, spool_closes, subscriber_closes};
-use crate::output::exporters::account;
+use super::sums::{exporter_closes, probe_closes, spool_closes, subscriber_closes};
 
 /// The ledger, as JSON and YAML.
 #[derive(Serialize)]
@@ -24,7 +23,7 @@ pub(super) struct LedgerView {
 
 /// An account of the API, and whether it adds up.
 #[derive(Serialize)]
-pub(in crate::output) struct Account {
+pub(super) struct Account {
     #[serde(flatten)]
     account: Json,
     /// `null` if there is no sum, or a term of it is not known.
@@ -32,7 +31,7 @@ pub(in crate::output) struct Account {
 }
 
 impl Account {
-    pub(in crate::output) fn new(account: &impl ApiMessage, closes: Option<bool>) -> Self {
+    fn new(account: &impl ApiMessage, closes: Option<bool>) -> Self {
         Self { account: Json::full(account), closes }
     }
 }
@@ -43,13 +42,14 @@ impl LedgerView {
         let subscriber =
             |subscriber: &SubscriberLedger| Account::new(subscriber, Some(subscriber_closes(subscriber)));
         let spool = |spool: &SpoolLedger| Account::new(spool, Some(spool_closes(spool)));
+        let exporter = |exporter: &ExporterLedger| Account::new(exporter, exporter_closes(exporter));
         Self {
             ledger: Json::full(ledger).without(&["probes", "subscribers", "spool", "exporters"]),
             closes,
             probes: ledger.probes.iter().map(probe).collect(),
             subscribers: ledger.subscribers.iter().map(subscriber).collect(),
             spool: ledger.spool.as_ref().map(spool),
-            exporters: ledger.exporters.iter().map(account).collect(),
+            exporters: ledger.exporters.iter().map(exporter).collect(),
         }
     }
 }

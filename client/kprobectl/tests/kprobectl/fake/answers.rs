@@ -303,10 +303,47 @@ pub(super) fn profile(seconds: i64, hits: u64) -> HitProfile {
     }
 }
 
+/// One exporter that runs, and one that fails.
+fn exporters() -> Vec<ExporterLedger> {
+    let time = profile(0, 0).time;
+    let running = ExporterLedger {
+        name: "jsonl".to_owned(),
+        start_time: time,
+        read: Some(15),
+        acknowledged: 8,
+        queued: Some(2),
+        expired: 1,
+        not_selected: 4,
+        destination: "/var/log/kprobed/events.jsonl".to_owned(),
+        state: ExporterState::Running.into(),
+        acknowledged_time: time,
+        cursor: Some(Cursor { boot_id: "boot".to_owned(), epoch: 3, sequence: 13 }),
+        ..Default::default()
+    };
+    let failing = ExporterLedger {
+        name: "otlp".to_owned(),
+        start_time: time,
+        acknowledged: 3,
+        dropped: 2,
+        unknown_gaps: 1,
+        failures: 7,
+        destination: "http://127.0.0.1:4317".to_owned(),
+        state: ExporterState::Failing.into(),
+        error: "connect to `http://127.0.0.1:4317`: connection refused".to_owned(),
+        failing_since: time,
+        failures_in_a_row: 5,
+        retry_time: time,
+        refusal: "2 records had no body".to_owned(),
+        place_error: "the disk is full".to_owned(),
+        ..Default::default()
+    };
+    vec![running, failing]
+}
+
 pub(super) fn ledger() -> GetLedgerResponse {
     GetLedgerResponse {
         problems: Vec::new(),
-        exporters: super::exports::ledgers(),
+        exporters: exporters(),
         probes: vec![
             ProbeLedger {
                 probe: "kprobes/open".to_owned(),

@@ -7,7 +7,6 @@ mod aggregations;
 pub(crate) mod answers;
 pub(crate) mod audit;
 mod code_answers;
-mod exports;
 mod history;
 mod keeping;
 mod leases;
@@ -32,7 +31,6 @@ use std::time::{Duration, Instant};
 use kprobed_client::api::aggregation_service_server::AggregationServiceServer;
 use kprobed_client::api::audit_service_server::AuditServiceServer;
 use kprobed_client::api::event_service_server::EventServiceServer;
-use kprobed_client::api::export_service_server::ExportServiceServer;
 use kprobed_client::api::host_service_server::HostServiceServer;
 use kprobed_client::api::kernel_service_server::KernelServiceServer;
 use kprobed_client::api::lease_service_server::LeaseServiceServer;
@@ -142,7 +140,6 @@ impl Fake {
                 .add_service(ProbeServiceServer::new(services.clone()))
                 .add_service(KernelServiceServer::new(services.clone()))
                 .add_service(EventServiceServer::new(services.clone()))
-                .add_service(ExportServiceServer::new(services.clone()))
                 .add_service(HostServiceServer::new(services.clone()))
                 .add_service(LeaseServiceServer::new(services.clone()))
                 .add_service(ProfileServiceServer::new(services.clone()))
