@@ -3,8 +3,8 @@
 use crate::api::probe_change::Change;
 use crate::api::probe_outcome::Outcome;
 use crate::api::{
-    AcceptProbeRequest, ApplyProbesRequest, CreateProbeRequest, DeleteProbeRequest, DeletedProbe, HitProfile,
-    PlannedStep, Probe, ProbeChange, UpdateProbeRequest,
+    ApplyProbesRequest, CreateProbeRequest, DeleteProbeRequest, DeletedProbe, HitProfile, PlannedStep, Probe,
+    ProbeChange, UpdateProbeRequest,
 };
 use crate::client::Client;
 use crate::error::Error;
@@ -24,15 +24,6 @@ pub struct PlannedChanges {
 impl Client {
     /// How many changes one request can make.
     pub const CHANGES_AT_ONCE: usize = 1000;
-
-    /// Arms a probe that the daemon holds back, with its meaning on the running kernel.
-    ///
-    /// # Errors
-    /// `NOT_HELD_BACK` for a probe that records what it was made for.
-    pub async fn accept_probe(&self, request: AcceptProbeRequest) -> Result<Probe, Error> {
-        let response = self.call(request, async |request| self.probes().accept_probe(request).await).await?;
-        response.probe.ok_or(Error::Incomplete("probe"))
-    }
 
     /// Removes a probe. Returns its last hit counts, if the kernel had it.
     pub async fn delete_probe(&self, request: DeleteProbeRequest) -> Result<Option<HitProfile>, Error> {
@@ -101,7 +92,7 @@ impl Client {
         Ok(self.apply_probes(changes).await?.into_iter().map(probe).collect())
     }
 
-    /// Enables, disables, filters or labels probes: see [`Client::apply_probes`].
+    /// Changes probes: see [`Client::apply_probes`].
     ///
     /// # Errors
     /// As [`Client::apply_probes`].

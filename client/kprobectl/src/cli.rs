@@ -5,9 +5,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, cost, debug,
-    delete, describe, diff, doctor, enable, filter, functions, get, hist, label, latency, ledger, list,
-    observe, profile, renew, rollout, status, trace, version,
+    add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, cost, debug, delete,
+    describe, diff, doctor, enable, functions, get, hist, label, latency, ledger, list, observe, profile,
+    rollout, status, trace, update, version,
 };
 use crate::global::Global;
 
@@ -61,18 +61,14 @@ pub(crate) enum Command {
     List(list::Arguments),
     /// Show all properties of a probe
     Get(get::Arguments),
-    /// Arm probes that the daemon holds back after a change of kernel
-    Accept(accept::Arguments),
     /// Switch recording on
     Enable(enable::EnableArguments),
     /// Switch recording off, and keep the probes
     Disable(enable::DisableArguments),
-    /// Show, set or clear the kernel filter of a probe
-    Filter(filter::Arguments),
+    /// Change filters, leases and owners, or accept held-back probes
+    Update(update::Arguments),
     /// Set and remove labels
     Label(label::Arguments),
-    /// Renew the leases of probes
-    Renew(renew::Arguments),
     /// Delete probes
     #[command(visible_alias = "rm")]
     Delete(delete::Arguments),
@@ -162,12 +158,10 @@ impl Command {
     pub(crate) fn is_change(&self) -> bool {
         match self {
             Self::Add(_)
-            | Self::Accept(_)
             | Self::Enable(_)
             | Self::Disable(_)
-            | Self::Filter(_)
+            | Self::Update(_)
             | Self::Label(_)
-            | Self::Renew(_)
             | Self::Delete(_)
             | Self::Adopt(_)
             | Self::Attach(_)

@@ -11,9 +11,9 @@ use crate::cli::{Cli, Command, Reach};
 use crate::command::connection::{Destination, destination};
 use crate::command::many_hosts::{self, HostCommand, OnHost};
 use crate::command::{
-    Exit, Failure, accept, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config,
-    cost, debug, delete, describe, diff, doctor, enable, filter, functions, get, hist, label, latency,
-    ledger, list, observe, profile, renew, rollout, status, trace, version,
+    Exit, Failure, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, cost,
+    debug, delete, describe, diff, doctor, enable, functions, get, hist, label, latency, ledger, list,
+    observe, profile, rollout, status, trace, update, version,
 };
 use crate::global::{Fleet, Format, Global};
 use crate::help;
@@ -154,12 +154,10 @@ async fn on_host(command: Command, global: &Global, output: &mut Output) -> Resu
         Command::Functions(arguments) => functions::run(global, arguments, output).await,
         Command::List(arguments) => list::run(global, arguments, output).await,
         Command::Get(arguments) => get::run(global, arguments, output).await,
-        Command::Accept(arguments) => accept::run(global, arguments, output).await,
         Command::Enable(arguments) => enable::enable(global, arguments, output).await,
         Command::Disable(arguments) => enable::disable(global, arguments, output).await,
-        Command::Filter(arguments) => filter::run(global, arguments, output).await,
+        Command::Update(arguments) => update::run(global, arguments, output).await,
         Command::Label(arguments) => label::run(global, arguments, output).await,
-        Command::Renew(arguments) => renew::run(global, arguments, output).await,
         Command::Delete(arguments) => delete::run(global, arguments, output).await,
         Command::Adopt(arguments) => adopt::run(global, arguments, output).await,
         Command::Attach(arguments) => attach::attach(global, arguments, output).await,

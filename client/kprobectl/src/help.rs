@@ -14,13 +14,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("See what the kernel has, and what can be probed", &["functions", "describe", "check", "list", "get"]),
     ("Trace events", &["trace", "observe", "attach", "detach", "attached"]),
     ("Count in the kernel", &["hist", "latency", "stacks", "aggregations", "profile", "cost"]),
-    (
-        "Keep probes",
-        &[
-            "add", "apply", "diff", "enable", "disable", "filter", "label", "renew", "accept", "adopt",
-            "delete",
-        ],
-    ),
+    ("Keep probes", &["add", "apply", "diff", "enable", "disable", "update", "label", "adopt", "delete"]),
     ("Operate the daemon", &["status", "doctor", "ledger", "audit", "auth", "debug"]),
     ("Many hosts, and this command", &["rollout", "config", "options", "completions", "version"]),
 ];

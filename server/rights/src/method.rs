@@ -125,7 +125,6 @@ pub const METHODS: &[Method] = &[
     each("/kprobed.v1.ProbeService/GetProbe", Verb::Read),
     each("/kprobed.v1.ProbeService/ListProbes", Verb::Read),
     each("/kprobed.v1.ProbeService/UpdateProbe", Verb::Change),
-    each("/kprobed.v1.ProbeService/AcceptProbe", Verb::Change),
     each("/kprobed.v1.ProbeService/DeleteProbe", Verb::Change),
     each("/kprobed.v1.ProbeService/ApplyProbes", Verb::Change),
     by_name("/kprobed.v1.ProbeService/CheckProbe", Verb::Check),

@@ -66,7 +66,7 @@ pub(super) fn refused(asked: &Asked, error: &ControlError) -> Option<Entry> {
         Change::Create(request) => ("create", &request.request, "", request.definition.as_str()),
         Change::Update(request) => {
             let definition = request.definition.as_ref().map_or("", |definition| definition.as_str());
-            ("update", &request.request, request.name.as_str(), definition)
+            (request.change(), &request.request, request.name.as_str(), definition)
         }
         Change::Remove(request) => ("delete", &request.request, request.name.as_str(), ""),
     };

@@ -51,6 +51,8 @@ pub struct UpdateRequest {
     pub metadata: MetadataChange,
     /// Change it although a file declares it. It belongs to the file no more then.
     pub take_over: bool,
+    /// Accept what it records on this kernel as what it is meant to record, and change nothing else.
+    pub accept: bool,
     /// Only if the probe still has this etag.
     pub etag: Option<String>,
     /// Makes the request safe to repeat.
@@ -218,7 +220,6 @@ pub(super) enum Command {
     Attach(Caller, AttachRequest, Reply<Sourced>),
     Detach(Caller, DetachRequest, Reply<Sourced>),
     Attached(Reply<Vec<AttachedEvent>>),
-    Accept(Caller, super::AcceptRequest, Reply<Arc<Probe>>),
     Observe(Vec<ProbeUid>, Reply<Vec<Arc<Probe>>>),
     /// Answer: the thread lives.
     Beat(oneshot::Sender<()>),
@@ -245,7 +246,6 @@ impl Command {
             Self::Ledger(reply) => reply.is_closed(),
             Self::Attach(_, _, reply) | Self::Detach(_, _, reply) => reply.is_closed(),
             Self::Attached(reply) => reply.is_closed(),
-            Self::Accept(_, _, reply) => reply.is_closed(),
             Self::Observe(_, reply) => reply.is_closed(),
             Self::Adopt(_, _, reply) => reply.is_closed(),
             Self::Reconcile { reply, .. } => reply.is_closed(),
@@ -262,7 +262,6 @@ impl Command {
             | Self::Attach(..)
             | Self::Detach(..)
             | Self::Adopt(..)
-            | Self::Accept(..)
             | Self::Ledger(_)
             | Self::CountedHits(_)
             | Self::Reconcile { .. } => true,
@@ -279,10 +278,7 @@ impl Command {
     pub(super) fn caller(&self) -> Option<&Caller> {
         match self {
             Self::Apply(changes, ..) => changes.first().map(|asked| &asked.caller),
-            Self::Attach(caller, ..)
-            | Self::Detach(caller, ..)
-            | Self::Accept(caller, ..)
-            | Self::Adopt(caller, ..) => Some(caller),
+            Self::Attach(caller, ..) | Self::Detach(caller, ..) | Self::Adopt(caller, ..) => Some(caller),
             Self::Aggregation(_)
             | Self::HitProfiles(_)
             | Self::CountedHits(_)
@@ -313,7 +309,6 @@ impl Command {
             Self::Attach(..) => "attach",
             Self::Detach(..) => "detach",
             Self::Attached(_) => "attached",
-            Self::Accept(..) => "accept",
             Self::Observe(..) => "observe",
             Self::Adopt(..) => "adopt",
             Self::Reconcile { .. } => "reconcile",
@@ -380,18 +375,6 @@ impl ControlHandle {
     /// See [`ControlError`].
     pub async fn remove(&self, caller: &Caller, request: RemoveRequest) -> Result<Removed, ControlError> {
         self.apply_one(caller, Change::Remove(request)).await?.removed()
-    }
-
-    /// Accepts what a probe records on this kernel as what it is meant to record, and arms it.
-    ///
-    /// # Errors
-    /// See [`ControlError`].
-    pub async fn accept(
-        &self,
-        caller: &Caller,
-        request: super::AcceptRequest,
-    ) -> Result<Arc<Probe>, ControlError> {
-        self.ask(|reply| Command::Accept(caller.clone(), request, reply)).await
     }
 
     /// Reads the current hit counts of all probes.

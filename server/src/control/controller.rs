@@ -369,7 +369,6 @@ impl Controller {
             Command::Reconcile { force, validate_only: true, reply } => {
                 answer(reply, Ok(self.plan_repairs(force)));
             }
-            Command::Accept(caller, request, reply) => answer(reply, self.accept(&caller, request).await),
             Command::Observe(probes, reply) => answer(reply, Ok(self.observe(&probes))),
             // The watchdog need not wait for it any more: something else has shown that the thread lives.
             Command::Beat(reply) => drop(reply.send(())),

@@ -247,7 +247,7 @@ fn trouble(probe: &Probe, before: Option<&Meaning>, differences: &[Difference]) 
         code: first.map_or(DifferenceKind::Unknown, |first| first.kind).code(),
         reason: format!("{made}{message}{more}"),
         hint: format!(
-            "`kprobectl get {0}` shows both sides, `kprobectl accept {0}` arms it as it is",
+            "`kprobectl get {0}` shows both sides, `kprobectl update {0} --accept` arms it as it is",
             probe.name
         ),
     }

@@ -62,7 +62,6 @@ mod triggers;
 mod update;
 mod watch;
 
-pub use accept::AcceptRequest;
 pub use account::Terms;
 pub use adopt::{AdoptRequest, Adopted, Declared};
 pub use adoptable::Obstacle;

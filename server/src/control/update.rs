@@ -34,6 +34,10 @@ impl Controller {
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
         }
         check_etag(&probe, request.etag.as_deref())?;
+        if request.accept {
+            grounds.claim(&probe, false)?;
+            return self.judge_acceptance(caller, probe, request, grounds);
+        }
         // To arm it again after a trip changes nothing that a file declares.
         if !request.only_ends_trip(&probe) {
             require_undeclared(&probe, request.take_over)?;
@@ -75,7 +79,7 @@ impl Controller {
         let record = &mut job.probe.record;
         (record.revision, record.update_time) = (probe.revision + 1, now.wall);
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = Some(Arc::new(allowed.change("update", record)));
+        let entry = Some(Arc::new(allowed.change(request.change(), record)));
         let (before, wanted) = (Box::new(probe.record.clone()), Box::new(record.clone()));
         let intent = Some(Intent::Update { before, wanted, meaning: None });
         // An event that is defined anew has a new account.
@@ -186,6 +190,11 @@ impl Controller {
 }
 
 impl UpdateRequest {
+    /// What the audit log calls it.
+    pub(super) const fn change(&self) -> &'static str {
+        if self.accept { "accept" } else { "update" }
+    }
+
     /// Whether it changes something, and only in the row.
     pub(super) fn is_about_the_row_alone(&self) -> bool {
         // A definition equal to the present one is not a change.
@@ -217,6 +226,7 @@ impl UpdateRequest {
             labels: LabelChange::default(),
             metadata: MetadataChange::default(),
             take_over: false,
+            accept: false,
             definition: None,
             etag: None,
             request: None,

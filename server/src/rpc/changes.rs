@@ -11,7 +11,7 @@ use tonic::Status;
 
 use super::probes::{non_empty, request_key};
 use super::{labels, metadata, status};
-use crate::control::{AcceptRequest, Change, CreateRequest, RemoveRequest, Removed, UpdateRequest};
+use crate::control::{Change, CreateRequest, RemoveRequest, Removed, Unit, UpdateRequest};
 use crate::messages;
 use kprobed_verdict::checker::DefinitionText;
 
@@ -40,11 +40,14 @@ pub(super) fn creation(request: v1::CreateProbeRequest) -> Result<CreateRequest,
 
 /// A request to change a probe.
 pub(super) fn update(request: v1::UpdateProbeRequest) -> Result<UpdateRequest, Status> {
+    if request.accept {
+        only_accepts(&request)?;
+    }
     let metadata = metadata::change(&request)?;
     let labels = labels::change(request.set_labels, request.remove_labels)?;
     let fingerprint = format!(
-        "update {:?} {:?} {:?} {:?} {labels:?} {metadata:?} {}",
-        request.name, request.enabled, request.filter, request.definition, request.take_over
+        "update {:?} {:?} {:?} {:?} {labels:?} {metadata:?} {} {}",
+        request.name, request.enabled, request.filter, request.definition, request.take_over, request.accept
     );
     Ok(UpdateRequest {
         name: request.name,
@@ -54,19 +57,34 @@ pub(super) fn update(request: v1::UpdateProbeRequest) -> Result<UpdateRequest, S
         labels,
         metadata,
         take_over: request.take_over,
+        accept: request.accept,
         etag: non_empty(request.etag),
         request: request_key(request.request_id, fingerprint)?,
         validate_only: request.validate_only,
     })
 }
 
-/// A request to accept what a probe records on this kernel.
-pub(super) fn acceptance(request: v1::AcceptProbeRequest) -> Result<AcceptRequest, Status> {
-    Ok(AcceptRequest {
-        request: request_key(request.request_id, format!("accept {:?}", request.name))?,
-        name: request.name,
-        etag: non_empty(request.etag),
-    })
+/// Refuses an acceptance with another change of the probe.
+fn only_accepts(request: &v1::UpdateProbeRequest) -> Result<(), Status> {
+    let others = [
+        ("enabled", request.enabled.is_some()),
+        ("filter", request.filter.is_some()),
+        ("set_labels", !request.set_labels.is_empty()),
+        ("remove_labels", !request.remove_labels.is_empty()),
+        ("definition", request.definition.is_some()),
+        ("description", request.description.is_some()),
+        ("owner", request.owner.is_some()),
+        ("lease", request.lease.is_some()),
+        ("on_kernel_change", request.on_kernel_change() != v1::KernelChange::Unspecified),
+        ("take_over", request.take_over),
+    ];
+    let given: Vec<_> =
+        others.iter().filter(|(_, is_given)| *is_given).map(|(field, _)| format!("`{field}`")).collect();
+    if given.is_empty() {
+        return Ok(());
+    }
+    let message = format!("`accept` is a change of its own: send {} in another request", given.join(", "));
+    Err(status::invalid("accept", &message))
 }
 
 /// A request to delete a probe.
@@ -81,13 +99,16 @@ pub(super) fn deletion(request: v1::DeleteProbeRequest) -> Result<RemoveRequest,
 }
 
 /// Several requests.
-pub(super) fn all(changes: Vec<v1::ProbeChange>) -> Result<Vec<Change>, Status> {
+pub(super) fn all(changes: Vec<v1::ProbeChange>, unit: Unit) -> Result<Vec<Change>, Status> {
     if changes.len() > MOST {
         let message = format!("one call makes at most {MOST} changes; {} are requested", changes.len());
         return Err(status::invalid("changes", &message));
     }
     let one = |change: v1::ProbeChange| match change.change {
         Some(Asked::Create(request)) => creation(request).map(Change::Create),
+        Some(Asked::Update(request)) if request.accept && unit == Unit::All => {
+            Err(status::invalid("changes", "an `accept` is not possible with `all_or_nothing`"))
+        }
         Some(Asked::Update(request)) => update(request).map(Change::Update),
         Some(Asked::Delete(request)) => deletion(request).map(Change::Remove),
         None => Err(status::invalid("changes", "a change must be `create`, `update` or `delete`")),
@@ -135,7 +156,9 @@ mod tests {
 
     /// The field that a refusal is about.
     fn refused_field(changes: Vec<v1::ProbeChange>) -> String {
-        let Error::Rpc(error) = Error::from(all(changes).unwrap_err()) else { panic!("no refusal") };
+        let Error::Rpc(error) = Error::from(all(changes, Unit::Each).unwrap_err()) else {
+            panic!("no refusal")
+        };
         assert_eq!(error.code, Code::InvalidArgument);
         error.fields[0].field.clone()
     }
@@ -145,7 +168,8 @@ mod tests {
         let update =
             v1::UpdateProbeRequest { name: "read".to_owned(), enabled: Some(true), ..Default::default() };
         let update = v1::ProbeChange { change: Some(Asked::Update(update)) };
-        let several = all(vec![to_delete("kprobes/open", "id"), to_create("p:a f"), update]).unwrap();
+        let several =
+            all(vec![to_delete("kprobes/open", "id"), to_create("p:a f"), update], Unit::Each).unwrap();
         let [Change::Remove(remove), Change::Create(create), Change::Update(update)] = several.as_slice()
         else {
             panic!("{several:?}");
@@ -157,7 +181,7 @@ mod tests {
         assert!(remove.request.is_some() && create.request.is_none() && update.request.is_none());
         assert_eq!(create.definition.as_str(), "p:a f");
         assert_eq!((update.name.as_str(), update.enabled), ("read", Some(true)));
-        assert_eq!(all(vec![to_delete("open", ""); MOST]).unwrap().len(), MOST);
+        assert_eq!(all(vec![to_delete("open", ""); MOST], Unit::Each).unwrap().len(), MOST);
         assert_eq!(refused_field(vec![to_delete("open", ""); MOST + 1]), "changes");
         assert_eq!(refused_field(vec![v1::ProbeChange { change: None }]), "changes");
         assert_eq!(refused_field(vec![to_delete("a", ""), to_delete("b", &"x".repeat(129))]), "request_id");
@@ -179,5 +203,27 @@ mod tests {
             note: "left alone".to_owned(),
         };
         assert_eq!(deleted(removed), expected);
+    }
+
+    #[test]
+    fn an_acceptance_is_a_change_of_its_own() {
+        let accept = v1::UpdateProbeRequest {
+            name: "open".to_owned(),
+            etag: "e1".to_owned(),
+            request_id: "id".to_owned(),
+            accept: true,
+            ..Default::default()
+        };
+        assert!(update(accept.clone()).unwrap().accept);
+        let more = v1::UpdateProbeRequest { filter: Some(String::new()), take_over: true, ..accept.clone() };
+        let Error::Rpc(error) = Error::from(update(more).unwrap_err()) else { panic!("no refusal") };
+        assert_eq!(
+            error.message,
+            "`accept` is a change of its own: send `filter`, `take_over` in another request"
+        );
+        assert_eq!((error.code, error.fields[0].field.as_str()), (Code::InvalidArgument, "accept"));
+        let change = || vec![v1::ProbeChange { change: Some(Asked::Update(accept.clone())) }];
+        assert!(all(change(), Unit::Each).is_ok());
+        assert!(all(change(), Unit::All).is_err());
     }
 }

@@ -201,15 +201,6 @@ impl ProbeService for ProbeServer {
         Ok(Response::new(v1::UpdateProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
-    async fn accept_probe(
-        &self,
-        request: Request<v1::AcceptProbeRequest>,
-    ) -> Result<Response<v1::AcceptProbeResponse>, Status> {
-        let caller = access::caller(&request)?;
-        let probe = self.control.accept(&caller, changes::acceptance(request.into_inner())?).await?;
-        Ok(Response::new(v1::AcceptProbeResponse { probe: Some(self.message(&probe)) }))
-    }
-
     async fn delete_probe(
         &self,
         request: Request<v1::DeleteProbeRequest>,
@@ -227,7 +218,8 @@ impl ProbeService for ProbeServer {
         let caller = access::caller(&request)?;
         let v1::ApplyProbesRequest { changes, all_or_nothing } = request.into_inner();
         let unit = if all_or_nothing { Unit::All } else { Unit::Each };
-        let Applied { outcomes, plan } = self.control.apply(&caller, changes::all(changes)?, unit).await?;
+        let Applied { outcomes, plan } =
+            self.control.apply(&caller, changes::all(changes, unit)?, unit).await?;
         Ok(Response::new(v1::ApplyProbesResponse {
             outcomes: outcomes.into_iter().map(|changed| self.outcome(changed)).collect(),
             plan: convert::plan(&plan),

@@ -355,7 +355,7 @@ fn parts_of(error: &ControlError) -> Parts {
             if hint.is_empty() { parts } else { parts.with("fix", hint) }
         }
         ControlError::LeaseEnded { name } => Parts::new(Code::FailedPrecondition, "LEASE_ENDED")
-            .with("fix", &format!("kprobectl renew {name}")),
+            .with("fix", &format!("kprobectl update {name} --renew")),
         ControlError::NoHold => Parts::new(Code::InvalidArgument, "NO_SUCH_HOLD").field("lease.holder"),
         ControlError::Alarm(_) => Parts::new(Code::Unavailable, "NO_TIMER"),
         ControlError::HeldBack { name, hint, .. } => {

@@ -11,7 +11,7 @@ use super::connection::connect;
 use super::create_all::{self, Creation};
 use super::input::{chunks, definition};
 use super::label_arguments::{labels, pair};
-use super::renew::for_so_long;
+use super::update::for_so_long;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
     /// Name who answers questions about the probes
     #[arg(long, value_name = "TEXT")]
     owner: Option<String>,
-    /// Delete the probes after this time (`30m`, `2h`), unless `kprobectl renew` prolongs it [default: never]
+    /// Delete the probes after this time (`30m`, `2h`), unless `kprobectl update` prolongs it [default: never]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     lasting: Option<Duration>,
     /// Only check the request, show what would be done, and change nothing

@@ -1,12 +1,11 @@
 //! `kprobectl enable` and `kprobectl disable`: switch the recording of probes.
 
 use clap::Args;
-use kprobed_client::Client;
 use kprobed_client::api::UpdateProbeRequest;
 
 use super::connection::connect;
 use super::label_arguments::selector;
-use super::probe_selection::choose;
+use super::probe_selection::{choose, update};
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
@@ -91,17 +90,7 @@ async fn switch(
         ..Default::default()
     });
     let requests: Vec<_> = requests.collect();
-    let mut exit = Exit::Success;
-    let mut probes = Vec::with_capacity(requests.len());
-    for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
-        let outcomes = client.update_probes(requests.to_vec()).await.unwrap_or_else(|error| vec![Err(error)]);
-        for outcome in outcomes {
-            match outcome {
-                Ok(probe) => probes.push(probe),
-                Err(error) => exit = exit.max(Failure::from(error).report(output)),
-            }
-        }
-    }
+    let (probes, exit) = update(&client, &requests, output).await;
     output.probes_changed(&probes)?;
     Ok(exit)
 }

@@ -23,7 +23,7 @@ STATE is the state of the probe in the kernel:
 Reasons and hints are printed below the table.
 
 LEASE is the time until the daemon removes the probe (`held`: when the command that defined it ends). \
-Probes without a lease stay. `kprobectl renew` brings an expired probe back.
+Probes without a lease stay. `kprobectl update --renew` brings an expired probe back.
 
 --watch prints a line for each probe, and then one for each change of a probe or its state. The daemon \
 notices changes by other programs when it looks for them (`[reconcile]` in its configuration). \

@@ -3,7 +3,6 @@
 //! Owns the way from arguments to calls of the daemon and back to an exit code. No command prints:
 //! `output` does. `dispatch` chooses the command.
 
-pub(crate) mod accept;
 pub(crate) mod add;
 pub(crate) mod adopt;
 pub(crate) mod aggregations;
@@ -21,7 +20,6 @@ pub(crate) mod describe;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod enable;
-pub(crate) mod filter;
 pub(crate) mod functions;
 pub(crate) mod get;
 pub(crate) mod hist;
@@ -31,10 +29,10 @@ pub(crate) mod ledger;
 pub(crate) mod list;
 pub(crate) mod observe;
 pub(crate) mod profile;
-pub(crate) mod renew;
 pub(crate) mod rollout;
 pub(crate) mod status;
 pub(crate) mod trace;
+pub(crate) mod update;
 pub(crate) mod version;
 
 pub(crate) mod connection;

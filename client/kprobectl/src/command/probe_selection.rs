@@ -1,10 +1,11 @@
 //! Probes that a command changes: by name, or by a glob or a label selector.
 
 use kprobed_client::Client;
-use kprobed_client::api::{ListProbesRequest, Probe};
+use kprobed_client::api::{ListProbesRequest, Probe, UpdateProbeRequest};
 
-use super::Failure;
+use super::{Exit, Failure};
 use crate::glob;
+use crate::output::Output;
 
 /// A probe that a command is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,4 +39,23 @@ pub(super) async fn choose(
         return Err(Failure::NoMatch(asked.join("` with labels `")));
     }
     Ok(probes.into_iter().map(|Probe { name, etag, .. }| ChosenProbe { name, etag }).collect())
+}
+
+/// Changes probes, and reports each failure. Returns those that were changed, and the worst exit code.
+pub(super) async fn update(
+    client: &Client,
+    requests: &[UpdateProbeRequest],
+    output: &mut Output,
+) -> (Vec<Probe>, Exit) {
+    let (mut probes, mut exit) = (Vec::with_capacity(requests.len()), Exit::Success);
+    for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
+        let outcomes = client.update_probes(requests.to_vec()).await.unwrap_or_else(|error| vec![Err(error)]);
+        for outcome in outcomes {
+            match outcome {
+                Ok(probe) => probes.push(probe),
+                Err(error) => exit = exit.max(Failure::from(error).report(output)),
+            }
+        }
+    }
+    (probes, exit)
 }

@@ -47,13 +47,6 @@ pub(super) struct FieldView {
     r#type: String,
     fault_detected: bool,
 }
-/// The filter of a probe, as JSON and YAML.
-#[derive(Serialize)]
-struct FilterView<'a> {
-    name: &'a str,
-    filter: &'a str,
-}
-
 impl ProbeView {
     pub(super) fn new(probe: &Probe) -> Self {
         let fields = probe.schema.as_ref().map(fields);
@@ -290,18 +283,6 @@ impl Output {
             self.text(&text)?;
         }
         Ok(())
-    }
-
-    /// Prints the filter of a probe, and nothing when it has none.
-    pub(crate) fn filter(&mut self, probe: &Probe) -> io::Result<()> {
-        if self.structured(&FilterView { name: &probe.name, filter: &probe.filter })? {
-            return Ok(());
-        }
-        if probe.filter.is_empty() {
-            self.note(&format!("`{}` has no filter", probe.name));
-            return Ok(());
-        }
-        self.line(&probe.filter)
     }
 
     /// Prints probes that were deleted, with their last hit counts.

@@ -89,7 +89,7 @@ fn observe_asks_the_daemon() {
     12:00:00.002000 [001] ls-132 kprobes/open dfd=3 filename="/tmp/\xff"
     12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
     -- stderr
-    note: the kernel can apply this filter: `kprobectl filter kprobes/open '(dfd == -100) && (pid == 7) && (comm ~ "s*") && (cpu == 1) && 1'`
+    note: the kernel can apply this filter: `kprobectl update kprobes/open --filter '(dfd == -100) && (pid == 7) && (comm ~ "s*") && (cpu == 1) && 1'`
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     3 delivered, 3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
@@ -251,7 +251,7 @@ fn observe_says_what_the_kernel_could_do() {
     12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
     -- stderr
     note: the filter selects no event of `kprobes/waiting`: probe point is not an instruction boundary
-    note: the kernel can apply this filter: `kprobectl filter kprobes/open 'dfd == -100 && 1'`
+    note: the kernel can apply this filter: `kprobectl update kprobes/open --filter 'dfd == -100 && 1'`
     observing 2 probes and 2 attached events
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     3 delivered, 1 shown, 12 lost

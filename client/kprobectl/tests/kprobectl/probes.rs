@@ -296,7 +296,7 @@ fn list_and_get() {
 }
 
 #[test]
-fn enable_disable_and_filter() {
+fn enable_disable_and_update() {
     let fake = Fake::start(Ending::Open);
     assert_snapshot!(fake.run(&["enable", "open", "gone", "kprobes/waiting"]), @"
     exit: 1
@@ -313,19 +313,19 @@ fn enable_disable_and_filter() {
     kprobes/open disabled
     -- stderr
     ");
-    assert_snapshot!(fake.run(&["filter", "open"]), @"
-    exit: 0
+    assert_snapshot!(fake.run(&["update", "open", "gone", "--filter", "dfd == 3"]), @"
+    exit: 1
     -- stdout
-    dfd == -100
+    kprobes/open armed
     -- stderr
+    error: there is no probe `gone`
     ");
-    assert_snapshot!(fake.run(&["filter", "open", "dfd", "==", "3"]), @"
-    exit: 0
-    -- stdout
-    dfd == 3
-    -- stderr
-    ");
-    assert_snapshot!(fake.run(&["filter", "open", "a +3"]), @"
+    let output =
+        fake.command(&["update", "open", "--filter", "dfd == 3", "--owner", "me", "-o", "json"]).output();
+    let probes: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    let now = (probes[0]["filter"].as_str(), probes[0]["owner"].as_str());
+    assert_eq!(now, (Some("dfd == 3"), Some("me")));
+    assert_snapshot!(fake.run(&["update", "open", "--filter", "a +3"]), @"
     exit: 1
     -- stdout
     -- stderr
@@ -334,12 +334,36 @@ fn enable_disable_and_filter() {
       |   ^^
     hint: `+5` works
     ");
-    assert_snapshot!(fake.run(&["filter", "open", "--clear"]), @"
+    let output = fake.command(&["update", "open", "--no-filter", "-o", "json"]).output();
+    let probes: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    assert_eq!(probes[0]["filter"], "");
+    assert_snapshot!(fake.run(&["update", "open", "--keep"]), @"
     exit: 0
     -- stdout
+    kprobes/open stays
     -- stderr
-    note: `kprobes/open` has no filter
     ");
+    assert_snapshot!(fake.run(&["update", "open", "--renew"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: `kprobes/open` has no lease: it stays until it is deleted
+    hint: `--for 2h` gives it one
+    ");
+    assert_snapshot!(fake.run(&["update", "kprobes/waiting", "--accept"]), @"
+    exit: 0
+    -- stdout
+    kprobes/waiting pending-module
+    -- stderr
+    note: `kprobes/waiting` is pending-module: module `btrfs` is not loaded
+    ");
+    // A change is necessary, and an acceptance is one of its own.
+    let nothing = fake.run(&["update", "open"]);
+    assert!(nothing.starts_with("exit: 2") && nothing.contains("--no-filter"), "{nothing}");
+    for (one, other) in [("--accept", "--no-filter"), ("--keep", "--renew")] {
+        let refused = fake.run(&["update", "open", one, other]);
+        assert!(refused.starts_with("exit: 2") && refused.contains("cannot be used with"), "{refused}");
+    }
 }
 
 #[test]

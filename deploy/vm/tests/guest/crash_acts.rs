@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::Hold;
 use kprobed_client::api::probe_change::Change;
-use kprobed_client::api::{AcceptProbeRequest, AdoptProbeRequest, CreateProbeRequest, UpdateProbeRequest};
+use kprobed_client::api::{AdoptProbeRequest, CreateProbeRequest, UpdateProbeRequest};
 use kprobed_vm::daemon;
 use kprobed_vm::machine::Signal;
 use kprobed_vm::protocol::Status;
@@ -157,8 +157,8 @@ pub(crate) fn make(
             Ok(answered(&Fate::of_one(ADOPTED, adopted(), &outcome), &before))
         }
         Act::Accept => {
-            let request = AcceptProbeRequest { name: TWIN.to_owned(), ..Default::default() };
-            let outcome = guest.wait_for(guest.client.accept_probe(request))?;
+            let request = UpdateProbeRequest { name: TWIN.to_owned(), accept: true, ..Default::default() };
+            let outcome = guest.wait_for(guest.client.update_probe(request))?;
             let held_back = before.get(TWIN).cloned().context("nothing is held back")?;
             let fate = Fate::of_one(TWIN, RequestedProbe { term: Term::None, ..held_back }, &outcome);
             Ok(answered(&fate, &before))

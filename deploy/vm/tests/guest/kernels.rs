@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::Error;
 use kprobed_client::api::{
-    AcceptProbeRequest, CreateProbeRequest, KernelChange, MeaningChange, Probe, ProbeState,
-    UpdateProbeRequest, Verdict,
+    CreateProbeRequest, KernelChange, MeaningChange, Probe, ProbeState, UpdateProbeRequest, Verdict,
 };
 use kprobed_vm::daemon;
 use kprobed_vm::progress;
@@ -173,19 +172,21 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
             }))??;
         }
     }
-    let accept = |name: &str, etag: &str| AcceptProbeRequest {
+    let accept = |name: &str, etag: &str| UpdateProbeRequest {
         name: name.to_owned(),
         etag: etag.to_owned(),
         request_id: format!("accept-{name}"),
+        accept: true,
+        ..Default::default()
     };
-    let stale = guest.wait_for(guest.client.accept_probe(accept("accepted", "1-99")))?;
+    let stale = guest.wait_for(guest.client.update_probe(accept("accepted", "1-99")))?;
     ensure!(refused(stale)?.reason == "ETAG_MISMATCH");
     let etag = &probes.get("accepted").context("it is gone")?.etag;
-    let accepted = guest.wait_for(guest.client.accept_probe(accept("accepted", etag)))??;
+    let accepted = guest.wait_for(guest.client.update_probe(accept("accepted", etag)))??;
     ensure!(accepted.state() == armed && accepted.etag != *etag && accepted.meaning_change.is_none());
-    let again = guest.wait_for(guest.client.accept_probe(accept("accepted", etag)))??;
+    let again = guest.wait_for(guest.client.update_probe(accept("accepted", etag)))??;
     ensure!(again.etag == accepted.etag, "it was repeated: {again:?}");
-    let nothing = guest.wait_for(guest.client.accept_probe(accept("plain", "")))?;
+    let nothing = guest.wait_for(guest.client.update_probe(accept("plain", "")))?;
     ensure!(refused(nothing)?.reason == "NOT_HELD_BACK");
     // The line for this kernel is applied as any other.
     let offered = change(&probes, "ported")?.offered_definition;

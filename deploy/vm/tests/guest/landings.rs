@@ -535,7 +535,7 @@ fn a_place_in_a_module_is_judged_when_that_is_loaded(fixture: &Fixture) -> Resul
         call(guest).map(drop)
     };
     is_held(&guest)?;
-    let accepted = guest.shell("kprobectl accept probed 2>&1 && echo accepted || true")?;
+    let accepted = guest.shell("kprobectl update probed --accept 2>&1 && echo accepted || true")?;
     ensure!(accepted.contains(RULE) && !accepted.contains("accepted\n"), "{accepted}");
 
     // The module comes while no daemon runs: the kernel arms what the last one left.

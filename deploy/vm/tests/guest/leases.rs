@@ -294,7 +294,7 @@ fn a_lease_ends_and_can_be_renewed(fixture: &Fixture) -> Result<()> {
     ensure!(
         probe.state_reason == "LEASE_ENDED"
             && probe.state_message.starts_with(&format!("its lease of {LEASE_S}s ended at 20"))
-            && probe.state_hint == "`kprobectl renew kprobes/numbers` brings it back"
+            && probe.state_hint == "`kprobectl update kprobes/numbers --renew` brings it back"
             && probe.enabled,
         "{probe:?}"
     );
@@ -324,20 +324,20 @@ fn a_lease_ends_and_can_be_renewed(fixture: &Fixture) -> Result<()> {
     ensure!(refusal.message.contains("its lease has ended"), "{refusal:?}");
     ensure!(state(&guest, "numbers")? == ProbeState::Expired && guest.tracefs("kprobe_events")?.is_empty());
     // Renewed, it records again; the length of the lease is that of before.
-    guest.ctl("renew numbers")?;
+    guest.ctl("update numbers --renew")?;
     let probe = guest.probe("numbers")?;
     let lasts = probe.lease.and_then(|lease| lease.duration).map(|duration| duration.seconds);
     ensure!((probe.state, lasts) == (i32::from(ProbeState::Armed), Some(LEASE_S)), "{lasts:?}");
     let recording = guest.record(|| call(&guest, 5))?;
     ensure!(recording.of("kprobes/numbers", "workload").count() == 5, "{recording:?}");
     // A lease that was prolonged does not end with the first one.
-    guest.ctl("renew numbers --for 1h")?;
+    guest.ctl("update numbers --for 1h")?;
     let listed = guest.ctl("list")?;
     ensure!(listed.contains("59m"), "{listed}");
     let passed = uptime(&guest)? + LEASE_S as f64;
     guest.until("the first lease would have ended", || Ok(uptime(&guest)? > passed))?;
     ensure!(state(&guest, "numbers")? == ProbeState::Armed);
-    let kept = guest.ctl("renew numbers --keep")?;
+    let kept = guest.ctl("update numbers --keep")?;
     ensure!(kept.trim() == "kprobes/numbers stays", "{kept}");
     ensure!(guest.probe("numbers")?.lease.is_none());
     guest.delete("numbers")?;
@@ -464,7 +464,7 @@ fn the_wall_clock_does_not_matter(fixture: &Fixture) -> Result<()> {
     // What ends soon ends neither at once, when the clock is far ahead, nor hours later.
     for hours in [20, -38] {
         let renewed = uptime(&guest)?;
-        guest.ctl("renew numbers --for 3s")?;
+        guest.ctl("update numbers --for 3s")?;
         set(&guest, hours)?;
         guest.until("it expires", || Ok(state(&guest, "numbers")? == ProbeState::Expired))?;
         let lasted = uptime(&guest)? - renewed;
@@ -494,7 +494,7 @@ fn a_lease_ends_on_a_full_disk(fixture: &Fixture) -> Result<()> {
     guest.until("it expires", || Ok(state(&guest, "numbers")? == ProbeState::Expired))?;
     ensure!(guest.tracefs("kprobe_events")?.is_empty());
     // It cannot be renewed now, and says why.
-    let renewed = guest.ctl_says("renew numbers")?;
+    let renewed = guest.ctl_says("update numbers --renew")?;
     ensure!(renewed.code != 0 && state(&guest, "numbers")? == ProbeState::Expired, "{renewed:?}");
     ensure!(guest.tracefs("kprobe_events")?.is_empty());
     // Nothing of it could be written down, and the next daemon knows it all the same.
@@ -504,7 +504,7 @@ fn a_lease_ends_on_a_full_disk(fixture: &Fixture) -> Result<()> {
     let probes = guest.probes()?;
     ensure!(probes.len() == 1 && probes[0].state() == ProbeState::Expired, "{probes:?}");
     ensure!(guest.tracefs("kprobe_events")?.is_empty());
-    guest.ctl("renew numbers --for 1h")?;
+    guest.ctl("update numbers --for 1h")?;
     let recording = guest.record(|| call(&guest, 3))?;
     ensure!(recording.of("kprobes/numbers", "workload").count() == 3, "{recording:?}");
     guest.kill()?;

@@ -248,7 +248,7 @@ fn a_role_limits_what_its_principals_hold(fixture: &Fixture) -> Result<()> {
     let long = guest.ctl_says("add 'p:fourth __x64_sys_getppid' --for 61s")?.all();
     ensure!(long.contains("asks for a lease of 61 s"), "{long}");
     guest.ctl("add 'p:fourth __x64_sys_getppid' --for 60s")?;
-    let refused = guest.ctl_says("renew fourth --keep")?.all();
+    let refused = guest.ctl_says("update fourth --keep")?.all();
     ensure!(refused.contains("a probe without a lease"), "{refused}");
     guest.ctl("check --trial 'p:x __x64_sys_getppid'")?;
     let shown = guest.ctl("auth whoami")?;

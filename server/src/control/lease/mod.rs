@@ -343,7 +343,7 @@ pub(super) fn expired(probe: &Probe, now: &Moment) -> Option<(SystemTime, Troubl
     let trouble = Trouble {
         code: "LEASE_ENDED",
         reason: format!("its lease of {} ended at {}", brief(*duration), prost_types::Timestamp::from(time)),
-        hint: format!("`kprobectl renew {}` brings it back", probe.name),
+        hint: format!("`kprobectl update {} --renew` brings it back", probe.name),
     };
     Some((end.wall, trouble))
 }

@@ -47,7 +47,7 @@ It is not printed with -q, or if only the history is read.
 (thread id), tgid, cpu, probe and host: == != < <= > >= & with numbers, == != ~ with strings and globs, \
 && || ! and parentheses. A field of the probe that has one of these names is written fields.NAME. The \
 daemon evaluates the filter, for this command alone. --pid, --comm and --cpu are short for parts of it; \
-values of one of them are alternatives. A kernel filter (`kprobectl filter`) keeps events from being \
+values of one of them are alternatives. A kernel filter (`kprobectl update --filter`) keeps events from being \
 recorded at all.
 
 TIME is how long ago (`10m`, `7h`), a time of day (`07:00`: the last such moment), or a date with a time, \

@@ -127,7 +127,7 @@ impl ObservedSources {
         });
         if let Some(found) = possible {
             output.note(&format!(
-                "the kernel can apply this filter: `kprobectl filter {} {}`",
+                "the kernel can apply this filter: `kprobectl update {} --filter {}`",
                 found.probe,
                 quoted(&found.kernel_filter)
             ));

@@ -84,12 +84,6 @@ impl ProbeService for Services {
         }))
     }
 
-    async fn accept_probe(&self, request: Request<AcceptProbeRequest>) -> Answer<AcceptProbeResponse> {
-        let request = request.into_inner();
-        let probe = answers::existing(&request.name)?;
-        Ok(Response::new(AcceptProbeResponse { probe: Some(probe) }))
-    }
-
     async fn update_probe(&self, request: Request<UpdateProbeRequest>) -> Answer<UpdateProbeResponse> {
         let request = request.into_inner();
         let mut probe = answers::existing(&request.name)?;
@@ -104,6 +98,7 @@ impl ProbeService for Services {
             }
             probe.filter = filter;
         }
+        probe.owner = request.owner.unwrap_or(probe.owner);
         if request.enabled == Some(false) {
             probe.state = ProbeState::Disabled.into();
         }

@@ -1,0 +1,202 @@
+//! `kprobectl update`: change probes that there are.
+
+use std::time::Duration;
+
+use clap::{ArgGroup, Args};
+use kprobed_client::Client;
+use kprobed_client::api::{Lease, ListProbesRequest, Probe, UpdateProbeRequest};
+
+use super::connection::connect;
+use super::label_arguments::selector;
+use super::probe_selection::{choose, update};
+use super::{Exit, Failure};
+use crate::global::Global;
+use crate::output::Output;
+use crate::quantity::duration;
+
+const AFTER_HELP: &str = "\
+All changes of a probe are made together, or none. `kprobectl get` shows what there is to change, such \
+as the filter. `label`, `enable` and `disable` change labels and the switch; `apply` changes a definition.
+
+A filter is an expression of the kernel's filter language: FIELD OP VALUE with && || ! and \
+parentheses. The kernel does not record events that do not pass, and still counts them as hits.
+
+A lease starts anew, now, with --renew or --for. An expired probe is brought back while \
+`kprobectl list` still shows it: for one hour, unless the daemon is configured otherwise.
+
+On another build of the kernel or of a module, a definition can still be armed and record something \
+else: an argument is in another register, a member at another offset, or other instructions precede \
+an offset inside a function. The daemon holds such a probe back. `kprobectl get NAME` shows what it \
+recorded and what it would record now, and, if there is exactly one equivalent definition for this \
+kernel, that line: `kprobectl apply` with it as the definition arms it. --accept arms the probe as \
+written; then the daemon holds it back on the kernel that it was made for.
+
+Examples:
+  kprobectl update kprobes/open --filter 'dfd == -100 && filename ~ \"/etc/*\"'
+  kprobectl update kprobes/open --no-filter --owner ops
+  kprobectl update open opened --for 8h
+  kprobectl update -l team=storage --renew
+  kprobectl update open --keep
+  kprobectl update kprobes/accept --accept";
+
+/// Arguments of `update`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = AFTER_HELP, group(
+    ArgGroup::new("change")
+        .required(true)
+        .multiple(true)
+        .args(["filter", "no_filter", "lasting", "renew", "keep", "description", "owner", "accept"])
+))]
+pub(crate) struct Arguments {
+    /// GROUP/EVENT, or EVENT if only one probe has it
+    #[arg(required_unless_present = "selector", value_name = "NAME")]
+    names: Vec<String>,
+    /// Change all probes whose labels match, as for `list`, instead of named ones; with --renew those
+    /// that have a lease
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "names")]
+    selector: Option<String>,
+    /// Set the kernel filter
+    #[arg(long, value_name = "EXPR")]
+    filter: Option<String>,
+    /// Remove the kernel filter
+    #[arg(long, conflicts_with = "filter")]
+    no_filter: bool,
+    /// Delete the probes after this time from now (`30m`, `2h`)
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    lasting: Option<Duration>,
+    /// Start the lease anew, with the duration that it has
+    #[arg(long, conflicts_with = "lasting")]
+    renew: bool,
+    /// Remove the lease: the probe stays until it is deleted
+    #[arg(long, conflicts_with_all = ["lasting", "renew"])]
+    keep: bool,
+    /// Set the description
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// Name who answers questions about the probes
+    #[arg(long, value_name = "TEXT")]
+    owner: Option<String>,
+    /// Arm probes that the daemon holds back after a change of kernel, as they are written
+    #[arg(long, conflicts_with_all = [
+        "filter", "no_filter", "lasting", "renew", "keep", "description", "owner", "take_over",
+    ])]
+    accept: bool,
+    /// Also change probes that a file of the daemon declares; they then no longer belong to it
+    #[arg(long)]
+    take_over: bool,
+}
+
+impl Arguments {
+    /// The request for each probe, without its name. The lease of `--renew` is that of the probe.
+    fn change(&self) -> UpdateProbeRequest {
+        UpdateProbeRequest {
+            filter: if self.no_filter { Some(String::new()) } else { self.filter.clone() },
+            lease: if self.keep { Some(Lease::default()) } else { self.lasting.map(for_so_long) },
+            description: self.description.clone(),
+            owner: self.owner.clone(),
+            accept: self.accept,
+            take_over: self.take_over,
+            ..Default::default()
+        }
+    }
+}
+
+/// Continues with the next probe after a failure. The worst exit code wins.
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
+    let change = arguments.change();
+    let changes_lease = arguments.renew || change.lease.is_some();
+    let mut exit = Exit::Success;
+    let mut requests = Vec::new();
+    if arguments.renew {
+        for probe in look(&client, &arguments).await? {
+            match probe.and_then(|probe| Ok((renewed(&probe)?, probe))) {
+                Ok((lease, Probe { name, etag, .. })) => {
+                    requests.push(UpdateProbeRequest { name, etag, lease: Some(lease), ..change.clone() });
+                }
+                Err(failure) => exit = exit.max(failure.report(output)),
+            }
+        }
+    } else {
+        let chosen = choose(&client, arguments.names, None, arguments.selector).await?;
+        requests.extend(chosen.into_iter().map(|one| UpdateProbeRequest {
+            name: one.name,
+            etag: one.etag,
+            ..change.clone()
+        }));
+    }
+    let (probes, worst) = update(&client, &requests, output).await;
+    if changes_lease {
+        output.probes_renewed(&probes)?;
+    } else {
+        output.probes_changed(&probes)?;
+    }
+    Ok(exit.max(worst))
+}
+
+/// The probes whose leases are to be renewed.
+async fn look(client: &Client, arguments: &Arguments) -> Result<Vec<Result<Probe, Failure>>, Failure> {
+    let Some(selector) = &arguments.selector else {
+        let mut probes = Vec::with_capacity(arguments.names.len());
+        for name in &arguments.names {
+            probes.push(client.get_probe(name).await.map_err(Failure::from));
+        }
+        return Ok(probes);
+    };
+    let request = ListProbesRequest { label_selector: selector.clone(), ..Default::default() };
+    let mut probes = client.select_probes(request).await?;
+    probes.retain(|probe| probe.lease.is_some());
+    if probes.is_empty() {
+        return Err(Failure::NoMatch(selector.clone()));
+    }
+    Ok(probes.into_iter().map(Ok).collect())
+}
+
+/// The lease that a probe has, from its beginning.
+fn renewed(probe: &Probe) -> Result<Lease, Failure> {
+    match &probe.lease {
+        Some(Lease { duration: Some(duration), .. }) => {
+            Ok(Lease { duration: Some(*duration), ..Lease::default() })
+        }
+        Some(_) => Err(Failure::usage(
+            format!("`{}` is there for as long as the client that defined it is connected", probe.name),
+            Some("give `--for`, or `--keep` for a probe that stays until it is deleted".to_owned()),
+        )),
+        None => Err(Failure::usage(
+            format!("`{}` has no lease: it stays until it is deleted", probe.name),
+            Some("`--for 2h` gives it one".to_owned()),
+        )),
+    }
+}
+
+/// A lease of this duration. One that the API cannot say is longer than the daemon allows, and refused as such.
+pub(super) fn for_so_long(lasting: Duration) -> Lease {
+    let longest = prost_types::Duration { seconds: i64::MAX, nanos: 0 };
+    let duration = prost_types::Duration::try_from(lasting).unwrap_or(longest);
+    Lease { duration: Some(duration), ..Lease::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_as_long_as_before_or_as_asked() {
+        let probe = |lease| Probe { name: "kprobes/open".to_owned(), lease, ..Default::default() };
+        let hour = for_so_long(Duration::from_hours(1));
+        let leased =
+            probe(Some(Lease { expire_time: Some(prost_types::Timestamp::default()), ..hour.clone() }));
+        let held = probe(Some(Lease { holder: "hold-1".to_owned(), ..Default::default() }));
+        assert_eq!(renewed(&leased).unwrap(), hour);
+        let asked = |lasting, keep| Arguments { lasting, keep, ..Default::default() }.change().lease;
+        let lasting = Duration::from_secs(90);
+        assert_eq!(asked(Some(lasting), false), Some(for_so_long(lasting)));
+        assert_eq!(asked(None, true), Some(Lease::default()));
+        assert_eq!(asked(None, false), None);
+        for probe in [held, probe(None)] {
+            let refused = renewed(&probe).unwrap_err();
+            assert!(matches!(refused, Failure::Usage { hint: Some(_), .. }), "{refused}");
+        }
+        assert!(for_so_long(Duration::MAX).duration.is_some());
+    }
+}
