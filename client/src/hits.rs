@@ -1,8 +1,7 @@
 //! Hits of probes: current counts, and hits over time.
 
-use crate::api::profile_service_client::ProfileServiceClient;
-use crate::api::{GetHitProfilesRequest, HitProfile, HitSeries, ListHitRatesRequest, ListHitRatesResponse};
-use crate::client::{Client, MAX_MESSAGE_BYTES};
+use crate::api::{HitProfile, HitSeries, ListHitsRequest};
+use crate::client::Client;
 use crate::error::Error;
 
 /// Hits by intervals.
@@ -18,28 +17,27 @@ pub struct HitRates {
 impl Client {
     /// Reads the current hit counts of all probes whose names match a glob. An empty glob matches
     /// all.
-    pub async fn hit_profiles(&self, name_glob: &str) -> Result<Vec<HitProfile>, Error> {
-        let request = GetHitProfilesRequest { name_glob: name_glob.to_owned(), ..Default::default() };
-        self.select_hit_profiles(request).await
+    pub async fn hits(&self, name_glob: &str) -> Result<Vec<HitProfile>, Error> {
+        self.select_hits(ListHitsRequest { name_glob: name_glob.to_owned(), ..Default::default() }).await
     }
 
-    /// Reads the current hit counts of all probes that a request selects, by name and by labels.
-    pub async fn select_hit_profiles(
-        &self,
-        request: GetHitProfilesRequest,
-    ) -> Result<Vec<HitProfile>, Error> {
-        let response =
-            self.call(request, async |request| self.probes().get_hit_profiles(request).await).await?;
+    /// Reads the current hit counts of all probes that a request selects, by name and by labels. The
+    /// range of the request is not used.
+    pub async fn select_hits(&self, request: ListHitsRequest) -> Result<Vec<HitProfile>, Error> {
+        let ListHitsRequest { name_glob, label_selector, with_own, .. } = request;
+        let request = ListHitsRequest { name_glob, label_selector, with_own, ..Default::default() };
+        let response = self.call(request, async |request| self.probes().list_hits(request).await).await?;
         Ok(response.profiles)
     }
 
-    /// Reads all hits of the past that a request selects, page by page. The token of the request is
-    /// not used.
-    pub async fn hit_rates(&self, mut request: ListHitRatesRequest) -> Result<HitRates, Error> {
+    /// Reads all hits of the past that a request selects, from its `start_time` on, page by page. The
+    /// token of the request is not used.
+    pub async fn hits_over_time(&self, mut request: ListHitsRequest) -> Result<HitRates, Error> {
         let mut rates = HitRates::default();
         request.page_token.clear();
         loop {
-            let page = self.hit_rates_page(request.clone()).await?;
+            let asked = request.clone();
+            let page = self.call(asked, async |request| self.probes().list_hits(request).await).await?;
             if !rates.series.is_empty() && page.step_seconds != rates.step_seconds {
                 // The daemon has rolled up the intervals between two pages: begin again with the
                 // longer step.
@@ -56,12 +54,5 @@ impl Client {
             }
             request.page_token = page.next_page_token;
         }
-    }
-
-    /// Reads one page of hits of the past.
-    async fn hit_rates_page(&self, request: ListHitRatesRequest) -> Result<ListHitRatesResponse, Error> {
-        let service =
-            || ProfileServiceClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        self.call(request, async |request| service().list_hit_rates(request).await).await
     }
 }

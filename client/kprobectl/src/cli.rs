@@ -5,8 +5,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, cost, debug, delete,
-    describe, diff, doctor, enable, functions, get, hist, label, latency, ledger, list, observe, profile,
+    add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, debug, delete,
+    describe, diff, doctor, enable, functions, get, hist, hits, label, latency, ledger, list, observe,
     rollout, status, trace, update, version,
 };
 use crate::global::Global;
@@ -92,10 +92,9 @@ pub(crate) enum Command {
     Stacks(hist::Arguments),
     /// List, read and delete aggregations
     Aggregations(aggregations::Arguments),
-    /// Show how often probes were hit, and skipped by the kernel
-    Profile(profile::Arguments),
-    /// Show the processor time that probes take
-    Cost(cost::Arguments),
+    /// Show how often probes were hit, and what that takes
+    #[command(visible_alias = "profile")]
+    Hits(hits::Arguments),
     /// Show the account of every event, and the state of exporters
     Ledger(ledger::Arguments),
     /// Show health, probes, hits and losses on one page
@@ -209,7 +208,7 @@ impl Command {
 
     /// Whether it can print comma-separated values.
     pub(crate) fn has_csv(&self) -> bool {
-        matches!(self, Self::Profile(_))
+        matches!(self, Self::Hits(arguments) if !arguments.cost)
     }
 
     /// Whether its output can have call stacks.

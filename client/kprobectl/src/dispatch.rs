@@ -11,9 +11,9 @@ use crate::cli::{Cli, Command, Reach};
 use crate::command::connection::{Destination, destination};
 use crate::command::many_hosts::{self, HostCommand, OnHost};
 use crate::command::{
-    Exit, Failure, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, cost,
-    debug, delete, describe, diff, doctor, enable, functions, get, hist, label, latency, ledger, list,
-    observe, profile, rollout, status, trace, update, version,
+    Exit, Failure, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, debug,
+    delete, describe, diff, doctor, enable, functions, get, hist, hits, label, latency, ledger, list,
+    observe, rollout, status, trace, update, version,
 };
 use crate::global::{Fleet, Format, Global};
 use crate::help;
@@ -107,8 +107,7 @@ async fn on_one(cli: Cli, output: &mut Output) -> Result<Exit, Failure> {
         return Err(Failure::usage(message, Some("see `kprobectl help stacks`".to_owned())));
     }
     if cli.global.output == Format::Csv && !cli.command.has_csv() {
-        let message =
-            "`-o csv` is a form of `kprobectl profile`, and this command does not have it".to_owned();
+        let message = "`-o csv` is a form of `kprobectl hits`, and this command does not have it".to_owned();
         return Err(Failure::usage(message, Some("use `-o json`".to_owned())));
     }
     if cli.command.handles_signals() {
@@ -163,8 +162,7 @@ async fn on_host(command: Command, global: &Global, output: &mut Output) -> Resu
         Command::Attach(arguments) => attach::attach(global, arguments, output).await,
         Command::Detach(arguments) => attach::detach(global, arguments, output).await,
         Command::Attached(arguments) => attach::attached(global, arguments, output).await,
-        Command::Cost(arguments) => cost::run(global, arguments, output).await,
-        Command::Profile(arguments) => profile::run(global, arguments, output).await,
+        Command::Hits(arguments) => hits::run(global, arguments, output).await,
         Command::Ledger(arguments) => ledger::run(global, arguments, output).await,
         Command::Status(arguments) => status::run(global, arguments, output).await,
         Command::Doctor(arguments) => doctor::run(global, arguments, output).await,

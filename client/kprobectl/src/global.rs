@@ -100,7 +100,7 @@ pub(crate) enum Format {
     Yaml,
     /// Call stacks as flame graph tools read them; only for commands that count by stack
     Folded,
-    /// Comma-separated values with a line of headings; only for `profile`
+    /// Comma-separated values with a line of headings; only for `hits`
     Csv,
 }
 

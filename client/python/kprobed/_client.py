@@ -20,8 +20,6 @@ from .v1 import (
     probe_pb2,
     probe_service_pb2,
     probe_service_pb2_grpc,
-    profile_service_pb2,
-    profile_service_pb2_grpc,
 )
 
 DEFAULT_SERVER = "unix:/run/kprobed/kprobed.sock"
@@ -94,7 +92,6 @@ class Client:
         self.timeout = timeout
         self._probes = probe_service_pb2_grpc.ProbeServiceStub(channel)
         self._events = event_service_pb2_grpc.EventServiceStub(channel)
-        self._profiles = profile_service_pb2_grpc.ProfileServiceStub(channel)
         self._host = host_service_pb2_grpc.HostServiceStub(channel)
 
     def close(self) -> None:
@@ -174,23 +171,23 @@ class Client:
         """Where every hit and every event went, after everything in the kernel's buffers is read."""
         return self._call(self._events.GetLedger, event_service_pb2.GetLedgerRequest())
 
-    def profiles(self, name_glob: str = "", *, selector: str = "") -> list[probe_pb2.HitProfile]:
+    def hits(self, name_glob: str = "", *, selector: str = "") -> list[probe_pb2.HitProfile]:
         """Hit counts of probes, read from the kernel now."""
-        request = probe_service_pb2.GetHitProfilesRequest(name_glob=name_glob, label_selector=selector)
-        return list(self._call(self._probes.GetHitProfiles, request).profiles)
+        request = probe_service_pb2.ListHitsRequest(name_glob=name_glob, label_selector=selector)
+        return list(self._call(self._probes.ListHits, request).profiles)
 
-    def hit_rates(
+    def hits_over_time(
         self, since: datetime, *, until: datetime | None = None, step_seconds: int = 60, name_glob: str = "", selector: str = ""
-    ) -> Iterator[profile_service_pb2.HitSeries]:
+    ) -> Iterator[probe_service_pb2.HitSeries]:
         """Hits by intervals of one length. Times are aware; a time without a zone raises ``ValueError``."""
-        request = profile_service_pb2.ListHitRatesRequest(
+        request = probe_service_pb2.ListHitsRequest(
             step_seconds=step_seconds, name_glob=name_glob, label_selector=selector
         )
         request.start_time.FromDatetime(_aware(since))
         if until is not None:
             request.end_time.FromDatetime(_aware(until))
         while True:
-            page = self._call(self._profiles.ListHitRates, request)
+            page = self._call(self._probes.ListHits, request)
             yield from page.series
             if not page.next_page_token:
                 return

@@ -89,12 +89,12 @@ def test_a_probe_is_made_watched_and_deleted(client):
             assert abs(row.wall_ns / 1e9 - seen[0].wall_ns / 1e9) < 600
         client.update("lang/live", enabled=False)
         assert client.get("lang/live").state == probe_pb2.PROBE_STATE_DISABLED
-        (profile,) = client.profiles("lang/live")
+        (profile,) = client.hits("lang/live")
         (account,) = [one for one in client.ledger().probes if one.probe == "lang/live"]
         assert profile.hits >= account.read >= 3
         assert account.hits == account.read + account.undecodable + account.not_read
         now = datetime.now(timezone.utc)
-        series = list(client.hit_rates(now - timedelta(days=1), step_seconds=86400, name_glob="lang/live"))
+        series = list(client.hits_over_time(now - timedelta(days=1), step_seconds=86400, name_glob="lang/live"))
         assert sum(point.hits for one in series for point in one.points) == profile.hits
     finally:
         client.delete("lang/live")

@@ -14,7 +14,7 @@ use kprobed::export::Exporters;
 use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
 use kprobed::rpc::{
-    Access, AggregationServer, EventRoutes, EventServer, HostInfo, HostServer, ProbeServer, ProfileServer,
+    Access, AggregationServer, EventRoutes, EventServer, HostInfo, HostServer, ProbeServer,
 };
 use kprobed::shutdown::Tasks;
 use kprobed::store::{ProbeSpec, Record, Store};
@@ -25,7 +25,6 @@ use kprobed_lang::model::ProbeUid;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
-use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
 use kprobed_trace::feed::Log;
 use kprobed_trace::filter::KernelFilterFeatures;
 use kprobed_trace::pipeline::{Binder, Hub};
@@ -153,12 +152,6 @@ fn routes(
         tls: None,
         labels: Arc::default(),
     };
-    let profiles = ProfileServer {
-        control: control.clone(),
-        registry: Arc::clone(&registry),
-        store: shared.store.clone(),
-        rights: Arc::clone(&shared.rights),
-    };
     let access = Access { rights: Arc::clone(&shared.rights), registry: Arc::clone(&registry) };
     let aggregations = AggregationServer { control: control.clone(), access: access.clone() };
     let events = EventServer {
@@ -173,7 +166,6 @@ fn routes(
     };
     Ok(Routes::new(ProbeServiceServer::new(probes))
         .add_service(AggregationServiceServer::new(aggregations))
-        .add_service(ProfileServiceServer::new(profiles))
         .add_service(HostServiceServer::new(hosts))
         .add_service(EventRoutes::new(events)))
 }

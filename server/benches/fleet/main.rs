@@ -89,7 +89,7 @@ fn main() -> anyhow::Result<()> {
         (&["doctor"], |answer| answer["checks"].is_array()),
         (&["get", "kprobes/open_00"], |answer| answer["hits"] == count(HITS)),
         (&["ledger"], |answer| answer["closes"] == true && has_each_probe(&answer["probes"])),
-        (&["profile"], has_each_probe),
+        (&["hits"], has_each_probe),
         (&["diff", "-f", &document], is_one_change),
         (&["apply", "-f", &document, "--yes"], is_one_change),
         (HISTOGRAM, |answer| answer["hits"] == COUNTED),

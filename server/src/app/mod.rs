@@ -31,7 +31,6 @@ use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
-use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
 use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
 use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use tonic::service::Routes;
@@ -52,7 +51,7 @@ use crate::front::{self, Gate, Inherited};
 use crate::health::{LabelsFile, Storage};
 use crate::rpc::{
     Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, HostInfo, HostServer,
-    KernelServer, LeaseServer, ProbeServer, ProfileServer, ReconcileServer, SourceServer,
+    KernelServer, LeaseServer, ProbeServer, ReconcileServer, SourceServer,
 };
 use crate::sandbox;
 use crate::shutdown::Tasks;
@@ -357,12 +356,6 @@ impl App {
             rights: Arc::clone(&rights),
         };
         let audit = AuditServer { store: probes.store.clone() };
-        let profiles = ProfileServer {
-            control: control.clone(),
-            registry: Arc::clone(&events_registry),
-            store: probes.store.clone(),
-            rights: Arc::clone(&rights),
-        };
         let access = Access { rights: Arc::clone(&rights), registry: Arc::clone(&events_registry) };
         let filter_features = filter_features(&host);
         let labels = Arc::new(LabelsFile::new(config.host.labels_file.clone()));
@@ -372,7 +365,7 @@ impl App {
         let parts = ExportParts {
             hub: &hub,
             log: &log,
-            store: &profiles.store,
+            store: &probes.store,
             host: &host,
             labels: &labels,
             tasks: &tasks,
@@ -386,7 +379,7 @@ impl App {
             registry: Arc::clone(&events_registry),
             history,
             exporters: exporters.clone(),
-            store: profiles.store.clone(),
+            store: probes.store.clone(),
             tls: tls.clone(),
             kernel_release: host.kernel_release.clone(),
             procfs: config.tracing.procfs.clone(),
@@ -415,7 +408,6 @@ impl App {
                 holds,
                 vanished_after: front::VANISHED_AFTER,
             }))
-            .add_service(ProfileServiceServer::new(profiles))
             .add_service(EventRoutes::new(events))
             .add_service(ReconcileServiceServer::new(ReconcileServer {
                 control: control.clone(),

@@ -21,7 +21,7 @@ use crate::control::{
 };
 use crate::messages;
 use crate::store::{Fingerprint, KEPT_STATES, RequestKey, Store};
-use kprobed_lang::model::{Glob, HitProfile, ProbeName, ProbeUid};
+use kprobed_lang::model::{Glob, ProbeName, ProbeUid};
 use kprobed_verdict::checker::{Checker, DefinitionText};
 
 /// The service.
@@ -254,30 +254,11 @@ impl ProbeService for ProbeServer {
         Ok(Response::new(watch::stream(&self.registry, sight, request.into_inner())?))
     }
 
-    async fn get_hit_profiles(
+    async fn list_hits(
         &self,
-        request: Request<v1::GetHitProfilesRequest>,
-    ) -> Result<Response<v1::GetHitProfilesResponse>, Status> {
+        request: Request<v1::ListHitsRequest>,
+    ) -> Result<Response<v1::ListHitsResponse>, Status> {
         let sight = self.sight(&request)?;
-        let request = request.into_inner();
-        let glob = non_empty(request.name_glob).map(Glob::new);
-        let selector = labels::selector("label_selector", &request.label_selector)?;
-        let selected = |name: &ProbeName| {
-            selector.is_empty()
-                || self.registry.get(name).is_some_and(|probe| selector.matches(&probe.spec.labels))
-        };
-        let is_wanted = |profile: &HitProfile| {
-            glob.as_ref().is_none_or(|glob| glob.matches_name(&profile.name))
-                && selected(&profile.name)
-                && sight.shows_uid(&self.registry, profile.uid)
-        };
-        let profiles = if request.with_own {
-            let counted = self.control.counted_hits().await?;
-            counted.iter().filter(|one| is_wanted(&one.profile)).map(messages::counted_hits).collect()
-        } else {
-            let profiles = self.control.hit_profiles().await?;
-            profiles.iter().filter(|profile| is_wanted(profile)).map(messages::profile).collect()
-        };
-        Ok(Response::new(v1::GetHitProfilesResponse { profiles }))
+        self.hits(request.into_inner(), &sight).await.map(Response::new)
     }
 }

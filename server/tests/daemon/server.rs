@@ -20,7 +20,7 @@ use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
 use kprobed::rpc::{
     Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, HostInfo, HostServer,
-    KernelServer, LeaseServer, ProbeServer, ProfileServer, ReconcileServer, SourceServer,
+    KernelServer, LeaseServer, ProbeServer, ReconcileServer, SourceServer,
 };
 use kprobed::shutdown::Tasks;
 use kprobed::store::{ProbeSpec, Record, Store};
@@ -36,7 +36,6 @@ use kprobed_proto::v1::host_service_server::HostServiceServer;
 use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
-use kprobed_proto::v1::profile_service_server::ProfileServiceServer;
 use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
 use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use kprobed_rights::Roles;
@@ -258,13 +257,7 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         costs,
         rights: Arc::clone(rights),
     };
-    let audit = AuditServer { store: store.clone() };
-    let profiles = ProfileServer {
-        control: control.clone(),
-        registry: Arc::clone(&registry),
-        store,
-        rights: Arc::clone(rights),
-    };
+    let audit = AuditServer { store };
     let foreign =
         Foreign { tracefs, registry: Arc::clone(&registry), checker: Arc::clone(&checker), instance };
     let aggregations = AggregationServer { control: control.clone(), access: access.clone() };
@@ -280,7 +273,6 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         .add_service(AuditServiceServer::new(audit))
         .add_service(KernelServiceServer::new(KernelServer { checker, registry, rights: Arc::clone(rights) }))
         .add_service(LeaseServiceServer::new(leases))
-        .add_service(ProfileServiceServer::new(profiles))
         .add_service(HostServiceServer::new(hosts))
         .add_service(EventRoutes::new(events))
         .add_service(ReconcileServiceServer::new(ReconcileServer {

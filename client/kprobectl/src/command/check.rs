@@ -134,9 +134,9 @@ async fn try_out(client: &Client, definition: String, output: &mut Output) -> Re
     };
     let name = client.create_probe(request).await?.name;
     let counted = async {
-        let before = client.hit_profiles(&name).await?;
+        let before = client.hits(&name).await?;
         tokio::time::sleep(TRIAL).await;
-        let after = client.hit_profiles(&name).await?;
+        let after = client.hits(&name).await?;
         Ok::<_, Error>((before, after, client.get_probe(&name).await?))
     };
     let counted = counted.await;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
-use kprobed_client::api::ListHitRatesRequest;
+use kprobed_client::api::ListHitsRequest;
 
 use super::connection::connect;
 use super::{Exit, Failure};
@@ -34,15 +34,15 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let (probe, states) = client.get_probe_and_states(&arguments.name).await?;
-    let profile = client.hit_profiles(&probe.name).await?.into_iter().find(|found| found.probe == probe.name);
+    let profile = client.hits(&probe.name).await?.into_iter().find(|found| found.probe == probe.name);
     let since = Timestamp::now().checked_sub(RECENT).unwrap_or_default();
-    let request = ListHitRatesRequest {
+    let request = ListHitsRequest {
         name_glob: probe.name.clone(),
         start_time: Some(to_proto_time(since)),
         step_seconds: STEP_S,
         ..Default::default()
     };
-    let rates = client.hit_rates(request).await?;
+    let rates = client.hits_over_time(request).await?;
     output.probe(&probe, &ProbePast::new(&probe, states, profile.as_ref(), &rates))?;
     Ok(Exit::Success)
 }

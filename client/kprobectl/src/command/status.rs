@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use kprobed_client::Client;
-use kprobed_client::api::ListHitRatesRequest;
+use kprobed_client::api::ListHitsRequest;
 
 use super::connection::connect;
 use super::{Exit, Failure};
@@ -15,7 +15,7 @@ use crate::output::{Output, Status, to_proto_time};
 const AFTER_HELP: &str = "\
 HITS are of the last five minutes. Exits with 1 if something needs attention: a check that failed, a probe that \
 does not record what was asked, an exporter that fails, or a ledger that does not close. The commands behind the \
-page are `doctor`, `list`, `profile`, `ledger` and `audit`.
+page are `doctor`, `list`, `hits`, `ledger` and `audit`.
 
 Examples:
   kprobectl status
@@ -41,7 +41,7 @@ pub(crate) async fn run(
 
 async fn read(client: &Client) -> Result<Status, Failure> {
     let since = Timestamp::now().checked_sub(HITS_OF).unwrap_or(Timestamp::UNIX_EPOCH);
-    let rates = ListHitRatesRequest {
+    let rates = ListHitsRequest {
         name_glob: "*".to_owned(),
         start_time: Some(to_proto_time(since)),
         step_seconds: 60,
@@ -51,7 +51,7 @@ async fn read(client: &Client) -> Result<Status, Failure> {
         host: client.host().await?,
         probes: client.list_probes("*").await?,
         attached: client.attached_events().await?,
-        rates: client.hit_rates(rates).await?,
+        rates: client.hits_over_time(rates).await?,
         ledger: client.ledger().await?,
     })
 }

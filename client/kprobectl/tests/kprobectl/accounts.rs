@@ -1,4 +1,4 @@
-//! Tests of commands that report: profile, ledger, doctor, version.
+//! Tests of commands that report: hits, ledger, doctor, version.
 
 use insta::assert_snapshot;
 use kprobed_client::api::ExporterState;
@@ -16,16 +16,16 @@ async fn the_library_has_exporters_in_the_ledger() {
 }
 
 #[test]
-fn profile_and_ledger() {
+fn hits_and_ledger() {
     let fake = Fake::start(Ending::Open);
-    assert_snapshot!(fake.run(&["profile"]), @"
+    assert_snapshot!(fake.run(&["hits"]), @"
     exit: 0
     -- stdout
     PROBE         HITS  OWN  NMISSED
     kprobes/open     5    2        1
     -- stderr
     ");
-    assert_snapshot!(fake.run(&["profile", "-l", "team=net"]), @"
+    assert_snapshot!(fake.run(&["hits", "-l", "team=net"]), @"
     exit: 0
     -- stdout
     PROBE             HITS  OWN  NMISSED
@@ -34,15 +34,16 @@ fn profile_and_ledger() {
     `?`: HITS includes those by kprobed's own threads: the probe has a filter
     -- stderr
     ");
-    assert_snapshot!(fake.run(&["profile", "--include-self"]), @"
+    assert_snapshot!(fake.run(&["hits", "--include-self"]), @"
     exit: 0
     -- stdout
     PROBE         HITS  NMISSED
     kprobes/open     7        1
     -- stderr
     ");
+    assert_eq!(fake.run(&["profile"]), fake.run(&["hits"]), "another name");
     // The past is the kernel's count.
-    assert!(fake.run(&["profile", "--include-self", "--since", "10m"]).starts_with("exit: 2"));
+    assert!(fake.run(&["hits", "--include-self", "--since", "10m"]).starts_with("exit: 2"));
     assert_snapshot!(fake.run(&["ledger"]), @"
     exit: 0
     -- stdout

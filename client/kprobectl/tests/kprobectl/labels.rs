@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use insta::assert_snapshot;
 use kprobed_client::Error;
-use kprobed_client::api::{GetHitProfilesRequest, ListProbesRequest, UpdateProbeRequest};
+use kprobed_client::api::{ListHitsRequest, ListProbesRequest, UpdateProbeRequest};
 
 use super::fake::{Ending, Fake, client};
 
@@ -166,8 +166,8 @@ fn probes_are_found_by_labels() {
         let refused = fake.run(words);
         assert!(refused.starts_with("exit: 2"), "{refused}");
     }
-    assert!(fake.run(&["profile", "-l", "team=storage"]).contains("kprobes/open"));
-    assert!(!fake.run(&["profile", "-l", "team=nobody"]).contains("kprobes/open"));
+    assert!(fake.run(&["hits", "-l", "team=storage"]).contains("kprobes/open"));
+    assert!(!fake.run(&["hits", "-l", "team=nobody"]).contains("kprobes/open"));
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn the_library_selects_and_changes() {
     assert!(matches!(selected("a b").await, Err(Error::Rpc(_))));
     let profiles = |selector: &str| {
         let label_selector = selector.to_owned();
-        client.select_hit_profiles(GetHitProfilesRequest { label_selector, ..Default::default() })
+        client.select_hits(ListHitsRequest { label_selector, ..Default::default() })
     };
     assert_eq!(profiles("team=storage").await.unwrap().len(), 1);
     assert_eq!(profiles("team=nobody").await.unwrap().len(), 0);

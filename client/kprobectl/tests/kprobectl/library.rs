@@ -1,7 +1,7 @@
 //! Tests of the client library against a fake daemon.
 
-use kprobed_client::api::{DeleteProbeRequest, DeletedProbe, ListHitRatesRequest};
-use std::time::Duration;
+use kprobed_client::api::{DeleteProbeRequest, DeletedProbe, ListHitsRequest};
+use std::time::{Duration, SystemTime};
 
 use kprobed_client::event::{Backoff, LossCause, ResumingItem, ResumingStream, StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions, Error, Target};
@@ -14,7 +14,8 @@ async fn pages_are_put_together() {
     let client = client(fake.socket()).await;
     let names: Vec<_> = client.list_probes("").await.unwrap().into_iter().map(|probe| probe.name).collect();
     assert_eq!(names, ["kprobes/open", "kprobes/waiting"]);
-    assert_eq!(client.hit_rates(ListHitRatesRequest::default()).await.unwrap().series.len(), 2);
+    let since = ListHitsRequest { start_time: Some(SystemTime::UNIX_EPOCH.into()), ..Default::default() };
+    assert_eq!(client.hits_over_time(since).await.unwrap().series.len(), 2);
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
-//! Tests of `profile --step`.
+//! Tests of `hits --step`.
 
 use insta::assert_snapshot;
 
 use super::fake::{Ending, Fake};
 
-const RANGE: [&str; 5] = ["profile", "--since", "2026-01-31T12:00:00Z", "--until", "2026-01-31T12:06:00Z"];
+const RANGE: [&str; 5] = ["hits", "--since", "2026-01-31T12:00:00Z", "--until", "2026-01-31T12:06:00Z"];
 
 fn run(fake: &Fake, more: &[&str]) -> String {
     fake.run(&[&RANGE, more].concat())
@@ -73,7 +73,7 @@ fn hits_over_time_are_values_for_programs() {
     );
     assert_eq!(json["series"][1]["kernel_release"], "6.12.0");
     // The other forms of the command have values too.
-    assert_snapshot!(fake.run(&["profile", "-o", "csv"]), @"
+    assert_snapshot!(fake.run(&["hits", "-o", "csv"]), @"
     exit: 0
     -- stdout
     probe,probe_uid,boot_id,time,hits,nmissed,own
@@ -88,10 +88,10 @@ fn hits_over_time_are_values_for_programs() {
 fn what_cannot_be_asked_for() {
     let fake = Fake::start(Ending::Open);
     for arguments in [
-        &["profile", "--step", "5m"][..],
-        &["profile", "--since", "1h", "--step", "500ms"],
-        &["profile", "--since", "1h", "--step", "0s"],
-        &["profile", "--until", "12:00"],
+        &["hits", "--step", "5m"][..],
+        &["hits", "--since", "1h", "--step", "500ms"],
+        &["hits", "--since", "1h", "--step", "0s"],
+        &["hits", "--until", "12:00"],
         &["list", "-o", "csv"],
     ] {
         assert!(fake.run(arguments).starts_with("exit: 2"), "{arguments:?}");

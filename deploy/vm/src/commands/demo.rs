@@ -71,7 +71,7 @@ fn tell(machine: &Machine) -> Result<()> {
     ensure!(events >= EVENTS, "only {events} events were seen");
     ensure!(seen.contains("the ledger closes"), "the ledger does not close");
 
-    chapter(machine, "How often they were hit, by the kernel's own count", "kprobectl profile")?;
+    chapter(machine, "How often they were hit, by the kernel's own count", "kprobectl hits")?;
     chapter(machine, "Switched off", "kprobectl disable doforkprobe fork_retprobe")?;
     chapter(machine, "And deleted", "kprobectl delete doforkprobe fork_retprobe")?;
 

@@ -200,7 +200,7 @@ fn a_profile_leaves_the_daemons_own_hits_out(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.add("p:reads vfs_read")?;
     let shown = |arguments: &str| -> Result<(Vec<String>, String)> {
-        let text = guest.ctl(&format!("profile reads {arguments}"))?;
+        let text = guest.ctl(&format!("hits reads {arguments}"))?;
         let row = text.lines().find(|line| line.starts_with("kprobes/reads")).context(text.clone())?;
         Ok((row.split_whitespace().skip(1).map(str::to_owned).collect(), text))
     };
@@ -223,7 +223,7 @@ fn a_profile_leaves_the_daemons_own_hits_out(fixture: &Fixture) -> Result<()> {
     let (row, text) = shown("--include-self")?;
     let hits = guest.ledger_of("kprobes/reads")?.hits.context("no hits")?;
     ensure!(row.len() == 2 && (others + own..=hits).contains(&number(&row, 0)?), "{text} {hits}");
-    let json = guest.ctl("profile reads -o json")?;
+    let json = guest.ctl("hits reads -o json")?;
     let json: serde_json::Value = serde_json::from_str(&json)?;
     let count = |key: &str| json[0][key].as_str().and_then(|text| text.parse::<u64>().ok());
     ensure!(count("hits") >= Some(others + own) && count("own") >= Some(own), "{json}");

@@ -57,7 +57,7 @@ fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
         // O_CLOEXEC and O_LARGEFILE.
         ensure!(event["fields"]["flags"] == 0x88000, "{event}");
     }
-    let profile = json("kprobectl profile -o json")?;
+    let profile = json("kprobectl hits -o json")?;
     ensure!(
         profile[0]["hits"].as_str().and_then(|hits| hits.parse().ok()).is_some_and(|hits: u64| hits >= 2),
         "{profile}"

@@ -144,7 +144,7 @@ fn what_is_taken_is_shown(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon_with(&config(0, 0, ""))?;
     guest.add("p:taken __x64_sys_getppid")?;
     let cost = |guest: &DaemonGuest| -> Result<Value> {
-        let costs = json(guest, "cost")?.pop().context("no answer")?;
+        let costs = json(guest, "hits --cost")?.pop().context("no answer")?;
         let found = costs.as_array().into_iter().flatten().find(|probe| probe["probe"] == "kprobes/taken");
         found.cloned().context("it is not there")
     };
@@ -154,7 +154,7 @@ fn what_is_taken_is_shown(fixture: &Fixture) -> Result<()> {
     // On average over what the daemon has watched, which is longer than the loop took.
     ensure!(per_s > 5.0 && per_s < 1500.0, "{shown}");
     ensure!((ns_per_s / (per_s * number(&shown["hit_cost"]["ns"])?) - 1.0).abs() < 0.01, "{shown}");
-    let table = guest.ctl("cost")?;
+    let table = guest.ctl("hits --cost")?;
     ensure!(table.lines().any(|line| line.starts_with("kprobes/taken ") && line.ends_with(" %")), "{table}");
     Ok(())
 }

@@ -181,7 +181,7 @@ fn a_foreign_event_is_adopted_as_it_is(fixture: &Fixture) -> Result<()> {
     let recording = guest.record(|| guest.workload(&["numbers", "200", "6"]).map(drop))?;
     ensure!(numbers(&recording, "theirs/numbers") == ["202", "203", "204", "205"], "{recording:?}");
     ensure!(guest.tracefs("kprobe_events")? == listed && guest.tracefs("events/theirs/numbers/id")? == id);
-    let profile = guest.wait_for(guest.client.hit_profiles("theirs/*"))??;
+    let profile = guest.wait_for(guest.client.hits("theirs/*"))??;
     ensure!(profile.len() == 1 && profile[0].hits == 51, "{profile:?}");
     // The ledger begins where it was adopted.
     let ledger = guest.ledger_of("theirs/numbers")?;
@@ -257,7 +257,7 @@ fn what_was_lost_with_the_database_is_adopted(fixture: &Fixture) -> Result<()> {
     ensure!(numbers(&recording, "kprobes/numbers") == ["3", "4", "5"], "{recording:?}");
     ensure!(recording.of("kprobes/calls", "workload").count() == 7, "{recording:?}");
     let hits = |name: &str| -> Result<u64> {
-        let found = guest.wait_for(guest.client.hit_profiles(name))??;
+        let found = guest.wait_for(guest.client.hits(name))??;
         Ok(found.first().context("no counts")?.hits)
     };
     ensure!(hits("kprobes/numbers")? == 15, "{}", hits("kprobes/numbers")?);

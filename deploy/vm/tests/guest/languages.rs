@@ -134,8 +134,7 @@ fn check(call: &str, output: &str) -> Result<()> {
             events.into_iter().any(|event| event["comm"] == "workload" && event["timestampNs"].is_string())
         }),
         "GetLedger" => has(&first["probes"], "probe", "kprobes/open"),
-        "GetHitProfiles" => has(&first["profiles"], "probe", "kprobes/open"),
-        "ListHitRates" => has(&first["series"], "probe", "kprobes/open"),
+        "ListHits" => has(&first["series"], "probe", "kprobes/open"),
         "ListFunctions" => has(&first["functions"], "name", "vfs_read"),
         "DescribeFunction" => first["function"]["name"] == "vfs_read",
         "GetHost" => first["kernelRelease"].is_string(),

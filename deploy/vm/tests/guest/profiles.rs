@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{CheckStatus, HitSeries, ListHitRatesRequest};
+use kprobed_client::api::{CheckStatus, HitSeries, ListHitsRequest};
 use kprobed_vm::daemon;
 
 use crate::Test;
@@ -27,13 +27,13 @@ fn quick() -> String {
 
 /// Hits of a probe by the day, in all boots, until there are none that are not rolled up.
 fn hits(guest: &DaemonGuest, probe: &str) -> Result<Vec<HitSeries>> {
-    let request = ListHitRatesRequest {
+    let request = ListHitsRequest {
         start_time: Some(SystemTime::UNIX_EPOCH.into()),
         step_seconds: 86_400,
         name_glob: probe.to_owned(),
         ..Default::default()
     };
-    Ok(guest.wait_for(guest.client.hit_rates(request))??.series)
+    Ok(guest.wait_for(guest.client.hits_over_time(request))??.series)
 }
 
 fn total(series: &[HitSeries]) -> u64 {
@@ -86,19 +86,16 @@ fn hits_are_exact_across_a_kill_and_a_boot(fixture: &Fixture) -> Result<()> {
     let release = guest.shell("uname -r")?;
     ensure!(kernels.contains(release.trim()), "{kernels:?} {release}");
     // Some of it has been rolled up: the answer is by the hour at least.
-    let request = ListHitRatesRequest {
+    let request = ListHitsRequest {
         start_time: Some(SystemTime::UNIX_EPOCH.into()),
         step_seconds: 86_400 / 2,
         ..Default::default()
     };
-    let page = guest.wait_for(guest.client.hit_rates(request))??;
+    let page = guest.wait_for(guest.client.hits_over_time(request))??;
     ensure!(page.step_seconds == 43_200, "{page:?}");
-    let recent = ListHitRatesRequest {
-        start_time: found[0].points[0].start_time,
-        step_seconds: 1,
-        ..Default::default()
-    };
-    let fine = guest.wait_for(guest.client.hit_rates(recent))??;
+    let recent =
+        ListHitsRequest { start_time: found[0].points[0].start_time, step_seconds: 1, ..Default::default() };
+    let fine = guest.wait_for(guest.client.hits_over_time(recent))??;
     ensure!(fine.step_seconds == 3600 && total(&fine.series) == now, "{fine:?}");
     // Every second of a point that is known was watched, and rates are of those.
     for point in found.iter().flat_map(|series| &series.points) {
@@ -106,8 +103,8 @@ fn hits_are_exact_across_a_kill_and_a_boot(fixture: &Fixture) -> Result<()> {
         let known = point.covered_seconds > 0;
         ensure!(rate.is_some() == known, "{point:?}");
     }
-    let shown = guest.ctl("profile calls --since 1d --step 1h")?
-        + &guest.ctl("profile calls --since 1d --step 1h -o csv")?;
+    let shown = guest.ctl("hits calls --since 1d --step 1h")?
+        + &guest.ctl("hits calls --since 1d --step 1h -o csv")?;
     ensure!(
         shown.contains("HITS/s") && shown.contains("kprobes/calls") && shown.contains("probe,probe_uid"),
         "{shown}"

@@ -104,12 +104,12 @@ fn a_role_sees_what_its_rules_show(fixture: &Fixture) -> Result<()> {
     let mut checked = Vec::new();
     for (command, of_root, shown) in [
         ("list -o json", "hidden_place", probes),
-        ("profile -o json", "hidden_place", probes),
+        ("hits -o json", "hidden_place", probes),
         // Rates have the counts read, samples have those that were.
-        ("profile --since 1h --step 1m -o json", "hidden_place", probes),
-        ("profile --since 1h -o json", "hidden_place", probes),
+        ("hits --since 1h --step 1m -o json", "hidden_place", probes),
+        ("hits --since 1h -o json", "hidden_place", probes),
         ("ledger -o json", "hidden_place", probes),
-        ("cost -o json", "hidden_place", probes),
+        ("hits --cost -o json", "hidden_place", probes),
         ("list --foreign -o json", "hidden_theirs", &["own/theirs"]),
         ("attached -o json", "sched_process_fork", &[]),
     ] {
@@ -141,7 +141,7 @@ fn a_role_sees_what_its_rules_show(fixture: &Fixture) -> Result<()> {
     ensure!(!watched.contains("hidden") && watch.ended()?.is_none(), "{watched}");
     // Of what is gone nothing is known that a rule could be compared with.
     guest.shell("kprobectl delete own/shown")?;
-    let answer = guest.ctl("profile --since 1h -o json")? + &guest.ctl("cost -o json")?;
+    let answer = guest.ctl("hits --since 1h -o json")? + &guest.ctl("hits --cost -o json")?;
     ensure!(!answer.contains("own/shown") && answer.contains("mine/clones"), "{answer}");
     Ok(())
 }

@@ -187,19 +187,19 @@ fn the_profile_counts_every_call(fixture: &Fixture) -> Result<()> {
     guest.add("r:counted_return __x64_sys_getppid")?;
     guest.workload(&["getppid", "12345"])?;
     for name in ["counted", "counted_return"] {
-        let profiles = guest.wait_for(guest.client.hit_profiles(name))??;
+        let profiles = guest.wait_for(guest.client.hits(name))??;
         ensure!(profiles.len() == 1 && profiles[0].hits == 12345 && profiles[0].nmissed == 0, "{profiles:?}");
     }
     // The last counts are kept when the probe goes.
     let last = guest.delete("counted")?.ok_or_else(|| anyhow::anyhow!("no last profile"))?;
     ensure!(last.hits == 12345, "{last:?}");
-    let request = kprobed_client::api::ListHitRatesRequest {
+    let request = kprobed_client::api::ListHitsRequest {
         start_time: Some(SystemTime::UNIX_EPOCH.into()),
         step_seconds: 86_400,
         name_glob: "kprobes/counted".into(),
         ..Default::default()
     };
-    let history = guest.wait_for(guest.client.hit_rates(request))??.series;
+    let history = guest.wait_for(guest.client.hits_over_time(request))??.series;
     let boot_id = guest.shell("cat /proc/sys/kernel/random/boot_id")?;
     let series = history.iter().rev().find(|series| series.probe_uid == last.probe_uid);
     let hits = |series: &HitSeries| series.points.iter().map(|point| point.hits).sum::<u64>();

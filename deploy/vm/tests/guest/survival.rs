@@ -68,7 +68,7 @@ fn probes_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
     guest.workload(&["getppid", "700"])?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     guest.workload(&["getppid", "300"])?;
-    let profile = guest.wait_for(guest.client.hit_profiles("elsewhere/*"))??;
+    let profile = guest.wait_for(guest.client.hits("elsewhere/*"))??;
     ensure!(profile.len() == 1 && profile[0].hits >= 1000, "{profile:?}");
     let ledger = guest.ledger_of("elsewhere/calls")?;
     ensure!(ledger.not_read == 0 && (300..320).contains(&ledger.read), "{ledger:?}");
@@ -91,8 +91,8 @@ fn probes_survive_a_power_cut(fixture: &Fixture) -> Result<()> {
     expect_three(&guest)?;
     let start_time = Some(SystemTime::UNIX_EPOCH.into());
     let request =
-        kprobed_client::api::ListHitRatesRequest { start_time, step_seconds: 86_400, ..Default::default() };
-    guest.wait_for(guest.client.hit_rates(request))??;
+        kprobed_client::api::ListHitsRequest { start_time, step_seconds: 86_400, ..Default::default() };
+    guest.wait_for(guest.client.hits_over_time(request))??;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use kprobed_client::api::{AuditEntry, ListHitRatesRequest, ReadAuditRequest};
+use kprobed_client::api::{AuditEntry, ListHitsRequest, ReadAuditRequest};
 use kprobed_client::{Client, Error};
 use kprobed_document::json::{ApiMessage, Json};
 use serde::Serialize;
@@ -89,7 +89,7 @@ fn name_of(host: &str, now: Timestamp) -> PathBuf {
 /// The files, by name, and how many answers are missing.
 async fn gather(client: &Client) -> (Vec<(&'static str, String)>, usize) {
     let since = Timestamp::now().checked_sub(Duration::from_hours(24)).unwrap_or(Timestamp::UNIX_EPOCH);
-    let rates = ListHitRatesRequest {
+    let rates = ListHitsRequest {
         name_glob: "*".to_owned(),
         start_time: Some(to_proto_time(since)),
         step_seconds: 600,
@@ -102,8 +102,8 @@ async fn gather(client: &Client) -> (Vec<(&'static str, String)>, usize) {
         ("attached.json", many(client.attached_events().await)),
         ("foreign.json", many(client.foreign_probes("*").await)),
         ("ledger.json", one(client.ledger().await)),
-        ("hits.json", many(client.hit_profiles("*").await)),
-        ("rates.json", many(client.hit_rates(rates).await.map(|rates| rates.series))),
+        ("hits.json", many(client.hits("*").await)),
+        ("rates.json", many(client.hits_over_time(rates).await.map(|rates| rates.series))),
         ("aggregations.json", many(client.list_aggregations().await)),
         ("caller.json", one(client.caller().await)),
         ("audit.json", many(audit(client).await)),

@@ -138,7 +138,7 @@ const OWN_BUDGET: &str = "OVER_PROBE_BUDGET";
 /// Reads all that gates are about. Nothing of it is made up where the host does not say it.
 async fn reading(client: &Client, documents: &[Document]) -> Result<Reading, Error> {
     let (host, probes, profiles, ledger) =
-        tokio::try_join!(client.host(), client.list_probes(""), client.hit_profiles(""), client.ledger())?;
+        tokio::try_join!(client.host(), client.list_probes(""), Box::pin(client.hits("")), client.ledger())?;
     let names: BTreeSet<&str> = documents.iter().map(|document| document.name.as_str()).collect();
     let profiles: BTreeMap<_, _> =
         profiles.iter().map(|one| ((one.probe.as_str(), one.probe_uid), one)).collect();

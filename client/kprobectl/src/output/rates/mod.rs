@@ -43,7 +43,7 @@ fn rows(rates: &HitRates) -> impl Iterator<Item = [String; 10]> {
 
 impl Output {
     /// Prints hits over time: bars for people, every point for programs.
-    pub(crate) fn hit_rates(&mut self, rates: &HitRates, chart: &Chart) -> io::Result<()> {
+    pub(crate) fn hits_over_time(&mut self, rates: &HitRates, chart: &Chart) -> io::Result<()> {
         let view = RatesView {
             step_seconds: rates.step_seconds,
             series: rates.series.iter().map(Json::full).collect(),

@@ -11,7 +11,6 @@ mod history;
 mod keeping;
 mod leases;
 mod probes;
-mod profiles;
 mod reconcile;
 mod scripted;
 mod services;
@@ -35,7 +34,6 @@ use kprobed_client::api::host_service_server::HostServiceServer;
 use kprobed_client::api::kernel_service_server::KernelServiceServer;
 use kprobed_client::api::lease_service_server::LeaseServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
-use kprobed_client::api::profile_service_server::ProfileServiceServer;
 use kprobed_client::api::reconcile_service_server::ReconcileServiceServer;
 use kprobed_client::api::source_service_server::SourceServiceServer;
 use kprobed_client::api::{HostView, StreamEventsRequest};
@@ -142,7 +140,6 @@ impl Fake {
                 .add_service(EventServiceServer::new(services.clone()))
                 .add_service(HostServiceServer::new(services.clone()))
                 .add_service(LeaseServiceServer::new(services.clone()))
-                .add_service(ProfileServiceServer::new(services.clone()))
                 .add_service(ReconcileServiceServer::new(services.clone()))
                 .add_service(SourceServiceServer::new(services));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -26,6 +26,45 @@ fn told(change: &Change) -> String {
     }
 }
 
+/// Minutes from noon on, with their seconds that are known and their hits.
+fn series(boot: &str, kernel: &str, first_minute: i64, points: &[(u32, u64)]) -> HitSeries {
+    let point = |(minute, (covered_seconds, hits)): (i64, &(u32, u64))| HitRate {
+        start_time: answers::profile(60 * minute, 0).time,
+        covered_seconds: *covered_seconds,
+        hits: *hits,
+        nmissed: 0,
+        hits_per_second: (*covered_seconds > 0).then(|| *hits as f64 / f64::from(*covered_seconds)),
+    };
+    HitSeries {
+        probe: "kprobes/open".to_owned(),
+        probe_uid: 1,
+        boot_id: boot.to_owned(),
+        kernel_release: kernel.to_owned(),
+        points: (first_minute..).zip(points).map(point).collect(),
+    }
+}
+
+/// Hits over time: two pages of one probe in two boots.
+fn over_time(request: &ListHitsRequest) -> Answer<ListHitsResponse> {
+    if request.label_selector.contains("+3") {
+        return Err(answers::refused(&request.label_selector));
+    }
+    if request.label_selector == "team=nobody" {
+        return Ok(Response::new(ListHitsResponse { step_seconds: 60, ..Default::default() }));
+    }
+    let (series, next) = if request.page_token.is_empty() {
+        (series("b0", "6.1.0", 0, &[(30, 60), (60, 0), (0, 0), (60, 30)]), "1")
+    } else {
+        (series("b1", "6.12.0", 5, &[(20, 10)]), "")
+    };
+    Ok(Response::new(ListHitsResponse {
+        profiles: Vec::new(),
+        series: vec![series],
+        step_seconds: request.step_seconds.next_multiple_of(60),
+        next_page_token: next.to_owned(),
+    }))
+}
+
 #[tonic::async_trait]
 impl ProbeService for Services {
     type CheckProbesStream = BoxedStream<CheckProbesResponse>;
@@ -197,29 +236,29 @@ impl ProbeService for Services {
         Ok(Response::new(Box::pin(tokio_stream::iter(answers::checks(&text)).map(Ok))))
     }
 
-    async fn get_hit_profiles(
-        &self,
-        request: Request<GetHitProfilesRequest>,
-    ) -> Answer<GetHitProfilesResponse> {
-        if let Some(kept) = &self.kept {
-            return Ok(Response::new(GetHitProfilesResponse { profiles: kept.profiles() }));
-        }
+    async fn list_hits(&self, request: Request<ListHitsRequest>) -> Answer<ListHitsResponse> {
         let request = request.into_inner();
-        if request.label_selector == "team=nobody" {
-            return Ok(Response::new(GetHitProfilesResponse::default()));
+        if request.start_time.is_some() {
+            return over_time(&request);
         }
-        if request.name_glob == answers::TRIED {
+        let profiles = if let Some(kept) = &self.kept {
+            kept.profiles()
+        } else if request.label_selector == "team=nobody" {
+            Vec::new()
+        } else if request.name_glob == answers::TRIED {
             let mut log = self.log.lock().unwrap();
             let profile = answers::tried(log.len());
             log.push("a look at the trial".to_owned());
-            return Ok(Response::new(GetHitProfilesResponse { profiles: vec![profile] }));
-        }
-        let open = HitProfile { own: request.with_own.then_some(2), ..answers::profile(0, 7) };
-        let filtered = (request.label_selector == "team=net").then(|| HitProfile {
-            probe: "kprobes/filtered".to_owned(),
-            own_unknown: "the probe has a filter".to_owned(),
-            ..answers::profile(0, 4)
-        });
-        Ok(Response::new(GetHitProfilesResponse { profiles: [open].into_iter().chain(filtered).collect() }))
+            vec![profile]
+        } else {
+            let open = HitProfile { own: request.with_own.then_some(2), ..answers::profile(0, 7) };
+            let filtered = (request.label_selector == "team=net").then(|| HitProfile {
+                probe: "kprobes/filtered".to_owned(),
+                own_unknown: "the probe has a filter".to_owned(),
+                ..answers::profile(0, 4)
+            });
+            [open].into_iter().chain(filtered).collect()
+        };
+        Ok(Response::new(ListHitsResponse { profiles, ..Default::default() }))
     }
 }

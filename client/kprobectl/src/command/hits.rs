@@ -1,9 +1,9 @@
-//! `kprobectl profile`: hits and skipped runs of probes, now and in the past.
+//! `kprobectl hits`: hits and skipped runs of probes, now and in the past, and the processor time that they take.
 
 use clap::Args;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kprobed_client::Client;
-use kprobed_client::api::{GetHitProfilesRequest, ListHitRatesRequest};
+use kprobed_client::api::{ListHitsRequest, ListProbesRequest};
 
 use super::connection::connect;
 use super::{Exit, Failure};
@@ -28,19 +28,26 @@ A blank is an interval in which the daemon did not watch. Deleted probes are sho
 hits by the minute for 7 days and by the hour for 400 days, unless it is configured otherwise; if only \
 longer intervals are kept, the step becomes longer.
 
-Examples:
-  kprobectl profile
-  kprobectl profile 'kprobes/*' -o json
-  kprobectl profile -l team=storage
-  kprobectl profile kprobes/open --since 10m
-  kprobectl profile --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z
-  kprobectl profile --since 24h --step 5m
-  kprobectl profile 'kprobes/*' -l team=storage --since 365d --step 1d -o csv";
+With --cost, HIT is the processor time that one hit takes on this host from the task that ran into the probe, \
+with its error: as the daemon has measured it, or a conservative figure (`?`). HITS/S are the runs of the probe \
+in a second, with those that the kernel skipped, on average over the last minute or two, and SHARE what they \
+take of one CPU. `kprobectl status` shows what the daemon itself takes.
 
-/// The usual length of an interval: the shortest that the daemon keeps.
+Examples:
+  kprobectl hits
+  kprobectl hits 'kprobes/*' -o json
+  kprobectl hits -l team=storage
+  kprobectl hits kprobes/open --since 10m
+  kprobectl hits --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z
+  kprobectl hits --since 24h --step 5m
+  kprobectl hits 'kprobes/*' -l team=storage --since 365d --step 1d -o csv
+  kprobectl hits --cost
+  kprobectl hits --cost -o json | jq '.[] | {probe, ns_per_second}'";
+
+/// The usual length of an interval: the shortest that the daemon keeps. Costs are of the last one.
 const STEP_S: u32 = 60;
 
-/// Arguments of `profile`.
+/// Arguments of `hits`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
@@ -52,6 +59,9 @@ pub(crate) struct Arguments {
     /// Count the hits by kprobed's own threads like others
     #[arg(long, conflicts_with_all = ["step", "since", "until"])]
     include_self: bool,
+    /// Show the processor time that probes take
+    #[arg(long, conflicts_with_all = ["include_self", "step", "since", "until"])]
+    pub(crate) cost: bool,
     /// Length of an interval in whole seconds, such as `5m` or `1d`; needs --since [default: 1m]
     #[arg(long, value_name = "DURATION", value_parser = step, requires = "since")]
     step: Option<u32>,
@@ -70,9 +80,38 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if let Some(since) = arguments.since {
         return rates(&client, arguments, pattern, since, output).await;
     }
+    if arguments.cost {
+        return costs(&client, arguments, pattern, output).await;
+    }
     let with_own = !arguments.include_self;
-    let request = GetHitProfilesRequest { name_glob: pattern, label_selector: arguments.selector, with_own };
-    output.profiles(&client.select_hit_profiles(request).await?, with_own)?;
+    let request = ListHitsRequest {
+        name_glob: pattern,
+        label_selector: arguments.selector,
+        with_own,
+        ..Default::default()
+    };
+    output.hits(&client.select_hits(request).await?, with_own)?;
+    Ok(Exit::Success)
+}
+
+/// What probes take by their hits of the last time.
+async fn costs(
+    client: &Client,
+    Arguments { selector: label_selector, .. }: Arguments,
+    name_glob: String,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let start = Timestamp::now() - SignedDuration::from_secs(STEP_S.into());
+    let hits = ListHitsRequest {
+        name_glob: name_glob.clone(),
+        label_selector: label_selector.clone(),
+        start_time: Some(to_proto_time(start)),
+        step_seconds: STEP_S,
+        ..Default::default()
+    };
+    let probes = ListProbesRequest { name_glob, label_selector, ..Default::default() };
+    let (probes, rates) = tokio::try_join!(client.select_probes(probes), client.hits_over_time(hits))?;
+    output.costs(&probes, &rates)?;
     Ok(Exit::Success)
 }
 
@@ -85,15 +124,15 @@ async fn rates(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let step = arguments.step.unwrap_or(STEP_S);
-    let request = ListHitRatesRequest {
+    let request = ListHitsRequest {
         start_time: Some(to_proto_time(since)),
         end_time: arguments.until.map(to_proto_time),
         step_seconds: step,
         name_glob: pattern,
         label_selector: arguments.selector,
-        page_token: String::new(),
+        ..Default::default()
     };
-    let rates = client.hit_rates(request).await?;
+    let rates = client.hits_over_time(request).await?;
     if rates.step_seconds > step {
         let kept = if rates.step_seconds.is_multiple_of(3600) { "hour" } else { "minute" };
         output.note(&format!(
@@ -102,6 +141,6 @@ async fn rates(
         ));
     }
     let end = arguments.until.unwrap_or_else(Timestamp::now);
-    output.hit_rates(&rates, &Chart { start: since, end })?;
+    output.hits_over_time(&rates, &Chart { start: since, end })?;
     Ok(Exit::Success)
 }

@@ -26,7 +26,7 @@ fn row(profile: &HitProfile) -> [String; 6] {
 
 impl Output {
     /// Prints the hit counts of now. `with_own`: those by the daemon's own threads are a column of their own.
-    pub(crate) fn profiles(&mut self, profiles: &[HitProfile], with_own: bool) -> io::Result<()> {
+    pub(crate) fn hits(&mut self, profiles: &[HitProfile], with_own: bool) -> io::Result<()> {
         if self.structured(&profiles.iter().map(Json::full).collect::<Vec<_>>())? {
             return Ok(());
         }
