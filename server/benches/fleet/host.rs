@@ -13,9 +13,7 @@ use kprobed::doctor::Doctor;
 use kprobed::export::Exporters;
 use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
-use kprobed::rpc::{
-    Access, AggregationServer, EventRoutes, EventServer, HostInfo, HostServer, ProbeServer,
-};
+use kprobed::rpc::{Access, AggregationServer, EventRoutes, EventServer, HostInfo, HostServer, ProbeServer};
 use kprobed::shutdown::Tasks;
 use kprobed::store::{ProbeSpec, Record, Store};
 use kprobed_host::kernel::HostIdentity;

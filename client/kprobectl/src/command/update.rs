@@ -15,7 +15,7 @@ use crate::output::Output;
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-All changes of a probe are made together, or none. `kprobectl get` shows what there is to change, such \
+All changes of a probe are made together, or none. `kprobectl get` shows the present values, such \
 as the filter. `label`, `enable` and `disable` change labels and the switch; `apply` changes a definition.
 
 A filter is an expression of the kernel's filter language: FIELD OP VALUE with && || ! and \
@@ -41,7 +41,7 @@ Examples:
 
 /// Arguments of `update`.
 #[derive(Clone, Debug, Default, Args)]
-#[command(after_help = AFTER_HELP, group(
+#[command(after_help = AFTER_HELP, override_usage = "kprobectl update [OPTIONS] <NAME>...", group(
     ArgGroup::new("change")
         .required(true)
         .multiple(true)

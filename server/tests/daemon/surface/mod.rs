@@ -114,5 +114,5 @@ async fn every_method_answers_any_request() {
     eprintln!("{} methods, {} of them with an answer; {reasons:?}", methods.len(), answered.len());
     // It is the services that are tested, and not the reader of messages.
     assert!(answered.len() > methods.len() / 3, "{answered:?}");
-    assert!(reasons.len() > 15, "{reasons:?}");
+    assert!(reasons.len() > 12, "{reasons:?}");
 }

@@ -11,7 +11,7 @@ use crate::output::style::Style;
 
 fn full() -> GetLedgerResponse {
     GetLedgerResponse {
-        exporters: vec![kprobed_client::api::ExporterLedger::default()],
+        exporters: vec![ExporterLedger::default()],
         probes: vec![ProbeLedger { hits: Some(0), ..Default::default() }],
         buffers: vec![BufferLedger::default()],
         subscribers: vec![SubscriberLedger::default()],
