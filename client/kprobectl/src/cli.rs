@@ -340,4 +340,29 @@ mod tests {
         );
         assert!(whole > 25 && named > 50, "{whole} lines, {named} names");
     }
+
+    /// What only a guest runs is found here when a command is renamed.
+    #[test]
+    fn guest_tests_call_commands_that_there_are() {
+        let whole = Cli::command();
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/vm/tests/guest");
+        let mut called = 0;
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            for call in [".ctl(\"", ".ctl_says(\"", ".ctl(&format!(\"", ".ctl_says(&format!(\""] {
+                for line in text.split(call).skip(1) {
+                    let name = line.split([' ', '"']).next().unwrap_or_default();
+                    if name.starts_with(|first: char| first.is_ascii_lowercase()) {
+                        called += 1;
+                        assert!(whole.find_subcommand(name).is_some(), "{}: `{name}`", path.display());
+                    }
+                }
+            }
+        }
+        assert!(called > 40, "{called} calls");
+    }
 }

@@ -99,9 +99,9 @@ fn task_names_are_meant_whatever_a_probe_records(fixture: &Fixture) -> Result<()
     ensure!(seen.contains("kprobes/namesakes") && seen.contains("kprobes/others"), "{seen}");
 
     // The kernel's filter of a probe follows the kernel's rule: the field of the probe comes first.
-    guest.ctl("filter namesakes 'comm == 2000001'")?;
-    let refused = guest.ctl_says("filter namesakes 'comm == \"workload\"'")?;
-    ensure!(!refused.stdout.contains("workload"), "{refused:?}");
+    guest.ctl("update namesakes --filter 'comm == 2000001'")?;
+    let refused = guest.ctl_says("update namesakes --filter 'comm == \"workload\"'")?;
+    ensure!(refused.code == 1 && guest.probe("namesakes")?.filter == "comm == 2000001", "{refused:?}");
     Ok(())
 }
 
