@@ -9,7 +9,7 @@ CREATE TABLE probe (
     definition        TEXT    NOT NULL,
     -- As the kernel was given it.
     kernel_definition TEXT    NOT NULL,
-    -- As the kernel lists it, which is not the same text. How an event that a crash left behind is told from a stranger's.
+    -- As the kernel lists it, which is not the same text. It tells an event that a crash left behind from one of another program.
     kernel_listing    TEXT    NOT NULL,
     enabled           INTEGER NOT NULL CHECK (enabled IN (0, 1)),
     -- Kernel filter; empty for none.
@@ -26,7 +26,7 @@ CREATE TABLE probe (
     owner             TEXT    NOT NULL DEFAULT '',
     -- The file that declares it; NULL for one that a client made.
     declared_by       TEXT,
-    -- A lease for a time has the first four, one that a client holds the last, none of them is for ever.
+    -- A lease for a time has the first four columns, one that a client holds has the last. Without any of them the probe stays.
     lease_duration_ns INTEGER CHECK (lease_duration_ns > 0),
     -- When it ends: by the wall clock as it was set when the lease was given, which counts over a reboot only; and in nanoseconds of
     -- CLOCK_BOOTTIME of the boot in which it was counted last.
