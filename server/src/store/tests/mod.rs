@@ -12,7 +12,8 @@ use kprobed_audit::{Action, Chain, Entry};
 use sqlx::{Connection as _, SqliteConnection};
 
 use super::*;
-use std::sync::Mutex;
+use std::cell::RefCell;
+use std::sync::Once;
 use std::time::Duration;
 
 use kprobed_lang::model::{Hits, KernelChange, Labels, Lease, Metadata, Moment, ProbeName, ProbeUid};
@@ -502,13 +503,32 @@ async fn the_history_of_states_is_bounded() {
     assert!(store.states_of(uid).await.unwrap().is_empty());
 }
 
-/// Lines of the daemon's own log.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+thread_local! {
+    static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
-impl std::io::Write for Lines {
+/// What the daemon logs on this thread, which is what a test on a runtime of one thread logs.
+struct ThisThreadsLog;
+
+impl ThisThreadsLog {
+    /// Keeps the log of all threads from now on. A subscriber of one thread alone would not do: `tracing` keeps
+    /// for the whole process whether a line is of interest, and asks the thread that meets the line first.
+    fn keep() {
+        static KEPT: Once = Once::new();
+        KEPT.call_once(|| {
+            let log = tracing_subscriber::fmt().with_writer(|| ThisThreadsLog).finish();
+            tracing::subscriber::set_global_default(log).unwrap();
+        });
+    }
+
+    fn text() -> String {
+        LOG.with_borrow(|bytes| String::from_utf8(bytes.clone()).unwrap())
+    }
+}
+
+impl std::io::Write for ThisThreadsLog {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        LOG.with_borrow_mut(|log| log.write(bytes))
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -520,15 +540,13 @@ impl std::io::Write for Lines {
 async fn entries_that_are_on_the_disk_are_in_the_daemons_log() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
-    let (lines, log) = (Lines::default(), tracing_subscriber::fmt());
-    let writer = lines.clone();
-    let _logging = tracing::subscriber::set_default(log.with_writer(move || writer.clone()).finish());
+    ThisThreadsLog::keep();
     create(&store, new_probe("a")).await.unwrap();
     let twice: [Intended; 2] = ["b", "b"].map(|name| (creation(new_probe(name)), None).into());
     assert!(store.begin(&twice).await.is_err(), "the name is taken");
     store.add_audit(&[entry()]).await.unwrap();
     let page = store.audit_page(0, 10).await.unwrap();
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let text = ThisThreadsLog::text();
     let logged: Vec<_> = text.lines().filter(|line| line.contains("audit entry")).collect();
     assert_eq!((logged.len(), page.entries.len()), (2, 2), "{text}");
     for (line, stored) in logged.iter().zip(&page.entries) {
