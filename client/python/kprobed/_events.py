@@ -319,7 +319,9 @@ class Decoder:
             )
         if kind == "epoch":
             self._schemas.clear()
-            return Epoch(self._go_on(message.epoch, kind), message.epoch.may_miss)
+            if not message.epoch.HasField("cursor"):
+                raise MalformedError("an epoch without a cursor")
+            return Epoch(self._go_on(message.epoch.cursor), message.epoch.may_miss)
         if kind == "schema":
             schema = Schema.of(message.schema)
             self._schemas[schema.id] = schema
@@ -333,18 +335,16 @@ class Decoder:
         if kind == "loss":
             return _loss(message.loss)
         if kind == "caught_up":
-            return CaughtUp(self._go_on(message.caught_up, kind))
+            return CaughtUp(self._go_on(message.caught_up))
         if kind == "watermark":
             return Watermark(message.watermark.watermark_ns, message.watermark.late_events)
         if kind == "progress":
-            self._go_on(message.progress, kind)
+            self._go_on(message.progress)
             return None
         raise MalformedError("stream message without content")
 
-    def _go_on(self, message: Any, kind: str) -> Cursor:
-        if not message.HasField("cursor"):
-            raise MalformedError(f"`{kind}` without a cursor")
-        self.cursor = Cursor.of(message.cursor)
+    def _go_on(self, cursor: Any) -> Cursor:
+        self.cursor = Cursor.of(cursor)
         return self.cursor
 
     def _learn_clock(self, message: Any) -> None:

@@ -106,7 +106,7 @@ impl Decoder {
             }
             Message::Epoch(epoch) => {
                 self.schemas.clear();
-                let cursor = self.go_on("epoch", epoch.cursor)?;
+                let cursor = self.go_on(epoch.cursor.ok_or(MalformedError::NoCursor)?);
                 StreamItem::Epoch(Epoch { cursor, may_miss: epoch.may_miss })
             }
             Message::Schema(schema) => {
@@ -124,13 +124,13 @@ impl Decoder {
             }
             Message::Rows(_) => return Err(MalformedError::Rows),
             Message::Loss(loss) => StreamItem::Loss(Loss::new(&loss, self.wall_offset_ns)),
-            Message::CaughtUp(caught_up) => StreamItem::CaughtUp(self.go_on("caught_up", caught_up.cursor)?),
+            Message::CaughtUp(caught_up) => StreamItem::CaughtUp(self.go_on(caught_up)),
             Message::Watermark(watermark) => StreamItem::Watermark(Watermark {
                 watermark_ns: watermark.watermark_ns,
                 late_events: watermark.late_events,
             }),
             Message::Progress(progress) => {
-                self.go_on("progress", progress.cursor)?;
+                self.go_on(progress);
                 return Ok(None);
             }
         }))
@@ -142,14 +142,8 @@ impl Decoder {
         self.cursor.as_ref()
     }
 
-    fn go_on(
-        &mut self,
-        message: &'static str,
-        cursor: Option<api::Cursor>,
-    ) -> Result<Cursor, MalformedError> {
-        let cursor: Cursor = cursor.ok_or(MalformedError::NoCursor(message))?.into();
-        self.cursor = Some(cursor.clone());
-        Ok(cursor)
+    fn go_on(&mut self, cursor: api::Cursor) -> Cursor {
+        self.cursor.insert(cursor.into()).clone()
     }
 
     fn learn_clock(&mut self, clock: Option<&api::ClockMapping>) {

@@ -64,9 +64,9 @@ pub enum MalformedError {
         /// The probe.
         probe: String,
     },
-    /// A message without a cursor that it must have.
-    #[error("`{0}` without a cursor")]
-    NoCursor(&'static str),
+    /// An epoch without a cursor.
+    #[error("`epoch` without a cursor")]
+    NoCursor,
     /// The column of a field does not fit its schema.
     #[error("field `{field}` of `{probe}` with {rows} rows: {fault}")]
     Column {

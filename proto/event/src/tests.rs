@@ -255,14 +255,13 @@ fn a_stream_knows_where_it_is() {
     decoder.item(response(Message::Schema(schema(false)))).unwrap();
     decoder.item(response(Message::Batch(batch(vec![group(false)])))).unwrap();
     assert_eq!(decoder.cursor().unwrap().to_string(), "b:3:45");
-    decoder.item(response(Message::CaughtUp(api::CaughtUp { cursor: Some(cursor(60)) }))).unwrap();
+    decoder.item(response(Message::CaughtUp(cursor(60)))).unwrap();
     assert_eq!(decoder.cursor().unwrap().sequence, 60);
     // A message that only reports the position of the stream is not an item.
-    let progress = api::Progress { cursor: Some(cursor(70)) };
-    assert!(decoder.item(response(Message::Progress(progress))).unwrap().is_none());
+    assert!(decoder.item(response(Message::Progress(cursor(70)))).unwrap().is_none());
     assert_eq!(decoder.cursor().map(|cursor| cursor.sequence), Some(70));
-    let nowhere = decoder.item(response(Message::CaughtUp(api::CaughtUp { cursor: None })));
-    assert_eq!(nowhere.unwrap_err(), MalformedError::NoCursor("caught_up"));
+    let nowhere = decoder.item(response(Message::Epoch(api::EpochStarted::default())));
+    assert_eq!(nowhere.unwrap_err(), MalformedError::NoCursor);
 }
 
 #[test]

@@ -195,7 +195,7 @@ impl EventMessages {
                     self.push(Message::Epoch(v1::EpochStarted { cursor, may_miss }));
                 }
                 Some(Item::CaughtUp(sequence)) => {
-                    self.push(Message::CaughtUp(v1::CaughtUp { cursor: Some(place(&self.feed, sequence)) }));
+                    self.push(Message::CaughtUp(place(&self.feed, sequence)));
                 }
                 Some(Item::Loss(loss)) => self.push(Message::Loss((&loss).into())),
                 Some(Item::Watermark(watermark_ns)) => {
@@ -204,7 +204,7 @@ impl EventMessages {
                     self.push(Message::Watermark(v1::Watermark { watermark_ns, late_events }));
                 }
                 Some(Item::Progress(sequence)) => {
-                    self.push(Message::Progress(v1::Progress { cursor: Some(place(&self.feed, sequence)) }));
+                    self.push(Message::Progress(place(&self.feed, sequence)));
                 }
                 Some(Item::Batch(delivery)) => self.push_events(&delivery),
                 // A feed has no marks.

@@ -138,7 +138,7 @@ impl MessageMaker {
         }
         let mark = |watermark_ns| Message::Watermark(v1::Watermark { watermark_ns, late_events: 0 });
         let mut ending = watermark.map(|watermark_ns| frame(mark(watermark_ns))).unwrap_or_default();
-        ending.extend(frame(Message::Progress(v1::Progress { cursor: Some(cursor_of(&end).into()) })));
+        ending.extend(frame(Message::Progress(cursor_of(&end).into())));
         let walked = &chunk.walked;
         let terms = [(READ, walked.places), (NOT_SELECTED, walked.not_selected), (EXPIRED, walked.expired)];
         Ok(Some(Messages { all, first, end, total, terms, ending }))

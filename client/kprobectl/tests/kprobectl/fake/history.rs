@@ -78,8 +78,7 @@ impl Service {
         }
         let entries = first / ENTRY_EVENTS..self.entries;
         messages.extend(entries.map(|entry| Message::Batch(answers::batch(entry * ENTRY_EVENTS))));
-        let cursor = Some(answers::cursor(self.entries * ENTRY_EVENTS));
-        messages.push(Message::CaughtUp(CaughtUp { cursor }));
+        messages.push(Message::CaughtUp(answers::cursor(self.entries * ENTRY_EVENTS)));
         messages
     }
 }

@@ -139,7 +139,7 @@ impl EventService for Services {
             },
         );
         if ends {
-            let caught_up = CaughtUp { cursor: Some(answers::cursor(5)) };
+            let caught_up = answers::cursor(5);
             return Ok(Response::new(Box::pin(
                 canned.chain(tokio_stream::once(message(Message::CaughtUp(caught_up)))),
             )));

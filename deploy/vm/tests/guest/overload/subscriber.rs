@@ -154,11 +154,11 @@ impl Counts {
                 *self.losses.entry(loss.cause).or_default() += loss.count.unwrap_or(0);
             }
             Message::Epoch(epoch) => self.cursor = epoch.cursor,
-            Message::CaughtUp(caught_up) => {
+            Message::CaughtUp(cursor) => {
                 self.is_present = true;
-                self.cursor = caught_up.cursor;
+                self.cursor = Some(cursor);
             }
-            Message::Progress(progress) => self.cursor = progress.cursor,
+            Message::Progress(cursor) => self.cursor = Some(cursor),
             Message::Schema(_) | Message::Watermark(_) => {}
             Message::Rows(rows) => bail!("columns were asked for: {rows:?}"),
         }

@@ -62,7 +62,7 @@ fn gap(epoch: u64, place: u64) -> Received {
 /// The account of these positions.
 fn ledger(epoch: u64, places: std::ops::Range<u64>) -> Received {
     let end = at(epoch, places.end);
-    let progress = Message::Progress(api::Progress { cursor: Some(end.clone().into()) });
+    let progress = Message::Progress(end.clone().into());
     Received {
         topic: Topic::Ledger,
         id: format!("{epoch}:{places:?}:ledger"),
