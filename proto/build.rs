@@ -35,13 +35,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         .extern_path(".kprobed.v1.StreamEventsResponse", "crate::encoded::StreamEventsResponse")
         .extern_path(".kprobed.v1", "crate::v1")
         .compile_fds(events)?;
+    let mut named = prost_build::Config::new();
+    // Descriptors are found by the names of messages.
+    named.enable_type_names();
     tonic_prost_build::configure()
         // Columns are handed from the decoder to the connection without a copy.
         .bytes(".kprobed.v1.Column")
         .bytes(".kprobed.v1.EventGroup")
         // Ten times as large as what it can be instead.
         .boxed(".kprobed.v1.ProbeOutcome.outcome.probe")
-        .compile_fds(descriptors)?;
+        .compile_fds_with_config(descriptors, named)?;
     Ok(())
 }
 

@@ -69,6 +69,9 @@ pub(crate) struct Global {
     /// Format of the output
     #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table")]
     pub(crate) output: Format,
+    /// Print no line of headings, with `-o table`, `wide` and `csv`
+    #[arg(long, global = true)]
+    pub(crate) no_headers: bool,
     /// When to use colours; the environment variable NO_COLOR switches them off as well
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: ColorChoice,
@@ -94,13 +97,15 @@ pub(crate) enum Format {
     Table,
     /// More columns for people
     Wide,
-    /// JSON; one object per line for streams
+    /// JSON; one object per line for lists and streams
     Json,
-    /// YAML; one document per object for streams
+    /// YAML; one document per object for lists and streams
     Yaml,
+    /// Names only, one per line
+    Name,
     /// Call stacks as flame graph tools read them; only for commands that count by stack
     Folded,
-    /// Comma-separated values with a line of headings; only for `hits`
+    /// Comma-separated values: all columns, with a line of headings
     Csv,
 }
 

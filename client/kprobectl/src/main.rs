@@ -25,7 +25,7 @@ use crate::output::Output;
 
 fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&help::grammar().get_matches()).unwrap_or_else(|error| error.exit());
-    let mut output = Output::new(cli.global.output, cli.global.color);
+    let mut output = Output::new(&cli.global);
     match start(cli, &mut output) {
         Ok(exit) => exit.into(),
         Err(error) => {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use kprobed_proto::v1;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::document::{Document, KernelChange, Lease};
 use crate::lease;
@@ -37,7 +37,7 @@ pub fn write(documents: &[Document]) -> Result<String, serde_yaml_ng::Error> {
         if documents.len() > 1 {
             text.push_str("---\n");
         }
-        text.push_str(&yaml(&View::new(document))?);
+        text.push_str(&yaml(document)?);
     }
     Ok(text)
 }
@@ -92,6 +92,12 @@ struct View<'a> {
     lease: Option<LeaseView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     on_kernel_change: Option<&'static str>,
+}
+
+impl Serialize for Document {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        View::new(self).serialize(serializer)
+    }
 }
 
 #[derive(Serialize)]

@@ -90,7 +90,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         let place = String::new();
         return create_all::create(&client, &[Creation { request, place }], true, output).await;
     }
-    output.probe_created(&client.create_probe(request).await?)?;
+    output.probes_created(&[client.create_probe(request).await?])?;
     Ok(Exit::Success)
 }
 

@@ -1,15 +1,14 @@
 //! `kprobectl adopt`: make probes of kprobe events that the daemon did not define.
 
-use std::collections::HashMap;
-
 use clap::Args;
-use kprobed_client::api::AdoptProbeRequest;
+use kprobed_client::api::{AdoptProbeRequest, AdoptProbeResponse, Probe};
+use std::collections::HashMap;
 
 use super::connection::connect;
 use super::label_arguments::{labels, pair};
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::Output;
+use crate::output::{Cell, Column, MessageRow, Output, Tone, state_name};
 
 const AFTER_HELP: &str = "\
 The event stays in the kernel and keeps counting its hits. From then on it is a probe like any other: \
@@ -56,6 +55,27 @@ pub(crate) struct Arguments {
     pub(crate) dry_run: bool,
 }
 
+/// The instance at the top has no name.
+pub(super) fn instances(names: &[String]) -> Vec<&str> {
+    names.iter().map(|name| if name.is_empty() { "(top)" } else { name }).collect()
+}
+
+fn name(adopted: &AdoptProbeResponse) -> &str {
+    adopted.probe.as_ref().map(|probe| probe.name.as_str()).unwrap_or_default()
+}
+
+fn state(adopted: &AdoptProbeResponse) -> (&'static str, Tone) {
+    state_name(adopted.probe.as_ref().map(Probe::state).unwrap_or_default())
+}
+
+impl MessageRow for AdoptProbeResponse {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", |adopted| Cell::text(name(adopted))),
+        Column::new("STATE", |adopted| state(adopted).into()),
+        Column::new("ENABLED IN", |adopted| Cell::text(instances(&adopted.enabled_in).join(","))),
+    ];
+}
+
 /// Continues with the next name after a failure. The worst exit code wins.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let labels: HashMap<_, _> = labels(&arguments.labels)?;
@@ -81,14 +101,21 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             ..Default::default()
         };
         match client.adopt_probe(request).await {
-            Ok(mut response) => {
-                plan.append(&mut response.plan);
+            Ok(response) => {
+                plan.extend(response.plan.iter().cloned());
                 adopted.push(response);
             }
             Err(error) => exit = exit.max(Failure::from(error).report(output)),
         }
     }
-    output.probes_adopted(&adopted)?;
+    output.results(&adopted, |adopted| format!("{} {}", name(adopted), state(adopted).0))?;
+    for adopted in adopted.iter().filter(|adopted| !adopted.enabled_in.is_empty()) {
+        output.remark(&format!(
+            "`{}` is switched on in other trace instances as well, and stays so: {}",
+            name(adopted),
+            instances(&adopted.enabled_in).join(", ")
+        ));
+    }
     if arguments.dry_run {
         output.plan(&plan);
         output.note("nothing was changed");

@@ -2,12 +2,12 @@
 
 use clap::Args;
 use kprobed_client::Error;
-use kprobed_client::api::PlannedStep;
+use kprobed_client::api::{AttachedEvent, AttachedEventState, PlannedStep};
 
 use super::connection::connect;
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::Output;
+use crate::output::{Cell, Column, MessageRow, Output, Tone};
 
 const ATTACH_HELP: &str = "\
 The daemon records the event in its own trace instance. The definition of the event, and its recording by \
@@ -63,6 +63,29 @@ pub(crate) struct DetachArguments {
 #[command(after_help = ATTACHED_HELP)]
 pub(crate) struct AttachedArguments {}
 
+impl MessageRow for AttachedEvent {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", |event| Cell::text(&event.name)),
+        Column::new("STATE", |event| state(event).into()),
+        Column::new("READ", |event| Cell::number(event.read)),
+        Column::optional("FILTER", |event| Cell::text(&event.filter)),
+        Column::wide("UNDECODABLE", |event| Cell::number(event.undecodable)),
+        Column::wide("CREATED", |event| Cell::time(event.create_time.as_ref())),
+        Column::wide("FIELDS", |event| {
+            let fields = event.schema.iter().flat_map(|schema| &schema.fields);
+            Cell::text(fields.map(|field| field.name.as_str()).collect::<Vec<_>>().join(" "))
+        }),
+    ];
+}
+
+fn state(event: &AttachedEvent) -> (&'static str, Tone) {
+    match event.state() {
+        AttachedEventState::Recording => ("recording", Tone::Good),
+        AttachedEventState::Waiting => ("waiting", Tone::Doubtful),
+        AttachedEventState::Unspecified => ("unknown", Tone::Plain),
+    }
+}
+
 /// Continues with the next name after a failure. The worst exit code wins.
 pub(crate) async fn attach(
     global: &Global,
@@ -85,7 +108,7 @@ pub(crate) async fn attach(
             Err(error) => exit = exit.max(Failure::from(error).report(output)),
         }
     }
-    output.events_attached(&attached)?;
+    output.results(&attached, |event| event.name.clone())?;
     Ok(exit)
 }
 
@@ -111,7 +134,7 @@ pub(crate) async fn detach(
             Err(error) => exit = exit.max(Failure::from(error).report(output)),
         }
     }
-    output.events_detached(&detached)?;
+    output.results(&detached, |event| format!("{} read={}", event.name, event.read))?;
     Ok(exit)
 }
 
@@ -136,9 +159,12 @@ pub(crate) async fn attached(
 ) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let events = client.attached_events().await?;
-    output.attached_events(&events)?;
+    output.rows(&events)?;
+    for event in events.iter().filter(|event| !event.state_reason.is_empty()) {
+        output.remark(&format!("`{}` is {}: {}", event.name, state(event).0, event.state_reason));
+    }
     if events.is_empty() {
-        output.empty("there are no attached events: `kprobectl attach` adds one");
+        output.remark("there are no attached events: `kprobectl attach` adds one");
     }
     Ok(Exit::Success)
 }

@@ -38,9 +38,7 @@ pub(super) async fn create(
         return Ok(exit);
     }
     if dry_run {
-        for probe in &checked {
-            output.probe_created(probe)?;
-        }
+        output.probes_created(&checked)?;
         output.plan(&plan);
         output.note("nothing was changed");
         return Ok(exit);
@@ -63,9 +61,7 @@ pub(super) async fn create(
             note_made(made, output);
             return Ok(exit);
         }
-        for probe in &created {
-            output.probe_created(probe)?;
-        }
+        output.probes_created(&created)?;
         made += part.len();
     }
     Ok(exit)

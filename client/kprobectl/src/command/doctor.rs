@@ -2,12 +2,12 @@
 
 use clap::Args;
 use kprobed_client::Client;
-use kprobed_client::api::{CheckStatus, ReconcileOutcome};
+use kprobed_client::api::{CheckStatus, ReconcileOutcome, ReconciledProbe};
 
 use super::connection::connect;
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::Output;
+use crate::output::{Cell, Column, MessageRow, Output, Tone, state_name};
 
 const AFTER_HELP: &str = "\
 Exits with 1 if a check failed. FINDING is the result of a check; `fix:` is the command or setting that corrects it.
@@ -46,6 +46,27 @@ pub(crate) struct Arguments {
     pub(crate) dry_run: bool,
 }
 
+impl MessageRow for ReconciledProbe {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", |probe| Cell::text(&probe.name)),
+        Column::new("FOUND", |probe| state_name(probe.found()).into()),
+        Column::new("OUTCOME", |probe| outcome_name(probe.outcome()).into()),
+        Column::new("STATE", |probe| state_name(probe.state()).into()),
+    ];
+}
+
+const fn outcome_name(outcome: ReconcileOutcome) -> (&'static str, Tone) {
+    match outcome {
+        ReconcileOutcome::AsWanted => ("as-wanted", Tone::Good),
+        ReconcileOutcome::Repaired => ("repaired", Tone::Doubtful),
+        ReconcileOutcome::NotRepaired => ("not-repaired", Tone::Bad),
+        ReconcileOutcome::NotDue => ("not-due", Tone::Doubtful),
+        ReconcileOutcome::LeftAlone => ("left-alone", Tone::Bad),
+        ReconcileOutcome::WouldRepair => ("would-repair", Tone::Doubtful),
+        ReconcileOutcome::Unspecified => ("unknown", Tone::Plain),
+    }
+}
+
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     if arguments.repair {
@@ -64,9 +85,18 @@ async fn repair(client: &Client, arguments: &Arguments, output: &mut Output) -> 
     } else {
         (client.reconcile_probes(arguments.force).await?, Vec::new())
     };
-    output.reconciled(&probes)?;
+    output.rows(&probes)?;
+    for probe in &probes {
+        let ReconciledProbe { name, found_message, message, .. } = probe;
+        if !found_message.is_empty() {
+            output.remark(&format!("`{name}` was {}: {found_message}", state_name(probe.found()).0));
+        }
+        if !message.is_empty() {
+            output.remark(&format!("`{name}` was not repaired: {message}"));
+        }
+    }
     if probes.is_empty() {
-        output.empty("there are no probes");
+        output.remark("there are no probes");
     }
     output.plan(&plan);
     if arguments.dry_run {

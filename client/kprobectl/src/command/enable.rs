@@ -8,7 +8,7 @@ use super::label_arguments::selector;
 use super::probe_selection::{choose, update};
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::Output;
+use crate::output::{Output, state_name};
 
 const ENABLE_HELP: &str = "\
 If another program has disabled, filtered or removed the event of a probe, the daemon repairs it: it
@@ -91,6 +91,6 @@ async fn switch(
     });
     let requests: Vec<_> = requests.collect();
     let (probes, exit) = update(&client, &requests, output).await;
-    output.probes_changed(&probes)?;
+    output.probes_changed(&probes, |probe| state_name(probe.state()).0.to_owned())?;
     Ok(exit)
 }

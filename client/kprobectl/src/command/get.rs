@@ -43,6 +43,6 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         ..Default::default()
     };
     let rates = client.hits_over_time(request).await?;
-    output.probe(&probe, &ProbePast::new(&probe, states, profile.as_ref(), &rates))?;
+    output.probe(&probe, &ProbePast::new(&probe, states, profile, &rates))?;
     Ok(Exit::Success)
 }

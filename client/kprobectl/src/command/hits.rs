@@ -1,15 +1,17 @@
 //! `kprobectl hits`: hits and skipped runs of probes, now and in the past, and the processor time that they take.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use kprobed_client::Client;
-use kprobed_client::api::{ListHitsRequest, ListProbesRequest};
+use kprobed_client::api::{HitProfile, ListHitsRequest, ListProbesRequest};
 
 use super::connection::connect;
 use super::{Exit, Failure};
 use crate::glob;
 use crate::global::Global;
-use crate::output::{Chart, Output, to_proto_time};
+use crate::output::{Cell, Chart, Column, MessageRow, Output, ProbeCost, to_proto_time};
 use crate::quantity::{point_in_time, step};
 
 const AFTER_HELP: &str = "\
@@ -18,8 +20,8 @@ because another kprobe was handled on the same CPU or more than MAXACTIVE calls 
 (kprobe_profile). OWN is the number of runs by kprobed's own threads, which are never recorded, and HITS is \
 without them; --include-self counts them among HITS. The kernel does not count them apart: they are what \
 remains of its count when everything that was recorded or lost is taken off. For a probe with a filter that \
-is not possible, and for some others: then OWN is `?`, HITS has them too, and a line under the table says why. \
-In JSON, YAML and CSV, `hits` is always the count of the kernel, and `own` a part of it. The past has no OWN: \
+is not possible, and for some others: then OWN is `?`, HITS has them too, and a note says why. \
+In JSON and YAML, `hits` is always the count of the kernel, and `own` a part of it. The past has no OWN: \
 with --since the counts are those of the kernel.
 
 With --since, hits are added up by intervals of --step, which begin at multiples of the step in UTC, and \
@@ -42,7 +44,7 @@ Examples:
   kprobectl hits --since 24h --step 5m
   kprobectl hits 'kprobes/*' -l team=storage --since 365d --step 1d -o csv
   kprobectl hits --cost
-  kprobectl hits --cost -o json | jq '.[] | {probe, ns_per_second}'";
+  kprobectl hits --cost -o json | jq '{probe, ns_per_second}'";
 
 /// The usual length of an interval: the shortest that the daemon keeps. Costs are of the last one.
 const STEP_S: u32 = 60;
@@ -74,6 +76,23 @@ pub(crate) struct Arguments {
     until: Option<Timestamp>,
 }
 
+impl MessageRow for HitProfile {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("PROBE", |profile| Cell::text(&profile.probe)),
+        Column::new("HITS", |profile| Cell::number(profile.hits.saturating_sub(profile.own.unwrap_or(0)))),
+        Column::optional("OWN", own),
+        Column::optional("NMISSED", |profile| Cell::number(profile.nmissed)),
+        Column::wide("PROBE UID", |profile| Cell::text(profile.probe_uid.to_string())),
+        Column::wide("BOOT ID", |profile| Cell::text(&profile.boot_id)),
+        Column::wide("TIME", |profile| Cell::time(profile.time.as_ref())),
+    ];
+}
+
+/// The hits by kprobed's own threads, marked if they are not known.
+fn own(profile: &HitProfile) -> Cell {
+    if profile.own_unknown.is_empty() { Cell::optional(profile.own) } else { Cell::maybe(None) }
+}
+
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let pattern = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
     let client = connect(global).await?;
@@ -90,7 +109,12 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         with_own,
         ..Default::default()
     };
-    output.hits(&client.select_hits(request).await?, with_own)?;
+    let profiles = client.select_hits(request).await?;
+    output.rows(&profiles)?;
+    let reasons: BTreeSet<_> = profiles.iter().map(|profile| profile.own_unknown.as_str()).collect();
+    for reason in reasons.into_iter().filter(|reason| !reason.is_empty()) {
+        output.remark(&format!("`?`: HITS includes those by kprobed's own threads: {reason}"));
+    }
     Ok(Exit::Success)
 }
 
@@ -111,7 +135,7 @@ async fn costs(
     };
     let probes = ListProbesRequest { name_glob, label_selector, ..Default::default() };
     let (probes, rates) = tokio::try_join!(client.select_probes(probes), client.hits_over_time(hits))?;
-    output.costs(&probes, &rates)?;
+    output.rows(&probes.into_iter().map(|probe| ProbeCost::new(probe, &rates)).collect::<Vec<_>>())?;
     Ok(Exit::Success)
 }
 
@@ -141,6 +165,6 @@ async fn rates(
         ));
     }
     let end = arguments.until.unwrap_or_else(Timestamp::now);
-    output.hits_over_time(&rates, &Chart { start: since, end })?;
+    output.hits_over_time(rates, &Chart { start: since, end })?;
     Ok(Exit::Success)
 }

@@ -9,7 +9,7 @@ use super::label_arguments::{Changes, changes, selector};
 use super::probe_selection::{ChosenProbe, choose};
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::Output;
+use crate::output::{Output, labels_text};
 
 const AFTER_HELP: &str = "\
 Labels select probes: `kprobectl list -l team=storage`. Keys and values have up to 63 letters, digits, `.`, `_`, `/` and \
@@ -71,7 +71,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             Err(failure) => exit = exit.max(failure.report(output)),
         }
     }
-    output.probes_labelled(&labelled)?;
+    output.results(&labelled, |probe| format!("{} {}", probe.name, labels_text(probe)))?;
     if arguments.dry_run {
         output.note("nothing was changed");
     }

@@ -2,13 +2,14 @@
 
 use clap::Args;
 use kprobed_client::Client;
-use kprobed_client::api::{ListProbesRequest, WatchProbesRequest};
+use kprobed_client::api::{ForeignEvent, ListProbesRequest, WatchProbesRequest};
 
+use super::adopt::instances;
 use super::connection::connect;
 use super::{Exit, Failure};
 use crate::glob;
 use crate::global::Global;
-use crate::output::Output;
+use crate::output::{Cell, Column, MessageRow, Output, Tone, kind_name};
 
 const AFTER_HELP: &str = "\
 STATE is the state of the probe in the kernel:
@@ -67,6 +68,23 @@ pub(crate) struct Arguments {
     foreign: bool,
 }
 
+impl MessageRow for ForeignEvent {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", |event| Cell::text(&event.name)),
+        Column::new("KIND", |event| Cell::text(kind_name(event.kind()))),
+        Column::new("PLACE", |event| Cell::text(&event.place)),
+        Column::new("ENABLED IN", |event| Cell::text(instances(&event.enabled_in).join(","))),
+        Column::new("HITS", |event| Cell::optional(event.hits)),
+        Column::new("LOOKS OWN", |event| Cell::text(if event.made_by_kprobed { "yes" } else { "no" })),
+        Column::new("ADOPTABLE", |event| match event.obstacle.as_str() {
+            "" => Cell::toned("yes", Tone::Good),
+            _ => Cell::toned("no", Tone::Faint),
+        }),
+        Column::wide("NMISSED", |event| Cell::optional(event.nmissed)),
+        Column::wide("KERNEL DEFINITION", |event| Cell::text(event.kernel_definitions.join("; "))),
+    ];
+}
+
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     if arguments.foreign {
@@ -85,7 +103,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     output.probes(&probes)?;
     output.declaration_problems(&problems);
     if probes.is_empty() {
-        output.empty(if all {
+        output.remark(if all {
             "there are no probes: `kprobectl add` defines one"
         } else {
             "no probe matches"
@@ -98,9 +116,12 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 async fn foreign(client: &Client, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let glob = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
     let events = client.foreign_probes(&glob).await?;
-    output.foreign_events(&events)?;
+    output.rows(&events)?;
+    for event in events.iter().filter(|event| !event.obstacle.is_empty()) {
+        output.remark(&format!("`{}` cannot be adopted: {}", event.name, event.obstacle_message));
+    }
     if events.is_empty() {
-        output.empty(if glob.is_empty() {
+        output.remark(if glob.is_empty() {
             "every kprobe event of this host is a probe of the daemon"
         } else {
             "no foreign event matches"

@@ -13,7 +13,7 @@ use super::open_file_limit::raise_for;
 use super::{Exit, Failure};
 use crate::config::{replace, state_file};
 use crate::global::{Fleet, Format, Global};
-use crate::output::{Contrast, HostRecord, Judged, Output, Said};
+use crate::output::{Contrast, HostOutput, HostRecord, Judged, Output};
 
 /// A change on more hosts than this needs `--yes`.
 pub(super) const CONFIRM_ABOVE: u64 = 20;
@@ -36,8 +36,7 @@ pub(crate) struct HostCommand {
 struct Answer {
     exit: Exit,
     kernel: String,
-    data: String,
-    messages: String,
+    said: HostOutput,
     judged: Vec<Judged>,
 }
 
@@ -150,8 +149,7 @@ async fn ask_all(
             Ok(answer) => {
                 worst = worst.max(answer.exit);
                 judged.push((host.clone(), answer.kernel.clone(), answer.judged));
-                let said = Said { data: answer.data, messages: answer.messages };
-                HostRecord { host, outcome, kernel: answer.kernel, said }
+                HostRecord { host, outcome, kernel: answer.kernel, said: answer.said }
             }
             Err(why) => {
                 missing.push_str(&host);
@@ -172,7 +170,7 @@ async fn ask_all(
                     NoAnswer::Unreachable(Error::Connect { kind, .. }) => (String::new(), kind.to_string()),
                     other => (String::new(), text_of(&other)),
                 };
-                HostRecord { host, outcome, kernel, said: Said { data: String::new(), messages } }
+                HostRecord { host, outcome, kernel, said: HostOutput::messages(messages) }
             }
         };
         output.host_record(&record)?;
@@ -218,7 +216,7 @@ async fn on_one(
             let outcome = error.outcome();
             let failure = Failure::from(error);
             let exit = failure.report(&mut output);
-            let (_, messages) = output.into_kept();
+            let messages = output.into_kept().messages;
             return Err(Problem { outcome, exit, kernel: String::new(), messages });
         }
     };
@@ -226,17 +224,17 @@ async fn on_one(
     match result {
         Ok(exit) => {
             let judged = output.take_judged();
-            let (data, messages) = output.into_kept();
+            let said = output.into_kept();
             if command.is_change && exit != Exit::Success {
                 let outcome = if exit == Exit::Refused { Outcome::Refused } else { Outcome::Failed };
-                return Err(Problem { outcome, exit, kernel, messages });
+                return Err(Problem { outcome, exit, kernel, messages: said.messages });
             }
-            Ok(Answer { exit, kernel, data, messages, judged })
+            Ok(Answer { exit, kernel, said, judged })
         }
         Err(failure) => {
             let outcome = failure.outcome();
             let exit = failure.report(&mut output);
-            let (_, messages) = output.into_kept();
+            let messages = output.into_kept().messages;
             Err(Problem { outcome, exit, kernel, messages })
         }
     }

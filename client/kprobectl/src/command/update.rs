@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
+use jiff::Timestamp;
 use kprobed_client::Client;
 use kprobed_client::api::{Lease, ListProbesRequest, Probe, UpdateProbeRequest};
 
@@ -11,7 +12,7 @@ use super::label_arguments::selector;
 use super::probe_selection::{choose, update};
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::Output;
+use crate::output::{Output, lease, state_name};
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
@@ -126,11 +127,12 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         }));
     }
     let (probes, worst) = update(&client, &requests, output).await;
-    if changes_lease {
-        output.probes_renewed(&probes)?;
-    } else {
-        output.probes_changed(&probes)?;
-    }
+    let now = Timestamp::now();
+    output.probes_changed(&probes, |probe| match lease(probe, now) {
+        _ if !changes_lease => state_name(probe.state()).0.to_owned(),
+        lease if lease.is_empty() => "stays".to_owned(),
+        lease => lease,
+    })?;
     Ok(exit.max(worst))
 }
 

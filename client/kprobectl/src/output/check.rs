@@ -164,7 +164,8 @@ impl Output {
     /// Prints a verdict with all that led to it.
     pub(crate) fn check(&mut self, definition: &str, answer: &CheckProbeResponse) -> io::Result<()> {
         self.remember(definition, answer);
-        if self.structured_stream(&CheckView::new(definition, answer).with_listing(answer))? {
+        let view = CheckView::new(definition, answer).with_listing(answer);
+        if self.is_keeping() && self.structured(&view)? || self.structured_stream(&view)? {
             return Ok(());
         }
         let text = render(definition, answer, self.style);

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use kprobed_client::HitRates;
 use kprobed_client::api::{HitCost, Probe};
-use kprobed_document::json::Json;
-use serde::Serialize;
+use kprobed_document::json::json as message;
+use serde_json::{Value, json};
 
-use super::Output;
-use super::table::{Cell, Table};
+use super::{Cell, Column, Output, Row};
 
 /// What one hit takes: `500±20 ns`, with `?` if it was not measured on this host.
 pub(super) fn hit(cost: &HitCost) -> String {
@@ -18,18 +17,15 @@ pub(super) fn hit(cost: &HitCost) -> String {
 }
 
 /// What a probe takes.
-#[derive(Debug, Serialize)]
-struct CostView<'a> {
-    probe: &'a str,
-    probe_uid: i64,
-    hit_cost: Option<Json>,
+pub(crate) struct ProbeCost {
+    probe: Probe,
     /// With the runs that the kernel skipped. Absent if no second was watched.
     hits_per_second: Option<f64>,
     ns_per_second: Option<f64>,
 }
 
-impl<'a> CostView<'a> {
-    fn new(probe: &'a Probe, rates: &HitRates) -> Self {
+impl ProbeCost {
+    pub(crate) fn new(probe: Probe, rates: &HitRates) -> Self {
         let points = rates.series.iter().filter(|series| series.probe_uid == probe.uid);
         let points = points.flat_map(|series| &series.points);
         let (runs, seconds) = points.fold((0_u64, 0_u64), |(runs, seconds), point| {
@@ -37,13 +33,31 @@ impl<'a> CostView<'a> {
         });
         let hits_per_second = (seconds > 0).then(|| runs as f64 / seconds as f64);
         let hit_ns = probe.hit_cost.as_ref().map(|cost| cost.ns);
-        Self {
-            probe: &probe.name,
-            probe_uid: probe.uid,
-            hit_cost: probe.hit_cost.as_ref().map(Json::full),
-            hits_per_second,
-            ns_per_second: hits_per_second.zip(hit_ns).map(|(rate, ns)| rate * ns),
-        }
+        let ns_per_second = hits_per_second.zip(hit_ns).map(|(rate, ns)| rate * ns);
+        Self { probe, hits_per_second, ns_per_second }
+    }
+}
+
+fn known(text: Option<String>) -> Cell {
+    Cell::text(text.unwrap_or_default()).right()
+}
+
+impl Row for ProbeCost {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("PROBE", |cost| Cell::text(&cost.probe.name)),
+        Column::new("HIT", |cost| known(cost.probe.hit_cost.as_ref().map(hit))),
+        Column::new("HITS/S", |cost| known(cost.hits_per_second.map(|rate| format!("{rate:.1}")))),
+        Column::new("SHARE", |cost| known(cost.ns_per_second.map(|ns| format!("{:.3} %", ns / 1e7)))),
+    ];
+
+    fn json(&self) -> io::Result<Value> {
+        Ok(json!({
+            "probe": self.probe.name,
+            "probe_uid": self.probe.uid.to_string(),
+            "hit_cost": self.probe.hit_cost.as_ref().map(message).transpose()?,
+            "hits_per_second": self.hits_per_second,
+            "ns_per_second": self.ns_per_second,
+        }))
     }
 }
 
@@ -57,7 +71,7 @@ impl Output {
     ) -> io::Result<()> {
         let hits_per_second = hits as f64 / time.as_secs_f64().max(1e-9);
         let ns_per_second = hits_per_second * cost.ns;
-        let value = serde_json::json!({
+        let value = json!({
             "hits": hits,
             "seconds": time.as_secs_f64(),
             "hits_per_second": hits_per_second,
@@ -75,25 +89,6 @@ impl Output {
             ns_per_second / 1e6,
             ns_per_second / 1e7
         ))
-    }
-
-    /// Prints what probes take by their hits of the last time.
-    pub(crate) fn costs(&mut self, probes: &[Probe], rates: &HitRates) -> io::Result<()> {
-        let views: Vec<_> = probes.iter().map(|probe| CostView::new(probe, rates)).collect();
-        if self.structured(&views)? {
-            return Ok(());
-        }
-        let mut table = Table::new(&["PROBE", "HIT", "HITS/S", "SHARE"]);
-        let known = |text: Option<String>| Cell::text(text.unwrap_or_else(|| "-".to_owned())).right();
-        for (probe, view) in probes.iter().zip(&views) {
-            table.row(vec![
-                Cell::text(view.probe),
-                known(probe.hit_cost.as_ref().map(hit)),
-                known(view.hits_per_second.map(|rate| format!("{rate:.1}"))),
-                known(view.ns_per_second.map(|ns| format!("{:.3} %", ns / 1e7))),
-            ]);
-        }
-        self.table(&table)
     }
 }
 
@@ -114,9 +109,8 @@ mod tests {
         let rates = HitRates { series, ..HitRates::default() };
         let hit_cost = Some(HitCost { ns: 512.0, error_ns: 26.0, calibrated: true });
         let taken = |uid| {
-            let probe = Probe { uid, hit_cost, ..Probe::default() };
-            let view = CostView::new(&probe, &rates);
-            (view.hits_per_second, view.ns_per_second)
+            let cost = ProbeCost::new(Probe { uid, hit_cost, ..Probe::default() }, &rates);
+            (cost.hits_per_second, cost.ns_per_second)
         };
         assert_eq!(taken(1), (Some(10.0), Some(5120.0)));
         assert_eq!(taken(2), (None, None), "nothing was watched");

@@ -2,36 +2,16 @@
 //!
 //! Kept, and not the crate `csv`: it writes only, in ten lines.
 
-use std::io;
-
-use super::Output;
-use crate::global::Format;
-
-impl Output {
-    /// Prints a line of headings and a line for each row, if that is requested, and says whether it
-    /// did.
-    pub(super) fn csv<const N: usize>(
-        &mut self,
-        headings: [&str; N],
-        rows: impl IntoIterator<Item = [String; N]>,
-    ) -> io::Result<bool> {
-        if self.format != Format::Csv {
-            return Ok(false);
-        }
-        self.line(&headings.join(","))?;
-        for row in rows {
-            self.line(&row.map(|value| field(&value)).join(","))?;
-        }
-        Ok(true)
-    }
+/// The values of a line, in quotes where they would not come back otherwise.
+pub(super) fn record(values: impl IntoIterator<Item = String>) -> String {
+    values.into_iter().map(field).collect::<Vec<_>>().join(",")
 }
 
-/// One value, in quotes if it would not come back otherwise.
-fn field(value: &str) -> String {
+fn field(value: String) -> String {
     if value.contains([',', '"', '\n', '\r']) {
         return format!("\"{}\"", value.replace('"', "\"\""));
     }
-    value.to_owned()
+    value
 }
 
 #[cfg(test)]
@@ -47,7 +27,7 @@ mod tests {
             ("say \"no\"", "\"say \"\"no\"\"\""),
             ("two\nlines", "\"two\nlines\""),
         ] {
-            assert_eq!(field(value), expected);
+            assert_eq!(record([value.to_owned(), "x".to_owned()]), format!("{expected},x"));
         }
     }
 }

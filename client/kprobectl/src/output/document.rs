@@ -1,24 +1,35 @@
-//! Documents of probes: YAML, problems with their place, results of `apply`, and diffs.
+//! Documents of probes: problems with their place, results of `apply`, and diffs.
 
 use std::io;
 
-use kprobed_client::api::{DeclarationProblem, Probe};
-use kprobed_document::{Problem, document_of};
-use serde::Serialize;
+use kprobed_client::api::DeclarationProblem;
+use kprobed_document::Problem;
+use serde_json::{Value, json};
 use similar::TextDiff;
 
-use super::Output;
 use super::data::one_line;
 use super::style::Tone;
+use super::{Cell, Column, Output, Row};
 use crate::global::Format;
 
 /// Result for the probe of a document.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct AppliedProbe {
     /// Its name.
     pub(crate) name: String,
     /// `created`, `configured`, `unchanged`, `deleted` or `failed`.
     pub(crate) action: &'static str,
+}
+
+impl Row for AppliedProbe {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", |probe| Cell::text(&probe.name)),
+        Column::new("ACTION", |probe| Cell::text(probe.action)),
+    ];
+
+    fn json(&self) -> io::Result<Value> {
+        Ok(json!({ "name": self.name, "action": self.action }))
+    }
 }
 
 /// How a probe differs from its document.
@@ -34,18 +45,16 @@ pub(crate) struct ProbeDifference {
     pub(crate) after: String,
 }
 
-/// The same, as JSON and YAML.
-#[derive(Serialize)]
-struct DifferenceView<'a> {
-    name: &'a str,
-    action: &'static str,
-    file: &'a str,
-    diff: String,
-}
+impl Row for ProbeDifference {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", |probe| Cell::text(&probe.name)),
+        Column::new("ACTION", |probe| Cell::text(probe.action)),
+        Column::new("FILE", |probe| Cell::text(&probe.file)),
+    ];
 
-impl<'a> DifferenceView<'a> {
-    fn new(found: &'a ProbeDifference) -> Self {
-        Self { name: &found.name, action: found.action, file: &found.file, diff: found.unified() }
+    fn json(&self) -> io::Result<Value> {
+        let Self { name, action, file, .. } = self;
+        Ok(json!({ "name": name, "action": action, "file": file, "diff": self.unified() }))
     }
 }
 
@@ -59,17 +68,6 @@ impl ProbeDifference {
 }
 
 impl Output {
-    /// Prints the documents of probes, if that is what is requested, and says whether it did.
-    pub(super) fn documents(&mut self, probes: &[Probe]) -> io::Result<bool> {
-        if self.format != Format::Yaml {
-            return Ok(false);
-        }
-        let documents: Vec<_> = probes.iter().map(document_of).collect();
-        let text = kprobed_document::write(&documents).map_err(io::Error::other)?;
-        self.text(&text)?;
-        Ok(true)
-    }
-
     /// Prints what is wrong with a file of documents.
     pub(crate) fn document_problem(&mut self, file: &str, problem: &Problem) {
         let head = format!("{file}:{}: {}", problem.place, one_line(&problem.message));
@@ -93,16 +91,13 @@ impl Output {
 
     /// Prints the results for the probes of documents.
     pub(crate) fn applied(&mut self, applied: &[AppliedProbe]) -> io::Result<()> {
-        if self.structured(&applied)? {
-            return Ok(());
-        }
-        applied.iter().try_for_each(|one| self.line(&format!("{} {}", one.name, one.action)))
+        self.results(applied, |probe| format!("{} {}", probe.name, probe.action))
     }
 
     /// Prints in what probes differ from their documents.
     pub(crate) fn differences(&mut self, found: &[ProbeDifference]) -> io::Result<()> {
-        if self.structured(&found.iter().map(DifferenceView::new).collect::<Vec<_>>())? {
-            return Ok(());
+        if !matches!(self.format, Format::Table | Format::Wide) {
+            return self.rows(found);
         }
         for one in found {
             for line in one.unified().lines() {

@@ -5,17 +5,10 @@ use std::io;
 
 use kprobed_client::fleet::{HostLedger, Outcome, names};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::style::Tone;
-use super::{Contrast, Output};
-
-/// What a command printed on one host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
-    pub(crate) data: String,
-    pub(crate) messages: String,
-}
+use super::{Contrast, HostOutput, Output};
 
 /// One host, and its outcome.
 #[derive(Clone, Debug)]
@@ -24,53 +17,23 @@ pub(crate) struct HostRecord {
     pub(crate) outcome: Outcome,
     /// Release of its kernel; empty if it is not known.
     pub(crate) kernel: String,
-    pub(crate) said: Said,
+    pub(crate) said: HostOutput,
 }
 
-/// The same, as JSON and YAML.
-#[derive(Serialize)]
-struct HostView<'a> {
-    host: &'a str,
-    outcome: &'static str,
-    kernel: Option<&'a str>,
-    /// What the command prints for one daemon; a list if that is several values, null if there is
-    /// no answer.
-    answer: Value,
-    /// Notes and errors, as one daemon's command prints them.
-    messages: Option<&'a str>,
-}
-
+/// The ledger of the hosts, as JSON and YAML: targeted = the sum of the outcomes, if it closes.
 #[derive(Serialize)]
 pub(super) struct LedgerView {
-    ledger: TermsView,
-}
-
-/// targeted = the six others, if it closes.
-#[derive(Serialize)]
-struct TermsView {
-    targeted: u64,
-    answered: u64,
-    refused: u64,
-    failed: u64,
-    timed_out: u64,
-    unreachable: u64,
-    not_tried: u64,
-    closes: bool,
+    ledger: Value,
 }
 
 impl LedgerView {
     pub(super) fn new(ledger: &HostLedger) -> Self {
-        let ledger = TermsView {
-            targeted: ledger.targeted(),
-            answered: ledger.count(Outcome::Answered),
-            refused: ledger.count(Outcome::Refused),
-            failed: ledger.count(Outcome::Failed),
-            timed_out: ledger.count(Outcome::TimedOut),
-            unreachable: ledger.count(Outcome::Unreachable),
-            not_tried: ledger.count(Outcome::NotTried),
-            closes: ledger.closes(),
-        };
-        Self { ledger }
+        let mut terms = json!({ "targeted": ledger.targeted() });
+        for outcome in Outcome::ALL {
+            terms[outcome.name()] = ledger.count(outcome).into();
+        }
+        terms["closes"] = ledger.closes().into();
+        Self { ledger: terms }
     }
 }
 
@@ -84,38 +47,15 @@ impl Output {
         if !self.is_structured() {
             return Ok(());
         }
-        self.structured_stream(&HostView {
-            host: &record.host,
-            outcome: record.outcome.name(),
-            kernel: known(&record.kernel),
-            answer: self.answer(&record.said.data)?,
-            messages: known(&record.said.messages),
-        })?;
+        // What the command prints for one daemon: a list if that is several values, null if there is none.
+        self.structured_stream(&json!({
+            "host": record.host,
+            "outcome": record.outcome.name(),
+            "kernel": known(&record.kernel),
+            "answer": record.said.answer,
+            "messages": known(&record.said.messages),
+        }))?;
         self.flush()
-    }
-
-    /// Reads back what a command printed in a form for programs.
-    fn answer(&self, data: &str) -> io::Result<Value> {
-        let mut values = if self.format == crate::global::Format::Json {
-            serde_json::Deserializer::from_str(data)
-                .into_iter()
-                .collect::<Result<Vec<Value>, _>>()
-                .map_err(io::Error::other)?
-        } else if data.trim().is_empty() {
-            Vec::new()
-        } else {
-            serde_yaml_ng::Deserializer::from_str(data)
-                .map(serde::Deserialize::deserialize)
-                .collect::<Result<Vec<Value>, _>>()
-                .map_err(io::Error::other)?
-        };
-        // A stream of YAML begins with a mark, before which there is nothing.
-        values.retain(|value| !value.is_null());
-        Ok(match values.len() {
-            0 => Value::Null,
-            1 => values.swap_remove(0),
-            _ => Value::Array(values),
-        })
     }
 
     /// Prints the ledger, and as text equal answers once.
@@ -183,7 +123,7 @@ fn told(head: &str, messages: &str) -> String {
     }
 }
 
-type Group<'a> = (Outcome, &'a str, &'a Said, Vec<&'a str>);
+type Group<'a> = (Outcome, &'a str, &'a HostOutput, Vec<&'a str>);
 
 /// Hosts with the same kernel and the same answer, the largest group of each outcome first.
 fn folded(records: &[HostRecord]) -> Vec<Group<'_>> {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io;
 
 use kprobed_client::api::{CheckStatus, GetHostResponse, HostCheck};
-use kprobed_document::json::Json;
 use serde::Serialize;
 
 use super::Output;
@@ -33,7 +32,7 @@ fn status(check: &HostCheck) -> (&'static str, Tone) {
 impl Output {
     /// Prints what is known about the host, what was checked and what to do.
     pub(crate) fn host(&mut self, host: &GetHostResponse) -> io::Result<()> {
-        if self.structured(&Json::full(host))? {
+        if self.message_structured(host)? {
             return Ok(());
         }
         let labels: BTreeMap<_, _> = host.labels.iter().collect();

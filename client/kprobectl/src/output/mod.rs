@@ -1,13 +1,12 @@
 //! Output of all commands.
 //!
 //! Owns stdout and stderr, and the forms of output. What the API says is printed for programs as
-//! the API's own JSON ([`kprobed_document::json`]); the structures here that are serialised are
-//! what this command adds to it: sums, and what several messages say together. Data goes to stdout;
+//! the API's own JSON ([`kprobed_document::json`]), a list by the columns of its rows ([`Row`]); the
+//! structures here that are serialised are what this command adds: sums, and what several messages say together. Data goes to stdout;
 //! errors, warnings and notes go to stderr. No other module prints.
 
 mod access;
 mod aggregation;
-mod attached;
 mod audit;
 mod check;
 mod code;
@@ -21,23 +20,19 @@ mod diagnostic;
 mod document;
 mod event;
 mod fleet;
-mod foreign;
-mod hits;
 mod host;
-mod lease;
 mod ledger;
 mod meaning;
-mod past;
+mod page;
 mod probe;
 mod rates;
-mod reconciled;
 mod rollout;
+mod rows;
 mod status;
 mod style;
 mod table;
 mod terminal;
 mod time;
-mod watch;
 mod width;
 
 pub(crate) use access::Answer;
@@ -46,12 +41,17 @@ pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
 pub(crate) use audit::Verified;
 pub(crate) use contrast::{Contrast, Judged};
+pub(crate) use cost::ProbeCost;
 pub(crate) use document::{AppliedProbe, ProbeDifference};
 pub(crate) use event::{EventPrinter, EventStyle, TimeForm};
-pub(crate) use fleet::{HostRecord, Said};
-pub(crate) use past::ProbePast;
+pub(crate) use fleet::HostRecord;
+pub(crate) use page::ProbePast;
+pub(crate) use probe::{kind_name, labels_text, lease, state_name};
 pub(crate) use rates::Chart;
+pub(crate) use rows::{Column, MessageRow, Row};
 pub(crate) use status::Status;
+pub(crate) use style::Tone;
+pub(crate) use table::Cell;
 pub(crate) use time::to_proto_time;
 
 use std::fmt::Write as _;
@@ -60,11 +60,14 @@ use std::path::Path;
 
 use kprobed_client::RpcError;
 use kprobed_client::api::PlannedStep;
+use kprobed_document::json::json;
+use prost::Name;
 use serde::Serialize;
+use serde_json::Value;
 
 use self::style::Style;
-use self::table::Table;
-use crate::global::{ColorChoice, Format};
+use self::table::{Page, Table};
+use crate::global::{ColorChoice, Format, Global};
 
 /// Large enough for a batch of events, so that a busy stream costs few system calls.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -72,13 +75,31 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// The two ways out of the process.
 pub(crate) struct Output {
     format: Format,
+    has_headings: bool,
     stdout: BufWriter<Way>,
-    /// Where messages go instead of stderr, if they are kept.
-    messages: Option<String>,
+    /// What is kept instead of printed, because several hosts are asked.
+    kept: Option<HostOutput>,
     /// What is kept of verdicts, to compare hosts.
     judged: Vec<Judged>,
     style: Style,
     error_style: Style,
+}
+
+/// What a command prints for one of several hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostOutput {
+    /// Data as text.
+    pub(crate) data: String,
+    /// Data as JSON and YAML.
+    pub(crate) answer: Value,
+    pub(crate) messages: String,
+}
+
+impl HostOutput {
+    /// Messages, and no data.
+    pub(crate) fn messages(messages: String) -> Self {
+        Self { messages, ..Self::default() }
+    }
 }
 
 /// Where data goes.
@@ -104,7 +125,8 @@ impl Write for Way {
 }
 
 impl Output {
-    pub(crate) fn new(format: Format, color: ColorChoice) -> Self {
+    pub(crate) fn new(global: &Global) -> Self {
+        let (format, color) = (global.output, global.color);
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let style = |is_terminal| {
             Style::new(match color {
@@ -115,8 +137,9 @@ impl Output {
         };
         Self {
             format,
+            has_headings: !global.no_headers,
             stdout: BufWriter::with_capacity(BUFFER_BYTES, Way::Process(io::stdout())),
-            messages: None,
+            kept: None,
             judged: Vec::new(),
             style: style(io::stdout().is_terminal()),
             error_style: style(io::stderr().is_terminal()),
@@ -127,8 +150,9 @@ impl Output {
     pub(crate) fn keeping(&self) -> Self {
         Self {
             format: self.format,
+            has_headings: self.has_headings,
             stdout: BufWriter::new(Way::Kept(Vec::new())),
-            messages: Some(String::new()),
+            kept: Some(HostOutput::default()),
             judged: Vec::new(),
             style: self.style,
             error_style: self.error_style,
@@ -137,7 +161,7 @@ impl Output {
 
     /// Whether what is printed is kept, because several hosts are asked.
     pub(crate) fn is_keeping(&self) -> bool {
-        self.messages.is_some()
+        self.kept.is_some()
     }
 
     /// Takes what was kept of verdicts.
@@ -145,13 +169,13 @@ impl Output {
         std::mem::take(&mut self.judged)
     }
 
-    /// What was kept: data and messages.
-    pub(crate) fn into_kept(self) -> (String, String) {
+    /// What was kept.
+    pub(crate) fn into_kept(self) -> HostOutput {
         let data = match self.stdout.into_inner() {
             Ok(Way::Kept(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
             Ok(Way::Process(_)) | Err(_) => String::new(),
         };
-        (data, self.messages.unwrap_or_default())
+        HostOutput { data, ..self.kept.unwrap_or_default() }
     }
 
     /// Writes out everything that was printed.
@@ -167,12 +191,13 @@ impl Output {
     /// Prints what is asked for in a form for programs, and says whether it did.
     fn structured(&mut self, value: &impl Serialize) -> io::Result<bool> {
         match self.format {
-            Format::Table | Format::Wide | Format::Folded | Format::Csv => return Ok(false),
+            Format::Json | Format::Yaml if self.is_keeping() => self.keep(value, false)?,
             Format::Json => {
                 serde_json::to_writer_pretty(&mut self.stdout, value)?;
                 self.stdout.write_all(b"\n")?;
             }
             Format::Yaml => self.yaml(value)?,
+            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv => return Ok(false),
         }
         Ok(true)
     }
@@ -180,7 +205,7 @@ impl Output {
     /// The same for one of many values: one line or one document each.
     fn structured_stream(&mut self, value: &impl Serialize) -> io::Result<bool> {
         match self.format {
-            Format::Table | Format::Wide | Format::Folded | Format::Csv => return Ok(false),
+            Format::Json | Format::Yaml if self.is_keeping() => self.keep(value, true)?,
             Format::Json => {
                 serde_json::to_writer(&mut self.stdout, value)?;
                 self.stdout.write_all(b"\n")?;
@@ -189,14 +214,40 @@ impl Output {
                 self.raw(b"---\n")?;
                 self.yaml(value)?;
             }
+            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Prints a message of the API for programs, if that is asked for, and says whether it did.
+    fn message_structured(&mut self, message: &impl Name) -> io::Result<bool> {
+        Ok(self.is_structured() && self.structured(&json(message)?)?)
+    }
+
+    /// Keeps a list as one, even if nothing is in it.
+    fn begin_list(&mut self) {
+        if let Some(HostOutput { answer: answer @ Value::Null, .. }) = &mut self.kept {
+            *answer = Value::Array(Vec::new());
+        }
+    }
+
+    /// Keeps a value for programs: one, or one of a list.
+    fn keep(&mut self, value: &impl Serialize, is_item: bool) -> io::Result<()> {
+        let value = serde_json::to_value(value)?;
+        if let Some(HostOutput { answer, .. }) = &mut self.kept {
+            match answer {
+                Value::Array(items) if is_item => items.push(value),
+                answer if is_item => *answer = Value::Array(vec![value]),
+                answer => *answer = value,
+            }
+        }
+        Ok(())
     }
 
     /// By way of a text: the writer of the library hides which I/O error it met, and a closed pipe
     /// is none for us.
     fn yaml(&mut self, value: &impl Serialize) -> io::Result<()> {
-        let text = serde_yaml_ng::to_string(value).map_err(io::Error::other)?;
+        let text = kprobed_document::yaml(value).map_err(io::Error::other)?;
         self.raw(text.as_bytes())
     }
 
@@ -208,8 +259,19 @@ impl Output {
         self.format == Format::Wide
     }
 
+    /// What a table is printed on.
+    fn page(&self) -> Page {
+        let room = if self.is_wide() { None } else { width::known_columns() };
+        Page { style: self.style, room, has_headings: self.has_headings, is_whole: self.is_wide() }
+    }
+
     fn table(&mut self, table: &Table) -> io::Result<()> {
-        self.text(&table.render(self.style))
+        let (text, left_out) = table.render(self.page());
+        self.text(&text)?;
+        if !left_out.is_empty() {
+            self.note(&format!("no room for {}: `-o wide` shows all columns", left_out.join(", ")));
+        }
+        Ok(())
     }
 
     /// Text for people.
@@ -247,11 +309,16 @@ impl Output {
         self.message(&text);
     }
 
-    /// Prints why a table has no rows. Programs see an empty list.
-    pub(crate) fn empty(&mut self, message: &str) {
+    /// Prints a remark on what is printed, which JSON and YAML say themselves.
+    pub(crate) fn remark(&mut self, message: &str) {
         if !self.is_structured() {
             self.note(message);
         }
+    }
+
+    /// Prints why a table has no rows.
+    pub(crate) fn empty(&mut self, message: &str) {
+        self.remark(message);
     }
 
     fn push_hints(&self, text: &mut String, hints: &[String]) {
@@ -276,8 +343,8 @@ impl Output {
     /// reported.
     fn message(&mut self, text: &str) {
         let text = &*terminal::safe(text);
-        if let Some(kept) = &mut self.messages {
-            kept.push_str(text);
+        if let Some(kept) = &mut self.kept {
+            kept.messages.push_str(text);
             return;
         }
         self.flush().ok();

@@ -1,109 +1,61 @@
-//! Probes: tables, properties, messages, JSON and YAML.
+//! Probes: lists, what became of them, changes of them (`list --watch`), and what their writers should know.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use jiff::Timestamp;
-use kprobed_client::api::{
-    DeletedProbe, EventField, EventSchema, KernelChange, Probe, ProbeKind, ProbeState,
-};
-use kprobed_client::event::Schema;
-use kprobed_document::json::Json;
-use serde::Serialize;
+use kprobed_client::api::{DeletedProbe, Probe, ProbeKind, ProbeState, WatchEvent, WatchProbesResponse};
+use kprobed_document::document_of;
+use kprobed_document::json::json;
 
-use super::Output;
-use super::cost;
-use super::diagnostic;
-use super::lease::{left, sentence};
-use super::meaning;
-use super::past::ProbePast;
+use super::data::one_line;
 use super::style::Tone;
-use super::table::{Cell, Table, properties};
+use super::table::Cell;
 use super::time::rfc3339;
-use super::width::columns;
+use super::{Column, MessageRow, Output, cost, diagnostic};
+use crate::global::Format;
 
-/// A probe, as JSON and YAML.
-#[derive(Serialize)]
-pub(super) struct ProbeView {
-    #[serde(flatten)]
-    probe: Json,
-    /// Its schema, with types as people write them.
-    fields: Option<Vec<FieldView>>,
+impl MessageRow for Probe {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", |probe| Cell::text(&probe.name)),
+        Column::new("KIND", |probe| Cell::text(kind_name(probe.kind()))),
+        Column::new("STATE", |probe| state_name(probe.state()).into()),
+        Column::new("LOCATION", |probe| Cell::text(&probe.location)),
+        Column::optional("FILTER", |probe| Cell::text(&probe.filter)),
+        Column::optional("LEASE", |probe| Cell::text(left(probe, Timestamp::now()))),
+        Column::wide("LABELS", |probe| Cell::text(labels_text(probe))),
+        Column::wide("UID", |probe| Cell::number(probe.uid.unsigned_abs())),
+        Column::wide("CREATED", |probe| Cell::time(probe.create_time.as_ref())),
+        Column::wide("CREATOR", |probe| Cell::text(&probe.creator)),
+        Column::wide("REASON", |probe| Cell::text(&probe.state_message)),
+        Column::wide("DEFINITION", |probe| Cell::text(&probe.definition)),
+    ];
 }
 
-/// A probe and its past, as JSON and YAML.
-#[derive(Serialize)]
-struct WithPast<'a> {
-    #[serde(flatten)]
-    probe: &'a ProbeView,
-    #[serde(flatten)]
-    past: &'a ProbePast,
+impl MessageRow for DeletedProbe {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", |probe| Cell::text(&probe.name)),
+        Column::new("HITS", |probe| Cell::optional(probe.profile.as_ref().map(|profile| profile.hits))),
+        Column::new("NMISSED", |probe| Cell::optional(probe.profile.as_ref().map(|profile| profile.nmissed))),
+        Column::new("NOTE", |probe| Cell::text(&probe.note)),
+    ];
 }
 
-/// A field of events, as JSON and YAML.
-#[derive(Serialize)]
-pub(super) struct FieldView {
-    pub(super) name: String,
-    r#type: String,
-    fault_detected: bool,
-}
-impl ProbeView {
-    pub(super) fn new(probe: &Probe) -> Self {
-        let fields = probe.schema.as_ref().map(fields);
-        Self { probe: Json::full(probe).without(&["schema"]), fields }
-    }
+pub(crate) fn labels_text(probe: &Probe) -> String {
+    let sorted: BTreeMap<_, _> = probe.labels.iter().collect();
+    sorted.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
-/// The library knows how types are written. A schema that it does not understand is shown without
-/// types.
-pub(super) fn fields(schema: &EventSchema) -> Vec<FieldView> {
-    let view = |field: &EventField, r#type: String| FieldView {
-        name: field.name.clone(),
-        r#type,
-        fault_detected: field.fault_detected,
-    };
-    match Schema::try_from(schema.clone()) {
-        Ok(known) => schema
-            .fields
-            .iter()
-            .zip(known.fields())
-            .map(|(field, known)| view(field, known.type_name()))
-            .collect(),
-        Err(_) => schema.fields.iter().map(|field| view(field, "unknown".to_owned())).collect(),
-    }
-}
-
-/// In the order of keys.
-fn labels(probe: &Probe) -> BTreeMap<&str, &str> {
-    probe.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
-}
-
-pub(super) fn labels_text(probe: &Probe) -> String {
-    labels(probe).iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
-}
-
-pub(super) fn kind(probe: &Probe) -> &'static str {
-    match probe.kind() {
+pub(crate) const fn kind_name(kind: ProbeKind) -> &'static str {
+    match kind {
         ProbeKind::Entry => "entry",
         ProbeKind::Return => "return",
         ProbeKind::Unspecified => "unknown",
     }
 }
 
-fn on_kernel_change(probe: &Probe) -> &'static str {
-    match probe.on_kernel_change() {
-        KernelChange::Hold => "hold",
-        KernelChange::ArmAnyway => "arm-anyway",
-        KernelChange::Unspecified => "unknown",
-    }
-}
-
-pub(super) fn state(probe: &Probe) -> (&'static str, Tone) {
-    state_name(probe.state())
-}
-
 /// The name of a state, and how it is to look.
-pub(super) const fn state_name(state: ProbeState) -> (&'static str, Tone) {
+pub(crate) const fn state_name(state: ProbeState) -> (&'static str, Tone) {
     match state {
         ProbeState::Pending => ("pending", Tone::Doubtful),
         ProbeState::Armed => ("armed", Tone::Good),
@@ -118,22 +70,48 @@ pub(super) const fn state_name(state: ProbeState) -> (&'static str, Tone) {
     }
 }
 
-fn state_cell(probe: &Probe) -> Cell {
-    let (text, tone) = state(probe);
-    Cell::toned(text, tone)
+/// How long a probe is still there: `1h 59m 3s`, `ended`, or `held` for one that goes with a
+/// client. Empty if it stays.
+fn left(probe: &Probe, now: Timestamp) -> String {
+    let Some(lease) = &probe.lease else { return String::new() };
+    if lease.duration.is_none() {
+        return "held".to_owned();
+    }
+    let end = lease.expire_time.as_ref().and_then(|time| Timestamp::new(time.seconds, time.nanos).ok());
+    let Some(end) = end else { return "unknown".to_owned() };
+    let seconds = end.duration_since(now).as_secs();
+    if seconds <= 0 {
+        return "ended".to_owned();
+    }
+    let parts =
+        [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let parts: Vec<_> =
+        parts.iter().filter(|(n, _)| *n > 0).map(|(count, unit)| format!("{count}{unit}")).collect();
+    parts.join(" ")
+}
+
+/// The same with the time of day at which it ends.
+pub(crate) fn lease(probe: &Probe, now: Timestamp) -> String {
+    let Some(lease) = &probe.lease else { return String::new() };
+    match rfc3339(lease.expire_time.as_ref()) {
+        Some(time) => format!("{} (until {time})", left(probe, now)),
+        None => format!("held by a client ({})", lease.holder),
+    }
 }
 
 impl Output {
-    /// Prints the name of a new probe on stdout, for scripts, and warnings on stderr.
-    pub(crate) fn probe_created(&mut self, probe: &Probe) -> io::Result<()> {
-        if self.structured(&ProbeView::new(probe))? {
+    /// Prints the names of new probes on stdout, for scripts, and what their writer should know on stderr.
+    pub(crate) fn probes_created(&mut self, probes: &[Probe]) -> io::Result<()> {
+        self.results(probes, |probe| probe.name.clone())?;
+        if self.is_structured() {
             return Ok(());
         }
-        self.line(&probe.name)?;
-        self.probe_warnings(probe);
-        self.note_state(probe);
-        if let Some(cost) = &probe.hit_cost {
-            self.note(&format!("a hit takes {}", cost::hit(cost)));
+        for probe in probes {
+            self.probe_warnings(probe);
+            self.note_state(probe);
+            if let Some(cost) = &probe.hit_cost {
+                self.note(&format!("a hit takes {}", cost::hit(cost)));
+            }
         }
         Ok(())
     }
@@ -146,161 +124,143 @@ impl Output {
         }
     }
 
-    /// Prints probes for programs, if the form of the output is one for programs.
-    pub(super) fn probes_structured(&mut self, probes: &[Probe]) -> io::Result<bool> {
-        self.structured(&probes.iter().map(ProbeView::new).collect::<Vec<_>>())
-    }
-
-    /// Prints probes that were switched.
-    pub(crate) fn probes_changed(&mut self, probes: &[Probe]) -> io::Result<()> {
-        if self.probes_structured(probes)? {
-            return Ok(());
-        }
-        for probe in probes {
-            self.line(&format!("{} {}", probe.name, state(probe).0))?;
-            self.note_state(probe);
+    /// Prints probes that were changed, with what is new, and why they are not in their desired state.
+    pub(crate) fn probes_changed(
+        &mut self,
+        probes: &[Probe],
+        what: impl Fn(&Probe) -> String,
+    ) -> io::Result<()> {
+        self.results(probes, |probe| format!("{} {}", probe.name, what(probe)))?;
+        if !self.is_structured() {
+            for probe in probes {
+                self.note_state(probe);
+            }
         }
         Ok(())
-    }
-
-    /// Prints probes whose labels were changed, with all that they have now.
-    pub(crate) fn probes_labelled(&mut self, probes: &[Probe]) -> io::Result<()> {
-        if self.probes_structured(probes)? {
-            return Ok(());
-        }
-        probes
-            .iter()
-            .try_for_each(|probe| self.line(format!("{} {}", probe.name, labels_text(probe)).trim_end()))
     }
 
     /// Prints on stderr why a probe is not in its desired state.
     pub(crate) fn note_state(&mut self, probe: &Probe) {
         if !probe.state_message.is_empty() {
-            self.note(&format!("`{}` is {}: {}", probe.name, state(probe).0, probe.state_message));
+            let state = state_name(probe.state()).0;
+            self.note(&format!("`{}` is {state}: {}", probe.name, probe.state_message));
         }
         if !probe.state_hint.is_empty() {
             self.note(&format!("hint: {}", probe.state_hint));
         }
     }
 
-    /// Prints a list of probes.
+    /// Prints a list of probes; as YAML their documents, which can be applied.
     pub(crate) fn probes(&mut self, probes: &[Probe]) -> io::Result<()> {
-        if self.documents(probes)? || self.probes_structured(probes)? {
-            return Ok(());
+        if self.format == Format::Yaml {
+            self.begin_list();
+            return probes.iter().try_for_each(|probe| self.structured_stream(&document_of(probe)).map(drop));
         }
-        let wide = self.is_wide();
-        let (now, leased) = (Timestamp::now(), probes.iter().any(|probe| probe.lease.is_some()));
-        let mut headings = vec!["NAME", "KIND", "STATE", "LOCATION", "FILTER"];
-        if leased {
-            headings.push("LEASE");
-        }
-        if wide {
-            headings.extend(["LABELS", "UID", "CREATED", "CREATOR", "REASON", "DEFINITION"]);
-        }
-        let mut table = Table::new(&headings);
-        for probe in probes {
-            let mut cells = vec![
-                Cell::text(&probe.name),
-                Cell::text(kind(probe)),
-                state_cell(probe),
-                Cell::text(&probe.location),
-                Cell::text(&probe.filter),
-            ];
-            if leased {
-                cells.push(Cell::text(left(probe, now)));
+        self.rows(probes)?;
+        let unlike = |probe: &&Probe| !probe.state_hint.is_empty();
+        if !self.is_structured() {
+            for probe in probes.iter().filter(unlike) {
+                self.note_state(probe);
             }
-            if wide {
-                cells.push(Cell::text(labels_text(probe)));
-                cells.push(Cell::number(probe.uid.unsigned_abs()));
-                cells.push(Cell::text(rfc3339(probe.create_time.as_ref()).unwrap_or_default()));
-                cells.push(Cell::text(&probe.creator));
-                cells.push(Cell::text(&probe.state_message));
-                cells.push(Cell::text(&probe.definition));
-            }
-            table.row(cells);
-        }
-        self.table(&table)?;
-        // Why probes are not as they were requested.
-        for probe in probes.iter().filter(|probe| !probe.state_hint.is_empty()) {
-            self.note_state(probe);
-        }
-        Ok(())
-    }
-
-    /// Prints everything about a probe.
-    pub(crate) fn probe(&mut self, probe: &Probe, past: &ProbePast) -> io::Result<()> {
-        let view = ProbeView::new(probe);
-        if self.documents(std::slice::from_ref(probe))?
-            || self.structured(&WithPast { probe: &view, past })?
-        {
-            return Ok(());
-        }
-        let mut rows = vec![
-            ("name", probe.name.clone()),
-            ("uid", probe.uid.to_string()),
-            ("kind", kind(probe).to_owned()),
-            ("state", state(probe).0.to_owned()),
-            ("state reason", probe.state_message.clone()),
-            ("state hint", probe.state_hint.clone()),
-            ("state since", rfc3339(probe.state_time.as_ref()).unwrap_or_default()),
-            ("enabled", if probe.enabled { "yes" } else { "no" }.to_owned()),
-            ("location", probe.location.clone()),
-            ("filter", probe.filter.clone()),
-            ("labels", labels_text(probe)),
-            ("description", probe.description.clone()),
-            ("owner", probe.owner.clone()),
-            ("created by", probe.creator.clone()),
-            ("declared by", probe.declared_by.clone()),
-            ("lease", sentence(probe, Timestamp::now())),
-            ("on kernel change", on_kernel_change(probe).to_owned()),
-            ("definition", probe.definition.clone()),
-            ("kernel definition", probe.kernel_definition.clone()),
-            ("created", rfc3339(probe.create_time.as_ref()).unwrap_or_default()),
-            ("updated", rfc3339(probe.update_time.as_ref()).unwrap_or_default()),
-            ("etag", probe.etag.clone()),
-        ];
-        rows.extend(past.properties());
-        self.text(&properties(self.style, &rows))?;
-        if let Some(change) = &probe.meaning_change {
-            self.text(&meaning::render(change, columns()))?;
-        }
-        if let Some(states) = past.table(self.style) {
-            self.line("")?;
-            self.text(&states)?;
-        }
-        if let Some(fields) = view.fields.filter(|fields| !fields.is_empty()) {
-            let mut table = Table::new(&["FIELD", "TYPE", "FAULTS"]);
-            for field in &fields {
-                let faults = if field.fault_detected { "detected" } else { "unproven" };
-                table.row(vec![Cell::text(&field.name), Cell::text(&field.r#type), Cell::text(faults)]);
-            }
-            self.line("")?;
-            self.table(&table)?;
-        }
-        if !probe.warnings.is_empty() {
-            let text = diagnostic::render(&probe.definition, &probe.warnings, self.style);
-            self.line("")?;
-            self.text(&text)?;
         }
         Ok(())
     }
 
     /// Prints probes that were deleted, with their last hit counts.
     pub(crate) fn probes_deleted(&mut self, deleted: &[DeletedProbe]) -> io::Result<()> {
-        if self.structured(&deleted.iter().map(Json::full).collect::<Vec<_>>())? {
-            return Ok(());
-        }
-        for DeletedProbe { name, profile, note } in deleted {
-            match profile {
-                Some(profile) => {
-                    self.line(&format!("{name} hits={} nmissed={}", profile.hits, profile.nmissed))?;
-                }
-                None => self.line(name)?,
-            }
-            if !note.is_empty() {
-                self.note(&format!("`{name}`: {note}"));
+        self.results(deleted, |DeletedProbe { name, profile, .. }| match profile {
+            Some(profile) => format!("{name} hits={} nmissed={}", profile.hits, profile.nmissed),
+            None => name.clone(),
+        })?;
+        if !self.is_structured() {
+            for probe in deleted.iter().filter(|probe| !probe.note.is_empty()) {
+                self.note(&format!("`{}`: {}", probe.name, probe.note));
             }
         }
         Ok(())
+    }
+
+    /// Prints a message of a watch: a line or a document for a probe, a note for the rest.
+    pub(crate) fn watched(&mut self, message: &WatchProbesResponse) -> io::Result<()> {
+        let (event, tone) = match message.event() {
+            WatchEvent::Present => ("present", Tone::Faint),
+            WatchEvent::Synced => ("synced", Tone::Faint),
+            WatchEvent::Added => ("added", Tone::Good),
+            WatchEvent::Changed => ("changed", Tone::Plain),
+            WatchEvent::Deleted => ("deleted", Tone::Doubtful),
+            WatchEvent::Restarted => ("restarted", Tone::Bad),
+            WatchEvent::Unspecified => ("unknown", Tone::Plain),
+        };
+        if self.format == Format::Json {
+            return self.structured_stream(&json(message)?).map(drop);
+        }
+        let Some(probe) = &message.probe else {
+            match message.event() {
+                WatchEvent::Synced => self.note("these are all; changes follow"),
+                WatchEvent::Restarted => {
+                    self.note(
+                        "changes may have been missed while there was no connection: all probes follow",
+                    );
+                }
+                _ => {}
+            }
+            return Ok(());
+        };
+        let (state, state_tone) = state_name(probe.state());
+        if self.format == Format::Yaml {
+            self.line(&format!("---\n# {event}, {state}"))?;
+            return self.structured(&document_of(probe)).map(drop);
+        }
+        let mut line = vec![
+            // When the state began, which for a change is when it was noticed.
+            rfc3339(probe.state_time.as_ref()).unwrap_or_else(|| "-".to_owned()),
+            self.style.paint(tone, &format!("{event:<7}")),
+            one_line(&probe.name),
+            self.style.paint(state_tone, state),
+        ];
+        if self.is_wide() {
+            let shown = |text: &str| if text.is_empty() { "-".to_owned() } else { one_line(text) };
+            let kind = kind_name(probe.kind());
+            line.extend([kind, &probe.location, &probe.filter, &labels_text(probe)].map(shown));
+        }
+        if !probe.state_message.is_empty() {
+            line.push(one_line(&probe.state_message));
+        }
+        self.line(&line.join("  "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_client::api::Lease;
+
+    use super::*;
+
+    #[test]
+    fn the_time_that_is_left() {
+        let now = Timestamp::new(1_000_000, 0).unwrap();
+        let ending = |seconds: i64| Probe {
+            lease: Some(Lease {
+                duration: Some(prost_types::Duration { seconds: 7200, nanos: 500_000_000 }),
+                expire_time: Some(prost_types::Timestamp { seconds: 1_000_000 + seconds, nanos: 0 }),
+                holder: String::new(),
+            }),
+            ..Default::default()
+        };
+        let left_of = |seconds| left(&ending(seconds), now);
+        assert_eq!((left_of(7143).as_str(), left_of(86_400).as_str()), ("1h 59m 3s", "1d"));
+        assert_eq!(
+            (left_of(0).as_str(), left_of(-5).as_str(), left_of(1).as_str()),
+            ("ended", "ended", "1s")
+        );
+        assert_eq!(lease(&ending(60), now), "1m (until 1970-01-12T13:47:40Z)");
+        let held = Lease { holder: "hold-1".to_owned(), ..Lease::default() };
+        let held = Probe { lease: Some(held), ..Default::default() };
+        assert_eq!(
+            (left(&held, now).as_str(), lease(&held, now).as_str()),
+            ("held", "held by a client (hold-1)")
+        );
+        let stays = Probe::default();
+        assert_eq!((left(&stays, now).as_str(), lease(&stays, now).as_str()), ("", ""));
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::Output;
 use super::data::one_line;
 use super::ledger::closes;
-use super::probe::state;
+use super::probe::state_name;
 use super::style::Tone;
 use super::table::properties;
 
@@ -97,7 +97,7 @@ impl StatusView {
             cpu_share: share,
             uptime_seconds: uptime,
             checks: counted(host.checks.iter().map(|check| check_name(check.status()))),
-            probes: counted(probes.iter().map(|probe| state(probe).0)),
+            probes: counted(probes.iter().map(|probe| state_name(probe.state()).0)),
             attached_events: attached.len(),
             hits_per_second: watched.then_some(total),
             busiest: busy,
@@ -169,7 +169,7 @@ const fn exporter_name(state: ExporterState) -> &'static str {
 fn is_well(status: &Status) -> bool {
     closes(&status.ledger)
         && status.host.checks.iter().all(|check| check.status() != CheckStatus::Failed)
-        && status.probes.iter().all(|probe| state(probe).1 != Tone::Bad)
+        && status.probes.iter().all(|probe| state_name(probe.state()).1 != Tone::Bad)
         && status.ledger.exporters.iter().all(|exporter| exporter.state() != ExporterState::Failing)
 }
 
@@ -185,7 +185,7 @@ fn to_do(status: &Status) -> Vec<ToDo> {
         }
     }
     for probe in &status.probes {
-        if !probe.state_message.is_empty() && state(probe).1 != Tone::Good {
+        if !probe.state_message.is_empty() && state_name(probe.state()).1 != Tone::Good {
             found.push(ToDo {
                 what: probe.name.clone(),
                 why: probe.state_message.clone(),

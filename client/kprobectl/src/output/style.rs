@@ -13,7 +13,7 @@ pub(super) struct Style {
 
 /// Meaning of a text, which selects its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tone {
+pub(crate) enum Tone {
     Plain,
     Good,
     Bad,

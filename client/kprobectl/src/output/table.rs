@@ -5,16 +5,30 @@
 use std::fmt::Write as _;
 
 use super::style::{Style, Tone};
+use super::time::rfc3339;
 use super::width::columns_of;
 
 /// A table: headings, and rows of cells.
 pub(super) struct Table {
     headings: Vec<String>,
     rows: Vec<Vec<Cell>>,
+    /// Columns that are left out if they say nothing.
+    optional: Vec<bool>,
+}
+
+/// What a table is printed on.
+#[derive(Clone, Copy)]
+pub(super) struct Page {
+    pub(super) style: Style,
+    /// Columns of the terminal, if the table is to fit it.
+    pub(super) room: Option<usize>,
+    pub(super) has_headings: bool,
+    /// All columns are shown, those that say nothing too.
+    pub(super) is_whole: bool,
 }
 
 /// A cell of a table.
-pub(super) struct Cell {
+pub(crate) struct Cell {
     text: String,
     tone: Tone,
     right: bool,
@@ -22,29 +36,39 @@ pub(super) struct Cell {
 
 impl Cell {
     /// Text, on the left. What would break the line is shown escaped.
-    pub(super) fn text(text: impl AsRef<str>) -> Self {
+    pub(crate) fn text(text: impl AsRef<str>) -> Self {
         Self::toned(text, Tone::Plain)
     }
 
     /// Text with a colour.
-    pub(super) fn toned(text: impl AsRef<str>, tone: Tone) -> Self {
+    pub(crate) fn toned(text: impl AsRef<str>, tone: Tone) -> Self {
         let text = text.as_ref();
         let text = if text.is_empty() { "-".to_owned() } else { super::data::one_line(text) };
         Self { text, tone, right: false }
     }
 
     /// A number, on the right.
-    pub(super) fn number(number: u64) -> Self {
+    pub(crate) fn number(number: u64) -> Self {
         Self { text: number.to_string(), tone: Tone::Plain, right: true }
     }
 
+    /// A number, or nothing where there is none.
+    pub(crate) fn optional(number: Option<u64>) -> Self {
+        number.map_or_else(|| Self::text("").right(), Self::number)
+    }
+
+    /// A time of the API, or nothing where there is none.
+    pub(crate) fn time(time: Option<&prost_types::Timestamp>) -> Self {
+        Self::text(rfc3339(time).unwrap_or_default())
+    }
+
     /// A number that may not be known.
-    pub(super) fn maybe(number: Option<u64>) -> Self {
+    pub(crate) fn maybe(number: Option<u64>) -> Self {
         number.map_or(Self { text: "?".to_owned(), tone: Tone::Faint, right: true }, Self::number)
     }
 
     /// Whether a sum adds up; nothing where there is none.
-    pub(super) fn mark(closes: Option<bool>) -> Self {
+    pub(crate) fn mark(closes: Option<bool>) -> Self {
         match closes {
             Some(true) => Self::toned("yes", Tone::Good),
             Some(false) => Self::toned("NO", Tone::Bad),
@@ -53,67 +77,149 @@ impl Cell {
     }
 
     /// The same cell, on the right.
-    pub(super) fn right(self) -> Self {
+    pub(crate) fn right(self) -> Self {
         Self { right: true, ..self }
+    }
+
+    /// The value without what is for the eye.
+    pub(super) fn into_value(self) -> String {
+        if self.text == "-" { String::new() } else { self.text }
     }
 
     fn width(&self) -> usize {
         columns_of(&self.text)
     }
+
+    fn says_nothing(&self) -> bool {
+        matches!(self.text.as_str(), "-" | "0")
+    }
+}
+
+/// A word and its colour.
+impl From<(&str, Tone)> for Cell {
+    fn from((text, tone): (&str, Tone)) -> Self {
+        Self::toned(text, tone)
+    }
+}
+
+impl Page {
+    /// A page without an end of its lines.
+    pub(super) fn endless(style: Style) -> Self {
+        Self { style, room: None, has_headings: true, is_whole: false }
+    }
 }
 
 impl Table {
     pub(super) fn new(headings: &[impl AsRef<str>]) -> Self {
-        let headings = headings.iter().map(|heading| heading.as_ref().to_owned()).collect();
-        Self { headings, rows: Vec::new() }
+        let headings: Vec<_> = headings.iter().map(|heading| heading.as_ref().to_owned()).collect();
+        Self { optional: vec![false; headings.len()], headings, rows: Vec::new() }
+    }
+
+    /// Sets for each column whether it is left out if it is zero or empty in all rows.
+    pub(super) fn optional(self, optional: Vec<bool>) -> Self {
+        Self { optional, ..self }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
     }
 
     pub(super) fn row(&mut self, cells: Vec<Cell>) {
         self.rows.push(cells);
     }
 
-    pub(super) fn render(&self, style: Style) -> String {
-        let headings = self.headings.iter().enumerate().map(|(column, heading)| Cell {
-            text: heading.clone(),
-            tone: Tone::Strong,
-            right: self.rows.first().and_then(|row| row.get(column)).is_some_and(|cell| cell.right),
-        });
-        let headings: Vec<Cell> = headings.collect();
-        let all = || std::iter::once(&headings).chain(&self.rows);
-        let widths: Vec<usize> = (0..self.headings.len())
-            .map(|column| all().filter_map(|row| row.get(column)).map(Cell::width).max().unwrap_or(0))
-            .collect();
-        let mut text = String::new();
-        for row in all() {
-            let last = row.len().saturating_sub(1);
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let padding = " ".repeat(width.saturating_sub(cell.width()));
-                let painted = style.paint(cell.tone, &cell.text);
-                if column > 0 {
-                    text.push_str("  ");
-                }
-                if cell.right {
-                    text.push_str(&padding);
-                }
-                text.push_str(&painted);
-                if !cell.right && column < last {
-                    text.push_str(&padding);
-                }
-            }
-            text.push('\n');
+    /// The table as text, and the headings of the columns for which there was no room. If there is no room
+    /// for half of the columns, each row is printed as a list of its values.
+    pub(super) fn render(&self, page: Page) -> (String, Vec<&str>) {
+        let says_something = |column: &usize| {
+            let mut cells = self.rows.iter().filter_map(|row| row.get(*column));
+            page.is_whole || !self.optional[*column] || cells.any(|cell| !cell.says_nothing())
+        };
+        let mut columns: Vec<usize> = (0..self.headings.len()).filter(says_something).collect();
+        let mut widths: Vec<usize> = columns.iter().map(|column| self.column_width(*column, page)).collect();
+        let (room, all) = (page.room.unwrap_or(usize::MAX), columns.clone());
+        while needed(&widths) > room && columns.len() > 1 {
+            columns.pop();
+            widths.pop();
         }
-        text
+        if columns.len() < all.len().div_ceil(2) {
+            return (self.lists(&all, page.style), Vec::new());
+        }
+        let mut text = String::new();
+        if page.has_headings {
+            let heading = |column: &usize| Cell {
+                text: self.headings[*column].clone(),
+                tone: Tone::Strong,
+                right: self.rows.first().and_then(|row| row.get(*column)).is_some_and(|cell| cell.right),
+            };
+            let headings: Vec<_> = columns.iter().map(heading).collect();
+            line(&mut text, &headings.iter().collect::<Vec<_>>(), &widths, page.style);
+        }
+        for row in &self.rows {
+            let cells: Vec<_> = columns.iter().filter_map(|column| row.get(*column)).collect();
+            line(&mut text, &cells, &widths, page.style);
+        }
+        (text, all[columns.len()..].iter().map(|column| &*self.headings[*column]).collect())
+    }
+
+    fn column_width(&self, column: usize, page: Page) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(column)).map(Cell::width);
+        let heading = page.has_headings.then(|| columns_of(&self.headings[column]));
+        cells.chain(heading).max().unwrap_or(0)
+    }
+
+    /// How wide all columns are together.
+    pub(super) fn width(&self, page: Page) -> usize {
+        needed(&(0..self.headings.len()).map(|column| self.column_width(column, page)).collect::<Vec<_>>())
+    }
+
+    /// Each row as a list of its values, with an empty line between them.
+    fn lists(&self, columns: &[usize], style: Style) -> String {
+        let list = |row: &Vec<Cell>| {
+            let value = |column: &usize| {
+                row.get(*column).map(|cell| (&*self.headings[*column], style.paint(cell.tone, &cell.text)))
+            };
+            list(style, &columns.iter().filter_map(value).collect::<Vec<_>>())
+        };
+        self.rows.iter().map(list).collect::<Vec<_>>().join("\n")
     }
 }
 
-/// Names and values below each other, for one thing that has many.
+/// The width of columns with the gaps between them.
+fn needed(widths: &[usize]) -> usize {
+    widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1)
+}
+
+fn line(text: &mut String, cells: &[&Cell], widths: &[usize], style: Style) {
+    let last = widths.len().saturating_sub(1);
+    for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
+        let padding = " ".repeat(width.saturating_sub(cell.width()));
+        if column > 0 {
+            text.push_str("  ");
+        }
+        if cell.right {
+            text.push_str(&padding);
+        }
+        text.push_str(&style.paint(cell.tone, &cell.text));
+        if !cell.right && column < last {
+            text.push_str(&padding);
+        }
+    }
+    text.push('\n');
+}
+
+/// Names and values below each other, for one thing that has many. What would break a line is shown escaped.
 pub(super) fn properties(style: Style, properties: &[(&str, String)]) -> String {
-    let width = properties.iter().map(|(name, _)| columns_of(name)).max().unwrap_or(0);
+    let shown = |value: &String| if value.is_empty() { "-".to_owned() } else { super::data::one_line(value) };
+    list(style, &properties.iter().map(|(name, value)| (*name, shown(value))).collect::<Vec<_>>())
+}
+
+fn list(style: Style, values: &[(&str, String)]) -> String {
+    let width = values.iter().map(|(name, _)| columns_of(name)).max().unwrap_or(0);
     let mut text = String::new();
-    for (name, value) in properties {
+    for (name, value) in values {
         let padding = " ".repeat(width - columns_of(name));
-        let value = if value.is_empty() { "-" } else { value };
-        writeln!(text, "{}{padding}  {}", style.paint(Tone::Strong, name), super::data::one_line(value)).ok();
+        writeln!(text, "{}{padding}  {value}", style.paint(Tone::Strong, name)).ok();
     }
     text
 }
@@ -122,20 +228,30 @@ pub(super) fn properties(style: Style, properties: &[(&str, String)]) -> String 
 mod tests {
     use super::*;
 
+    fn page(room: Option<usize>) -> Page {
+        Page { room, ..Page::endless(Style::new(false)) }
+    }
+
+    fn rendered(table: &Table) -> String {
+        table.render(page(None)).0
+    }
+
     #[test]
     fn columns_are_aligned() {
         let mut table = Table::new(&["NAME", "HITS", "WHERE"]);
         table.row(vec![Cell::text("kprobes/open"), Cell::number(7), Cell::text("a\nb")]);
         table.row(vec![Cell::toned("x", Tone::Bad), Cell::maybe(None), Cell::text("")]);
-        insta::assert_snapshot!(table.render(Style::new(false)), @r"
+        insta::assert_snapshot!(rendered(&table), @r"
         NAME          HITS  WHERE
         kprobes/open     7  a\nb
         x                ?  -
         ");
+        let without = table.render(Page { has_headings: false, ..page(None) }).0;
+        assert_eq!(without, "kprobes/open  7  a\\nb\nx             ?  -\n");
         let mut table = Table::new(&["TASK", "OWNER"]);
         table.row(vec![Cell::text("読む"), Cell::text("a")]);
         table.row(vec![Cell::text("rée"), Cell::text("b")]);
-        insta::assert_snapshot!(table.render(Style::new(false)), @r"
+        insta::assert_snapshot!(rendered(&table), @r"
         TASK  OWNER
         読む  a
         rée   b
@@ -143,9 +259,46 @@ mod tests {
     }
 
     #[test]
+    fn a_table_fits_the_terminal() {
+        let mut table =
+            Table::new(&["PROBE", "READ", "OVERRUN", "DEFINITION"]).optional(vec![false, true, true, false]);
+        table.row(vec![
+            Cell::text("kprobes/open"),
+            Cell::number(7),
+            Cell::number(0),
+            Cell::text("p:open vfs_open"),
+        ]);
+        table.row(vec![
+            Cell::text("kprobes/read"),
+            Cell::number(0),
+            Cell::number(0),
+            Cell::text("p:read vfs_read"),
+        ]);
+        insta::assert_snapshot!(rendered(&table), @r"
+        PROBE         READ  DEFINITION
+        kprobes/open     7  p:open vfs_open
+        kprobes/read     0  p:read vfs_read
+        ");
+        let (whole, _) = table.render(Page { is_whole: true, ..page(None) });
+        assert!(whole.contains("OVERRUN"), "{whole}");
+        let (text, left_out) = table.render(page(Some(20)));
+        assert_eq!((text.lines().map(str::len).max(), left_out), (Some(18), vec!["DEFINITION"]));
+        insta::assert_snapshot!(table.render(page(Some(15))).0, @r"
+        PROBE       kprobes/open
+        READ        7
+        DEFINITION  p:open vfs_open
+
+        PROBE       kprobes/read
+        READ        0
+        DEFINITION  p:read vfs_read
+        ");
+    }
+
+    #[test]
     fn colours_take_no_columns() {
         let mut table = Table::new(&["NAME"]);
         table.row(vec![Cell::toned("x", Tone::Bad)]);
-        assert!(table.render(Style::new(true)).contains("\x1b[1;31mx\x1b[0m"));
+        let (text, _) = table.render(Page::endless(Style::new(true)));
+        assert!(text.contains("\x1b[1;31mx\x1b[0m"));
     }
 }

@@ -12,9 +12,14 @@ const DEFAULT_COLUMNS: usize = 80;
 /// Columns of stdout: those that the environment variable COLUMNS asks for, or those of the
 /// terminal.
 pub(super) fn columns() -> usize {
+    known_columns().unwrap_or(DEFAULT_COLUMNS)
+}
+
+/// The same, if there are any: a file and a pipe have no end of a line.
+pub(super) fn known_columns() -> Option<usize> {
     let asked = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
     let shown = || terminal_size_of(io::stdout()).map(|(Width(columns), _)| usize::from(columns));
-    asked.or_else(shown).filter(|columns| *columns > 0).unwrap_or(DEFAULT_COLUMNS)
+    asked.or_else(shown).filter(|columns| *columns > 0)
 }
 
 /// Whether the locale has other characters than those of ASCII.

@@ -31,8 +31,8 @@ fn hits_and_ledger() {
     PROBE             HITS  OWN  NMISSED
     kprobes/open         5    2        1
     kprobes/filtered     4    ?        1
-    `?`: HITS includes those by kprobed's own threads: the probe has a filter
     -- stderr
+    note: `?`: HITS includes those by kprobed's own threads: the probe has a filter
     ");
     assert_snapshot!(fake.run(&["hits", "--include-self"]), @"
     exit: 0
@@ -47,27 +47,27 @@ fn hits_and_ledger() {
     assert_snapshot!(fake.run(&["ledger"]), @"
     exit: 0
     -- stdout
-    PROBE               HITS  = READ  + UNDECODABLE  + NOT READ  (LOST  + DISABLED  + FILTERED  + OWN)  NMISSED  CLOSES
-    kprobes/open          13       6              1           6      2           1           0       3        1  yes
-    sched/sched_switch     -       3              0           -      -           -           -       -        -  -
+    PROBE               HITS  = READ  + UNDECODABLE  + NOT READ  (LOST  + DISABLED  + FILTERED  + OWN)
+    kprobes/open          13       6              1           6      2           1           0       3
+    sched/sched_switch     -       3              0           -      -           -           -       -
     LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
 
     CPU  READ  OVERRUN  COMMIT OVERRUN  DROPPED EVENTS  RESETS  UNDECODABLE  PAGES
       0     6        2               0               0       1            1      4
     COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by another program
 
-    SUBSCRIBER  SINCE                 READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT  + FILTERED  + NOT SELECTED  CLOSES  REPLAYED  EXPIRED
-             1  2026-01-31T12:00:00Z    20            4         1          1          2              3           4               5  yes            9        1
+    SUBSCRIBER  SINCE                 READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT
+             1  2026-01-31T12:00:00Z    20            4         1          1          2              3
     DROPPED: queue full; LIMITED: over its rate; REPLAYED, EXPIRED: events of the history, no part of READ
 
-    HISTORY READ  = STORED  + IN MEMORY  + NOT STORED  CLOSES  AVAILABLE  EXPIRED  BYTES  OLDEST
-               6         4            1             1  yes           100       50   4096  2026-01-31T11:59:00Z
+    HISTORY READ  = STORED  + IN MEMORY  + NOT STORED  CLOSES  AVAILABLE  EXPIRED  BYTES
+               6         4            1             1  yes           100       50   4096
     IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
     the last error of the history: no space left on device
 
-    EXPORTER  DESTINATION                    STATE    READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  CLOSES  FAILURES
-    jsonl     /var/log/kprobed/events.jsonl  running    15               8         2          0          1               4  yes            0
-    otlp      http://127.0.0.1:4317          failing     ?               3         ?          2          0               0  -              7
+    EXPORTER  DESTINATION                    STATE    READ  = ACKNOWLEDGED  + QUEUED  + DROPPED
+    jsonl     /var/log/kprobed/events.jsonl  running    15               8         2          0
+    otlp      http://127.0.0.1:4317          failing     ?               3         ?          2
     QUEUED: in the history; DROPPED: refused finally; EXPIRED: gone from the history; FAILURES: attempts, no part of READ
     `otlp` fails since 2026-01-31T12:00:00Z: connect to `http://127.0.0.1:4317`: connection refused
       its events wait in the history; the next attempt is at 2026-01-31T12:00:00Z
@@ -78,6 +78,10 @@ fn hits_and_ledger() {
 
     the ledger closes, and it is settled
     -- stderr
+    note: no room for NMISSED, CLOSES: `-o wide` shows all columns
+    note: no room for + FILTERED, + NOT SELECTED, CLOSES, REPLAYED, EXPIRED: `-o wide` shows all columns
+    note: no room for OLDEST: `-o wide` shows all columns
+    note: no room for + EXPIRED, + NOT SELECTED, CLOSES, FAILURES: `-o wide` shows all columns
     ");
     assert_snapshot!(fake.run(&["ledger", "-o", "wide"]), @"
     exit: 0
@@ -122,7 +126,6 @@ fn hits_and_ledger() {
         {
           "cpu": 0,
           "read": "6",
-          "read_span": null,
           "overrun": "2",
           "overrun_span": {
             "first_ns": "7000",
@@ -163,18 +166,13 @@ fn hits_and_ledger() {
         {
           "probe": "sched/sched_switch",
           "probe_uid": "0",
-          "hits": null,
           "nmissed": "0",
           "read": "3",
-          "read_span": null,
           "undecodable": "0",
           "not_read": "0",
-          "lost": null,
-          "filtered": null,
           "loss_is_shared": false,
           "paused": "0",
           "disabled": "0",
-          "own": null,
           "closes": null
         }
       ],
@@ -188,7 +186,6 @@ fn hits_and_ledger() {
           "sampled_out": "3",
           "limited": "2",
           "dropped": "1",
-          "dropped_span": null,
           "queued": "1",
           "delivered": "4",
           "delivered_span": {
@@ -229,9 +226,7 @@ fn hits_and_ledger() {
           "destination": "/var/log/kprobed/events.jsonl",
           "state": "EXPORTER_STATE_RUNNING",
           "error": "",
-          "failing_since": null,
           "failures_in_a_row": "0",
-          "retry_time": null,
           "acknowledged_time": "2026-01-31T12:00:00Z",
           "cursor": {
             "boot_id": "boot",
@@ -245,9 +240,7 @@ fn hits_and_ledger() {
         {
           "name": "otlp",
           "start_time": "2026-01-31T12:00:00Z",
-          "read": null,
           "acknowledged": "3",
-          "queued": null,
           "dropped": "2",
           "expired": "0",
           "not_selected": "0",
@@ -259,8 +252,6 @@ fn hits_and_ledger() {
           "failing_since": "2026-01-31T12:00:00Z",
           "failures_in_a_row": "5",
           "retry_time": "2026-01-31T12:00:00Z",
-          "acknowledged_time": null,
-          "cursor": null,
           "refusal": "2 records had no body",
           "place_error": "the disk is full",
           "closes": null

@@ -88,36 +88,8 @@ fn attached() {
     assert_snapshot!(fake.run(&["attached", "-o", "json"]), @r#"
     exit: 0
     -- stdout
-    [
-      {
-        "name": "btrfs/btrfs_sync_file",
-        "uid": "-2",
-        "filter": "root == 5",
-        "state": "ATTACHED_EVENT_STATE_WAITING",
-        "state_reason": "the host does not have the event any more",
-        "create_time": "2026-01-31T12:00:00Z",
-        "read": "0",
-        "undecodable": "0",
-        "fields": null
-      },
-      {
-        "name": "raw_syscalls/sys_enter",
-        "uid": "-1",
-        "filter": "",
-        "state": "ATTACHED_EVENT_STATE_RECORDING",
-        "state_reason": "",
-        "create_time": "2026-01-31T12:00:00Z",
-        "read": "12",
-        "undecodable": "0",
-        "fields": [
-          {
-            "name": "id",
-            "type": "s64",
-            "fault_detected": true
-          }
-        ]
-      }
-    ]
+    {"name":"btrfs/btrfs_sync_file","uid":"-2","filter":"root == 5","state":"ATTACHED_EVENT_STATE_WAITING","state_reason":"the host does not have the event any more","create_time":"2026-01-31T12:00:00Z","read":"0","undecodable":"0"}
+    {"name":"raw_syscalls/sys_enter","uid":"-1","filter":"","state":"ATTACHED_EVENT_STATE_RECORDING","state_reason":"","create_time":"2026-01-31T12:00:00Z","schema":{"schema_id":1,"probe":"raw_syscalls/sys_enter","probe_uid":"-1","is_return":false,"fields":[{"name":"id","type":"FIELD_TYPE_SIGNED","width":8,"base":"FIELD_BASE_DECIMAL","array_length":0,"fault_detected":true}]},"read":"12","undecodable":"0"}
     -- stderr
     "#);
 }

@@ -19,6 +19,14 @@ impl Fake {
         command
     }
 
+    /// Runs the command on a terminal of this width, and shows all that it did. No line of its data is wider.
+    pub(crate) fn run_in(&self, columns: usize, arguments: &[&str]) -> String {
+        let output = self.command(arguments).env("COLUMNS", columns.to_string()).output().unwrap();
+        let stdout = String::from_utf8(output.stdout.clone()).unwrap();
+        assert!(stdout.lines().all(|line| line.chars().count() <= columns), "{columns}: {stdout}");
+        shown(&output)
+    }
+
     /// Runs the command, and shows all that it did.
     pub(crate) fn run(&self, arguments: &[&str]) -> String {
         shown(&self.command(arguments).output().unwrap())

@@ -73,14 +73,7 @@ fn a_difference_is_shown_and_made() {
     assert_snapshot!(run(&fake, &["diff", "-f", "FILE", "-o", "json"], &wanted), @r#"
     exit: 1
     -- stdout
-    [
-      {
-        "name": "kprobes/open",
-        "action": "configured",
-        "file": "FILE",
-        "diff": "--- live/kprobes/open\n+++ FILE\n@@ -1,9 +1,8 @@\n probe: kprobes/open\n definition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string\n enabled: true\n-filter: dfd == -100\n+filter: dfd == -1\n labels:\n   team: storage\n-  tier: '2'\n owner: storage\n description: slow opens\n"
-      }
-    ]
+    {"name":"kprobes/open","action":"configured","file":"FILE","diff":"--- live/kprobes/open\n+++ FILE\n@@ -1,9 +1,8 @@\n probe: kprobes/open\n definition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string\n enabled: true\n-filter: dfd == -100\n+filter: dfd == -1\n labels:\n   team: storage\n-  tier: '2'\n owner: storage\n description: slow opens\n"}
     -- stderr
     "#);
     assert_snapshot!(run(&fake, &["apply", "-f", "FILE", "--dry-run"], &wanted), @"
@@ -95,12 +88,7 @@ fn a_difference_is_shown_and_made() {
     assert_snapshot!(run(&fake, &["apply", "-f", "FILE", "-o", "json"], &wanted), @r#"
     exit: 0
     -- stdout
-    [
-      {
-        "name": "kprobes/open",
-        "action": "configured"
-      }
-    ]
+    {"name":"kprobes/open","action":"configured"}
     -- stderr
     "#);
 }

@@ -158,6 +158,29 @@ fn programs_get_one_record_for_each_host_and_one_of_the_ledger() {
 }
 
 #[test]
+fn the_answer_of_a_host_is_what_the_command_prints_for_it() {
+    let hosts = Hosts::start(1);
+    let server = hosts.fakes[0].socket().to_str().unwrap();
+    let printed = |arguments: &[&str]| {
+        let output = hosts.command(&[arguments, &["-o", "json"]].concat()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for (arguments, is_list) in
+        [(&["list"][..], true), (&["get", "open"], false), (&["list", "-l", "team=nobody"], true)]
+    {
+        let alone = printed(&[arguments, &["--server", server]].concat());
+        let of_host = printed(&[arguments, &["--hosts", "web001"]].concat());
+        // Texts are compared, so that the order of keys is too.
+        let wanted = if is_list {
+            format!("[{}]", alone.lines().collect::<Vec<_>>().join(","))
+        } else {
+            serde_json::from_str::<serde_json::Value>(&alone).unwrap().to_string()
+        };
+        assert!(of_host.contains(&format!(r#""answer":{wanted},"messages""#)), "{wanted}\n{of_host}");
+    }
+}
+
+#[test]
 fn a_hung_host_holds_up_no_other() {
     let hosts = Hosts::start(2);
     let begun = Instant::now();

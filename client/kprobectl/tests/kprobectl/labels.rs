@@ -112,7 +112,7 @@ fn probes_are_found_by_labels() {
     assert_snapshot!(fake.run(&["list", "-l", "team=nobody"]), @"
     exit: 0
     -- stdout
-    NAME  KIND  STATE  LOCATION  FILTER
+    NAME  KIND  STATE  LOCATION
     -- stderr
     note: no probe matches
     ");

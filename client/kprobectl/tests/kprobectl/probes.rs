@@ -234,9 +234,9 @@ fn list_and_get() {
     assert_snapshot!(fake.run(&["list", "-o", "wide"]), @"
     exit: 0
     -- stdout
-    NAME             KIND    STATE           LOCATION            FILTER       LABELS               UID  CREATED               CREATOR  REASON                        DEFINITION
-    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100  team=storage,tier=2    1  2026-01-31T12:00:00Z  -        -                             p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
-    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -            -                      1  2026-01-31T12:00:00Z  -        module `btrfs` is not loaded  p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    NAME             KIND    STATE           LOCATION            FILTER       LEASE  LABELS               UID  CREATED               CREATOR  REASON                        DEFINITION
+    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100  -      team=storage,tier=2    1  2026-01-31T12:00:00Z  -        -                             p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -            -      -                      1  2026-01-31T12:00:00Z  -        module `btrfs` is not loaded  p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
     -- stderr
     ");
     assert_snapshot!(fake.run(&["get", "open"]), @"
@@ -296,6 +296,82 @@ fn list_and_get() {
 }
 
 #[test]
+fn a_list_fits_the_terminal() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run_in(80, &["list"]), @"
+    exit: 0
+    -- stdout
+    NAME             KIND    STATE           LOCATION            FILTER
+    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100
+    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -
+    -- stderr
+    ");
+    assert_eq!(fake.run_in(200, &["list"]), fake.run_in(80, &["list"]), "all columns have room");
+    assert_snapshot!(fake.run_in(60, &["list"]), @"
+    exit: 0
+    -- stdout
+    NAME             KIND    STATE           LOCATION
+    kprobes/open     entry   armed           do_sys_openat2+0x0
+    kprobes/waiting  return  pending-module  do_sys_openat2+0x0
+    -- stderr
+    note: no room for FILTER: `-o wide` shows all columns
+    ");
+    assert_snapshot!(fake.run_in(30, &["list"]), @"
+    exit: 0
+    -- stdout
+    NAME      kprobes/open
+    KIND      entry
+    STATE     armed
+    LOCATION  do_sys_openat2+0x0
+    FILTER    dfd == -100
+
+    NAME      kprobes/waiting
+    KIND      return
+    STATE     pending-module
+    LOCATION  do_sys_openat2+0x0
+    FILTER    -
+    -- stderr
+    ");
+}
+
+#[test]
+fn a_list_has_forms_for_scripts() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["list", "-o", "name"]), @"
+    exit: 0
+    -- stdout
+    kprobes/open
+    kprobes/waiting
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["list", "--no-headers"]), @"
+    exit: 0
+    -- stdout
+    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100
+    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -
+    -- stderr
+    ");
+    let names = |arguments: &[&str]| {
+        let shown = fake.run(&[arguments, &["-o", "json"]].concat());
+        let objects = shown.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        objects.map(|probe| probe["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all = ["kprobes/open", "kprobes/waiting"];
+    assert_eq!(
+        (names(&["list"]), names(&["disable", "open"])),
+        (all.map(str::to_owned).to_vec(), vec![all[0].to_owned()])
+    );
+    assert_eq!(names(&["list", "-l", "team=nobody"]), [""; 0], "a line for each, and none for none");
+    // Changes print what they were about.
+    assert_snapshot!(fake.run(&["disable", "open", "-o", "name"]), @"
+    exit: 0
+    -- stdout
+    kprobes/open
+    -- stderr
+    ");
+}
+
+#[test]
 fn enable_disable_and_update() {
     let fake = Fake::start(Ending::Open);
     assert_snapshot!(fake.run(&["enable", "open", "gone", "kprobes/waiting"]), @"
@@ -322,8 +398,8 @@ fn enable_disable_and_update() {
     ");
     let output =
         fake.command(&["update", "open", "--filter", "dfd == 3", "--owner", "me", "-o", "json"]).output();
-    let probes: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
-    let now = (probes[0]["filter"].as_str(), probes[0]["owner"].as_str());
+    let probe: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    let now = (probe["filter"].as_str(), probe["owner"].as_str());
     assert_eq!(now, (Some("dfd == 3"), Some("me")));
     assert_snapshot!(fake.run(&["update", "open", "--filter", "a +3"]), @"
     exit: 1
@@ -335,8 +411,8 @@ fn enable_disable_and_update() {
     hint: `+5` works
     ");
     let output = fake.command(&["update", "open", "--no-filter", "-o", "json"]).output();
-    let probes: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
-    assert_eq!(probes[0]["filter"], "");
+    let probe: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    assert_eq!(probe["filter"], "");
     assert_snapshot!(fake.run(&["update", "open", "--keep"]), @"
     exit: 0
     -- stdout
@@ -391,27 +467,8 @@ fn delete() {
     assert_snapshot!(fake.run(&["delete", "--all", "*", "-o", "json"]), @r#"
     exit: 0
     -- stdout
-    [
-      {
-        "name": "kprobes/open",
-        "profile": {
-          "probe": "kprobes/open",
-          "probe_uid": "1",
-          "boot_id": "b0",
-          "time": "2026-01-31T12:00:00Z",
-          "hits": "7",
-          "nmissed": "1",
-          "own": null,
-          "own_unknown": ""
-        },
-        "note": ""
-      },
-      {
-        "name": "kprobes/waiting",
-        "profile": null,
-        "note": ""
-      }
-    ]
+    {"name":"kprobes/open","profile":{"probe":"kprobes/open","probe_uid":"1","boot_id":"b0","time":"2026-01-31T12:00:00Z","hits":"7","nmissed":"1","own_unknown":""},"note":""}
+    {"name":"kprobes/waiting","note":""}
     -- stderr
     "#);
     assert_snapshot!(fake.run(&["delete", "--all", "nothing*"]), @"

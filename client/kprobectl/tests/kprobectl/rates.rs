@@ -42,6 +42,32 @@ fn hits_over_time_are_bars() {
 }
 
 #[test]
+fn bars_fit_the_terminal() {
+    let fake = Fake::start(Ending::Open);
+    let run = |columns| fake.run_in(columns, &[&RANGE[..], &["--step", "1m"]].concat());
+    assert_snapshot!(run(80), @"
+    exit: 0
+    -- stdout
+    from 2026-01-31T12:00:00Z, 1m a column
+    PROBE         HITS  HITS/s  HIGHEST
+    kprobes/open   100    0.59     2.00  @_ : :
+    `@` is the highest of its row, `_` not hit, and a blank not known
+    -- stderr
+    ");
+    assert_eq!(run(200), run(80), "there are no more intervals");
+    assert_snapshot!(run(40), @"
+    exit: 0
+    -- stdout
+    from 2026-01-31T12:00:00Z, 1m a column
+    PROBE         HITS  HITS/s  HIGHEST
+    kprobes/open   100    0.59     2.00
+    @_ : :
+    `@` is the highest of its row, `_` not ~
+    -- stderr
+    ");
+}
+
+#[test]
 fn hits_over_time_are_values_for_programs() {
     let fake = Fake::start(Ending::Open);
     assert_snapshot!(run(&fake, &["--step", "1m", "-o", "csv"]), @"
@@ -57,9 +83,11 @@ fn hits_over_time_are_values_for_programs() {
     ");
     let json = run(&fake, &["--step", "1m", "-o", "json"]);
     let json = json.split_once("-- stdout\n").unwrap().1.split_once("-- stderr").unwrap().0;
-    let json: serde_json::Value = serde_json::from_str(json).unwrap();
-    assert_eq!((&json["step_seconds"], json["series"].as_array().unwrap().len()), (&60.into(), 2));
-    let points = &json["series"][0]["points"];
+    let series: Vec<serde_json::Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(series.len(), 2, "one for each boot");
+    assert!(series.iter().all(|series| series["step_seconds"] == 60), "{series:?}");
+    let points = &series[0]["points"];
     assert_eq!(
         (&points[0]["start_time"], &points[0]["hits"]),
         (&"2026-01-31T12:00:00Z".into(), &"60".into()),
@@ -71,13 +99,13 @@ fn hits_over_time_are_values_for_programs() {
         (&points[2]["covered_seconds"], &points[2]["hits_per_second"]),
         (&0.into(), &serde_json::Value::Null)
     );
-    assert_eq!(json["series"][1]["kernel_release"], "6.12.0");
+    assert_eq!(series[1]["kernel_release"], "6.12.0");
     // The other forms of the command have values too.
     assert_snapshot!(fake.run(&["hits", "-o", "csv"]), @"
     exit: 0
     -- stdout
-    probe,probe_uid,boot_id,time,hits,nmissed,own
-    kprobes/open,1,b0,2026-01-31T12:00:00Z,7,1,2
+    probe,hits,own,nmissed,probe_uid,boot_id,time
+    kprobes/open,5,2,1,1,b0,2026-01-31T12:00:00Z
     -- stderr
     ");
     // The step is a minute if none is given.
@@ -92,7 +120,6 @@ fn what_cannot_be_asked_for() {
         &["hits", "--since", "1h", "--step", "500ms"],
         &["hits", "--since", "1h", "--step", "0s"],
         &["hits", "--until", "12:00"],
-        &["list", "-o", "csv"],
     ] {
         assert!(fake.run(arguments).starts_with("exit: 2"), "{arguments:?}");
     }

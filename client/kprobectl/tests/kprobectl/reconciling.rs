@@ -35,7 +35,7 @@ fn foreign_events_are_listed() {
     NAME            KIND    PLACE     ENABLED IN       HITS  LOOKS OWN  ADOPTABLE
     kprobes/open    return  vfs_read  kprobed          1234  yes        yes
     perf/slow_path  entry   vfs_read  (top),trace-cmd  1234  no         yes
-    perf/two        entry   vfs_read  -                -     no         no
+    perf/two        entry   vfs_read  -                   -  no         no
     -- stderr
     note: `perf/two` cannot be adopted: it has 2 places under one name, and a probe of kprobed has one place
     ");
@@ -45,7 +45,7 @@ fn foreign_events_are_listed() {
     NAME            KIND    PLACE     ENABLED IN       HITS  LOOKS OWN  ADOPTABLE  NMISSED  KERNEL DEFINITION
     kprobes/open    return  vfs_read  kprobed          1234  yes        yes              1  p:perf/slow_path vfs_read size=%dx:u64
     perf/slow_path  entry   vfs_read  (top),trace-cmd  1234  no         yes              1  p:perf/slow_path vfs_read size=%dx:u64
-    perf/two        entry   vfs_read  -                -     no         no         -        p:perf/two vfs_read; p:perf/two vfs_write
+    perf/two        entry   vfs_read  -                   -  no         no               -  p:perf/two vfs_read; p:perf/two vfs_write
     -- stderr
     note: `perf/two` cannot be adopted: it has 2 places under one name, and a probe of kprobed has one place
     ");
@@ -59,62 +59,9 @@ fn foreign_events_are_listed() {
     assert_snapshot!(fake.run(&["list", "--foreign", "two", "-o", "json"]), @r#"
     exit: 0
     -- stdout
-    [
-      {
-        "name": "kprobes/open",
-        "kernel_definitions": [
-          "p:perf/slow_path vfs_read size=%dx:u64"
-        ],
-        "kind": "PROBE_KIND_RETURN",
-        "place": "vfs_read",
-        "enabled_in": [
-          "kprobed"
-        ],
-        "hits": "1234",
-        "nmissed": "1",
-        "made_by_kprobed": true,
-        "obstacle": "",
-        "obstacle_message": "",
-        "definition": "p:perf/slow_path vfs_read size=%dx:u64",
-        "adoptable": true
-      },
-      {
-        "name": "perf/slow_path",
-        "kernel_definitions": [
-          "p:perf/slow_path vfs_read size=%dx:u64"
-        ],
-        "kind": "PROBE_KIND_ENTRY",
-        "place": "vfs_read",
-        "enabled_in": [
-          "",
-          "trace-cmd"
-        ],
-        "hits": "1234",
-        "nmissed": "1",
-        "made_by_kprobed": false,
-        "obstacle": "",
-        "obstacle_message": "",
-        "definition": "p:perf/slow_path vfs_read size=%dx:u64",
-        "adoptable": true
-      },
-      {
-        "name": "perf/two",
-        "kernel_definitions": [
-          "p:perf/two vfs_read",
-          "p:perf/two vfs_write"
-        ],
-        "kind": "PROBE_KIND_ENTRY",
-        "place": "vfs_read",
-        "enabled_in": [],
-        "hits": null,
-        "nmissed": null,
-        "made_by_kprobed": false,
-        "obstacle": "SEVERAL_PLACES",
-        "obstacle_message": "it has 2 places under one name, and a probe of kprobed has one place",
-        "definition": "",
-        "adoptable": false
-      }
-    ]
+    {"name":"kprobes/open","kernel_definitions":["p:perf/slow_path vfs_read size=%dx:u64"],"kind":"PROBE_KIND_RETURN","place":"vfs_read","enabled_in":["kprobed"],"hits":"1234","nmissed":"1","made_by_kprobed":true,"obstacle":"","obstacle_message":"","definition":"p:perf/slow_path vfs_read size=%dx:u64"}
+    {"name":"perf/slow_path","kernel_definitions":["p:perf/slow_path vfs_read size=%dx:u64"],"kind":"PROBE_KIND_ENTRY","place":"vfs_read","enabled_in":["","trace-cmd"],"hits":"1234","nmissed":"1","made_by_kprobed":false,"obstacle":"","obstacle_message":"","definition":"p:perf/slow_path vfs_read size=%dx:u64"}
+    {"name":"perf/two","kernel_definitions":["p:perf/two vfs_read","p:perf/two vfs_write"],"kind":"PROBE_KIND_ENTRY","place":"vfs_read","enabled_in":[],"made_by_kprobed":false,"obstacle":"SEVERAL_PLACES","obstacle_message":"it has 2 places under one name, and a probe of kprobed has one place","definition":""}
     -- stderr
     "#);
 }
@@ -189,26 +136,8 @@ fn probes_are_looked_at() {
     assert_snapshot!(fake.run(&["doctor", "--repair", "--force", "-o", "json"]), @r#"
     exit: 0
     -- stdout
-    [
-      {
-        "name": "kprobes/open",
-        "found": "PROBE_STATE_ARMED",
-        "found_reason": "",
-        "found_message": "",
-        "outcome": "RECONCILE_OUTCOME_AS_WANTED",
-        "message": "",
-        "state": "PROBE_STATE_ARMED"
-      },
-      {
-        "name": "kprobes/opened",
-        "found": "PROBE_STATE_DRIFTED",
-        "found_reason": "SWITCHED_OFF",
-        "found_message": "its event is switched off in the daemon's instance",
-        "outcome": "RECONCILE_OUTCOME_REPAIRED",
-        "message": "",
-        "state": "PROBE_STATE_ARMED"
-      }
-    ]
+    {"name":"kprobes/open","found":"PROBE_STATE_ARMED","found_reason":"","found_message":"","outcome":"RECONCILE_OUTCOME_AS_WANTED","message":"","state":"PROBE_STATE_ARMED"}
+    {"name":"kprobes/opened","found":"PROBE_STATE_DRIFTED","found_reason":"SWITCHED_OFF","found_message":"its event is switched off in the daemon's instance","outcome":"RECONCILE_OUTCOME_REPAIRED","message":"","state":"PROBE_STATE_ARMED"}
     -- stderr
     "#);
 }

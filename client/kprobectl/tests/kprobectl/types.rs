@@ -39,7 +39,6 @@ fn a_function() {
         fetch_type: ''
         has_members: false
       other_prototypes: []
-    structure: null
     -- stderr
     ");
 }
@@ -116,7 +115,6 @@ fn members() {
             "c_type": "struct inode *",
             "offset_bytes": "32",
             "bit_offset": 0,
-            "bits": null,
             "size_bytes": "8",
             "fetch_type": "x64",
             "has_members": true

@@ -44,7 +44,7 @@ fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
 
     guest.shell("kprobectl add 'p:open do_sys_openat2 filename=+0(%si):string flags=+0(%dx):x64'")?;
     let listed = json("kprobectl list -o json")?;
-    ensure!(listed[0]["name"] == "kprobes/open" && listed[0]["state"] == "PROBE_STATE_ARMED", "{listed}");
+    ensure!(listed["name"] == "kprobes/open" && listed["state"] == "PROBE_STATE_ARMED", "{listed}");
     let events = guest.observe("open -n 2 --filter 'filename == \"/etc/passwd\"' -o json", || {
         guest.workload(&["open", "/etc/passwd", "524288", "0", "2"]).map(drop)
     })?;
@@ -59,7 +59,7 @@ fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
     }
     let profile = json("kprobectl hits -o json")?;
     ensure!(
-        profile[0]["hits"].as_str().and_then(|hits| hits.parse().ok()).is_some_and(|hits: u64| hits >= 2),
+        profile["hits"].as_str().and_then(|hits| hits.parse().ok()).is_some_and(|hits: u64| hits >= 2),
         "{profile}"
     );
     ensure!(guest.shell("kprobectl check 'p do_sys_openat2' -o json")?.contains("\"accepted\""));

@@ -144,9 +144,8 @@ fn what_is_taken_is_shown(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon_with(&config(0, 0, ""))?;
     guest.add("p:taken __x64_sys_getppid")?;
     let cost = |guest: &DaemonGuest| -> Result<Value> {
-        let costs = json(guest, "hits --cost")?.pop().context("no answer")?;
-        let found = costs.as_array().into_iter().flatten().find(|probe| probe["probe"] == "kprobes/taken");
-        found.cloned().context("it is not there")
+        let costs = json(guest, "hits --cost")?;
+        costs.into_iter().find(|probe| probe["probe"] == "kprobes/taken").context("it is not there")
     };
     storm(&guest, 3000, 1000)?;
     let shown = cost(&guest)?;

@@ -22,7 +22,7 @@ use crate::command::stop_condition::{StopCondition, StopReason};
 use crate::command::{Exit, Failure};
 use crate::global::Fleet;
 use crate::global::{Format, Global};
-use crate::output::{CountPrinter, CountView, HostRecord, Output, Said};
+use crate::output::{CountPrinter, CountView, HostOutput, HostRecord, Output};
 
 /// A host that counts.
 struct CountingHost {
@@ -98,9 +98,7 @@ pub(super) async fn count(
     for (host, one) in &counted {
         let mut kept = output.keeping();
         CountPrinter::new(&mut kept, &one.aggregation, view, false, false).last(&one.snapshot)?;
-        let (data, messages) = kept.into_kept();
-        let said = Said { data, messages };
-        records.add(host.clone(), Outcome::Answered, one.kernel.clone(), said);
+        records.add(host.clone(), Outcome::Answered, one.kernel.clone(), kept.into_kept());
     }
     for record in &records.all {
         output.host_record(record)?;
@@ -163,8 +161,7 @@ async fn begin(
             Err(NoAnswer::Operation { error, .. }) => {
                 let mut kept = output.keeping();
                 Failure::from(error).report(&mut kept);
-                let (_, messages) = kept.into_kept();
-                records.add(host, outcome, String::new(), Said { data: String::new(), messages });
+                records.add(host, outcome, String::new(), kept.into_kept());
             }
             Err(NoAnswer::Unreachable(Error::Connect { kind, .. })) => {
                 records.fail(host, outcome, String::new(), kind.to_string());
@@ -261,13 +258,13 @@ impl Records {
         Self { all: Vec::new(), ledger: HostLedger::new(fleet.hosts.len() as u64) }
     }
 
-    fn add(&mut self, host: String, outcome: Outcome, kernel: String, said: Said) {
+    fn add(&mut self, host: String, outcome: Outcome, kernel: String, said: HostOutput) {
         self.ledger.record(outcome);
         self.all.push(HostRecord { host, outcome, kernel, said });
     }
 
     fn fail(&mut self, host: String, outcome: Outcome, kernel: String, why: String) {
-        self.add(host, outcome, kernel, Said { data: String::new(), messages: why });
+        self.add(host, outcome, kernel, HostOutput::messages(why));
     }
 
     /// The records that are shown separately. Stacks for other programs are printed here, with the

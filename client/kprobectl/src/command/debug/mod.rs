@@ -15,7 +15,8 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use kprobed_client::api::{AuditEntry, ListHitsRequest, ReadAuditRequest};
 use kprobed_client::{Client, Error};
-use kprobed_document::json::{ApiMessage, Json};
+use kprobed_document::json::Json;
+use prost::Name;
 use serde::Serialize;
 
 use self::redact::without_credentials;
@@ -122,11 +123,11 @@ fn json(value: &impl Serialize) -> Result<String, String> {
     serde_json::to_string_pretty(value).map_err(|error| error.to_string())
 }
 
-fn one(answer: Result<impl ApiMessage, Error>) -> Result<String, String> {
+fn one(answer: Result<impl Name, Error>) -> Result<String, String> {
     json(&Json::full(&answer.map_err(|error| error.to_string())?))
 }
 
-fn many(answer: Result<Vec<impl ApiMessage>, Error>) -> Result<String, String> {
+fn many(answer: Result<Vec<impl Name>, Error>) -> Result<String, String> {
     let messages = answer.map_err(|error| error.to_string())?;
     json(&messages.iter().map(Json::full).collect::<Vec<_>>())
 }

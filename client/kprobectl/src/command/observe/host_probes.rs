@@ -48,7 +48,7 @@ impl HostProbes {
         let (host, mut output) = (host.to_owned(), self.form.keeping());
         self.enabling.spawn(async move {
             let result = match temporary.enable(&mut output).await {
-                Ok(()) => Ok(output.into_kept().1),
+                Ok(()) => Ok(output.into_kept().messages),
                 Err(failure) => Err((failure.to_string(), failure.outcome())),
             };
             Enabled { host, result }

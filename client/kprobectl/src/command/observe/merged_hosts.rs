@@ -21,7 +21,7 @@ use crate::command::stop_condition::{StopCondition, StopReason};
 use crate::command::{Exit, Failure};
 use crate::global::Fleet;
 use crate::global::Global;
-use crate::output::{EventPrinter, HostRecord, Output, Said};
+use crate::output::{EventPrinter, HostOutput, HostRecord, Output};
 
 /// How long events are shown, and how.
 pub(in crate::command) struct Show {
@@ -287,7 +287,7 @@ impl Follow {
         let Enabled { host, result } = enabled;
         match result {
             Ok(messages) => {
-                let said = Said { data: String::new(), messages };
+                let said = HostOutput::messages(messages);
                 let (outcome, kernel) = (Outcome::Answered, String::new());
                 printer.host_messages(&[HostRecord { host, outcome, kernel, said }])?;
             }

@@ -24,7 +24,7 @@ use crate::command::stop_condition::StopCondition;
 use crate::command::{Exit, Failure};
 use crate::global::Fleet;
 use crate::global::Global;
-use crate::output::{HostRecord, Output, Said};
+use crate::output::{HostOutput, HostRecord, Output};
 
 /// What to define and follow on all hosts.
 pub(in crate::command) struct TraceOnHosts {
@@ -157,7 +157,7 @@ impl TraceOnHosts {
             let (reason, kernel, messages) = match report.result {
                 Ok(made) => {
                     let (kernel, messages) = (made.kernel.clone(), made.messages.clone());
-                    let said = Said { data: String::new(), messages };
+                    let said = HostOutput::messages(messages);
                     defined.records.push(HostRecord { host: host.clone(), outcome, kernel, said });
                     defined.made.insert(host, made);
                     continue;
@@ -173,7 +173,7 @@ impl TraceOnHosts {
                 }
                 Err(other) => (other.to_string(), String::new(), other.to_string()),
             };
-            let said = Said { data: String::new(), messages };
+            let said = HostOutput::messages(messages);
             defined.records.push(HostRecord { host: host.clone(), outcome, kernel: kernel.clone(), said });
             let state = HostState::GivenUp;
             defined.missing.push(HostAccount { outcome, state, reason, kernel, ..HostAccount::new(host) });
@@ -191,13 +191,13 @@ async fn make(client: Client, definitions: &[String], mut output: Output) -> Res
     };
     match made.await {
         Ok(temporary) => {
-            let (_, messages) = output.into_kept();
+            let messages = output.into_kept().messages;
             Ok(Made { client, temporary, kernel, messages })
         }
         Err(failure) => {
             let (outcome, reason) = (failure.outcome(), failure.to_string());
             failure.report(&mut output);
-            let (_, messages) = output.into_kept();
+            let messages = output.into_kept().messages;
             Err(NotMade { outcome, reason, kernel, messages })
         }
     }

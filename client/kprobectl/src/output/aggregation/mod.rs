@@ -35,6 +35,7 @@ use self::order::choose;
 use self::view::SnapshotView;
 use super::Output;
 use super::style::{Style, Tone};
+use super::table::Page;
 use crate::global::Format;
 
 /// Moves to the upper left corner, and removes what is on the screen.
@@ -133,7 +134,7 @@ fn rows(chosen: &order::Chosen<'_>, columns: &Columns, style: Style) -> String {
     let mut text = match (columns.axis, columns.stack) {
         (Some(axis), _) => text::bars(chosen, columns, axis, style),
         (None, Some(stack)) => stack::blocks(chosen, columns, stack, style),
-        (None, None) => text::table(chosen, columns).render(style),
+        (None, None) => text::table(chosen, columns).render(Page::endless(style)).0,
     };
     text.push('\n');
     text

@@ -103,7 +103,10 @@ fn of_clock(clock: &ClockOffset) -> String {
 
 impl EventPrinter<'_> {
     fn is_for_people(&self) -> bool {
-        matches!(self.output.format, Format::Table | Format::Wide | Format::Folded | Format::Csv)
+        matches!(
+            self.output.format,
+            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv
+        )
     }
 
     /// Prints an event of one of several hosts.

@@ -87,8 +87,10 @@ impl<'o> EventPrinter<'o> {
     /// each once. Every event that is recorded after that line is delivered or reported as lost, so
     /// that scripts wait for it instead of sleeping.
     pub(crate) fn start(&mut self) -> io::Result<()> {
-        if matches!(self.output.format, Format::Table | Format::Wide | Format::Folded | Format::Csv)
-            && std::mem::take(&mut self.header)
+        if matches!(
+            self.output.format,
+            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv
+        ) && std::mem::take(&mut self.header)
         {
             let header = self.text.header();
             match self.host_width {
@@ -114,7 +116,7 @@ impl<'o> EventPrinter<'o> {
     /// Prints an event.
     pub(crate) fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
         match self.output.format {
-            Format::Table | Format::Wide | Format::Folded | Format::Csv => {
+            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv => {
                 self.text.push(&mut self.buffer, row);
             }
             Format::Json => self.json.push(&mut self.buffer, row),
@@ -132,7 +134,7 @@ impl<'o> EventPrinter<'o> {
     fn loss_of(&mut self, host: Option<&str>, loss: &Loss) -> io::Result<()> {
         self.summary.lose(loss);
         match self.output.format {
-            Format::Table | Format::Wide | Format::Folded | Format::Csv => {
+            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv => {
                 self.write()?;
                 let lost = self.output.error_style.warning("lost:");
                 let text = self.local_time.loss(loss);
@@ -168,7 +170,7 @@ impl<'o> EventPrinter<'o> {
     /// What had happened when the stream began is printed.
     pub(crate) fn caught_up(&mut self, cursor: &Cursor) -> io::Result<()> {
         match self.output.format {
-            Format::Table | Format::Wide | Format::Folded | Format::Csv => Ok(()),
+            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv => Ok(()),
             _ => self.object(&CaughtUpView::new(cursor)),
         }
     }
@@ -179,7 +181,7 @@ impl<'o> EventPrinter<'o> {
             self.summary.reconnects += 1;
         }
         match self.output.format {
-            Format::Table | Format::Wide | Format::Folded | Format::Csv => {
+            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv => {
                 self.write()?;
                 if interruption.failures == 1 {
                     self.note(&format!("{}; connecting again", text::why(interruption)));

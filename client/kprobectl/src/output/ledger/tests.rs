@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::*;
 use crate::command::ledger::AFTER_LONG_HELP as LEDGER_HELP;
 use crate::output::style::Style;
+use crate::output::table::Page;
 
 fn full() -> GetLedgerResponse {
     GetLedgerResponse {
@@ -47,7 +48,7 @@ fn every_column_is_in_the_help() {
         ("History [", tables::spools(ledger.spool.as_ref().unwrap())),
         ("Exporters [", tables::exporters(&ledger.exporters, true)),
     ] {
-        let (section, text) = (section(heading), table.render(Style::new(false)));
+        let (section, text) = (section(heading), table.render(Page::endless(Style::new(false))).0);
         let columns: Vec<_> = text.lines().next().unwrap().split("  ").map(str::trim).collect();
         assert!(columns.len() > 5, "{columns:?}");
         for column in columns.iter().filter(|column| !column.is_empty()) {

@@ -1,7 +1,8 @@
 //! The ledger as JSON and YAML: the message of the API, and beside each sum whether it closes.
 
 use kprobed_client::api::{ExporterLedger, GetLedgerResponse, ProbeLedger, SpoolLedger, SubscriberLedger};
-use kprobed_document::json::{ApiMessage, Json};
+use kprobed_document::json::Json;
+use prost::Name;
 use serde::Serialize;
 
 use super::sums::{exporter_closes, probe_closes, spool_closes, subscriber_closes};
@@ -31,7 +32,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    fn new(account: &impl ApiMessage, closes: Option<bool>) -> Self {
+    fn new(account: &impl Name, closes: Option<bool>) -> Self {
         Self { account: Json::full(account), closes }
     }
 }

@@ -98,7 +98,6 @@ fn aggregations() {
           }
         },
         "create_time": "2026-01-31T12:00:00Z",
-        "expire_time": null,
         "bound_to_stream": true,
         "keys": [
           {

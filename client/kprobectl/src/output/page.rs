@@ -1,0 +1,177 @@
+//! Everything about one probe: its properties, its past, its fields and its warnings.
+
+use std::io;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kprobed_client::HitRates;
+use kprobed_client::api::{HitProfile, KernelChange, Probe, ProbeStateRecord};
+use kprobed_client::event::{Field, Schema};
+use kprobed_document::document_of;
+use kprobed_document::json::json;
+
+use super::probe::{kind_name, labels_text, lease, state_name};
+use super::table::{Cell, Table, properties};
+use super::time::rfc3339;
+use super::{Output, diagnostic, meaning, width};
+use crate::global::Format;
+
+/// The rate is that of the latest time of this length that was watched.
+const RATE_OVER: Duration = Duration::from_mins(1);
+
+/// The past of a probe.
+pub(crate) struct ProbePast {
+    /// Absent when the kernel does not have it.
+    profile: Option<HitProfile>,
+    /// Over the latest minute that was watched. Absent when none was.
+    hits_per_second: Option<f64>,
+    /// The beginning of the latest interval in which it was hit. Absent when it was not, in the
+    /// last hour.
+    last_hit_time: Option<String>,
+    /// The latest first.
+    states: Vec<ProbeStateRecord>,
+}
+
+impl ProbePast {
+    pub(crate) fn new(
+        probe: &Probe,
+        states: Vec<ProbeStateRecord>,
+        profile: Option<HitProfile>,
+        rates: &HitRates,
+    ) -> Self {
+        let series = rates.series.iter().filter(|series| series.probe_uid == probe.uid);
+        let mut points: Vec<_> = series.flat_map(|series| &series.points).collect();
+        points.sort_by_key(|point| point.start_time.map(|time| time.seconds));
+        let last_hit = points.iter().rev().find(|point| point.hits > 0);
+        let (mut hits, mut covered) = (0, 0);
+        for point in points.iter().rev() {
+            if u64::from(covered) >= RATE_OVER.as_secs() {
+                break;
+            }
+            (hits, covered) = (hits + point.hits, covered + point.covered_seconds);
+        }
+        Self {
+            profile,
+            hits_per_second: (covered > 0).then(|| hits as f64 / f64::from(covered)),
+            last_hit_time: last_hit.and_then(|point| rfc3339(point.start_time.as_ref())),
+            states,
+        }
+    }
+}
+
+impl Output {
+    /// Prints everything about a probe; as YAML its document, as JSON the probe with its past.
+    pub(crate) fn probe(&mut self, probe: &Probe, past: &ProbePast) -> io::Result<()> {
+        match self.format {
+            Format::Name | Format::Csv => self.rows(std::slice::from_ref(probe)),
+            Format::Yaml => self.structured(&document_of(probe)).map(drop),
+            Format::Json => {
+                let mut value = json(probe)?;
+                value["profile"] = past.profile.as_ref().map(json).transpose()?.into();
+                value["hits_per_second"] = past.hits_per_second.into();
+                value["last_hit_time"] = past.last_hit_time.clone().into();
+                value["states"] = past.states.iter().map(json).collect::<Result<Vec<_>, _>>()?.into();
+                self.structured(&value).map(drop)
+            }
+            _ => self.probe_page(probe, past),
+        }
+    }
+
+    fn probe_page(&mut self, probe: &Probe, past: &ProbePast) -> io::Result<()> {
+        let count = |count: fn(&HitProfile) -> u64| past.profile.as_ref().map(count).map(|n| n.to_string());
+        let time = |time: Option<&prost_types::Timestamp>| rfc3339(time).unwrap_or_default();
+        let on_kernel_change = match probe.on_kernel_change() {
+            KernelChange::Hold => "hold",
+            KernelChange::ArmAnyway => "arm-anyway",
+            KernelChange::Unspecified => "unknown",
+        };
+        let rows = [
+            ("name", probe.name.clone()),
+            ("uid", probe.uid.to_string()),
+            ("kind", kind_name(probe.kind()).to_owned()),
+            ("state", state_name(probe.state()).0.to_owned()),
+            ("state reason", probe.state_message.clone()),
+            ("state hint", probe.state_hint.clone()),
+            ("state since", time(probe.state_time.as_ref())),
+            ("enabled", if probe.enabled { "yes" } else { "no" }.to_owned()),
+            ("location", probe.location.clone()),
+            ("filter", probe.filter.clone()),
+            ("labels", labels_text(probe)),
+            ("description", probe.description.clone()),
+            ("owner", probe.owner.clone()),
+            ("created by", probe.creator.clone()),
+            ("declared by", probe.declared_by.clone()),
+            ("lease", lease(probe, Timestamp::now())),
+            ("on kernel change", on_kernel_change.to_owned()),
+            ("definition", probe.definition.clone()),
+            ("kernel definition", probe.kernel_definition.clone()),
+            ("created", time(probe.create_time.as_ref())),
+            ("updated", time(probe.update_time.as_ref())),
+            ("etag", probe.etag.clone()),
+            ("hits", count(|profile| profile.hits).unwrap_or_default()),
+            ("misses", count(|profile| profile.nmissed).unwrap_or_default()),
+            ("hits per second", past.hits_per_second.map(|rate| format!("{rate:.3}")).unwrap_or_default()),
+            ("last hit", past.last_hit_time.clone().unwrap_or_default()),
+        ];
+        self.text(&properties(self.style, &rows))?;
+        if let Some(change) = &probe.meaning_change {
+            self.text(&meaning::render(change, width::columns()))?;
+        }
+        let mut states = Table::new(&["SINCE", "STATE", "WHY"]);
+        for record in &past.states {
+            let state = Cell::text(state_name(record.state()).0);
+            states.row(vec![Cell::time(record.time.as_ref()), state, Cell::text(&record.state_message)]);
+        }
+        let mut fields = Table::new(&["FIELD", "TYPE", "FAULTS"]);
+        if let Some(schema) = &probe.schema {
+            // A schema that the library does not understand is shown without types.
+            let known = Schema::try_from(schema.clone()).ok();
+            let types = known.iter().flat_map(Schema::fields).map(Field::type_name);
+            for (field, name) in
+                schema.fields.iter().zip(types.chain(std::iter::repeat("unknown".to_owned())))
+            {
+                let faults = if field.fault_detected { "detected" } else { "unproven" };
+                fields.row(vec![Cell::text(&field.name), Cell::text(name), Cell::text(faults)]);
+            }
+        }
+        for table in [states, fields].into_iter().filter(|table| !table.is_empty()) {
+            self.line("")?;
+            self.table(&table)?;
+        }
+        if !probe.warnings.is_empty() {
+            let text = diagnostic::render(&probe.definition, &probe.warnings, self.style);
+            self.line("")?;
+            self.text(&text)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_client::api::{HitRate, HitSeries};
+
+    use super::*;
+
+    fn point(seconds: i64, covered_seconds: u32, hits: u64) -> HitRate {
+        let start_time = Some(prost_types::Timestamp { seconds, nanos: 0 });
+        HitRate { start_time, covered_seconds, hits, ..HitRate::default() }
+    }
+
+    #[test]
+    fn the_rate_is_that_of_what_was_watched() {
+        let probe = Probe { uid: 7, ..Probe::default() };
+        let past = |points: Vec<HitRate>| {
+            let of = |uid, points| HitSeries { probe_uid: uid, points, ..HitSeries::default() };
+            let series = vec![of(8, vec![point(90, 10, 1000)]), of(7, points)];
+            let past = ProbePast::new(&probe, Vec::new(), None, &HitRates { step_seconds: 10, series });
+            (past.hits_per_second, past.last_hit_time)
+        };
+        assert_eq!(past(Vec::new()), (None, None));
+        assert_eq!(past(vec![point(0, 0, 0)]), (None, None), "no daemon watched");
+        let busy = vec![point(0, 30, 600), point(30, 30, 60), point(60, 30, 0)];
+        assert_eq!(past(busy), (Some(1.0), Some("1970-01-01T00:00:30Z".to_owned())));
+        // It is watched for half a minute only.
+        assert_eq!(past(vec![point(60, 30, 60)]).0, Some(2.0));
+    }
+}

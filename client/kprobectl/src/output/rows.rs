@@ -1,0 +1,119 @@
+//! Lists in every form: a command declares the columns of its rows once.
+//!
+//! Owns what a form shows of a list: a table that fits the terminal, all columns as CSV, names alone, and
+//! one object a row as JSON and YAML.
+
+use std::io;
+
+use kprobed_document::json::json;
+use prost::Name;
+use serde_json::Value;
+
+use super::Output;
+use super::csv;
+use super::table::{Cell, Table};
+use crate::global::Format;
+
+/// A column of a list of `T`.
+pub(crate) struct Column<T> {
+    heading: &'static str,
+    cell: fn(&T) -> Cell,
+    shown: Shown,
+}
+
+/// When a column is shown. `-o wide` and `-o csv` show all columns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Always,
+    /// If it is neither zero nor empty in all rows.
+    IfAny,
+    Wide,
+}
+
+impl<T> Column<T> {
+    /// A column that is always shown.
+    pub(crate) const fn new(heading: &'static str, cell: fn(&T) -> Cell) -> Self {
+        Self { heading, cell, shown: Shown::Always }
+    }
+
+    /// A column that is left out if it is zero or empty in all rows.
+    pub(crate) const fn optional(heading: &'static str, cell: fn(&T) -> Cell) -> Self {
+        Self { heading, cell, shown: Shown::IfAny }
+    }
+
+    /// A column that a table shows only with `-o wide`.
+    pub(crate) const fn wide(heading: &'static str, cell: fn(&T) -> Cell) -> Self {
+        Self { heading, cell, shown: Shown::Wide }
+    }
+}
+
+/// A row of a list.
+pub(crate) trait Row: Sized + 'static {
+    /// The columns, the most important first: those at the end are left out where the terminal is narrow.
+    const COLUMNS: &'static [Column<Self>];
+
+    /// What `-o name` prints: the first column, unless something else identifies the row.
+    fn name(&self) -> String {
+        Self::COLUMNS.first().map(|column| (column.cell)(self).into_value()).unwrap_or_default()
+    }
+
+    /// The row as JSON.
+    fn json(&self) -> io::Result<Value>;
+}
+
+/// A message of the API that is a row of a list. Its JSON is its own.
+pub(crate) trait MessageRow: Name + Sized + 'static {
+    /// As [`Row::COLUMNS`].
+    const COLUMNS: &'static [Column<Self>];
+}
+
+impl<T: MessageRow> Row for T {
+    const COLUMNS: &'static [Column<Self>] = <T as MessageRow>::COLUMNS;
+
+    fn json(&self) -> io::Result<Value> {
+        Ok(json(self)?)
+    }
+}
+
+impl Output {
+    /// Prints what became of each: a line for people, rows in every other form.
+    pub(crate) fn results<T: Row>(&mut self, rows: &[T], line: impl Fn(&T) -> String) -> io::Result<()> {
+        match self.format {
+            Format::Table | Format::Wide => rows.iter().try_for_each(|row| self.line(line(row).trim_end())),
+            _ => self.rows(rows),
+        }
+    }
+
+    /// Prints a list in the form that was asked for.
+    pub(crate) fn rows<T: Row>(&mut self, rows: &[T]) -> io::Result<()> {
+        let columns: Vec<_> = T::COLUMNS
+            .iter()
+            .filter(|column| column.shown != Shown::Wide || self.format != Format::Table)
+            .collect();
+        let cells = |row: &T| columns.iter().map(|column| (column.cell)(row)).collect::<Vec<_>>();
+        match self.format {
+            Format::Json | Format::Yaml => {
+                self.begin_list();
+                rows.iter().try_for_each(|row| self.structured_stream(&row.json()?).map(drop))
+            }
+            Format::Name => rows.iter().try_for_each(|row| self.line(&row.name())),
+            Format::Csv => {
+                let headings = columns.iter().map(|column| column.heading.to_lowercase().replace(' ', "_"));
+                if self.has_headings {
+                    self.line(&csv::record(headings))?;
+                }
+                rows.iter()
+                    .try_for_each(|row| self.line(&csv::record(cells(row).into_iter().map(Cell::into_value))))
+            }
+            Format::Table | Format::Wide | Format::Folded => {
+                let headings: Vec<_> = columns.iter().map(|column| column.heading).collect();
+                let is_optional = |column: &&Column<T>| column.shown == Shown::IfAny;
+                let mut table = Table::new(&headings).optional(columns.iter().map(is_optional).collect());
+                for row in rows {
+                    table.row(cells(row));
+                }
+                self.table(&table)
+            }
+        }
+    }
+}
