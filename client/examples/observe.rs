@@ -13,7 +13,7 @@ use std::io::{self, BufWriter, Write};
 use std::pin::pin;
 use std::process::ExitCode;
 
-use kprobed_client::event::{Batch, Loss, StreamItem, StreamRequest};
+use kprobed_client::event::{Batch, Loss, StreamItem, StreamRequest, cause_name};
 use kprobed_client::{Client, ConnectOptions, Target};
 
 #[tokio::main]
@@ -84,7 +84,7 @@ fn print(output: &mut impl Write, batch: &Batch) -> io::Result<()> {
 }
 
 fn gap(loss: &Loss) -> String {
-    let cause = loss.cause.name();
+    let cause = cause_name(loss.cause);
     match loss.count {
         Some(count) => format!("-- {count} events are missing here ({cause})"),
         None => format!("-- events are missing here ({cause}); `kprobectl ledger` has the sum"),

@@ -52,10 +52,6 @@ async fn on_many(mut cli: Cli, fleet: Fleet, output: &mut Output) -> Result<Exit
     }
     match (cli.command.reach(), cli.command) {
         (Reach::Own | Reach::One, _) => Err(Failure::one_host_only()),
-        (_, Command::Observe(arguments)) => {
-            observe::run_on_many(&cli.global, *arguments, &fleet, output).await
-        }
-        (_, Command::Trace(arguments)) => trace::run_on_many(&cli.global, arguments, &fleet, output).await,
         (Reach::Together, command) => {
             cli.global.fleet = Some(Arc::new(fleet));
             dispatch(command, &cli.global, output).await

@@ -105,7 +105,7 @@ def test_a_probe_is_made_watched_and_deleted(client):
 
 def test_events_are_those_of_kprobectl(client):
     command = [os.environ["KPROBECTL"], "--server", SERVER, "observe", "lang/values", "lang/back"]
-    shown = subprocess.run([*command, "--oldest", "--no-follow", "-o", "json"], check=True, capture_output=True, text=True)
+    shown = subprocess.run([*command, "--oldest", "--until-now", "-o", "json"], check=True, capture_output=True, text=True)
     theirs = [one for one in map(json.loads, shown.stdout.splitlines()) if one["type"] == "event"]
     ours = events(history(client))
     assert len(ours) >= 20 and {one["probe"] for one in ours} == {"lang/values", "lang/back"}

@@ -11,11 +11,11 @@ use tonic::Code;
 
 use super::request::StreamRequest;
 use super::stream::EventStream;
+use crate::api;
 use crate::client::Client;
 use crate::error::Error;
 use kprobed_event::Batch;
 use kprobed_event::Cursor;
-use kprobed_event::Started;
 use kprobed_event::StreamItem;
 
 /// How long to wait before trying again: twice as long each time, with up to a half taken off at
@@ -172,7 +172,7 @@ impl ResumingStream {
     }
 
     /// What the daemon said when the stream of the present connection began. `None` without a connection.
-    pub fn started(&self) -> Option<&Started> {
+    pub fn started(&self) -> Option<&api::StreamStarted> {
         match &self.state {
             State::Open(stream) => Some(stream.started()),
             State::Waiting(_) | State::Ended => None,

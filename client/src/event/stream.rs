@@ -1,6 +1,6 @@
 //! Event streams of one connection.
 
-use kprobed_event::{Cursor, Decoder, Started, StreamItem};
+use kprobed_event::{Cursor, Decoder, StreamItem};
 use tonic::Streaming;
 
 use crate::api;
@@ -11,7 +11,7 @@ use crate::error::Error;
 pub struct EventStream {
     inner: Streaming<api::StreamEventsResponse>,
     decoder: Decoder,
-    started: Started,
+    started: api::StreamStarted,
     /// Whether the caller has taken that as the first item.
     is_taken: bool,
 }
@@ -29,7 +29,7 @@ impl EventStream {
     }
 
     /// What the daemon said when the stream began: the first item.
-    pub fn started(&self) -> &Started {
+    pub fn started(&self) -> &api::StreamStarted {
         &self.started
     }
 

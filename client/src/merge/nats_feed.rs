@@ -75,7 +75,7 @@ impl Feed {
                 Ok(Some(item)) => {
                     permit.forget();
                     if let StreamItem::Started(started) = &item {
-                        wall_offset_ns = started.wall_offset_ns;
+                        wall_offset_ns = started.clock.map(|clock| clock.wall_offset_ns);
                     }
                     let is_epoch = matches!(item, StreamItem::Epoch(_));
                     self.tell(Signal::Item(item))?;

@@ -18,7 +18,7 @@ use crate::schema::Schema;
 #[derive(Clone, Debug)]
 pub enum StreamItem {
     /// The first item.
-    Started(Started),
+    Started(api::StreamStarted),
     /// The second item, and again whenever the history continues with the next run of the daemon.
     /// Earlier schemas are no longer valid.
     Epoch(Epoch),
@@ -31,27 +31,7 @@ pub enum StreamItem {
     /// The end of the history: events after this are new.
     CaughtUp(Cursor),
     /// Only in a stream in the order of time: all earlier events were sent.
-    Watermark(Watermark),
-}
-
-/// Facts about a stream, which it begins with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Started {
-    /// Identifies this subscriber in the ledger.
-    pub subscriber_id: u64,
-    /// Name of the host.
-    pub hostname: String,
-    /// Kernel release.
-    pub kernel_release: String,
-    /// Name of the trace clock.
-    pub clock: String,
-    /// How long the daemon waits for events of other CPUs before it declares a watermark, in
-    /// nanoseconds.
-    pub watermark_slack_ns: u64,
-    /// Wall clock minus trace clock, in nanoseconds. Absent: the daemon did not say.
-    pub wall_offset_ns: Option<i64>,
-    /// What the filter of the stream means for each of the probes that were selected when it began.
-    pub filters: Vec<api::ProbeFilter>,
+    Watermark(api::Watermark),
 }
 
 /// Beginning of a run of the daemon: at the start of a stream, or within the history.
@@ -62,16 +42,6 @@ pub struct Epoch {
     /// Events may be missing before this: the previous run of the daemon did not stop cleanly, or
     /// its end is not in the history.
     pub may_miss: bool,
-}
-
-/// All events of all CPUs with an earlier time stamp were sent, except for those counted as late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watermark {
-    /// Trace clock, nanoseconds.
-    pub watermark_ns: u64,
-    /// Events since the beginning of the stream that were sent after a watermark later than their
-    /// time stamp.
-    pub late_events: u64,
 }
 
 /// State of a stream between messages.
@@ -94,15 +64,7 @@ impl Decoder {
         Ok(Some(match response.message.ok_or(MalformedError::Empty)? {
             Message::Started(started) => {
                 self.learn_clock(started.clock.as_ref());
-                StreamItem::Started(Started {
-                    subscriber_id: started.subscriber_id,
-                    hostname: started.hostname,
-                    kernel_release: started.kernel_release,
-                    clock: started.clock_name,
-                    watermark_slack_ns: started.watermark_slack_ns,
-                    wall_offset_ns: started.clock.map(|clock| clock.wall_offset_ns),
-                    filters: started.filters,
-                })
+                StreamItem::Started(started)
             }
             Message::Epoch(epoch) => {
                 self.schemas.clear();
@@ -125,10 +87,7 @@ impl Decoder {
             Message::Rows(_) => return Err(MalformedError::Rows),
             Message::Loss(loss) => StreamItem::Loss(Loss::new(&loss, self.wall_offset_ns)),
             Message::CaughtUp(caught_up) => StreamItem::CaughtUp(self.go_on(caught_up)),
-            Message::Watermark(watermark) => StreamItem::Watermark(Watermark {
-                watermark_ns: watermark.watermark_ns,
-                late_events: watermark.late_events,
-            }),
+            Message::Watermark(watermark) => StreamItem::Watermark(watermark),
             Message::Progress(progress) => {
                 self.go_on(progress);
                 return Ok(None);

@@ -38,10 +38,10 @@ pub use batch::Batch;
 pub use column::ColumnView;
 pub use context::Context;
 pub use cursor::{Cursor, CursorError};
-pub use decoder::{Decoder, Epoch, Started, StreamItem, Watermark};
+pub use decoder::{Decoder, Epoch, StreamItem};
 pub use escape::Escaped;
 pub use group::Group;
-pub use loss::{Loss, LossCause, PauseReason, RecordingPause};
+pub use loss::{Loss, RecordingPause, cause_name, reason_name};
 pub use malformed::{ColumnFault, MalformedError};
 pub use ordered::TimeOrdered;
 pub use packed::{Number, Numbers, PackedNumbers, RepeatedRows};
@@ -51,3 +51,4 @@ pub use select::Projection;
 pub use value::{Address, List, Value};
 
 use kprobed_proto::v1 as api;
+pub use kprobed_proto::v1::{LossCause, PauseReason};

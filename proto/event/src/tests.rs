@@ -321,16 +321,15 @@ fn losses_get_a_wall_clock_time() {
         Some(StreamItem::Loss(loss)) => loss,
         other => panic!("a loss became {other:?}"),
     };
-    let loss = api::Loss {
-        cause: api::LossCause::Overrun.into(),
-        cpu: Some(1),
-        before_ns: 1_000,
-        ..Default::default()
-    };
+    let loss =
+        api::Loss { cause: LossCause::Overrun.into(), cpu: Some(1), before_ns: 1_000, ..Default::default() };
     let loss = read(loss);
     assert_eq!((loss.cause, loss.count, loss.before_wall_ns), (LossCause::Overrun, None, Some(6_000)));
     let loss = read(api::Loss { cause: 99, count: Some(3), gaps: 2, ..Default::default() });
-    assert_eq!((loss.cause, loss.count, loss.before_ns, loss.gaps), (LossCause::Other, Some(3), None, 2));
+    assert_eq!(
+        (loss.cause, loss.count, loss.before_ns, loss.gaps),
+        (LossCause::Unspecified, Some(3), None, 2)
+    );
 }
 
 /// Breaks one thing in a good group.

@@ -108,7 +108,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// Counts on all hosts, and adds up.
-const HISTOGRAM: &[&str] = &["hist", "kprobes/open_00", "--by", "dfd", "--duration", "1s"];
+const HISTOGRAM: &[&str] = &["hist", "kprobes/open_00", "--by", "dfd", "--for", "1s"];
 
 fn is_list(answer: &Value) -> bool {
     answer
@@ -199,7 +199,7 @@ fn observe(kprobectl: &Kprobectl, fleet: &Fleet, seconds: u64, with_bad: bool) -
     let expected = Expected::new(fleet, fleet.healthy.len(), with_bad);
     let duration = format!("{seconds}s");
     let names = expected.names();
-    let arguments = ["observe", "--hosts", &names, "--duration", &duration, "-o", "json"];
+    let arguments = ["observe", "--hosts", &names, "--for", &duration, "-o", "json"];
     quiet::wait()?;
     let ran = kprobectl.run(Way::Tls, &[&arguments, PATIENCE.as_slice()].concat())?;
     let seen = observed::check(&ran, &expected)

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::controller::Controller;
 use super::sample::KernelHits;
-use kprobed_event::{PauseReason, RecordingPause};
+use kprobed_event::{PauseReason, RecordingPause, reason_name};
 use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::tracefs::Instance;
 use kprobed_trace::pipeline::Loss;
@@ -58,7 +58,7 @@ impl Controller {
         let took = begun.elapsed();
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         tracing::warn!(
-            reason = reason.name(),
+            reason = reason_name(reason),
             took_ms,
             hits,
             "paused recording; the hits in the pause are lost"

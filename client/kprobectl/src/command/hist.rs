@@ -2,12 +2,13 @@
 
 use clap::Args;
 use kprobed_client::api::aggregation_key::Key;
-use kprobed_client::api::{AggregationKey, ContextKey};
+use kprobed_client::api::aggregation_spec::Aggregation;
+use kprobed_client::api::{AggregationKey, AggregationSpec, ContextKey, HistogramSpec};
 
-use super::counting::{CountKey, Histogram};
+use super::counting::{Count, CountKey, Lifetime, RowOptions};
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::Output;
+use crate::output::{LatencyUnit, Output};
 
 const AFTER_HELP: &str = "\
 The kernel counts and records no event: the probe may be disabled. Counting ends with the command, \
@@ -39,17 +40,17 @@ number at its end is the count, or with --sum the first sum. With `--by host` th
 percentile is given as its bucket.
 
 Examples:
-  kprobectl hist open --duration 10s
+  kprobectl hist open --for 10s
   kprobectl hist open --by comm --top 10
   kprobectl hist read --by bytes.log2 --filter 'bytes > 0'
   kprobectl hist read --by comm,bytes.buckets=4096 --sum bytes --sort bytes
   kprobectl hist read --by comm --interval 1s --deltas -o json
   kprobectl hist open --by comm --keep opens --ttl 1h
-  kprobectl hist open --by comm --hosts 'web[001-480]' --duration 10s
-  kprobectl hist open --by host,comm --hosts 'web[001-003]' --duration 10s
-  kprobectl stacks open --duration 10s --top 5
+  kprobectl hist open --by comm --hosts 'web[001-480]' --for 10s
+  kprobectl hist open --by host,comm --hosts 'web[001-003]' --for 10s
+  kprobectl stacks open --for 10s --top 5
   kprobectl stacks open --by comm --filter 'dfd == -100'
-  kprobectl stacks read --by host --hosts 'web[001-003]' --duration 30s -o folded > stacks.folded
+  kprobectl stacks read --by host --hosts 'web[001-003]' --for 30s -o folded > stacks.folded
   kprobectl stacks read --sum bytes -o folded | flamegraph.pl > bytes.svg";
 
 /// Arguments of `hist`.
@@ -59,8 +60,25 @@ pub(crate) struct Arguments {
     /// Count separately by this key; at most 3 keys besides `host` [default: one row for all events]
     #[arg(long = "by", value_name = "KEY", value_delimiter = ',')]
     keys: Vec<CountKey<AggregationKey>>,
+    /// GROUP/EVENT, or EVENT if only one probe has it
+    #[arg(value_name = "PROBE")]
+    probe: String,
+    /// Field to add up in each row; at most 2 [default: none]
+    #[arg(long = "sum", value_name = "FIELD", value_delimiter = ',')]
+    sums: Vec<String>,
+    /// Count only events that pass this filter, in the kernel's filter language [default: all]
+    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
+    filter: String,
+    /// Rows in the kernel's table, 128 to 16384 [default: 2048]
+    #[arg(long, value_name = "ROWS", default_value_t = 0, hide_default_value = true)]
+    size: u32,
+    /// Count the hits of kprobed's own threads as well [default: leave them out, and print how many]
+    #[arg(long)]
+    include_self: bool,
     #[command(flatten)]
-    histogram: Histogram,
+    life: Lifetime,
+    #[command(flatten)]
+    shown: RowOptions,
 }
 
 impl Arguments {
@@ -73,5 +91,10 @@ impl Arguments {
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    arguments.histogram.count(global, arguments.keys, output).await
+    let Arguments { keys, probe, sums, filter, size, include_self, life, shown } = arguments;
+    let view = shown.view(&sums, LatencyUnit::Auto)?;
+    let (keys, is_by_host) = CountKey::split(keys);
+    let spec = HistogramSpec { probe, keys, sums, filter, size, include_self };
+    let spec = AggregationSpec { aggregation: Some(Aggregation::Histogram(spec)) };
+    Count { spec, is_by_host, life, view }.run(global, output).await
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use kprobed_client::api::aggregation_spec::Aggregation;
 use kprobed_client::api::{AggregationSpec, ContextKey, LatencySpec};
 
-use super::counting::{CountKey, Lifetime, RowOptions, count};
+use super::counting::{Count, CountKey, Lifetime, RowOptions};
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{LATENCY_COLUMN, LatencyUnit, Output};
@@ -23,13 +23,13 @@ Latencies are counted in buckets: powers of two of nanoseconds, or of the width 
 exact; a percentile is given as its bucket.
 
 Examples:
-  kprobectl latency read read_return --duration 10s
+  kprobectl latency read read_return --for 10s
   kprobectl latency read read_return --by comm --top 5 --unit us
   kprobectl latency read read_return --bucket 100us --end-filter 'ret > 0'
   kprobectl latency block/block_rq_issue block/block_rq_complete --match sector
   kprobectl latency read read_return --keep reads --ttl 1h
-  kprobectl latency read read_return -L role=web --duration 10s
-  kprobectl latency read read_return --by host -L role=web --duration 10s";
+  kprobectl latency read read_return -L role=web --for 10s
+  kprobectl latency read read_return --by host -L role=web --for 10s";
 
 /// Arguments of `latency`.
 #[derive(Clone, Debug, Args)]
@@ -96,7 +96,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         include_self: arguments.include_self,
     };
     let spec = AggregationSpec { aggregation: Some(Aggregation::Latency(spec)) };
-    count(global, (spec, is_by_host), arguments.life, view, output).await
+    Count { spec, is_by_host, life: arguments.life, view }.run(global, output).await
 }
 
 #[cfg(test)]

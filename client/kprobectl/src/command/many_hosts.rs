@@ -5,11 +5,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kprobed_client::fleet::{FanOut, Host, HostLedger, NoAnswer, Operation, Outcome, Run};
 use kprobed_client::{Client, Error};
 
 use super::open_file_limit::raise_for;
+use super::stop_condition::StopCondition;
 use super::{Exit, Failure};
 use crate::config::{replace, state_file};
 use crate::global::{Fleet, Format, Global};
@@ -32,26 +34,155 @@ pub(crate) struct HostCommand {
     pub(crate) is_strict: bool,
 }
 
-/// Result of a command on one host.
-struct Answer {
-    exit: Exit,
-    kernel: String,
-    said: HostOutput,
-    judged: Vec<Judged>,
+/// One operation on many hosts.
+pub(super) struct HostRun<T> {
+    run: Run<Answer<T>, Problem>,
+    timeout: Duration,
+    /// A signal has ended it.
+    pub(super) is_interrupted: bool,
 }
 
-/// Failure of a command on one host, with its messages.
-struct Problem {
+struct Answer<T> {
+    value: T,
+    kernel: String,
+    said: HostOutput,
+}
+
+/// Failure of an operation on one host, with its messages.
+pub(super) struct Problem {
     outcome: Outcome,
     exit: Exit,
+    reason: String,
     kernel: String,
     messages: String,
+}
+
+impl Problem {
+    /// A failure, after what was printed before it.
+    pub(super) fn new(failure: &Failure, mut output: Output) -> Self {
+        let exit = failure.report(&mut output);
+        Self { reason: failure.to_string(), ..Self::refused(failure.outcome(), exit, output) }
+    }
+
+    fn refused(outcome: Outcome, exit: Exit, output: Output) -> Self {
+        let messages = output.into_kept().messages;
+        Self { outcome, exit, reason: String::new(), kernel: String::new(), messages }
+    }
 }
 
 impl Operation for Problem {
     fn outcome(&self) -> Outcome {
         self.outcome
     }
+}
+
+/// Why a host has no answer.
+pub(super) struct Missing {
+    pub(super) reason: String,
+    /// Exit code of the failure.
+    exit: Exit,
+}
+
+impl<T: Send + 'static> HostRun<T> {
+    /// Begins. The operation prints to an output of its own for each host.
+    pub(super) fn start<A>(
+        global: &Global,
+        fleet: &Fleet,
+        output: &Output,
+        operation: impl Fn(Client, Output) -> A + Send + Sync + 'static,
+    ) -> Self
+    where
+        A: Future<Output = Result<(T, Output), Problem>> + Send + 'static,
+    {
+        let shared = Arc::new((operation, output.keeping()));
+        let run =
+            Run::start(fleet.hosts.clone(), fan_out(global, fleet), move |_host: Host, client: Client| {
+                let shared = Arc::clone(&shared);
+                async move {
+                    let output = shared.1.keeping();
+                    // The kernel first: without it, the answer cannot be grouped.
+                    let kernel = match client.host_basics().await {
+                        Ok(host) => host.kernel_release,
+                        Err(error) => return Err(Problem::new(&error.into(), output)),
+                    };
+                    let (value, output) = match (shared.0)(client, output).await {
+                        Ok(done) => done,
+                        Err(problem) => return Err(Problem { kernel, ..problem }),
+                    };
+                    Ok(Answer { value, kernel, said: output.into_kept() })
+                }
+            });
+        Self { run, timeout: global.timeout, is_interrupted: false }
+    }
+
+    /// The next host: its record, and its answer. None: every host is accounted for.
+    pub(super) async fn next(
+        &mut self,
+        stop: &mut StopCondition,
+    ) -> Option<(HostRecord, Result<T, Missing>)> {
+        let report = loop {
+            tokio::select! {
+                report = self.run.next() => break report?,
+                () = stop.signal() => {
+                    self.is_interrupted = true;
+                    self.run.interrupt();
+                }
+            }
+        };
+        let outcome = report.outcome();
+        let host = report.host.name;
+        let (kernel, messages, reason, exit) = match report.result {
+            Ok(Answer { value, kernel, said }) => {
+                return Some((HostRecord { host, outcome, kernel, said }, Ok(value)));
+            }
+            Err(NoAnswer::Operation { error, .. }) => match outcome {
+                Outcome::Refused => (error.kernel, error.messages, error.reason, error.exit),
+                // The deadlines of the request and of the host are equal: either may be noticed first.
+                Outcome::TimedOut => {
+                    (error.kernel, no_answer_within(self.timeout), error.reason, Exit::Success)
+                }
+                _ => (error.kernel, error.messages, error.reason, Exit::Success),
+            },
+            Err(why) => {
+                let text = text_of(&why);
+                (String::new(), text.clone(), text, Exit::Success)
+            }
+        };
+        let said = HostOutput::messages(messages);
+        Some((HostRecord { host, outcome, kernel, said }, Err(Missing { reason, exit })))
+    }
+
+    /// The account until now.
+    pub(super) fn ledger(&self) -> HostLedger {
+        self.run.ledger()
+    }
+}
+
+/// How many hosts are asked at once, and for how long.
+fn fan_out(global: &Global, fleet: &Fleet) -> FanOut {
+    FanOut {
+        parallel: fleet.parallel.unwrap_or(FanOut::default().parallel),
+        deadline: global.timeout,
+        fail_fast: global.fail_fast,
+    }
+}
+
+fn text_of(why: &NoAnswer<Problem>) -> String {
+    match why {
+        // Without the address, so that hosts with the same problem are shown together.
+        NoAnswer::Unreachable(Error::Connect { kind, .. }) => kind.to_string(),
+        NoAnswer::Unreachable(error) => error.to_string(),
+        NoAnswer::Operation { error, .. } => error.messages.clone(),
+        NoAnswer::TimedOut(deadline) => no_answer_within(*deadline),
+        NoAnswer::Interrupted => "interrupted before it answered: check before you repeat it".to_owned(),
+        NoAnswer::NotTried => "the run ended before".to_owned(),
+        NoAnswer::Broken(problem) => problem.clone(),
+        _ => "no answer".to_owned(),
+    }
+}
+
+fn no_answer_within(deadline: Duration) -> String {
+    format!("no answer within {deadline:?}")
 }
 
 /// Refuses output formats that answers of many hosts do not have.
@@ -114,65 +245,27 @@ async fn ask_all(
     fleet: &Fleet,
     output: &mut Output,
 ) -> Result<(Exit, String), Failure> {
-    let default = FanOut::default();
-    let fan_out = FanOut {
-        parallel: fleet.parallel.unwrap_or(default.parallel),
-        deadline: global.timeout,
-        fail_fast: global.fail_fast,
-    };
-    raise_for(&fan_out, fleet.hosts.len())?;
+    let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
+    raise_for(&fan_out(global, fleet), fleet.hosts.len())?;
     let is_strict = command.is_strict;
-    let mut judged = Vec::new();
-    let shared = Arc::new((command, global.clone(), output.keeping()));
-    let operation = move |_host: Host, client: Client| {
-        let shared = Arc::clone(&shared);
-        async move {
-            let (command, global, output) = &*shared;
-            on_one(command, global, client, output.keeping()).await
-        }
-    };
-    let mut run = Run::start(fleet.hosts.clone(), fan_out, operation);
-    let (mut records, mut missing, mut worst) = (Vec::new(), String::new(), Exit::Success);
-    loop {
-        let report = tokio::select! {
-            report = run.next() => report,
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted.map_err(Failure::Signals)?;
-                run.interrupt();
-                continue;
-            }
-        };
-        let Some(report) = report else { break };
-        let outcome = report.outcome();
-        let (host, result) = (report.host.name, report.result);
-        let record = match result {
-            Ok(answer) => {
-                worst = worst.max(answer.exit);
-                judged.push((host.clone(), answer.kernel.clone(), answer.judged));
-                HostRecord { host, outcome, kernel: answer.kernel, said: answer.said }
+    let shared = global.clone();
+    let mut run = HostRun::start(global, fleet, output, move |client, output| {
+        on_one(command.clone(), Global { client: Some(client), ..shared.clone() }, output)
+    });
+    let (mut records, mut judged) = (Vec::new(), Vec::new());
+    let (mut missing, mut worst) = (String::new(), Exit::Success);
+    while let Some((record, answer)) = run.next(&mut stop).await {
+        match answer {
+            Ok((exit, verdicts)) => {
+                worst = worst.max(exit);
+                judged.push((record.host.clone(), record.kernel.clone(), verdicts));
             }
             Err(why) => {
-                missing.push_str(&host);
+                worst = worst.max(why.exit);
+                missing.push_str(&record.host);
                 missing.push('\n');
-                let (kernel, messages) = match why {
-                    NoAnswer::Operation { error, .. } => {
-                        worst =
-                            worst.max(if outcome == Outcome::Refused { error.exit } else { Exit::Success });
-                        // The deadlines of the request and of the host are equal: either may be
-                        // noticed first.
-                        let messages = match outcome {
-                            Outcome::TimedOut => text_of(&NoAnswer::TimedOut(global.timeout)),
-                            _ => error.messages,
-                        };
-                        (error.kernel, messages)
-                    }
-                    // Without the address, so that hosts with the same problem are shown together.
-                    NoAnswer::Unreachable(Error::Connect { kind, .. }) => (String::new(), kind.to_string()),
-                    other => (String::new(), text_of(&other)),
-                };
-                HostRecord { host, outcome, kernel, said: HostOutput::messages(messages) }
             }
-        };
+        }
         output.host_record(&record)?;
         // JSON and YAML are printed as answers arrive; as text, equal answers are shown once at the
         // end.
@@ -189,54 +282,20 @@ async fn ask_all(
     Ok((exit(&ledger, worst, global), missing))
 }
 
-fn text_of(why: &NoAnswer<Problem>) -> String {
-    match why {
-        NoAnswer::Unreachable(error) => error.to_string(),
-        NoAnswer::Operation { error, .. } => error.messages.clone(),
-        NoAnswer::TimedOut(deadline) => format!("no answer within {deadline:?}"),
-        NoAnswer::Interrupted => "interrupted before it answered: check before you repeat it".to_owned(),
-        NoAnswer::NotTried => "the run ended before".to_owned(),
-        NoAnswer::Broken(problem) => problem.clone(),
-        _ => "no answer".to_owned(),
-    }
-}
-
 /// Runs the command on one host.
 async fn on_one(
-    command: &HostCommand,
-    global: &Global,
-    client: Client,
-    mut output: Output,
-) -> Result<Answer, Problem> {
-    let global = Global { client: Some(client.clone()), ..global.clone() };
-    // The kernel first: without it, the answer cannot be grouped.
-    let kernel = match client.host_basics().await {
-        Ok(host) => host.kernel_release,
-        Err(error) => {
-            let outcome = error.outcome();
-            let failure = Failure::from(error);
-            let exit = failure.report(&mut output);
-            let messages = output.into_kept().messages;
-            return Err(Problem { outcome, exit, kernel: String::new(), messages });
-        }
-    };
+    command: HostCommand,
+    global: Global,
+    output: Output,
+) -> Result<((Exit, Vec<Judged>), Output), Problem> {
     let (result, mut output) = (command.run)(global, output).await;
     match result {
-        Ok(exit) => {
-            let judged = output.take_judged();
-            let said = output.into_kept();
-            if command.is_change && exit != Exit::Success {
-                let outcome = if exit == Exit::Refused { Outcome::Refused } else { Outcome::Failed };
-                return Err(Problem { outcome, exit, kernel, messages: said.messages });
-            }
-            Ok(Answer { exit, kernel, said, judged })
+        Ok(exit) if command.is_change && exit != Exit::Success => {
+            let outcome = if exit == Exit::Refused { Outcome::Refused } else { Outcome::Failed };
+            Err(Problem::refused(outcome, exit, output))
         }
-        Err(failure) => {
-            let outcome = failure.outcome();
-            let exit = failure.report(&mut output);
-            let messages = output.into_kept().messages;
-            Err(Problem { outcome, exit, kernel, messages })
-        }
+        Ok(exit) => Ok(((exit, output.take_judged()), output)),
+        Err(failure) => Err(Problem::new(&failure, output)),
     }
 }
 

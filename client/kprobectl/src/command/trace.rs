@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use kprobed_client::api::EventOrder;
 
-use super::observe::{Conditions, OutputOptions, Session, Show, TraceOnHosts, judge_wait};
+use super::observe::{Conditions, OutputOptions, Session, max_wait};
 use super::{Exit, Failure};
-use crate::global::{Fleet, Global};
+use crate::global::Global;
 use crate::output::Output;
 use crate::quantity::duration;
 
@@ -29,7 +29,7 @@ connection; if the network fails, after 30 seconds.
 Other clients see the probes in `kprobectl list`. `kprobectl add --for 2h` defines probes that outlive \
 the command, for a limited time.
 
---filter, --pid, --comm and --cpu select events as for `kprobectl observe`.
+--filter, --pid, --tid, --comm and --cpu select events as for `kprobectl observe`.
 
 With --hosts or --host-selector it defines the probes on all hosts before the first of them records, and \
 shows their events in one order of time, as `kprobectl observe` does. A host that refuses a definition, \
@@ -61,10 +61,10 @@ pub(crate) struct Arguments {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Stop after this time [default: no limit]
-    #[arg(long = "for", visible_alias = "duration", value_name = "DURATION", value_parser = duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
     /// With --hosts: how long the others wait for a silent host before they continue without it
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = max_wait)]
     max_wait: Duration,
     /// Print no notes and no summary
     #[arg(short, long)]
@@ -82,6 +82,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         command: arguments.command,
         count: arguments.count,
         duration: arguments.duration,
+        max_wait: arguments.max_wait,
         quiet: arguments.quiet,
         form: arguments.form,
         ordered: true,
@@ -90,29 +91,4 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         once: true,
     };
     session.run(global, output).await
-}
-
-/// `kprobectl trace` on many hosts.
-pub(crate) async fn run_on_many(
-    global: &Global,
-    arguments: Arguments,
-    fleet: &Fleet,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    judge_wait(arguments.max_wait)?;
-    let tracing = TraceOnHosts {
-        request: arguments.conditions.request()?,
-        definitions: arguments.definitions,
-        command: arguments.command,
-        max_wait: arguments.max_wait,
-        show: Show {
-            count: arguments.count,
-            duration: arguments.duration,
-            quiet: arguments.quiet,
-            form: arguments.form,
-            ends: false,
-            since_ns: None,
-        },
-    };
-    tracing.run(global, fleet, output).await
 }

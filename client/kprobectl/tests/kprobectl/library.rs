@@ -87,7 +87,7 @@ async fn events_come_as_rows() {
     let mut seen = Vec::new();
     while let Some(item) = stream.next().await.unwrap() {
         match item {
-            StreamItem::Started(started) => seen.push(format!("started {}", started.clock)),
+            StreamItem::Started(started) => seen.push(format!("started {}", started.clock_name)),
             StreamItem::Epoch(epoch) => seen.push(format!("epoch at {}", epoch.cursor)),
             StreamItem::Schema(schema) => seen.push(format!("schema of {}", schema.probe())),
             StreamItem::Loss(loss) => seen.push(format!("lost {:?}", loss.count)),

@@ -113,7 +113,7 @@ fn time_begins_when_every_host_is_known() {
     let [_, hung, _] = odd_hosts(directory.path());
     let context = context(&[("web", fake.address()), hung]);
     let begun = Instant::now();
-    let arguments = ["-o", "json", "--duration", "200ms", "--max-wait", "800ms", "--tolerate", "50%"];
+    let arguments = ["-o", "json", "--for", "200ms", "--max-wait", "800ms", "--tolerate", "50%"];
     let mut observer = Observer::start(context.path(), &arguments);
     assert_eq!(observer.observing(), "observing 1 of 2 hosts");
     fake.record([1]);
@@ -392,8 +392,7 @@ fn a_refusal_is_an_outcome_and_fail_fast_ends_the_run() {
     assert_closed(&objects, 2);
     assert_eq!(account(&objects, "dead")["outcome"], "unreachable");
     for (arguments, message) in [
-        (&["-p", "p:x y"][..], "defines a probe on one host"),
-        (&["--cursor", "place"], "a place in the events of one host"),
+        (&["--cursor", "place"][..], "a place in the events of one host"),
         (&["--max-wait", "0s"], "every answer takes some time"),
     ] {
         let (code, _, messages) = Observer::start(context.path(), arguments).end();

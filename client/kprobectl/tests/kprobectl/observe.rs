@@ -25,7 +25,7 @@ fn observe_text() {
     3 delivered, 3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
     "#);
-    assert_snapshot!(fake.run(&["observe", "open", "-n", "1", "--wide", "--time", "trace", "--no-header"]), @r#"
+    assert_snapshot!(fake.run(&["observe", "open", "-n", "1", "--wide", "--time", "trace", "--no-headers"]), @r#"
     exit: 0
     -- stdout
     0.001000 [001] ..... cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
@@ -60,6 +60,8 @@ fn observe_asks_the_daemon() {
         "s*",
         "--pid",
         "7",
+        "--tid",
+        "8",
         "--cpu",
         "1",
         "--sample",
@@ -89,7 +91,7 @@ fn observe_asks_the_daemon() {
     12:00:00.002000 [001] ls-132 kprobes/open dfd=3 filename="/tmp/\xff"
     12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
     -- stderr
-    note: the kernel can apply this filter: `kprobectl update kprobes/open --filter '(dfd == -100) && (pid == 7) && (comm ~ "s*") && (cpu == 1) && 1'`
+    note: the kernel can apply this filter: `kprobectl update kprobes/open --filter '(dfd == -100) && (tgid == 7) && (pid == 8) && (comm ~ "s*") && (cpu == 1) && 1'`
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     3 delivered, 3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
@@ -102,7 +104,7 @@ fn observe_asks_the_daemon() {
                     "*/open",
                 ],
                 label_selector: "team in (storage,net),!reviewed",
-                filter: "(dfd == -100) && (pid == 7) && (comm ~ \"s*\") && (cpu == 1)",
+                filter: "(dfd == -100) && (tgid == 7) && (pid == 8) && (comm ~ \"s*\") && (cpu == 1)",
                 sample_one_in: 10,
             },
         ),
@@ -142,11 +144,11 @@ fn observe_keeps_its_place() {
     let place = fake.directory().join("place");
     let place = place.to_str().unwrap();
     let run = |more: &[&str]| {
-        let arguments = [&["observe", "--cursor", place, "-q", "--no-header"][..], more].concat();
+        let arguments = [&["observe", "--cursor", place, "-q", "--no-headers"][..], more].concat();
         let code = fake.command(&arguments).output().unwrap().status.code();
         (code, fake.asked().start.unwrap(), std::fs::read_to_string(place).unwrap())
     };
-    let (code, start, saved) = run(&["--no-follow"]);
+    let (code, start, saved) = run(&["--until-now"]);
     assert_eq!((code, saved.as_str()), (Some(0), "b0:2:5\n"), "behind all that has happened");
     assert!(start.until_now && start.start == Some(Start::Oldest(true)), "{start:?}");
     let (code, start, saved) = run(&["-n", "3"]);
@@ -179,7 +181,7 @@ fn observe_tells_that_something_may_be_missing() {
 #[test]
 fn observe_connects_again() {
     let fake = Fake::start(Ending::Broken);
-    let output = fake.command(&["observe", "--duration", "700ms", "-o", "json"]).output().unwrap();
+    let output = fake.command(&["observe", "--for", "700ms", "-o", "json"]).output().unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
     // The fake begins anew each time: what it sends a second time was seen before.
     let of = |kind: &str| stdout.lines().filter(|line| line.contains(kind)).count();
@@ -233,11 +235,11 @@ fn observe_says_what_is_wrong_with_a_filter() {
         let told = fake.run(&[&["observe", "-l", "team=+3"], quiet].concat());
         assert!(told.starts_with("exit: 1") && told.contains("  | team=+3"), "{told}");
     }
-    assert_snapshot!(fake.run(&["observe", "--no-follow"]), @"
+    assert_snapshot!(fake.run(&["observe", "--until-now"]), @"
     exit: 2
     -- stdout
     -- stderr
-    error: `--no-follow` needs a place in the history to begin at
+    error: `--until-now` needs a place in the history to begin at
     hint: add `--since`, `--last`, `--oldest` or `--cursor`
     ");
 }
@@ -245,7 +247,7 @@ fn observe_says_what_is_wrong_with_a_filter() {
 #[test]
 fn observe_says_what_the_kernel_could_do() {
     let fake = Fake::start(Ending::Open);
-    assert_snapshot!(fake.run(&["observe", "-n", "1", "--filter", "dfd == -100", "--no-header"]), @r#"
+    assert_snapshot!(fake.run(&["observe", "-n", "1", "--filter", "dfd == -100", "--no-headers"]), @r#"
     exit: 0
     -- stdout
     12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
@@ -282,7 +284,7 @@ fn observe_says_which_probes_lack_a_field() {
 fn observe_says_how_a_stream_ended() {
     let ended = |ending: Ending| {
         let fake = Fake::start(ending);
-        let output = fake.command(&["observe", "--no-header", "--no-reconnect"]).output().unwrap();
+        let output = fake.command(&["observe", "--no-headers", "--no-reconnect"]).output().unwrap();
         assert_eq!(
             (output.status.code(), String::from_utf8_lossy(&output.stdout).lines().count()),
             (Some(4), 3)

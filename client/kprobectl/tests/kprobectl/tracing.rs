@@ -156,8 +156,8 @@ fn a_stream_does_not_end_before_it_has_begun() {
         (&["trace", "p:open do_sys_openat2", "--", "true"][..], &whole as &dyn Fn((u64, u64)) -> bool),
         (&["trace", "p:open do_sys_openat2", "--for", "1ms"], &whole),
         (&["trace", "p:open do_sys_openat2", "-n", "2", "--", "true"], &cut),
-        (&["observe", "-p", "p:open do_sys_openat2", "--duration", "1ms"], &whole),
-        (&["observe", "kprobes/open", "--duration", "1ms"], &|(delivered, shown)| delivered == shown),
+        (&["observe", "-p", "p:open do_sys_openat2", "--for", "1ms"], &whole),
+        (&["observe", "kprobes/open", "--for", "1ms"], &|(delivered, shown)| delivered == shown),
     ] {
         let fake = Fake::beginning(Beginning::Late, Ending::Endless);
         let (code, said) = end(start(&fake, arguments));

@@ -130,6 +130,18 @@ fn it_ends_with_a_count_a_time_and_a_command() {
 }
 
 #[test]
+fn observe_defines_probes_on_all_hosts_too() {
+    let ([a, b], context) = fakes();
+    let arguments = ["observe", "-p", DEFINITION, "--for", "100ms", "-o", "json"];
+    let (code, objects, messages) = Observer::run(context.path(), &arguments).end();
+    assert_eq!(code, 0, "{messages}");
+    assert_closed(&objects, 2);
+    for fake in [&a, &b] {
+        assert_eq!(log(fake), WHOLE);
+    }
+}
+
+#[test]
 fn streams_do_not_end_before_they_have_begun() {
     let ([a, b], context) = fakes();
     b.set_beginning(Beginning::Late);

@@ -60,7 +60,7 @@ fn tell(machine: &Machine) -> Result<()> {
     chapter(machine, "Both are armed", "kprobectl list")?;
 
     let observe = format!(
-        "kprobectl observe doforkprobe fork_retprobe --comm workload --duration 4s &\n\
+        "kprobectl observe doforkprobe fork_retprobe --comm workload --for 4s &\n\
          sleep 1; workload spawn {PROCESSES} > /dev/null; sleep 1\n\
          kprobectl ledger; wait $!"
     );

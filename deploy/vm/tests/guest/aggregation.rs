@@ -76,7 +76,7 @@ fn counts(fixture: &Fixture) -> Result<bool> {
     }
     let guest = fixture.daemon()?;
     guest.add("p:seek ksys_lseek far=%si:s64")?;
-    let answer = guest.ctl_says("hist seek --by far --duration 1s")?.all();
+    let answer = guest.ctl_says("hist seek --by far --for 1s")?.all();
     ensure!(answer.contains("it was built without `CONFIG_HIST_TRIGGERS`"), "{answer}");
     Ok(false)
 }

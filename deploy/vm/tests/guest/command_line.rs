@@ -44,7 +44,7 @@ fn times_that_are_printed_are_read(fixture: &Fixture) -> Result<()> {
     guest.add(NUMBERS)?;
     call(&guest, 6)?;
     let times = |options: &str| -> Result<Vec<String>> {
-        let text = guest.ctl(&format!("observe numbers -q --no-header {options}"))?;
+        let text = guest.ctl(&format!("observe numbers -q --no-headers {options}"))?;
         Ok(text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
     };
     // Of the day, and with the date.
@@ -62,7 +62,7 @@ fn times_that_are_printed_are_read(fixture: &Fixture) -> Result<()> {
     let fourth = all.get(3).and_then(|event| event["time"].as_str()).context("no time")?;
     let since = events(&guest, &format!("numbers --since {fourth}"))?;
     ensure!(since.as_slice() == all.get(3..).unwrap_or_default(), "--since {fourth}: {since:?} of {all:?}");
-    let refused = guest.ctl_says("observe --duration 07:00:00")?;
+    let refused = guest.ctl_says("observe --for 07:00:00")?;
     ensure!(refused.stderr.contains("is a time of day"), "{refused:?}");
     Ok(())
 }
@@ -84,7 +84,8 @@ fn task_names_are_meant_whatever_a_probe_records(fixture: &Fixture) -> Result<()
         ("--comm workload", (3, 3)),
         ("--comm 'work*' --cpu 0 --cpu 1 --cpu 2 --cpu 3", (3, 3)),
         ("--comm nobody", (0, 0)),
-        (&format!("--pid {tid}"), (3, 3)),
+        (&format!("--tid {tid}"), (3, 3)),
+        ("--tid 2000001", (0, 0)),
         ("--pid 2000001", (0, 0)),
         ("--filter 'fields.comm == 2000001'", (1, 0)),
         ("--filter 'comm == \"workload\" && fields.pid == 2000001'", (1, 0)),
@@ -95,7 +96,7 @@ fn task_names_are_meant_whatever_a_probe_records(fixture: &Fixture) -> Result<()
     }
 
     // Of new events too, which are caused when the daemon has subscribed the command.
-    let seen = guest.observe("--comm workload -n 2 --duration 60s -o json", || call(&guest, 1))?;
+    let seen = guest.observe("--comm workload -n 2 --for 60s -o json", || call(&guest, 1))?;
     ensure!(seen.contains("kprobes/namesakes") && seen.contains("kprobes/others"), "{seen}");
 
     // The kernel's filter of a probe follows the kernel's rule: the field of the probe comes first.

@@ -151,7 +151,7 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
     // What the ConfigMap declares is there, fires, and is observed.
     wait_for(&machine, "kprobectl get k8s/open -o json | grep -q '\"state\": *\"PROBE_STATE_ARMED\"'")?;
     shell(&machine, "workload open /etc/passwd 0 0 3 && kprobectl ledger > /dev/null")?;
-    let seen = shell(&machine, "kprobectl observe k8s/open --oldest --no-follow -o json")?;
+    let seen = shell(&machine, "kprobectl observe k8s/open --oldest --until-now -o json")?;
     let events: Vec<Value> = seen.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let events: Vec<&Value> = events.iter().filter(|event| event["type"] == "event").collect();
     let opened =

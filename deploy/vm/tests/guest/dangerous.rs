@@ -110,7 +110,7 @@ fn filters_on_symbol_strings_are_the_daemons(fixture: &Fixture) -> Result<()> {
     ensure!(text.contains("the kernel records `at` as an address") && text.contains(".function"), "{text}");
     // Each of the two patterns selects what it says, in the daemon.
     let filter = "at ~ \"do_sys_openat2+0x*\" && comm == \"workload\"";
-    let found = guest.observe(&format!("m/where -n 1 --duration 20s --filter '{filter}' -o json"), || {
+    let found = guest.observe(&format!("m/where -n 1 --for 20s --filter '{filter}' -o json"), || {
         guest.workload(&["open", PATH, "65", "384", "3"]).map(drop)
     })?;
     ensure!(found.contains("\"at\":\"do_sys_openat2+0x"), "{found}");
@@ -153,8 +153,7 @@ fn filters_that_would_harm_the_kernel_are_refused(fixture: &Fixture) -> Result<(
         let set = guest.wait_for(guest.client.set_filter("m/three", filter))?;
         let Err(kprobed_client::Error::Rpc(error)) = set else { anyhow::bail!("{filter}: {set:?}") };
         ensure!(error.reason == "BAD_FILTER" && error.message.contains("`three` has 3 bytes"), "{error:?}");
-        let counted =
-            guest.ctl_says(&format!("hist m/three --by four --filter '{filter}' --duration 1s"))?.all();
+        let counted = guest.ctl_says(&format!("hist m/three --by four --filter '{filter}' --for 1s"))?.all();
         // Debian builds 5.10 without histograms.
         let is_built = !fixture.is_older_than(6, 1);
         ensure!(counted.contains(if is_built { "`three` has 3 bytes" } else { "NOT_BUILT" }), "{counted}");
@@ -185,7 +184,7 @@ fn marked(
     let marked = fields.filter(|field| !field.fault_detected).map(|field| field.name.clone()).collect();
     let observe = |form: &str| {
         let filter = format!("comm == \"workload\"{filter}");
-        let arguments = format!("{} -n 1 --duration 20s --filter '{filter}' {form}", probe.name);
+        let arguments = format!("{} -n 1 --for 20s --filter '{filter}' {form}", probe.name);
         guest.observe(&arguments, || guest.workload(&["open", PATH, "65", "384", "3"]).map(drop))
     };
     let text = observe("")?;

@@ -280,7 +280,7 @@ fn baselines_of_busy_probes_blame_nobody(guest: &mut DaemonGuest) -> Result<()> 
         bail!("{told:?}\n{log}")
     };
     ensure!(duration > Duration::ZERO && log.contains("paused recording"), "{told:?}\n{log}");
-    let said = guest.ctl_says("observe --oldest --no-follow")?;
+    let said = guest.ctl_says("observe --oldest --until-now")?;
     let lost = said.stderr.lines().filter(|line| line.starts_with("lost:"));
     let shown = lost.collect::<Vec<_>>().join("\n");
     progress::note(format_args!("{}", shown.lines().last().unwrap_or_default()));

@@ -119,7 +119,7 @@ fn lines_are_what_clients_see(fixture: &Fixture) -> Result<()> {
     let exported = lines(&guest, &guest.shell(&format!("cat {FILE}"))?)?;
     check_reports(&exported)?;
     let exported = by_number(&exported)?;
-    let seen = guest.ctl("observe kprobes/numbers --oldest --no-follow -q -o json")?;
+    let seen = guest.ctl("observe kprobes/numbers --oldest --until-now -q -o json")?;
     let seen = by_number(&lines(&guest, &seen)?)?;
     for (number, event) in &seen {
         let other = exported.get(number).with_context(|| format!("{number} was not exported"))?;

@@ -145,8 +145,8 @@ fn the_past_is_shown_as_it_was(fixture: &Fixture) -> Result<()> {
         Ok(())
     };
     let all = || FIRST..FIRST + 100;
-    expect("--oldest --no-follow", &mut all())?;
-    expect("--oldest --no-follow --filter 'n & 1'", &mut all().filter(|n| n & 1 == 1))?;
+    expect("--oldest --until-now", &mut all())?;
+    expect("--oldest --until-now --filter 'n & 1'", &mut all().filter(|n| n & 1 == 1))?;
     expect("--last 5", &mut all().skip(95))?;
     expect("--last 5 --filter 'n & 1'", &mut (FIRST + 91..FIRST + 100).step_by(2))?;
     expect("--last 5 --filter 'n < 1000010'", &mut all().skip(5).take(5))?;
@@ -158,7 +158,7 @@ fn the_past_is_shown_as_it_was(fixture: &Fixture) -> Result<()> {
     expect(&format!("--since {time}"), &mut all().skip(70))?;
     expect(&format!("--since {time} --filter 'n & 1'"), &mut all().skip(70).filter(|n| n & 1 == 1))?;
     expect("--since 1h --order time", &mut all())?;
-    expect("--since 2001-02-03T04:05:06Z --no-follow --sample 10", &mut all().step_by(10))?;
+    expect("--since 2001-02-03T04:05:06Z --until-now --sample 10", &mut all().step_by(10))?;
 
     // The past, and what follows it, without a seam.
     let mut stream = guest.subscribe(StreamRequest::new().probe("*/numbers").last_events(3))?;

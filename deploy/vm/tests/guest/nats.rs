@@ -184,8 +184,8 @@ fn what_is_published_is_what_was_recorded(fixture: &Fixture) -> Result<()> {
     ensure!(guest.machine.wait("numbers", Duration::from_mins(1))?.success());
     exporter(&guest, is_drained)?;
 
-    let seen = by_number(&guest.ctl("observe kprobes/numbers --oldest --no-follow -q -o json")?)?;
-    let (code, printed, notes) = server.observe(&["--oldest", "--no-follow", "-o", "json"])?;
+    let seen = by_number(&guest.ctl("observe kprobes/numbers --oldest --until-now -q -o json")?)?;
+    let (code, printed, notes) = server.observe(&["--oldest", "--until-now", "-o", "json"])?;
     ensure!(code == Some(0), "{code:?}: {notes}");
     let published = by_number(&printed)?;
     for (number, event) in &seen {
@@ -215,10 +215,10 @@ fn what_is_published_is_what_was_recorded(fixture: &Fixture) -> Result<()> {
 fn selections(server: &Server, all: usize) -> Result<()> {
     let (code, _, notes) = server.observe(&["--hosts", "nosuch", "--oldest"])?;
     ensure!(code == Some(2) && notes.contains("the stream has no host `nosuch`"), "{code:?}: {notes}");
-    let (code, printed, notes) = server.observe(&["--since", "1h", "--no-follow", "-o", "json"])?;
+    let (code, printed, notes) = server.observe(&["--since", "1h", "--until-now", "-o", "json"])?;
     ensure!(code == Some(0) && by_number(&printed)?.len() == all, "{code:?}: {notes}");
     let (code, printed, notes) =
-        server.observe(&["kprobes/other", "--oldest", "--no-follow", "-o", "json"])?;
+        server.observe(&["kprobes/other", "--oldest", "--until-now", "-o", "json"])?;
     ensure!(code == Some(0) && by_number(&printed)?.is_empty(), "{code:?}: {notes}");
     for (options, expected) in [
         (["--comm", "work*"], all),
@@ -228,12 +228,12 @@ fn selections(server: &Server, all: usize) -> Result<()> {
         (["--fields", "n"], all),
     ] {
         let (code, printed, notes) =
-            server.observe(&[&["--oldest", "--no-follow", "-o", "json"], &options[..]].concat())?;
+            server.observe(&[&["--oldest", "--until-now", "-o", "json"], &options[..]].concat())?;
         let found = by_number(&printed)?.len();
         ensure!(code == Some(0) && found == expected, "{options:?}: {found} of {expected}: {notes}");
     }
     fs::write(server.file("password"), "kprobed:wrong-word\n")?;
-    let (code, _, notes) = server.observe(&["--oldest", "--no-follow"])?;
+    let (code, _, notes) = server.observe(&["--oldest", "--until-now"])?;
     ensure!(code == Some(3) && notes.contains("cannot connect to"), "{code:?}: {notes}");
     ensure!(!notes.contains("wrong-word"), "{notes}");
     Ok(())

@@ -240,7 +240,7 @@ fn a_receiver_gets_what_clients_see(fixture: &Fixture) -> Result<()> {
     let events = received(&receiver)?;
     let all: Vec<i64> = events.keys().copied().collect();
     ensure!(all == (FIRST..FIRST + 2 * CALLS).collect::<Vec<_>>(), "{} numbers", all.len());
-    compare(&guest.ctl("observe kprobes/numbers --oldest --no-follow -q -o json")?, &events)?;
+    compare(&guest.ctl("observe kprobes/numbers --oldest --until-now -q -o json")?, &events)?;
 
     // Spans follow with the watermark, and figures once a second.
     let begun = Instant::now();

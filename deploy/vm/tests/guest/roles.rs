@@ -171,8 +171,8 @@ fn addresses_are_hidden_from_those_who_were_not_given_them(fixture: &Fixture) ->
         };
         Ok(vec![
             under_load("observe kprobes/seen -n 3")?,
-            under_load("hist kprobes/seen --by pointer --duration 1s")?,
-            under_load("stacks kprobes/seen --duration 1s")?,
+            under_load("hist kprobes/seen --by pointer --for 1s")?,
+            under_load("stacks kprobes/seen --for 1s")?,
             guest.ctl("describe vfs_read --code -o json")?,
             guest.ctl("check 'p vfs_read' -o json")?,
         ])
@@ -302,7 +302,7 @@ fn a_stream_has_what_its_subscriber_may_observe(fixture: &Fixture) -> Result<()>
     };
     ensure!(denied.rpc().is_some_and(|error| error.code == Code::PermissionDenied), "{denied}");
     // Counting reads the same data.
-    let denied = guest.ctl_says("hist kprobes/others --by comm --duration 1s")?.all();
+    let denied = guest.ctl_says("hist kprobes/others --by comm --for 1s")?.all();
     ensure!(denied.contains("may not call `StreamAggregation` on `kprobes/others`"), "{denied}");
     // A label takes the right away: a stream that goes on has nothing more of the probe, and counts end.
     let mut stream = guest.subscribe(StreamRequest::new().probe("kprobes/calls"))?;

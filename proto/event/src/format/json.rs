@@ -8,7 +8,7 @@
 use super::Origin;
 use super::digits::{hex_digit, push_decimal, push_padded, push_signed};
 use super::value::push_address;
-use crate::{Address, Context, Cursor, Loss, Row, Value};
+use crate::{Address, Context, Cursor, Loss, Row, Value, cause_name, reason_name};
 
 /// All integers up to this one are exact as doubles.
 pub const EXACT: u64 = 1 << 53;
@@ -126,7 +126,7 @@ impl JsonLines {
         buffer.extend_from_slice(br#"{"type":"loss","#);
         buffer.extend_from_slice(&self.host);
         buffer.extend_from_slice(br#""cause":""#);
-        buffer.extend_from_slice(loss.cause.name().as_bytes());
+        buffer.extend_from_slice(cause_name(loss.cause).as_bytes());
         buffer.extend_from_slice(br#"","cpu":"#);
         push_or_null(buffer, loss.cpu, |buffer, cpu| push_decimal(buffer, cpu.into()));
         buffer.extend_from_slice(br#","count":"#);
@@ -143,7 +143,7 @@ impl JsonLines {
         push_unsigned(buffer, loss.gaps);
         if let Some(pause) = loss.pause {
             buffer.extend_from_slice(br#","pause":{"reason":""#);
-            buffer.extend_from_slice(pause.reason.name().as_bytes());
+            buffer.extend_from_slice(reason_name(pause.reason).as_bytes());
             buffer.extend_from_slice(br#"","duration_ns":"#);
             push_unsigned(buffer, u64::try_from(pause.duration.as_nanos()).unwrap_or(u64::MAX));
             buffer.extend_from_slice(br#","hits":"#);
@@ -161,6 +161,14 @@ impl JsonLines {
         push_cursor(buffer, cursor);
         buffer.extend_from_slice(br#","may_miss":"#);
         buffer.extend_from_slice(if may_miss { b"true" } else { b"false" });
+        buffer.extend_from_slice(b"}\n");
+    }
+
+    /// Appends the object behind the history, and the end of its line.
+    pub fn push_caught_up(&self, buffer: &mut Vec<u8>, cursor: &Cursor) {
+        buffer.extend_from_slice(br#"{"type":"caught_up","#);
+        buffer.extend_from_slice(&self.host);
+        push_cursor(buffer, cursor);
         buffer.extend_from_slice(b"}\n");
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns the names of their attributes, which are a promise.
 
-use kprobed_event::{Context, Loss, Row};
+use kprobed_event::{Context, Loss, Row, cause_name, reason_name};
 use kprobed_otlp::logs::SeverityNumber;
 
 use super::protobuf::Protobuf;
@@ -95,7 +95,7 @@ fn put_context(map: &mut Attributes<'_>, context: Context) {
 /// A gap. Its time is that of the first event after it, if there is one.
 pub(super) fn of_loss(out: &mut Protobuf, loss: &Loss, now_ns: u64) {
     let body = |body: &mut Attributes<'_>| {
-        body.put("cause", |value| value.text(loss.cause.name()));
+        body.put("cause", |value| value.text(&cause_name(loss.cause)));
         body.put("gaps", |value| value.unsigned(loss.gaps));
         if let Some(cpu) = loss.cpu {
             body.put("cpu", |value| value.signed(cpu));
@@ -109,7 +109,7 @@ pub(super) fn of_loss(out: &mut Protobuf, loss: &Loss, now_ns: u64) {
         if let Some(pause) = loss.pause {
             let duration_ns = u64::try_from(pause.duration.as_nanos()).unwrap_or(u64::MAX);
             let of_pause = |map: &mut Attributes<'_>| {
-                map.put("reason", |value| value.text(pause.reason.name()));
+                map.put("reason", |value| value.text(&reason_name(pause.reason)));
                 map.put("duration_ns", |value| value.unsigned(duration_ns));
                 if let Some(hits) = pause.hits {
                     map.put("hits", |value| value.unsigned(hits));

@@ -62,20 +62,19 @@ impl Loss {
 impl From<&Loss> for v1::Loss {
     fn from(loss: &Loss) -> Self {
         let Loss { cause, cpu, count, before_ns, gaps, pause } = *loss;
-        let cause = v1::LossCause::from(cause).into();
-        Self { cause, cpu, count, before_ns, gaps, pause: pause.map(Into::into) }
+        Self { cause: cause.into(), cpu, count, before_ns, gaps, pause: pause.map(Into::into) }
     }
 }
 
 /// The loss of a stored message. `None` if this version does not know its cause, or the reason of
 /// its pause.
 pub fn loss_from_message(message: &v1::Loss) -> Option<Loss> {
-    let cause = LossCause::from(v1::LossCause::try_from(message.cause).ok()?);
+    let cause = LossCause::try_from(message.cause).ok()?;
     let pause = match cause {
-        LossCause::Other => return None,
+        LossCause::Unspecified => return None,
         LossCause::Paused => {
             let pause = RecordingPause::from(message.pause.as_ref()?);
-            Some(pause).filter(|pause| pause.reason != PauseReason::Other).map(Some)?
+            Some(pause).filter(|pause| pause.reason != PauseReason::Unspecified).map(Some)?
         }
         _ => None,
     };
@@ -109,13 +108,13 @@ mod tests {
 
     #[test]
     fn messages_say_what_a_loss_is() {
-        let plain: Vec<_> = (1..=10).filter(|cause| *cause != v1::LossCause::Paused as i32).collect();
-        assert!(v1::LossCause::try_from(11).is_err(), "a cause that this test does not know");
+        let plain: Vec<_> = (1..=10).filter(|cause| *cause != LossCause::Paused as i32).collect();
+        assert!(LossCause::try_from(11).is_err(), "a cause that this test does not know");
         let pauses = (1..=3).map(|reason| {
             let pause = v1::RecordingPause { reason, duration_ns: 8, hits: Some(412) };
-            (v1::LossCause::Paused as i32, Some(pause))
+            (LossCause::Paused as i32, Some(pause))
         });
-        assert!(v1::PauseReason::try_from(4).is_err(), "a reason that this test does not know");
+        assert!(PauseReason::try_from(4).is_err(), "a reason that this test does not know");
         for (cause, pause) in plain.into_iter().map(|cause| (cause, None)).chain(pauses) {
             for count in [None, Some(0), Some(5)] {
                 let message = v1::Loss { cause, cpu: Some(3), count, before_ns: 7, gaps: 2, pause };
@@ -123,7 +122,7 @@ mod tests {
             }
         }
         // A pause without its reason, and one with a reason of a later version.
-        let paused = v1::Loss { cause: v1::LossCause::Paused as i32, ..v1::Loss::default() };
+        let paused = v1::Loss { cause: LossCause::Paused as i32, ..v1::Loss::default() };
         assert_eq!(loss_from_message(&paused), None);
         let later = v1::RecordingPause { reason: 99, ..v1::RecordingPause::default() };
         assert_eq!(loss_from_message(&v1::Loss { pause: Some(later), ..paused }), None);

@@ -4,7 +4,6 @@
 //! of its readings: the daemon deletes it when this process ends, however it ends.
 
 mod count_key;
-mod histogram;
 mod many_hosts;
 
 use std::time::Duration;
@@ -17,7 +16,6 @@ use kprobed_client::api::{AggregationKey, AggregationSnapshot, AggregationSpec, 
 use kprobed_client::{AggregationStream, Client};
 
 pub(super) use self::count_key::CountKey;
-pub(super) use self::histogram::Histogram;
 use super::connection::connect;
 use super::stop_condition::{StopCondition, StopReason};
 use super::{Exit, Failure};
@@ -33,7 +31,7 @@ const IDLE_INTERVAL: Duration = Duration::from_hours(1);
 #[command(next_help_heading = "Duration")]
 pub(crate) struct Lifetime {
     /// Stop after this time [default: until Ctrl-C]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
     #[command(flatten)]
     readings: ReadingOptions,
@@ -48,7 +46,7 @@ pub(crate) struct Lifetime {
     ttl: Option<Duration>,
 }
 
-/// ReadingOptions in between.
+/// Options for readings in between.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReadingOptions {
     /// Show the counts repeatedly, this time apart, 100ms or more [default: once, at the end]
@@ -127,54 +125,60 @@ fn no_column(name: &str, sums: &[String]) -> Failure {
     Failure::usage(format!("cannot sort by `{name}`: there is no such column"), Some(columns))
 }
 
-/// Counts until the stop condition, and shows the counts, of all hosts together or by host; with
-/// `--keep`, leaves the aggregation running.
-pub(super) async fn count(
-    global: &Global,
-    (spec, is_by_host): (AggregationSpec, bool),
-    life: Lifetime,
-    view: CountView,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    life.readings.refuse_folded(global, Some(&spec))?;
-    if let Some(fleet) = &global.fleet {
-        return many_hosts::count(global, fleet, (spec, is_by_host), life, view, output).await;
-    }
-    if is_by_host {
-        let message = "`--by host` tells several hosts apart, and one daemon is asked".to_owned();
-        let hint = "add `--hosts`; a field of that name is `host.exact`".to_owned();
-        return Err(Failure::usage(message, Some(hint)));
-    }
-    if let Some(name) = &life.keep {
-        let made = async {
-            let client = connect(global).await?;
-            Ok::<_, Failure>(client.create_aggregation(name, spec, life.ttl).await?)
+/// What to count, for how long, and how to show it.
+pub(super) struct Count {
+    pub(super) spec: AggregationSpec,
+    /// Of many hosts, the counts of each, and not their sums.
+    pub(super) is_by_host: bool,
+    pub(super) life: Lifetime,
+    pub(super) view: CountView,
+}
+
+impl Count {
+    /// Counts until the stop condition, and shows the counts, of all hosts together or by host; with
+    /// `--keep`, leaves the aggregation running.
+    pub(super) async fn run(self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        self.life.readings.refuse_folded(global, Some(&self.spec))?;
+        if let Some(fleet) = &global.fleet {
+            return self.run_on_many(global, fleet, output).await;
+        }
+        let Self { spec, is_by_host, life, view } = self;
+        if is_by_host {
+            let message = "`--by host` tells several hosts apart, and one daemon is asked".to_owned();
+            let hint = "add `--hosts`; a field of that name is `host.exact`".to_owned();
+            return Err(Failure::usage(message, Some(hint)));
+        }
+        let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
+        if let Some(name) = &life.keep {
+            let made = async {
+                let client = connect(global).await?;
+                Ok::<_, Failure>(client.create_aggregation(name, spec, life.ttl).await?)
+            };
+            let made = tokio::select! {
+                made = made => made?,
+                _ = stop.wait() => return Err(Failure::Interrupted),
+            };
+            output.aggregation_kept(&made)?;
+            return Ok(Exit::Success);
+        }
+        let client = tokio::select! {
+            client = connect(global) => client?,
+            _ = stop.wait() => return Err(Failure::Interrupted),
         };
-        let made = tokio::select! {
-            made = made => made?,
-            _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted),
-        };
-        output.aggregation_kept(&made)?;
-        return Ok(Exit::Success);
+        let interval = life.readings.interval.unwrap_or(IDLE_INTERVAL);
+        // Not cancelled: the daemon would keep an aggregation that no client waits for.
+        let stream = client.stream_aggregation(Source::Spec(spec), interval, life.readings.deltas).await?;
+        output.counting_begins(stream.aggregation(), life.duration);
+        stop.after(life.duration);
+        let mut counting = Counting { client, stream, stop, readings: life.readings };
+        let mut printer = counting.printer(view, output);
+        let reason = counting.follow(&mut printer, true).await.map_err(Failure::in_stream)?;
+        let last = counting.end().await?;
+        printer.last(&last)?;
+        // Without a limit an interrupt is the regular end; with one, it is early.
+        let early = reason == StopReason::Signal && life.duration.is_some();
+        Ok(if early { Exit::Interrupted } else { Exit::Success })
     }
-    let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
-    let client = tokio::select! {
-        client = connect(global) => client?,
-        _ = stop.wait() => return Err(Failure::Interrupted),
-    };
-    let interval = life.readings.interval.unwrap_or(IDLE_INTERVAL);
-    // Not cancelled: the daemon would keep an aggregation that no client waits for.
-    let stream = client.stream_aggregation(Source::Spec(spec), interval, life.readings.deltas).await?;
-    output.counting_begins(stream.aggregation(), life.duration);
-    stop.after(life.duration);
-    let mut counting = Counting { client, stream, stop, readings: life.readings };
-    let mut printer = counting.printer(view, output);
-    let reason = counting.follow(&mut printer, true).await.map_err(Failure::in_stream)?;
-    let last = counting.end().await?;
-    printer.last(&last)?;
-    // Without a limit an interrupt is the regular end; with one, it is early.
-    let early = reason == StopReason::Signal && life.duration.is_some();
-    Ok(if early { Exit::Interrupted } else { Exit::Success })
 }
 
 /// A running aggregation.

@@ -1,57 +1,25 @@
 //! `observe --from`: events from NATS, merged in the order of time.
 //!
-//! Owns the connection, which hosts are selected, and which options need a daemon; selects here what a daemon would
-//! select.
+//! Owns the connection and which hosts are selected; selects here what a daemon would select.
 
 use std::time::SystemTime;
 
-use kprobed_client::event::Projection;
+use kprobed_client::event::{Projection, StreamRequest};
 use kprobed_client::fleet::names::expand;
 use kprobed_client::merge::{MergeOptions, MergedStream};
 use kprobed_client::nats::{NatsCredentials, NatsError, NatsOptions, NatsRequest, NatsSource, NatsStart};
 
 use super::Arguments;
-use super::merged_hosts::{MergedHosts, Show};
 use super::options::NatsArguments;
+use super::session::Opened;
 use crate::command::stop_condition::StopCondition;
 use crate::command::{Exit, Failure};
 use crate::glob;
 use crate::global::Global;
 use crate::output::Output;
 
-/// Refuses what only a daemon can do.
-fn judge(arguments: &Arguments) -> Result<(), Failure> {
-    let refused = |message: &str, hint: &str| Err(Failure::usage(message.to_owned(), Some(hint.to_owned())));
-    if !arguments.definitions.is_empty() {
-        return refused(
-            "`--probe` defines a probe in a daemon, and `--from` asks none",
-            "define it with `kprobectl apply --hosts`",
-        );
-    }
-    if arguments.start.cursor.is_some() {
-        return refused(
-            "`--cursor` is a place in the events of one daemon, and `--from` reads those of many",
-            "use `--since`, which reads the stream from that time on",
-        );
-    }
-    if arguments.start.last.is_some() {
-        return refused(
-            "`--last` counts events backwards, and a stream of NATS is read forwards only",
-            "use `--since`, or `--oldest` for all that the stream has",
-        );
-    }
-    if let Some(option) = arguments.delivery.first() {
-        return refused(
-            &format!("`{option}` is about the queue that a daemon has for a command, and `--from` asks none"),
-            "leave it out: the stream keeps what was not read yet",
-        );
-    }
-    super::judge_wait(arguments.max_wait)
-}
-
 /// Shows what was published.
 pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    judge(&arguments)?;
     let (filter, one_in) = arguments.selection.published()?;
     let stop = StopCondition::new(None).map_err(Failure::Signals)?;
     let start = &arguments.start;
@@ -64,7 +32,7 @@ pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         None => (NatsStart::Now, None),
     };
     let ends = start.ends();
-    let source = connect(arguments.from, global).await?;
+    let source = connect(arguments.from.clone(), global).await?;
     let hosts = selected(source.hosts().await.map_err(|error| failure(&error))?, &global.hosts)?;
     let globs: Vec<String> = arguments.probes.iter().map(|pattern| glob::of_names(pattern)).collect();
     let is_wanted = move |probe: &str| {
@@ -89,15 +57,8 @@ pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         ..default
     };
     let merged = MergedStream::from_nats(&source, hosts.clone(), &request, options);
-    let show = Show {
-        count: arguments.count,
-        duration: arguments.duration,
-        quiet: arguments.quiet,
-        form: arguments.form,
-        ends,
-        since_ns,
-    };
-    let (exit, _) = show.run(MergedHosts::new(merged, hosts), stop, global, output).await?;
+    let session = arguments.session(StreamRequest::new(), None);
+    let (exit, _) = session.show(Opened::hosts(merged, hosts, since_ns), stop, global, output).await?;
     Ok(exit)
 }
 

@@ -3,38 +3,33 @@
 //! Owns the arguments and the requests for them. Events that arrive faster than they are printed wait in
 //! the daemon's queue for this client; what that queue drops is reported as a loss.
 
-mod combined_filter;
 mod cursor_file;
 mod follow;
 #[cfg(feature = "nats")]
 mod from_nats;
-mod host_probes;
-mod merged_hosts;
 mod options;
 mod selection_notes;
 mod session;
+mod source;
 mod temporary_probes;
-mod trace_hosts;
 
 use std::time::Duration;
 
 use clap::Args;
+use kprobed_client::event::StreamRequest;
 
 use self::cursor_file::CursorFile;
-use self::merged_hosts::ObserveHosts;
-pub(super) use self::merged_hosts::Show;
-pub(super) use self::options::{Conditions, OutputOptions};
+pub(super) use self::options::{Conditions, OutputOptions, max_wait};
 use self::options::{Delivery, NatsArguments, Order, Selection, TimeRange};
 pub(super) use self::session::Session;
-pub(super) use self::trace_hosts::TraceOnHosts;
 use super::{Exit, Failure};
 use crate::glob;
-use crate::global::{Fleet, Global};
+use crate::global::Global;
 use crate::output::Output;
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-Follows new events until Ctrl-C, or until -n or --duration is reached. --since, --last and --oldest read \
+Follows new events until Ctrl-C, or until -n or --for is reached. --since, --last and --oldest read \
 the history and end with it, unless -f follows new events after it. If the connection is lost, the \
 command connects again and reads the missed events from the history; events that the history does not \
 have are reported as lost.
@@ -46,7 +41,7 @@ It is not printed with -q, or if only the history is read.
 --filter is an expression of the kernel's filter language over the fields of the probe and comm, pid \
 (thread id), tgid, cpu, probe and host: == != < <= > >= & with numbers, == != ~ with strings and globs, \
 && || ! and parentheses. A field of the probe that has one of these names is written fields.NAME. The \
-daemon evaluates the filter, for this command alone. --pid, --comm and --cpu are short for parts of it; \
+daemon evaluates the filter, for this command alone. --pid (the process, tgid), --tid (the thread, pid), --comm and --cpu are short for parts of it; \
 values of one of them are alternatives. A kernel filter (`kprobectl update --filter`) keeps events from being \
 recorded at all.
 
@@ -68,11 +63,11 @@ outcome of each.
 --from reads what daemons have published to NATS JetStream ([export.nats] of their configuration): the \
 same events, gaps and losses, of any number of hosts over one connection, merged in the same way. Clocks \
 cannot be measured there: the order is by the wall clock of each host. Hosts are those with messages in \
-the stream when the command begins. Globs, --filter, --pid, --comm, --cpu, --sample and --fields are \
+the stream when the command begins. Globs, --filter, --pid, --tid, --comm, --cpu, --sample and --fields are \
 evaluated by this command; a field that no probe has selects nothing. -l, --last, --cursor, -p and the \
 limits of queues need a daemon, and so do `.function` and `common_*` other than `common_pid` and `common_cpu` in a filter. --ca, --cert and --key are for tls://.
 
--p defines a probe that is deleted when the command ends, as `kprobectl trace` does; without a \
+-p defines a probe that is deleted when the command ends, on all hosts, as `kprobectl trace` does; without a \
 PROBE-GLOB only its events are shown.
 
 A value followed by `(?)` is unproven: the kernel does not show whether it could be read (`kprobectl check` says \
@@ -86,9 +81,9 @@ Examples:
   kprobectl observe -l team=storage --since 10m
   kprobectl observe kprobes/open --since 07:00 -f
   kprobectl observe --last 1000 -f --order time
-  kprobectl observe --cursor place.txt --no-follow -o json >> events.json
+  kprobectl observe --cursor place.txt --until-now -o json >> events.json
   kprobectl observe kprobes/open -p 'r:opened do_sys_openat2 fd=$retval:s32'
-  kprobectl observe --duration 10s --time delta
+  kprobectl observe --for 10s --time delta
   kprobectl observe 'kprobes/*' --hosts 'web[001-480]' --max-wait 5s
   kprobectl observe -L role=web --comm nginx --since 10m -o json
   kprobectl observe kprobes/open --from nats://127.0.0.1:4222 --hosts 'web*' --since 10m";
@@ -101,16 +96,16 @@ pub(crate) struct Arguments {
     #[arg(value_name = "PROBE-GLOB")]
     probes: Vec<String>,
     /// Define this probe as well, for as long as the command runs; as for `trace`. May be given more than once
-    #[arg(short = 'p', long = "probe", value_name = "DEFINITION", conflicts_with_all = ["history", "no_follow", "cursor", "selector"])]
+    #[arg(short = 'p', long = "probe", value_name = "DEFINITION", conflicts_with_all = ["history", "until_now", "cursor", "selector", "from"])]
     definitions: Vec<String>,
     /// Stop after this many events [default: no limit]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Stop after this time [default: no limit]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
     /// With --hosts: how long the others wait for a silent host before they continue without it
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = max_wait)]
     max_wait: Duration,
     /// Print no notes and no summary
     #[arg(short, long)]
@@ -132,6 +127,24 @@ impl Arguments {
     pub(crate) fn is_published(&self) -> bool {
         self.from.url.is_some()
     }
+
+    /// Follows these events, as the other arguments say.
+    fn session(self, request: StreamRequest, cursor_file: Option<CursorFile>) -> Session {
+        Session {
+            request,
+            definitions: self.definitions,
+            command: Vec::new(),
+            count: self.count,
+            duration: self.duration,
+            max_wait: self.max_wait,
+            quiet: self.quiet,
+            ordered: self.delivery.order == Order::Time,
+            cursor_file,
+            ends: self.start.ends(),
+            once: self.delivery.no_reconnect,
+            form: self.form,
+        }
+    }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
@@ -144,6 +157,11 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             Some("install the package, which can, or build with `--features kprobectl/nats`".to_owned()),
         ));
     }
+    if global.fleet.is_some() && arguments.start.cursor.is_some() {
+        let message =
+            "`--cursor` is a place in the events of one host, and `--hosts` asks for several".to_owned();
+        return Err(Failure::usage(message, Some("use `--since`, or `--server` for one host".to_owned())));
+    }
     let cursor_file = arguments.start.cursor.as_deref().map(CursorFile::open).transpose()?;
     let is_all = arguments.probes.iter().any(|pattern| pattern == "*");
     if is_all && !arguments.definitions.is_empty() {
@@ -153,72 +171,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             Some("leave `*` out to see the events of `--probe` alone".to_owned()),
         ));
     }
-    let globs: Vec<String> = if is_all {
-        Vec::new()
-    } else {
-        arguments.probes.iter().map(|pattern| glob::of_names(pattern)).collect()
-    };
-    let request = arguments.selection.request(&globs)?;
-    let request = arguments.start.apply(arguments.delivery.apply(request), cursor_file.as_ref())?;
-    let session = Session {
-        request,
-        definitions: arguments.definitions,
-        command: Vec::new(),
-        count: arguments.count,
-        duration: arguments.duration,
-        quiet: arguments.quiet,
-        form: arguments.form,
-        ordered: arguments.delivery.order == Order::Time,
-        cursor_file,
-        ends: arguments.start.ends(),
-        once: arguments.delivery.no_reconnect,
-    };
-    session.run(global, output).await
-}
-
-/// `kprobectl observe` on many hosts.
-pub(crate) async fn run_on_many(
-    global: &Global,
-    arguments: Arguments,
-    fleet: &Fleet,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    if !arguments.definitions.is_empty() {
-        let message = "`--probe` defines a probe on one host, and `--hosts` asks for several".to_owned();
-        let hint = "define it with `kprobectl trace --hosts` or `apply --hosts`, or observe one host with `--server`".to_owned();
-        return Err(Failure::usage(message, Some(hint)));
-    }
-    if arguments.start.cursor.is_some() {
-        let message =
-            "`--cursor` is a place in the events of one host, and `--hosts` asks for several".to_owned();
-        return Err(Failure::usage(message, Some("use `--since`, or `--server` for one host".to_owned())));
-    }
-    judge_wait(arguments.max_wait)?;
-    let is_all = arguments.probes.iter().any(|pattern| pattern == "*");
     let patterns = arguments.probes.iter().filter(|_| !is_all);
     let globs: Vec<String> = patterns.map(|pattern| glob::of_names(pattern)).collect();
     let request = arguments.delivery.apply(arguments.selection.request(&globs)?);
-    let hosts = ObserveHosts {
-        request: arguments.start.apply(request, None)?,
-        max_wait: arguments.max_wait,
-        show: Show {
-            count: arguments.count,
-            duration: arguments.duration,
-            quiet: arguments.quiet,
-            form: arguments.form,
-            ends: arguments.start.ends(),
-            since_ns: None,
-        },
-        once: arguments.delivery.no_reconnect,
-    };
-    hosts.run(global, fleet, output).await
-}
-
-/// Refuses to wait for no host at all.
-pub(super) fn judge_wait(max_wait: Duration) -> Result<(), Failure> {
-    if max_wait.is_zero() {
-        let message = "`--max-wait` is zero, and every answer takes some time".to_owned();
-        return Err(Failure::usage(message, Some("write a time such as `2s`".to_owned())));
-    }
-    Ok(())
+    let request = arguments.start.apply(request, cursor_file.as_ref())?;
+    arguments.session(request, cursor_file).run(global, output).await
 }

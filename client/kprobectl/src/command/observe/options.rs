@@ -1,7 +1,7 @@
 //! Options of `observe`, and the part of the request that each group of them sets.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
@@ -11,12 +11,11 @@ use kprobed_client::event::format::TextParts;
 #[cfg(feature = "nats")]
 use kprobed_client::nats::{NatsFilter, NatsFilterError};
 
-use super::combined_filter::combined;
 use super::cursor_file::CursorFile;
 use crate::command::Failure;
 use crate::global::{Format, Global};
 use crate::output::{EventStyle, TimeForm};
-use crate::quantity::{bytes, point_in_time};
+use crate::quantity::{bytes, duration, point_in_time};
 
 /// Options that select events.
 #[derive(Clone, Debug, Args)]
@@ -44,8 +43,11 @@ pub(crate) struct Conditions {
     /// Only events that pass this filter [default: all]
     #[arg(long, value_name = "EXPRESSION", default_value = "", hide_default_value = true)]
     filter: String,
-    /// Only events of this thread id, in the initial PID namespace; may be given more than once [default: all]
-    #[arg(long = "pid", visible_alias = "tid", value_name = "N")]
+    /// Only events of this process, by its id in the initial PID namespace; may be given more than once [default: all]
+    #[arg(long = "pid", value_name = "N")]
+    pids: Vec<i32>,
+    /// Only events of this thread, by its id; may be given more than once [default: all]
+    #[arg(long = "tid", value_name = "N")]
     tids: Vec<i32>,
     /// Only events of tasks whose name matches (`*`, `?`); may be given more than once [default: all]
     #[arg(long = "comm", value_name = "GLOB")]
@@ -66,7 +68,7 @@ pub(super) struct TimeRange {
     #[arg(long, value_name = "TIME", value_parser = point_in_time, group = "history")]
     pub(super) since: Option<Timestamp>,
     /// Begin with the last N events of the history
-    #[arg(long, value_name = "N", group = "history")]
+    #[arg(long, value_name = "N", group = "history", conflicts_with = "from")]
     pub(super) last: Option<u64>,
     /// Begin with the oldest event of the history
     #[arg(long, group = "history")]
@@ -76,9 +78,9 @@ pub(super) struct TimeRange {
     follow: bool,
     /// Stop after the events that were recorded before the command began
     #[arg(long, conflicts_with = "follow")]
-    no_follow: bool,
+    until_now: bool,
     /// Begin at the position in this file, if it exists, and save the position there
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
     pub(super) cursor: Option<PathBuf>,
 }
 
@@ -90,19 +92,19 @@ pub(super) struct Delivery {
     #[arg(long, value_name = "HOW", default_value = "cpu")]
     pub(super) order: Order,
     /// What to optimise for [default: a compromise]
-    #[arg(long, value_name = "WHAT")]
+    #[arg(long, value_name = "WHAT", conflicts_with = "from")]
     pace: Option<PaceChoice>,
     /// Show at most this many events per second, and report the others as lost [default: no limit]
-    #[arg(long, value_name = "EVENTS", default_value_t = 0, hide_default_value = true)]
-    rate: u64,
+    #[arg(long, value_name = "EVENTS", conflicts_with = "from")]
+    rate: Option<u64>,
     /// Events that the daemon queues for this command [default: set by the daemon]
-    #[arg(long, value_name = "EVENTS", default_value_t = 0, hide_default_value = true)]
-    queue: u64,
+    #[arg(long, value_name = "EVENTS", conflicts_with = "from")]
+    queue: Option<u64>,
     /// Bytes of events that the daemon queues (`65536`, `64MiB`) [default: set by the daemon]
-    #[arg(long, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = bytes)]
-    queue_bytes: u64,
+    #[arg(long, value_name = "BYTES", value_parser = bytes, conflicts_with = "from")]
+    queue_bytes: Option<u64>,
     /// What the daemon does when the queue is full
-    #[arg(long, value_name = "WHAT", default_value = "drop-oldest")]
+    #[arg(long, value_name = "WHAT", default_value = "drop-oldest", conflicts_with = "from")]
     overflow: Overflow,
     /// End if the connection is lost, instead of connecting again
     #[arg(long)]
@@ -118,24 +120,10 @@ pub(crate) struct OutputOptions {
     pub(super) fields: Vec<String>,
     /// Format of times
     #[arg(long, value_name = "HOW", default_value = "wall")]
-    time: TimeChoice,
+    time: TimeForm,
     /// Show the date and the execution context too; the same as `-o wide`
     #[arg(long)]
     wide: bool,
-    /// Print no line of headings
-    #[arg(long)]
-    no_header: bool,
-}
-
-/// Format of times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum TimeChoice {
-    /// Time of day, in the local zone
-    Wall,
-    /// Seconds since the previous event shown
-    Delta,
-    /// Seconds of the kernel's trace clock
-    Trace,
 }
 
 /// Order of events.
@@ -192,16 +180,6 @@ pub(super) enum Overflow {
     Disconnect,
 }
 
-impl From<TimeChoice> for TimeForm {
-    fn from(time: TimeChoice) -> Self {
-        match time {
-            TimeChoice::Wall => Self::Wall,
-            TimeChoice::Delta => Self::Delta,
-            TimeChoice::Trace => Self::Trace,
-        }
-    }
-}
-
 impl Selection {
     /// The same for what was published: a filter, if one is needed, and one in how many of the events that it selects.
     ///
@@ -209,10 +187,9 @@ impl Selection {
     /// What cannot be a filter, or needs a daemon.
     #[cfg(feature = "nats")]
     pub(super) fn published(&self) -> Result<(Option<NatsFilter>, u64), Failure> {
-        let Conditions { filter, tids, comms, cpus, sample } = &self.conditions;
-        let text = combined(filter, tids, comms, cpus).map_err(|problem| Failure::usage(problem, None))?;
+        let (text, sample) = (self.conditions.text()?, self.conditions.sample);
         if text.is_empty() {
-            return Ok((None, *sample));
+            return Ok((None, sample));
         }
         let filter = NatsFilter::new(&text).map_err(|error| {
             let hint = match &error {
@@ -221,7 +198,7 @@ impl Selection {
             };
             Failure::usage(format!("`{text}`: {error}"), Some(hint))
         })?;
-        Ok((Some(filter), *sample))
+        Ok((Some(filter), sample))
     }
 
     /// `globs`: names of probes; none selects all.
@@ -237,10 +214,52 @@ impl Selection {
 impl Conditions {
     /// A request for the events of all probes that match.
     pub(in crate::command) fn request(&self) -> Result<StreamRequest, Failure> {
-        let filter = combined(&self.filter, &self.tids, &self.comms, &self.cpus)
-            .map_err(|problem| Failure::usage(problem, None))?;
-        Ok(StreamRequest::new().filter(filter).sample_one_in(self.sample))
+        Ok(StreamRequest::new().filter(self.text()?).sample_one_in(self.sample))
     }
+
+    /// The filter of all of them, in the language of filters. Options of the same kind are alternatives. The user's
+    /// text stays first, so that spans in messages fit it.
+    ///
+    /// # Errors
+    /// When a name cannot be written in that language, which knows no escapes: it has both kinds of quotes in it.
+    fn text(&self) -> Result<String, Failure> {
+        let comms = self.comms.iter().map(|comm| of_comm(comm)).collect::<Result<Vec<_>, _>>()?;
+        let parts = [
+            Some(self.filter.clone()).filter(|own| !own.trim().is_empty()),
+            any_of(self.pids.iter().map(|pid| format!("tgid == {pid}"))),
+            any_of(self.tids.iter().map(|tid| format!("pid == {tid}"))),
+            any_of(comms.into_iter()),
+            any_of(self.cpus.iter().map(|cpu| format!("cpu == {cpu}"))),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        Ok(match parts.as_slice() {
+            [part] => part.clone(),
+            parts => parts.iter().map(|part| format!("({part})")).collect::<Vec<_>>().join(" && "),
+        })
+    }
+}
+
+fn any_of(conditions: impl Iterator<Item = String>) -> Option<String> {
+    let conditions: Vec<String> = conditions.collect();
+    (!conditions.is_empty()).then(|| conditions.join(" || "))
+}
+
+fn of_comm(comm: &str) -> Result<String, Failure> {
+    let quote = ['"', '\''].into_iter().find(|quote| !comm.contains(*quote)).ok_or_else(|| {
+        let message = format!("the task name `{comm}` has both `\"` and `'`, which a filter cannot express");
+        Failure::usage(message, None)
+    })?;
+    let operator = if comm.contains(['*', '?', '[']) { "~" } else { "==" };
+    Ok(format!("comm {operator} {quote}{comm}{quote}"))
+}
+
+/// How long to wait for a host, which is some time.
+pub(in crate::command) fn max_wait(text: &str) -> Result<Duration, String> {
+    let wait = duration(text)?;
+    if wait.is_zero() {
+        return Err("it is zero, and every answer takes some time: write a time such as `2s`".to_owned());
+    }
+    Ok(wait)
 }
 
 impl TimeRange {
@@ -249,7 +268,7 @@ impl TimeRange {
     }
 
     pub(super) fn ends(&self) -> bool {
-        self.no_follow || (self.is_history() && !self.follow)
+        self.until_now || (self.is_history() && !self.follow)
     }
 
     pub(super) fn apply(
@@ -257,9 +276,9 @@ impl TimeRange {
         request: StreamRequest,
         cursor_file: Option<&CursorFile>,
     ) -> Result<StreamRequest, Failure> {
-        if self.no_follow && !self.is_history() && self.cursor.is_none() {
+        if self.until_now && !self.is_history() && self.cursor.is_none() {
             return Err(Failure::usage(
-                "`--no-follow` needs a place in the history to begin at".to_owned(),
+                "`--until-now` needs a place in the history to begin at".to_owned(),
                 Some("add `--since`, `--last`, `--oldest` or `--cursor`".to_owned()),
             ));
         }
@@ -268,7 +287,7 @@ impl TimeRange {
             (None, Some(since), _) => request.since(SystemTime::from(since)),
             (None, None, Some(events)) => request.last_events(events),
             // The file is new: begin now, or with the oldest event.
-            (None, None, None) if self.oldest || self.no_follow => request.oldest(),
+            (None, None, None) if self.oldest || self.until_now => request.oldest(),
             (None, None, None) => request,
         };
         Ok(if self.ends() { request.until_now() } else { request })
@@ -276,19 +295,6 @@ impl TimeRange {
 }
 
 impl Delivery {
-    /// The first given option that needs a daemon.
-    #[cfg(feature = "nats")]
-    pub(super) fn first(&self) -> Option<&'static str> {
-        let used = [
-            ("--pace", self.pace.is_some()),
-            ("--rate", self.rate > 0),
-            ("--queue", self.queue > 0),
-            ("--queue-bytes", self.queue_bytes > 0),
-            ("--overflow", self.overflow != Overflow::DropOldest),
-        ];
-        used.into_iter().find_map(|(option, is_used)| is_used.then_some(option))
-    }
-
     pub(super) fn apply(&self, request: StreamRequest) -> StreamRequest {
         let pace = match self.pace {
             None => Pace::Unspecified,
@@ -308,37 +314,53 @@ impl Delivery {
             .order(order)
             .pace(pace)
             .overflow(overflow)
-            .queue_events(self.queue)
-            .queue_bytes(self.queue_bytes)
-            .max_events_per_second(self.rate)
+            .queue_events(self.queue.unwrap_or_default())
+            .queue_bytes(self.queue_bytes.unwrap_or_default())
+            .max_events_per_second(self.rate.unwrap_or_default())
     }
 }
 
 impl OutputOptions {
     /// `host_width`: characters of the longest name of a host, if there are several.
-    pub(super) fn style(
-        &self,
-        global: &Global,
-        observing: Option<String>,
-        quiet: bool,
-        host_width: Option<usize>,
-    ) -> EventStyle {
+    pub(super) fn style(&self, global: &Global, quiet: bool, host_width: Option<usize>) -> EventStyle {
         let has = |names: &[&str]| {
             self.fields.is_empty() || self.fields.iter().any(|field| names.contains(&field.as_str()))
         };
         let wide = self.wide || global.output == Format::Wide;
         EventStyle {
-            time: self.time.into(),
+            time: self.time,
             wide,
             parts: TextParts {
                 context: wide && has(&["context"]),
                 task: has(&["tid", "comm"]),
                 location: has(&["location"]),
             },
-            header: !self.no_header,
-            observing,
             quiet,
             host_width,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(own: &str, pids: &[i32], tids: &[i32], comms: &[&str], cpus: &[u32]) -> Result<String, Failure> {
+        let comms: Vec<String> = comms.iter().map(|comm| (*comm).to_owned()).collect();
+        let (filter, pids, tids, cpus) = (own.to_owned(), pids.to_vec(), tids.to_vec(), cpus.to_vec());
+        Conditions { filter, pids, tids, comms, cpus, sample: 1 }.text()
+    }
+
+    #[test]
+    fn options_become_a_filter() {
+        assert_eq!(of("", &[], &[], &[], &[]).unwrap(), "");
+        assert_eq!(of("a == 1 || b", &[], &[], &[], &[]).unwrap(), "a == 1 || b", "as it was written");
+        assert_eq!(of("", &[], &[7], &[], &[]).unwrap(), "pid == 7");
+        assert_eq!(
+            of("a == 1 || b", &[6], &[7, 8], &["ssh*", "cat"], &[0]).unwrap(),
+            "(a == 1 || b) && (tgid == 6) && (pid == 7 || pid == 8) && (comm ~ \"ssh*\" || comm == \"cat\") && (cpu == 0)"
+        );
+        assert_eq!(of("", &[], &[], &["a\"b"], &[]).unwrap(), "comm == 'a\"b'");
+        assert!(of("", &[], &[], &["a\"b'"], &[]).is_err());
     }
 }

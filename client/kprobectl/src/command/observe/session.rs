@@ -1,25 +1,28 @@
-//! One run of `observe` or `trace` on one daemon, from the request to the exit code.
+//! One run of `observe` or `trace`, from the request to the exit code.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use kprobed_client::event::{ResumingStream, Started, StreamRequest, TimeOrdered};
+use kprobed_client::event::{ResumingStream, StreamRequest};
+use kprobed_client::fleet::{HostLedger, Outcome};
+use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedStream};
 
 use super::cursor_file::CursorFile;
-use super::follow::{End, EventSource, Follow, Traced};
+use super::follow::{End, Follow};
 use super::options::OutputOptions;
 use super::selection_notes::ObservedSources;
-use super::temporary_probes::TemporaryProbes;
-use crate::command::child::Child;
+use super::source::Source;
+use super::temporary_probes::{HostProbes, TemporaryProbes};
 use crate::command::connection::connect;
+use crate::command::many_hosts::{HostCommand, HostRun, OnHost, Problem, confirm, exit, remember};
+use crate::command::open_file_limit::raise;
 use crate::command::stop_condition::{StopCondition, StopReason};
 use crate::command::{Exit, Failure};
-use crate::global::Global;
+use crate::global::{Fleet, Global};
 use crate::output::{EventPrinter, Output};
 
-/// Events that the command holds back to put them in the order of time.
-const ORDERED_EVENTS: usize = 1_000_000;
-
-/// A stream to follow, with its limits.
+/// Which events to follow, for how long, and how to show them.
 pub(in crate::command) struct Session {
     pub(in crate::command) request: StreamRequest,
     /// Temporary probes.
@@ -28,10 +31,13 @@ pub(in crate::command) struct Session {
     pub(in crate::command) command: Vec<String>,
     pub(in crate::command) count: Option<u64>,
     pub(in crate::command) duration: Option<Duration>,
+    /// How long the others wait for a silent host.
+    pub(in crate::command) max_wait: Duration,
     pub(in crate::command) quiet: bool,
     pub(in crate::command) form: OutputOptions,
-    /// Put events into the order of time here as well.
+    /// Put the events of one daemon into the order of time here as well.
     pub(in crate::command) ordered: bool,
+    /// Where the stream of one daemon begins and ends.
     pub(in crate::command) cursor_file: Option<CursorFile>,
     /// The stream has an end.
     pub(in crate::command) ends: bool,
@@ -39,123 +45,241 @@ pub(in crate::command) struct Session {
     pub(in crate::command) once: bool,
 }
 
-/// What a stream was opened with.
-struct Prepared {
-    source: EventSource,
-    traced: Option<Traced>,
+/// Streams that have begun, or begin.
+pub(super) struct Opened {
+    source: Source,
+    probes: Option<HostProbes>,
+    /// What is observed of one daemon, in words.
     observing: Option<String>,
+    /// Names of all selected hosts. Empty for one daemon.
+    names: Vec<String>,
+    /// The hosts that are not in the stream, and why.
+    missing: Vec<HostAccount>,
+    /// A signal came before there was a stream.
+    is_interrupted: bool,
+}
+
+impl Opened {
+    /// Hosts of these names, all of which are in the stream.
+    pub(super) fn hosts(merged: MergedStream, names: Vec<String>, since_ns: Option<i64>) -> Self {
+        let source = Source::of_many(merged, names.len(), since_ns);
+        Self { source, probes: None, observing: None, names, missing: Vec::new(), is_interrupted: false }
+    }
 }
 
 impl Session {
+    /// Follows the events of the daemon, or of all hosts.
     pub(in crate::command) async fn run(
         mut self,
         global: &Global,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
-        let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
         for field in &self.form.fields {
             self.request = self.request.field(field.clone());
         }
-        // The daemon deletes probes that were already defined when their hold is dropped.
-        let Prepared { source, traced, observing } = tokio::select! {
-            prepared = self.prepare(global, output) => prepared?,
-            _ = stop.wait() => return Err(Failure::Interrupted),
+        let Some(fleet) = &global.fleet else {
+            let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
+            // The daemon deletes probes that were already defined when their hold is dropped.
+            let opened = tokio::select! {
+                opened = self.open_one(global, output) => opened?,
+                _ = stop.wait() => return Err(Failure::Interrupted),
+            };
+            return Ok(self.show(opened, stop, global, output).await?.0);
         };
-        // The stream has begun before anything records, and everything records before the program
-        // runs: however short it is, its events are in the stream.
-        let is_over = match &traced {
-            None => false,
-            Some(traced) => tokio::select! {
-                biased;
-                () = stop.signal() => true,
-                enabled = traced.probes.enable(output) => {
-                    enabled?;
-                    false
-                }
-            },
-        };
-        let style = self.form.style(global, observing, self.quiet, None);
-        let mut printer = EventPrinter::new(output, style);
-        printer.start()?;
-        let runs = !self.command.is_empty() && !is_over;
-        let child = if runs { Some(Child::start(&self.command)?) } else { None };
-        // The duration counts from here: events can arrive now.
-        stop.begin(self.duration);
-        stop.or_after(child.as_ref());
-        let ordered = self.ordered.then(|| TimeOrdered::new(ORDERED_EVENTS));
-        let follow = Follow {
-            source,
-            limit: self.count,
-            ordered,
-            cursor_file: self.cursor_file,
-            cut_sequence: None,
-            traced,
-        };
-        let limited =
-            self.count.is_some() || self.duration.is_some() || self.ends || !self.command.is_empty();
-        let mut exit = match follow.run(is_over, &mut stop, &mut printer).await {
-            Ok(End::Enough | End::Stopped(StopReason::Elapsed | StopReason::ChildEnded)) => Ok(Exit::Success),
-            // Without a limit an interrupt is the regular end; with one, it is early.
-            Ok(End::Stopped(StopReason::Signal)) => {
-                Ok(if limited { Exit::Interrupted } else { Exit::Success })
-            }
-            Ok(End::ByDaemon) if self.ends => Ok(Exit::Success),
-            Ok(End::ByDaemon) => Err(Failure::StreamEnded),
-            Err(failure) => Err(failure.in_stream()),
-        };
-        if !exit.as_ref().is_err_and(Failure::is_broken_pipe) {
-            printer.print_summary();
+        if !self.definitions.is_empty() {
+            confirm(Some(self.plan()), global, fleet, output).await?;
         }
-        if let (Some(child), Ok(Exit::Success)) = (child, &exit) {
-            tokio::select! {
-                how = child.wait() => how.iter().for_each(|how| output.note(how)),
-                () = stop.signal() => exit = Ok(Exit::Interrupted),
-            }
-        }
-        exit
+        let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
+        let opened = self.open_many(global, fleet, &mut stop, output).await?;
+        let (exit, accounts) = self.show(opened, stop, global, output).await?;
+        let missing = accounts.iter().filter(|account| account.outcome != Outcome::Answered);
+        let missing: Vec<_> = missing.map(|account| format!("{}\n", account.host)).collect();
+        remember(fleet, &missing.concat(), output);
+        Ok(exit)
     }
 
-    /// Connects, makes the probes and begins the stream of their events.
-    async fn prepare(&self, global: &Global, output: &mut Output) -> Result<Prepared, Failure> {
+    /// Connects to one daemon, makes the probes and begins the stream of their events.
+    async fn open_one(&mut self, global: &Global, output: &mut Output) -> Result<Opened, Failure> {
         let mut request = self.request.clone();
         let client = connect(global).await?;
-        let temporary = if self.definitions.is_empty() {
-            None
-        } else {
+        let mut probes = None;
+        if !self.definitions.is_empty() {
             let temporary = TemporaryProbes::define(&client, &self.definitions, output).await?;
-            for name in temporary.names() {
-                request = request.probe(name.clone());
-            }
-            Some(temporary)
-        };
+            request = temporary.select(request);
+            let hosts = HashMap::from([(String::new(), Arc::new(temporary))]);
+            probes = Some(HostProbes::new(hosts, output.keeping()));
+        }
         let mut observing = None;
         let mut selected = None;
         if !self.quiet {
             let sources = ObservedSources::by(&client, &request).await?;
             if !self.ends {
-                if temporary.is_none() {
+                if probes.is_none() {
                     sources.note_silence(&request, output);
                 }
                 observing = Some(sources.description());
             }
             sources.note_lacking_fields(&self.form.fields, output);
-            selected = temporary.is_none().then_some(sources);
+            selected = probes.is_none().then_some(sources);
         }
-        let mut note_filters = |started: &Started| {
-            if let Some(sources) = &selected {
-                sources.note_filters(&started.filters, output);
-            }
-        };
         // Temporary probes end with the connection, so that it is not made again.
-        if self.once || temporary.is_some() {
-            let stream = client.stream_events(request).await?;
-            note_filters(stream.started());
-            let subscriber_id = stream.started().subscriber_id;
-            let traced = temporary.map(|probes| Traced { probes, subscriber_id });
-            return Ok(Prepared { source: EventSource::Once(Box::new(stream)), traced, observing });
-        }
+        let once = self.once || probes.is_some();
         let stream = ResumingStream::open(&client, request).await?;
-        stream.started().into_iter().for_each(note_filters);
-        Ok(Prepared { source: EventSource::Resuming(Box::new(stream)), traced: None, observing })
+        if let (Some(sources), Some(started)) = (selected, stream.started()) {
+            sources.note_filters(&started.filters, output);
+        }
+        let source = Source::of_one(stream, once, self.ordered, self.cursor_file.take());
+        let (names, missing) = (Vec::new(), Vec::new());
+        Ok(Opened { source, probes, observing, names, missing, is_interrupted: false })
+    }
+
+    /// Begins the streams of all hosts, after all of them have the probes. These do not record yet.
+    async fn open_many(
+        &self,
+        global: &Global,
+        fleet: &Fleet,
+        stop: &mut StopCondition,
+        output: &mut Output,
+    ) -> Result<Opened, Failure> {
+        let instead = match self.definitions.as_slice() {
+            [] => "name fewer hosts, or read their events from NATS (`--from`)",
+            _ => "name fewer hosts",
+        };
+        raise(fleet.hosts.len(), instead)?;
+        let mut hosts = fleet.hosts.clone();
+        for host in &mut hosts {
+            host.options.connect_timeout = host.options.connect_timeout.min(self.max_wait);
+            host.options.request_timeout = host.options.request_timeout.min(self.max_wait);
+        }
+        let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
+        let default = MergeOptions::default();
+        let options = MergeOptions {
+            max_wait: self.max_wait,
+            parallel: fleet.parallel.unwrap_or(default.parallel),
+            reconnect: !self.once && !global.fail_fast,
+            ..default
+        };
+        if self.definitions.is_empty() {
+            let merged = MergedStream::open(hosts, self.request.clone(), options);
+            return Ok(Opened::hosts(merged, names, None));
+        }
+        let definitions = self.definitions.clone();
+        let mut run = HostRun::start(global, fleet, output, move |client, mut output| {
+            let definitions = definitions.clone();
+            async move {
+                match TemporaryProbes::define(&client, &definitions, &mut output).await {
+                    Ok(temporary) => Ok(((client, temporary), output)),
+                    Err(failure) => Err(Problem::new(&failure, output)),
+                }
+            }
+        });
+        let (mut made, mut missing, mut records) = (HashMap::new(), Vec::new(), Vec::new());
+        while let Some((record, answer)) = run.next(stop).await {
+            match answer {
+                Ok(host) => drop(made.insert(record.host.clone(), host)),
+                Err(why) => {
+                    let account = HostAccount::new(record.host.clone());
+                    let (outcome, kernel) = (record.outcome, record.kernel.clone());
+                    let (state, reason) = (HostState::GivenUp, why.reason);
+                    missing.push(HostAccount { outcome, state, reason, kernel, ..account });
+                }
+            }
+            records.push(record);
+        }
+        output.host_messages(&records);
+        let (mut ways, mut probes) = (Vec::new(), HashMap::new());
+        for host in hosts {
+            let Some((client, temporary)) = made.remove(&host.name) else { continue };
+            let request = temporary.select(self.request.clone());
+            probes.insert(host.name.clone(), Arc::new(temporary));
+            ways.push((host, client, request));
+        }
+        let probes = Some(HostProbes::new(probes, output.keeping()));
+        let opened = Opened::hosts(MergedStream::open_on(ways, options), names, None);
+        Ok(Opened { probes, missing, is_interrupted: run.is_interrupted, ..opened })
+    }
+
+    /// Shows what would be defined on a host, and changes nothing.
+    fn plan(&self) -> HostCommand {
+        let definitions = Arc::new(self.definitions.clone());
+        let run = move |global: Global, mut output: Output| -> OnHost {
+            let definitions = Arc::clone(&definitions);
+            Box::pin(async move {
+                let planned = async {
+                    let client = connect(&global).await?;
+                    TemporaryProbes::plan(&client, &definitions, &mut output).await
+                };
+                (planned.await, output)
+            })
+        };
+        HostCommand { run: Arc::new(run), is_change: true, is_strict: false }
+    }
+
+    /// Shows the events until the end, and the accounts. Returns the account of each host that has a name.
+    pub(super) async fn show(
+        &self,
+        opened: Opened,
+        mut stop: StopCondition,
+        global: &Global,
+        output: &mut Output,
+    ) -> Result<(Exit, Vec<HostAccount>), Failure> {
+        let Opened { source, probes, observing, names, missing, is_interrupted } = opened;
+        let is_one = names.is_empty();
+        let width = names.iter().map(|name| name.chars().count()).max().map(|width| width.max("HOST".len()));
+        let mut printer = EventPrinter::new(output, &self.form.style(global, self.quiet, width));
+        if !is_one {
+            printer.start()?;
+        }
+        printer.hosts_not_there(&missing)?;
+        let fail_fast = global.fail_fast;
+        let (child, has_begun) = (None, false);
+        let mut follow = Follow { session: self, source, probes, observing, fail_fast, child, has_begun };
+        let end = if is_interrupted {
+            Ok(End::Interrupted)
+        } else if fail_fast && !missing.is_empty() {
+            Ok(End::Failed)
+        } else {
+            follow.follow(&mut stop, &mut printer).await
+        };
+        let mut end = follow.delete(end, &mut stop, &mut printer).await;
+        let Follow { mut source, child, has_begun, .. } = follow;
+        if !end.as_ref().is_err_and(Failure::is_broken_pipe)
+            && let Err(failure) = source.finish(self.count, &mut printer).await
+        {
+            end = Err(failure);
+        }
+        let end = match end {
+            Err(failure) if failure.is_broken_pipe() || !has_begun => return Err(failure),
+            end => end,
+        };
+        printer.flush()?;
+        source.save()?;
+        let mut accounts = source.accounts();
+        accounts.extend(missing);
+        let mut ledger = HostLedger::new(accounts.len() as u64);
+        for account in &accounts {
+            ledger.record(account.outcome);
+        }
+        if !is_one {
+            printer.host_accounts(&accounts, &ledger)?;
+            printer.flush()?;
+        }
+        printer.print_summary();
+        let limited =
+            self.count.is_some() || self.duration.is_some() || self.ends || !self.command.is_empty();
+        let mut worst = match end.map_err(Failure::in_stream)? {
+            End::Over if is_one && !self.ends => return Err(Failure::StreamEnded),
+            End::Interrupted => Exit::Interrupted,
+            // Without a limit an interrupt is the regular end; with one, it is early.
+            End::Stopped(StopReason::Signal) if limited => Exit::Interrupted,
+            End::Enough | End::Over | End::Failed | End::Stopped(_) => Exit::Success,
+        };
+        if let Some(child) = child.filter(|_| worst == Exit::Success) {
+            tokio::select! {
+                how = child.wait() => how.iter().for_each(|how| printer.note(how)),
+                () = stop.signal() => worst = Exit::Interrupted,
+            }
+        }
+        Ok((if is_one { worst } else { exit(&ledger, worst, global) }, accounts))
     }
 }

@@ -1,13 +1,18 @@
-//! Temporary probes, which last as long as a command.
+//! Temporary probes, which last as long as a command, on one host or on many.
 //!
 //! Owns the order in which no event is lost and no probe is left behind: the command takes a hold,
 //! defines the probes disabled, subscribes, and enables them. At the end it deletes them, and the daemon
 //! reads what they recorded. If the command is killed, the daemon deletes them when the connection ends.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, Probe, UpdateProbeRequest};
+use kprobed_client::event::StreamRequest;
 use kprobed_client::{Client, Error, Hold};
+use tokio::task::JoinSet;
 use tonic::Code;
 
 use crate::command::create_all::{self, is_taken_back};
@@ -61,18 +66,13 @@ impl TemporaryProbes {
         Ok(Self { client: client.clone(), _hold: hold, names })
     }
 
-    /// The daemon that has them.
-    pub(super) fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// Their names.
-    pub(super) fn names(&self) -> &[String] {
-        &self.names
+    /// The request for their events as well.
+    pub(super) fn select(&self, request: StreamRequest) -> StreamRequest {
+        self.names.iter().fold(request, |request, name| request.probe(name.clone()))
     }
 
     /// Enables all of them, or none.
-    pub(super) async fn enable(&self, output: &mut Output) -> Result<(), Failure> {
+    async fn enable(&self, output: &mut Output) -> Result<(), Failure> {
         let enable = |name: &String| {
             let request =
                 UpdateProbeRequest { name: name.clone(), enabled: Some(true), ..Default::default() };
@@ -89,7 +89,7 @@ impl TemporaryProbes {
     ///
     /// # Errors
     /// When that cannot be done now. The daemon does it when this is dropped.
-    pub(super) async fn delete(&self) -> Result<(), Error> {
+    async fn delete(&self) -> Result<(), Error> {
         let delete = |name: &String| DeleteProbeRequest { name: name.clone(), ..Default::default() };
         let outcomes = self.client.delete_probes(self.names.iter().map(delete).collect()).await?;
         for outcome in outcomes {
@@ -101,6 +101,114 @@ impl TemporaryProbes {
             }
         }
         Ok(())
+    }
+}
+
+/// Where the events of deleted probes end.
+pub(super) enum Last {
+    /// With the events before this time of the host's trace clock, in nanoseconds.
+    Before(u64),
+    /// When so many were delivered, or reported as left out of the queue.
+    Counted { events: u64, left_out: u64 },
+    /// That is not known, for this reason.
+    Unknown(String),
+}
+
+impl Last {
+    /// Asks the daemon, after the deletion: for one subscriber, or for the time.
+    async fn read(client: &Client, subscriber_id: Option<u64>) -> Result<Self, Error> {
+        let Some(id) = subscriber_id else { return Ok(Self::Before(client.read_clock().await?.received_ns)) };
+        let ledger = client.ledger().await?;
+        let ours = ledger.subscribers.iter().find(|subscriber| subscriber.subscriber_id == id);
+        Ok(match ours {
+            Some(ours) => {
+                Self::Counted { events: ours.delivered + ours.queued, left_out: ours.dropped + ours.limited }
+            }
+            None => Self::Unknown("the daemon does not know this command any more".to_owned()),
+        })
+    }
+}
+
+/// The temporary probes of each host.
+pub(super) struct HostProbes {
+    hosts: HashMap<String, Arc<TemporaryProbes>>,
+    enabling: JoinSet<Enabled>,
+    /// Output for messages of hosts.
+    form: Output,
+}
+
+/// Result of enabling the probes of a host: its messages, or why it failed.
+pub(super) struct Enabled {
+    pub(super) host: String,
+    pub(super) result: Result<String, Failure>,
+}
+
+/// Result of deleting the probes of a host.
+pub(super) struct Deleted {
+    pub(super) host: String,
+    pub(super) failure: Option<Error>,
+    pub(super) last: Last,
+}
+
+impl HostProbes {
+    /// `form`: in which their hosts' messages are kept.
+    pub(super) fn new(hosts: HashMap<String, Arc<TemporaryProbes>>, form: Output) -> Self {
+        Self { hosts, enabling: JoinSet::new(), form }
+    }
+
+    /// The hosts that have them.
+    pub(super) fn names(&self) -> HashSet<String> {
+        self.hosts.keys().cloned().collect()
+    }
+
+    /// Enables the probes of a host, which has subscribed this command.
+    pub(super) fn enable(&mut self, host: &str) {
+        let Some(temporary) = self.hosts.get(host).map(Arc::clone) else { return };
+        let (host, mut output) = (host.to_owned(), self.form.keeping());
+        self.enabling.spawn(async move {
+            let result = temporary.enable(&mut output).await.map(|()| output.into_kept().messages);
+            Enabled { host, result }
+        });
+    }
+
+    /// Whether some hosts are still enabling theirs.
+    pub(super) fn is_enabling(&self) -> bool {
+        !self.enabling.is_empty()
+    }
+
+    /// The next host that finished enabling. Never completes if none is pending.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn enabled(&mut self) -> Enabled {
+        loop {
+            match self.enabling.join_next().await {
+                Some(Ok(enabled)) => return enabled,
+                Some(Err(_broken)) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Drops the hold of a host: its daemon deletes the probes.
+    pub(super) fn forget(&mut self, host: &str) {
+        self.hosts.remove(host);
+    }
+
+    /// Deletes the probes of all hosts that are not gone. What they recorded was sent then, or is in the
+    /// daemon's queue for this command.
+    pub(super) fn delete(self, gone: &HashSet<String>, subscriber_id: Option<u64>) -> JoinSet<Deleted> {
+        let there = self.hosts.into_iter().filter(|(host, _)| !gone.contains(host));
+        let mut deleting = JoinSet::new();
+        for (host, temporary) in there {
+            deleting.spawn(async move {
+                let failure = temporary.delete().await.err();
+                let last = Last::read(&temporary.client, subscriber_id).await;
+                let last = last.unwrap_or_else(|error| Last::Unknown(error.to_string()));
+                Deleted { host, failure, last }
+            });
+        }
+        deleting
     }
 }
 

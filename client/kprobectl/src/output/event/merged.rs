@@ -3,38 +3,68 @@
 use std::io;
 
 use jiff::SignedDuration;
-use kprobed_client::event::format::Origin;
-use kprobed_client::event::{Cursor, Loss};
-use kprobed_client::fleet::{HostLedger, names};
-use kprobed_client::merge::{ClockOffset, HostAccount, HostState, MergedEvent, StateChange};
+use kprobed_client::event::Cursor;
+use kprobed_client::fleet::{HostLedger, Outcome, names};
+use kprobed_client::merge::{ClockOffset, HostAccount, HostState, StateChange};
 use serde::Serialize;
 
 use super::EventPrinter;
-use super::json::EventView;
-use crate::global::Format;
-use crate::output::HostRecord;
 use crate::output::fleet::LedgerView;
+use crate::output::{HostOutput, HostRecord};
 
 /// As text, the connections of up to this many hosts are reported one by one.
 const NAMED: usize = 16;
 
-/// The state of a host changed.
+/// An object of a stream besides events, gaps and positions, which `JsonLines` writes.
 #[derive(Serialize)]
-struct StateView<'a> {
-    r#type: &'static str,
-    host: &'a str,
-    state: &'static str,
-    /// `null`: that is as it should be.
-    reason: Option<&'a str>,
-    /// `null`: not measured now.
-    clock: Option<ClockView>,
-    /// How long it was away. `null` unless it is back.
-    away_ns: Option<u64>,
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Object<'a> {
+    /// A connection that was lost, or could not be made again.
+    Interruption { error: &'a str, failures: u32 },
+    /// The state of a host changed.
+    HostState {
+        host: &'a str,
+        state: &'static str,
+        /// `null`: that is as it should be.
+        reason: Option<&'a str>,
+        /// `null`: not measured now.
+        clock: Option<ClockView>,
+        /// How long it was away. `null` unless it is back.
+        away_ns: Option<u64>,
+    },
+    /// Something that a host sent cannot be read, and may come again.
+    Gap {
+        host: &'a str,
+        cause: &'static str,
+        reason: &'a str,
+        /// Where its stream continues. `null`: it had sent nothing before.
+        cursor: Option<String>,
+    },
+    /// The account of a host: read = shown + `not_shown`.
+    Host {
+        host: &'a str,
+        outcome: &'static str,
+        state: &'static str,
+        reason: Option<&'a str>,
+        kernel: Option<&'a str>,
+        read: u64,
+        shown: u64,
+        late: u64,
+        not_shown: u64,
+        lost: u64,
+        uncounted_gaps: u64,
+        malformed: u64,
+        interruptions: u64,
+        clock: Option<ClockView>,
+        closes: bool,
+    },
+    /// The account of the fleet.
+    Ledger(LedgerView),
 }
 
-/// How far its clock is from the one here.
+/// How far the clock of a host is from the one here.
 #[derive(Serialize)]
-struct ClockView {
+pub(super) struct ClockView {
     /// Its wall clock minus the one here.
     ahead_ns: i64,
     error_bound_ns: u64,
@@ -44,46 +74,6 @@ impl ClockView {
     fn new(clock: &ClockOffset) -> Self {
         Self { ahead_ns: clock.wall_ahead_ns, error_bound_ns: clock.error_bound_ns }
     }
-}
-
-/// The account of a host: read = shown + `not_shown`.
-#[derive(Serialize)]
-struct AccountView<'a> {
-    r#type: &'static str,
-    host: &'a str,
-    outcome: &'static str,
-    state: &'static str,
-    reason: Option<&'a str>,
-    kernel: Option<&'a str>,
-    read: u64,
-    shown: u64,
-    late: u64,
-    not_shown: u64,
-    lost: u64,
-    uncounted_gaps: u64,
-    malformed: u64,
-    interruptions: u64,
-    clock: Option<ClockView>,
-    closes: bool,
-}
-
-/// Something that a host sent cannot be read, and may come again.
-#[derive(Serialize)]
-struct GapView<'a> {
-    r#type: &'static str,
-    host: &'a str,
-    cause: &'static str,
-    reason: &'a str,
-    /// Where its stream continues. `null`: it had sent nothing before.
-    cursor: Option<String>,
-}
-
-/// The account of the fleet.
-#[derive(Serialize)]
-struct FleetView {
-    r#type: &'static str,
-    #[serde(flatten)]
-    account: LedgerView,
 }
 
 fn some(text: &str) -> Option<&str> {
@@ -102,62 +92,15 @@ fn of_clock(clock: &ClockOffset) -> String {
 }
 
 impl EventPrinter<'_> {
-    fn is_for_people(&self) -> bool {
-        matches!(
-            self.output.format,
-            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv
-        )
-    }
-
-    /// Prints an event of one of several hosts.
-    pub(crate) fn merged_row(&mut self, event: &MergedEvent<'_>) -> io::Result<()> {
-        let corrected_ns = event.corrected_ns.max(0).unsigned_abs();
-        let origin = Origin { host: event.host, corrected_ns, late: event.late };
-        match self.output.format {
-            Format::Json => self.json.push_merged(&mut self.buffer, &event.row, origin),
-            Format::Yaml => self.yaml(&EventView(&event.row, Some(origin)))?,
-            _ => {
-                let width = self.host_width.unwrap_or_default();
-                self.text.push_merged(&mut self.buffer, &event.row, origin, width);
-            }
-        }
-        self.summary.shown += 1;
-        if self.buffer.len() >= super::PIECE_BYTES { self.write() } else { Ok(()) }
-    }
-
-    /// Prints a gap in the events of one of several hosts.
-    pub(crate) fn merged_loss(&mut self, host: &str, loss: &Loss) -> io::Result<()> {
-        self.loss_of(Some(host), loss)
-    }
-
-    /// Prints that a run of the daemon of one of several hosts did not stop cleanly.
-    pub(crate) fn merged_may_miss(&mut self, host: &str, cursor: &Cursor) -> io::Result<()> {
-        self.may_miss_of(Some(host), cursor)
-    }
-
     /// Prints that a message of one of several hosts could not be read. `cursor`: where its stream
     /// continues.
-    pub(crate) fn merged_gap(
-        &mut self,
-        host: &str,
-        problem: &str,
-        cursor: Option<&Cursor>,
-    ) -> io::Result<()> {
+    pub(crate) fn gap(&mut self, host: &str, problem: &str, cursor: Option<&Cursor>) -> io::Result<()> {
         let cursor = cursor.map(ToString::to_string);
         if !self.is_for_people() {
-            return self.object(&GapView {
-                r#type: "gap",
-                host,
-                cause: "malformed",
-                reason: problem,
-                cursor,
-            });
+            return self.object(&Object::Gap { host, cause: "malformed", reason: problem, cursor });
         }
-        self.write()?;
-        let gap = self.output.error_style.warning("gap:");
         let at = cursor.map(|cursor| format!(", behind {cursor}")).unwrap_or_default();
-        self.output.message(&format!("{host}: {gap} {problem}{at}\n"));
-        Ok(())
+        self.warn(Some(host), "gap:", &format!("{problem}{at}"))
     }
 
     /// Prints a change of a host's state. `hosts` is the number of hosts: with many, text output
@@ -167,8 +110,7 @@ impl EventPrinter<'_> {
             self.summary.reconnects += 1;
         }
         if !self.is_for_people() {
-            return self.object(&StateView {
-                r#type: "host_state",
+            return self.object(&Object::HostState {
                 host: change.host,
                 state: change.state.name(),
                 reason: some(&change.reason),
@@ -215,10 +157,15 @@ impl EventPrinter<'_> {
         Ok(())
     }
 
-    /// Prints messages of hosts on stderr, equal ones once.
-    pub(crate) fn host_messages(&mut self, records: &[HostRecord]) -> io::Result<()> {
+    /// Prints messages of a host on stderr; the one host has no name.
+    pub(crate) fn host_messages(&mut self, host: &str, messages: String) -> io::Result<()> {
         self.write()?;
-        self.output.host_messages(records);
+        if host.is_empty() {
+            self.output.message(&messages);
+        } else {
+            let (host, kernel, said) = (host.to_owned(), String::new(), HostOutput::messages(messages));
+            self.output.host_messages(&[HostRecord { host, outcome: Outcome::Answered, kernel, said }]);
+        }
         Ok(())
     }
 
@@ -227,8 +174,7 @@ impl EventPrinter<'_> {
     pub(crate) fn host_accounts(&mut self, accounts: &[HostAccount], ledger: &HostLedger) -> io::Result<()> {
         if !self.is_for_people() {
             for account in accounts {
-                self.object(&AccountView {
-                    r#type: "host",
+                self.object(&Object::Host {
                     host: &account.host,
                     outcome: account.outcome.name(),
                     state: account.state.name(),
@@ -246,12 +192,12 @@ impl EventPrinter<'_> {
                     closes: account.closes(),
                 })?;
             }
-            return self.object(&FleetView { r#type: "ledger", account: LedgerView::new(ledger) });
+            return self.object(&Object::Ledger(LedgerView::new(ledger)));
         }
         self.write()?;
         let mut missing: Vec<_> = accounts
             .iter()
-            .filter(|account| account.outcome != kprobed_client::fleet::Outcome::Answered)
+            .filter(|account| account.outcome != Outcome::Answered)
             .map(|account| (account.outcome, account.reason.as_str(), account.host.as_str()))
             .collect();
         missing.sort_unstable();

@@ -3,7 +3,6 @@
 //! Owns one buffer for all rows, and writes it in large chunks: a row costs no allocation and no
 //! system call.
 
-mod json;
 mod merged;
 mod summary;
 mod text;
@@ -12,10 +11,10 @@ pub(crate) use text::TimeForm;
 
 use std::io::{self, IsTerminal as _};
 
-use kprobed_client::event::format::{JsonLines, TextLines, TextParts};
+use kprobed_client::event::format::{JsonLines, Origin, TextLines, TextParts};
 use kprobed_client::event::{Cursor, Interruption, Loss, Row};
 
-use self::json::{CaughtUpView, EpochView, EventView, InterruptionView, LossView};
+use self::merged::Object;
 use self::summary::Summary;
 use self::text::LocalTime;
 use super::Output;
@@ -33,7 +32,6 @@ pub(crate) struct EventPrinter<'o> {
     json: JsonLines,
     buffer: Vec<u8>,
     header: bool,
-    observing: Option<String>,
     is_terminal: bool,
     quiet: bool,
     /// Characters of the longest name of a host. None: events of one host, which is not named.
@@ -47,11 +45,6 @@ pub(crate) struct EventStyle {
     /// With the date.
     pub(crate) wide: bool,
     pub(crate) parts: TextParts,
-    /// With a line of headings.
-    pub(crate) header: bool,
-    /// Description of what is observed. Absent if the stream does not follow new events, or with
-    /// `--quiet`.
-    pub(crate) observing: Option<String>,
     /// Without notes and summary.
     pub(crate) quiet: bool,
     /// Characters of the longest name of a host, if events are of several.
@@ -59,9 +52,10 @@ pub(crate) struct EventStyle {
 }
 
 impl<'o> EventPrinter<'o> {
-    pub(crate) fn new(output: &'o mut Output, style: EventStyle) -> Self {
+    pub(crate) fn new(output: &'o mut Output, style: &EventStyle) -> Self {
         let local_time = LocalTime::new(style.wide);
         let brackets = output.style.brackets(Tone::Strong);
+        let header = output.has_headings;
         let text = TextLines::new(local_time.time(style.time), style.parts, brackets);
         Self {
             output,
@@ -69,8 +63,7 @@ impl<'o> EventPrinter<'o> {
             text,
             json: JsonLines::new(),
             buffer: Vec::with_capacity(PIECE_BYTES + (PIECE_BYTES >> 2)),
-            header: style.header,
-            observing: style.observing,
+            header,
             is_terminal: io::stdout().is_terminal(),
             quiet: style.quiet,
             host_width: style.host_width,
@@ -83,28 +76,20 @@ impl<'o> EventPrinter<'o> {
         self.is_terminal
     }
 
-    /// The daemon has subscribed this command: prints the headings, and on stderr what is observed,
-    /// each once. Every event that is recorded after that line is delivered or reported as lost, so
-    /// that scripts wait for it instead of sleeping.
+    /// Prints the headings, once.
     pub(crate) fn start(&mut self) -> io::Result<()> {
-        if matches!(
-            self.output.format,
-            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv
-        ) && std::mem::take(&mut self.header)
-        {
+        if self.is_for_people() && std::mem::take(&mut self.header) {
             let header = self.text.header();
             match self.host_width {
                 Some(width) => self.output.line(&format!("{:width$} {header}", "HOST"))?,
                 None => self.output.line(&header)?,
             }
         }
-        match self.observing.take() {
-            Some(what) => self.observing(&what),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Prints what is observed from now on, on stderr.
+    /// The daemons have subscribed this command: prints what is observed, on stderr. Every event that is recorded
+    /// after that line is delivered or reported as lost, so that scripts wait for it instead of sleeping.
     pub(crate) fn observing(&mut self, what: &str) -> io::Result<()> {
         if !self.quiet {
             self.flush()?;
@@ -113,83 +98,86 @@ impl<'o> EventPrinter<'o> {
         Ok(())
     }
 
-    /// Prints an event.
-    pub(crate) fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
-        match self.output.format {
-            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv => {
-                self.text.push(&mut self.buffer, row);
-            }
-            Format::Json => self.json.push(&mut self.buffer, row),
-            Format::Yaml => self.yaml(&EventView(row, None))?,
-        }
+    /// Whether people read it, and not programs.
+    fn is_for_people(&self) -> bool {
+        !self.output.is_structured()
+    }
+
+    /// Prints an event; of one of several hosts, with its origin.
+    pub(crate) fn row(&mut self, row: &Row<'_>, origin: Option<Origin<'_>>) -> io::Result<()> {
         self.summary.shown += 1;
-        if self.buffer.len() >= PIECE_BYTES { self.write() } else { Ok(()) }
-    }
-
-    /// Prints a gap: among the objects for programs, and on stderr for people.
-    pub(crate) fn loss(&mut self, loss: &Loss) -> io::Result<()> {
-        self.loss_of(None, loss)
-    }
-
-    fn loss_of(&mut self, host: Option<&str>, loss: &Loss) -> io::Result<()> {
-        self.summary.lose(loss);
-        match self.output.format {
-            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv => {
-                self.write()?;
-                let lost = self.output.error_style.warning("lost:");
-                let text = self.local_time.loss(loss);
-                let of = host.map(|host| format!("{host}: ")).unwrap_or_default();
-                self.output.message(&format!("{of}{lost} {text}\n"));
-                Ok(())
+        if self.is_for_people() {
+            match origin {
+                None => self.text.push(&mut self.buffer, row),
+                Some(origin) => {
+                    let width = self.host_width.unwrap_or_default();
+                    self.text.push_merged(&mut self.buffer, row, origin, width);
+                }
             }
-            _ => self.object(&LossView::new(host, loss)),
+            return if self.buffer.len() >= PIECE_BYTES { self.write() } else { Ok(()) };
         }
+        match origin {
+            None => self.json.push(&mut self.buffer, row),
+            Some(origin) => self.json.push_merged(&mut self.buffer, row, origin),
+        }
+        self.end_object()
+    }
+
+    /// Prints a gap: among the objects for programs, and on stderr for people. `host`: whose, if there are several.
+    pub(crate) fn loss(&mut self, host: Option<&str>, loss: &Loss) -> io::Result<()> {
+        self.summary.lose(loss);
+        if self.is_for_people() {
+            let text = self.local_time.loss(loss);
+            return self.warn(host, "lost:", &text);
+        }
+        host.map_or_else(JsonLines::new, JsonLines::of_host).push_loss(&mut self.buffer, loss);
+        self.end_object()
     }
 
     /// Prints that a run of the daemon did not stop cleanly: whether events are missing after it is
     /// not known.
-    pub(crate) fn may_miss(&mut self, cursor: &Cursor) -> io::Result<()> {
-        self.may_miss_of(None, cursor)
+    pub(crate) fn may_miss(&mut self, host: Option<&str>, cursor: &Cursor) -> io::Result<()> {
+        if self.is_for_people() {
+            let why = "the daemon did not stop cleanly, so the history may lack the last events of that run";
+            return self.warn(host, "maybe lost:", why);
+        }
+        host.map_or_else(JsonLines::new, JsonLines::of_host).push_epoch(&mut self.buffer, cursor, true);
+        self.end_object()
     }
 
-    fn may_miss_of(&mut self, host: Option<&str>, cursor: &Cursor) -> io::Result<()> {
-        match self.output.format {
-            Format::Table | Format::Wide => {
-                self.write()?;
-                let warning = self.output.error_style.warning("maybe lost:");
-                let why =
-                    "the daemon did not stop cleanly, so the history may lack the last events of that run";
-                let of = host.map(|host| format!("{host}: ")).unwrap_or_default();
-                self.output.message(&format!("{of}{warning} {why}\n"));
-                Ok(())
-            }
-            _ => self.object(&EpochView::new(host, cursor)),
-        }
+    /// Prints on stderr what people should know about a host, or the one host.
+    fn warn(&mut self, host: Option<&str>, what: &str, text: &str) -> io::Result<()> {
+        self.write()?;
+        let what = self.output.error_style.warning(what);
+        let of = host.map(|host| format!("{host}: ")).unwrap_or_default();
+        self.output.message(&format!("{of}{what} {text}\n"));
+        Ok(())
     }
 
     /// What had happened when the stream began is printed.
     pub(crate) fn caught_up(&mut self, cursor: &Cursor) -> io::Result<()> {
-        match self.output.format {
-            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv => Ok(()),
-            _ => self.object(&CaughtUpView::new(cursor)),
+        if self.is_for_people() {
+            return Ok(());
         }
+        self.json.push_caught_up(&mut self.buffer, cursor);
+        self.end_object()
     }
 
     /// Prints that the connection was lost; in text, only the first of several failures in a row.
     pub(crate) fn interrupted(&mut self, interruption: &Interruption) -> io::Result<()> {
-        if interruption.failures == 1 {
+        let failures = interruption.failures;
+        if failures == 1 {
             self.summary.reconnects += 1;
         }
-        match self.output.format {
-            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv => {
-                self.write()?;
-                if interruption.failures == 1 {
-                    self.note(&format!("{}; connecting again", text::why(interruption)));
-                }
-                Ok(())
-            }
-            _ => self.object(&InterruptionView::new(interruption)),
+        let why = text::why(interruption);
+        if !self.is_for_people() {
+            return self.object(&Object::Interruption { error: &why, failures });
         }
+        self.write()?;
+        if failures == 1 {
+            self.note(&format!("{why}; connecting again"));
+        }
+        Ok(())
     }
 
     /// Prints a note, unless notes are switched off.
@@ -199,18 +187,21 @@ impl<'o> EventPrinter<'o> {
         }
     }
 
-    fn object(&mut self, view: &impl serde::Serialize) -> io::Result<()> {
-        if self.output.format == Format::Yaml {
-            return self.yaml(view);
-        }
-        serde_json::to_writer(&mut self.buffer, view)?;
+    fn object(&mut self, object: &Object<'_>) -> io::Result<()> {
+        serde_json::to_writer(&mut self.buffer, object)?;
         self.buffer.push(b'\n');
-        Ok(())
+        self.end_object()
     }
 
-    fn yaml(&mut self, view: &impl serde::Serialize) -> io::Result<()> {
-        self.output.raw(b"---\n")?;
-        self.output.yaml(view)
+    /// Makes a document of the object, if the form is YAML.
+    fn end_object(&mut self) -> io::Result<()> {
+        if self.output.format == Format::Yaml {
+            self.output.raw(b"---\n")?;
+            let object: serde_json::Value = serde_json::from_slice(&self.buffer)?;
+            self.output.yaml(&object)?;
+            self.buffer.clear();
+        }
+        if self.buffer.len() >= PIECE_BYTES { self.write() } else { Ok(()) }
     }
 
     fn write(&mut self) -> io::Result<()> {

@@ -2,19 +2,20 @@
 
 use std::fmt::Write as _;
 
+use clap::ValueEnum;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kprobed_client::event::format;
 use kprobed_client::event::{Interruption, Loss, LossCause, PauseReason, RecordingPause};
 
-/// How time is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Format of times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TimeForm {
-    /// Time of day, in the local zone.
+    /// Time of day, in the local zone
     Wall,
-    /// Seconds since the event shown before.
+    /// Seconds since the previous event shown
     Delta,
-    /// Seconds of the trace clock.
+    /// Seconds of the kernel's trace clock
     Trace,
 }
 
@@ -93,7 +94,7 @@ pub(super) fn cause(cause: LossCause) -> &'static str {
         LossCause::DroppedEvents => {
             "the kernel's ring buffer was full, and overwriting is off (dropped events)"
         }
-        _ => "the reason is unknown to this version",
+        LossCause::Unspecified => "the reason is unknown to this version",
     }
 }
 
@@ -103,7 +104,7 @@ fn details(pause: &RecordingPause) -> String {
         PauseReason::Baseline => " to take the baseline of its ledger",
         PauseReason::Deletion => " to delete a probe",
         PauseReason::Resize => " to enlarge the ring buffers",
-        _ => "",
+        PauseReason::Unspecified => "",
     };
     let hits = match pause.hits {
         Some(1) => "1 hit was not recorded".to_owned(),

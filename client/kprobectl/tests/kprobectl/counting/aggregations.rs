@@ -180,11 +180,11 @@ fn keeping() {
     -- stderr
     error: there is an aggregation `opens` already
     ");
-    assert_snapshot!(fake.run(&["stacks", "open", "--keep", "mine", "--duration", "1s"]), @"
+    assert_snapshot!(fake.run(&["stacks", "open", "--keep", "mine", "--for", "1s"]), @"
     exit: 2
     -- stdout
     -- stderr
-    error: the argument '--keep <NAME>' cannot be used with '--duration <DURATION>'
+    error: the argument '--keep <NAME>' cannot be used with '--for <DURATION>'
 
     Usage: kprobectl stacks --keep <NAME> <PROBE>
 

@@ -30,7 +30,7 @@ fn what_was_counted_until_an_interrupt_is_shown() {
     assert_eq!(code, Some(0), "that is how counting ends: {stdout}");
     assert!(stdout.contains("32 hits, 0 dropped"), "{stdout}");
     assert_eq!(counted(&fake, "the stream ended"), ["made open-0", "deleted open-0", "the stream ended"]);
-    let (code, stdout) = interrupted(&fake, &["hist", "open", "--duration", "1h"]);
+    let (code, stdout) = interrupted(&fake, &["hist", "open", "--for", "1h"]);
     assert_eq!(code, Some(4), "there was more to come");
     assert!(stdout.contains("32 hits, 0 dropped"), "{stdout}");
 }

@@ -36,7 +36,7 @@ fn counts_of_hosts_add_up() {
     let directory = fleet(&fakes);
     let counted = run(
         &directory,
-        &["hist", "open", "--by", "comm", "--sum", "dfd", "--hosts", "web[0-2]", "--duration", "100ms"],
+        &["hist", "open", "--by", "comm", "--sum", "dfd", "--hosts", "web[0-2]", "--for", "100ms"],
     );
     // Three times what one of them says.
     assert_snapshot!(shown(&counted), @"
@@ -87,7 +87,7 @@ fn latencies_and_stacks_add_up_and_a_dead_host_is_told() {
     let fakes: Vec<_> = (0..2).map(|_| Fake::start(Ending::Open)).collect();
     let directory = fleet(&fakes);
     let output =
-        run(&directory, &["latency", "read", "done", "--hosts", "all", "--duration", "100ms", "-o", "json"]);
+        run(&directory, &["latency", "read", "done", "--hosts", "all", "--for", "100ms", "-o", "json"]);
     assert_eq!(output.status.code(), Some(3));
     let text = String::from_utf8(output.stdout).unwrap();
     let objects: Vec<Value> =
@@ -105,7 +105,7 @@ fn latencies_and_stacks_add_up_and_a_dead_host_is_told() {
     assert_eq!(whole["rows"].as_array().map(Vec::len), Some(3));
     assert_eq!((&ledger["ledger"]["answered"], &ledger["ledger"]["closes"]), (&2.into(), &true.into()));
     let folded =
-        run(&directory, &["stacks", "open", "--hosts", "web[0-1]", "--duration", "100ms", "-o", "folded"]);
+        run(&directory, &["stacks", "open", "--hosts", "web[0-1]", "--for", "100ms", "-o", "folded"]);
     assert_eq!(
         String::from_utf8(folded.stdout).unwrap(),
         "0xffffffffc0001000;vfs_open 16\ndo_syscall_64;do_filp_open;vfs_open 48\n"
@@ -118,7 +118,7 @@ fn counts_by_host_are_those_of_each_and_hosts_that_counted_the_same_are_shown_to
     let directory = fleet(&fakes);
     let counted = run(
         &directory,
-        &["hist", "open", "--by", "host,comm", "--hosts", "all", "--duration", "100ms", "--tolerate", "1"],
+        &["hist", "open", "--by", "host,comm", "--hosts", "all", "--for", "100ms", "--tolerate", "1"],
     );
     assert_snapshot!(shown(&counted), @"
     exit: 0
@@ -137,7 +137,7 @@ fn counts_by_host_are_those_of_each_and_hosts_that_counted_the_same_are_shown_to
     hosts: 3 targeted = 2 answered + 0 refused + 0 failed + 0 timed out + 1 unreachable + 0 not tried
     ");
     let latency = ["latency", "read", "done", "--by", "host,thread", "--hosts", "web[0-1]"];
-    let output = run(&directory, &[&latency[..], &["--duration", "100ms", "-o", "json"]].concat());
+    let output = run(&directory, &[&latency[..], &["--for", "100ms", "-o", "json"]].concat());
     let text = String::from_utf8(output.stdout).unwrap();
     let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     // No sum, so that threads of different hosts are not taken for one.
@@ -145,7 +145,7 @@ fn counts_by_host_are_those_of_each_and_hosts_that_counted_the_same_are_shown_to
     assert_eq!((&one["host"], &other["host"]), (&"web0".into(), &"web1".into()));
     assert!(one["answer"]["hits"].as_u64().unwrap() > 0 && one["answer"] == other["answer"], "{text}");
     assert_eq!((&ledger["ledger"]["answered"], &ledger["ledger"]["closes"]), (&2.into(), &true.into()));
-    let stacks = ["stacks", "open", "--by", "host", "--hosts", "web[0-1]", "--duration", "100ms"];
+    let stacks = ["stacks", "open", "--by", "host", "--hosts", "web[0-1]", "--for", "100ms"];
     let folded = run(&directory, &[&stacks[..], &["-o", "folded"]].concat());
     let of = |host: &str| {
         format!("{host};0xffffffffc0001000;vfs_open 8\n{host};do_syscall_64;do_filp_open;vfs_open 24\n")
@@ -169,7 +169,7 @@ fn what_cannot_be_added_up_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(message), "{output:?}");
     }
-    let refused = run(&directory, &["hist", "absent", "--hosts", "web0", "--duration", "100ms"]);
+    let refused = run(&directory, &["hist", "absent", "--hosts", "web0", "--for", "100ms"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("1 refused"), "{refused:?}");
     assert_eq!(fakes[0].counted(), Vec::<String>::new());

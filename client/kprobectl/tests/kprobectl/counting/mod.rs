@@ -28,7 +28,7 @@ fn counted(fake: &Fake, last: &str) -> Vec<String> {
 
 /// Counts for a moment.
 fn run(fake: &Fake, arguments: &[&str]) -> String {
-    fake.run(&[arguments, &["--duration", "100ms"]].concat())
+    fake.run(&[arguments, &["--for", "100ms"]].concat())
 }
 
 /// Counts for a moment, and gives what is shown. What is counted, and for how long, is said beside

@@ -48,7 +48,7 @@ fn events(epoch: u64, places: std::ops::Range<u64>) -> Received {
 }
 
 fn gap(epoch: u64, place: u64) -> Received {
-    let loss = api::Loss { cause: api::LossCause::Overrun.into(), count: Some(1000), ..Default::default() };
+    let loss = api::Loss { cause: LossCause::Overrun.into(), count: Some(1000), ..Default::default() };
     Received {
         topic: Topic::Loss,
         id: format!("{epoch}:{place}:loss"),

@@ -1,0 +1,377 @@
+//! Where the events of a run come from, and how each thing in them is printed.
+//!
+//! The events of one daemon are printed batch by batch, as they come; those of many hosts are merged in one order of
+//! time first.
+
+use std::collections::HashSet;
+
+use kprobed_client::event::format::Origin;
+use kprobed_client::event::{Batch, Interruption, ResumingItem, ResumingStream, StreamItem, TimeOrdered};
+use kprobed_client::fleet::{Operation as _, Outcome, names};
+use kprobed_client::merge::{HostAccount, HostState, MergedEvent, MergedItem, MergedStream};
+
+use super::cursor_file::CursorFile;
+use super::temporary_probes::Last;
+use crate::command::Failure;
+use crate::output::EventPrinter;
+
+/// Events that the command holds back to put them in the order of time.
+const ORDERED_EVENTS: usize = 1_000_000;
+
+/// Where events come from.
+pub(super) enum Source {
+    One(Box<OneHost>),
+    Many(Box<ManyHosts>),
+}
+
+/// What came.
+pub(super) enum Step {
+    /// Events or a gap, which were printed, or nothing for people.
+    Printed,
+    /// The state of a host is known, or has changed.
+    Host { name: String, is_live: bool },
+    /// Nothing more comes.
+    Over,
+}
+
+/// Stream of one daemon. Its host has no name here.
+pub(super) struct OneHost {
+    stream: ResumingStream,
+    /// Whether a lost connection ends it.
+    once: bool,
+    /// Events that wait for others, in the order of time.
+    ordered: Option<TimeOrdered>,
+    cursor_file: Option<CursorFile>,
+    /// Where the batch begins that the limit cut: it is not printed to its end.
+    cut_sequence: Option<u64>,
+    /// Which events are the last ones, when the probes are deleted.
+    last: Option<Last>,
+    is_over: bool,
+}
+
+/// Merged stream of many hosts.
+pub(super) struct ManyHosts {
+    merged: MergedStream,
+    /// Hosts of which nothing is known yet.
+    connecting: HashSet<String>,
+    /// All selected hosts, those included that are not in the stream.
+    hosts: usize,
+    /// Events before this are not shown, in nanoseconds since 1970.
+    since_ns: Option<i64>,
+}
+
+impl Source {
+    /// The stream of one daemon.
+    pub(super) fn of_one(
+        stream: ResumingStream,
+        once: bool,
+        is_ordered: bool,
+        cursor_file: Option<CursorFile>,
+    ) -> Self {
+        Self::One(Box::new(OneHost {
+            stream,
+            once,
+            ordered: is_ordered.then(|| TimeOrdered::new(ORDERED_EVENTS)),
+            cursor_file,
+            cut_sequence: None,
+            last: None,
+            is_over: false,
+        }))
+    }
+
+    /// The streams of many.
+    pub(super) fn of_many(merged: MergedStream, hosts: usize, since_ns: Option<i64>) -> Self {
+        let connecting = merged.accounts().into_iter().map(|account| account.host).collect();
+        Self::Many(Box::new(ManyHosts { merged, connecting, hosts, since_ns }))
+    }
+
+    /// Waits for the next thing, and prints it. `limit`: events that are shown at most.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn step(
+        &mut self,
+        limit: Option<u64>,
+        printer: &mut EventPrinter<'_>,
+    ) -> Result<Step, Failure> {
+        match self {
+            Self::One(one) => one.step(limit, printer).await,
+            Self::Many(many) => many.step(printer).await,
+        }
+    }
+
+    /// Whether all hosts have been heard of.
+    pub(super) fn is_known(&self) -> bool {
+        match self {
+            Self::One(_) => true,
+            Self::Many(many) => many.connecting.is_empty(),
+        }
+    }
+
+    /// Whether a host did not answer, or does not any longer.
+    pub(super) fn has_missing(&self) -> bool {
+        matches!(self, Self::Many(many) if many.merged.has_missing())
+    }
+
+    /// Gives a host up whose probes could not be enabled.
+    ///
+    /// # Errors
+    /// The failure itself, if no other host is left.
+    pub(super) fn give_up(&mut self, host: &str, failure: Failure) -> Result<(), Failure> {
+        let Self::Many(many) = self else { return Err(failure) };
+        many.merged.give_up(host, failure.to_string(), failure.outcome());
+        Ok(())
+    }
+
+    /// Identifies the stream of one daemon in its ledger.
+    pub(super) fn subscriber_id(&self) -> Option<u64> {
+        match self {
+            Self::One(one) => one.stream.started().map(|started| started.subscriber_id),
+            Self::Many(_) => None,
+        }
+    }
+
+    /// Hosts that take no requests any more.
+    pub(super) fn gone(&self) -> HashSet<String> {
+        match self {
+            Self::One(one) => one.is_over.then(String::new).into_iter().collect(),
+            Self::Many(many) => {
+                let accounts = many.merged.accounts().into_iter();
+                let gone = accounts.filter(|account| account.state == HostState::GivenUp);
+                gone.map(|account| account.host).collect()
+            }
+        }
+    }
+
+    /// The events of a host end here.
+    pub(super) fn end_host(&mut self, host: &str, last: Last) {
+        match self {
+            Self::One(one) => one.last = Some(last),
+            Self::Many(many) => {
+                if let Last::Before(trace_ns) = last {
+                    many.merged.end_host(host, trace_ns);
+                }
+            }
+        }
+    }
+
+    /// Which of the last events may be missing, if some may. `failed`: hosts whose probes still record; `why`: why
+    /// reading has ended.
+    pub(super) fn unread(
+        &self,
+        recording: &HashSet<String>,
+        failed: &[(String, String)],
+        why: &str,
+        printer: &EventPrinter<'_>,
+    ) -> Option<String> {
+        match self {
+            Self::One(one) => match &one.last {
+                Some(Last::Unknown(why)) => Some(why.clone()),
+                _ if !one.is_whole(printer) => Some(why.to_owned()),
+                _ => (!failed.is_empty()).then(|| "the probes still record".to_owned()),
+            },
+            Self::Many(many) => {
+                let mut unread: Vec<String> = failed.iter().map(|(_, host)| host.clone()).collect();
+                let accounts = many.merged.accounts().into_iter();
+                let open = accounts.filter(|account| account.state != HostState::Ended);
+                unread.extend(open.map(|account| account.host).filter(|host| recording.contains(host)));
+                let hosts = names::fold(unread.iter().map(String::as_str));
+                (!unread.is_empty()).then(|| format!("{hosts} did not send them"))
+            }
+        }
+    }
+
+    /// Ends reading, and prints what has arrived, up to the limit.
+    pub(super) async fn finish(
+        &mut self,
+        limit: Option<u64>,
+        printer: &mut EventPrinter<'_>,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::One(one) => {
+                if let Some(ordered) = &mut one.ordered {
+                    ordered.finish();
+                }
+                one.print_ordered(limit, printer)?;
+                printer.summary.late = one.ordered.as_ref().map_or(0, TimeOrdered::late_events);
+            }
+            Self::Many(many) => {
+                many.merged.finish();
+                while !is_reached(limit, printer) && !matches!(many.step(printer).await?, Step::Over) {}
+                let accounts = many.merged.accounts();
+                printer.summary.delivered = accounts.iter().map(|account| account.read).sum();
+                printer.summary.late = accounts.iter().map(|account| account.late).sum();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the place should be saved now.
+    pub(super) fn is_save_due(&self) -> bool {
+        matches!(self, Self::One(one) if one.cursor_file.as_ref().is_some_and(CursorFile::is_due))
+    }
+
+    /// Saves the place: every event before it has been printed.
+    pub(super) fn save(&mut self) -> Result<(), Failure> {
+        match self {
+            Self::One(one) => one.save(),
+            Self::Many(_) => Ok(()),
+        }
+    }
+
+    /// The accounts of hosts that have names.
+    pub(super) fn accounts(&self) -> Vec<HostAccount> {
+        match self {
+            Self::One(_) => Vec::new(),
+            Self::Many(many) => many.merged.accounts(),
+        }
+    }
+
+    /// Of many hosts, those that answer, and all.
+    pub(super) fn answering(&self) -> Option<(usize, usize)> {
+        let Self::Many(many) = self else { return None };
+        let accounts = many.merged.accounts();
+        Some((accounts.iter().filter(|account| account.outcome == Outcome::Answered).count(), many.hosts))
+    }
+}
+
+/// Whether as many events are shown as were requested.
+pub(super) fn is_reached(limit: Option<u64>, printer: &EventPrinter<'_>) -> bool {
+    limit.is_some_and(|limit| printer.summary.shown >= limit)
+}
+
+impl OneHost {
+    async fn step(&mut self, limit: Option<u64>, printer: &mut EventPrinter<'_>) -> Result<Step, Failure> {
+        if self.is_over || matches!(self.last, Some(Last::Unknown(_))) || self.is_whole(printer) {
+            return Ok(Step::Over);
+        }
+        match self.stream.next().await? {
+            Some(ResumingItem::Item(StreamItem::Started(_))) => {
+                return Ok(Step::Host { name: String::new(), is_live: true });
+            }
+            Some(ResumingItem::Item(item)) => self.print(item, limit, printer)?,
+            Some(ResumingItem::Interrupted(Interruption { error: Some(error), .. })) if self.once => {
+                return Err(error.into());
+            }
+            Some(ResumingItem::Interrupted(interruption)) if !self.once => {
+                printer.interrupted(&interruption)?;
+            }
+            Some(ResumingItem::Interrupted(_)) | None => {
+                self.is_over = true;
+                return Ok(Step::Over);
+            }
+        }
+        Ok(Step::Printed)
+    }
+
+    /// Whether all that the daemon had for this command when the probes were deleted has come.
+    fn is_whole(&self, printer: &EventPrinter<'_>) -> bool {
+        let Some(Last::Counted { events, left_out }) = self.last else { return false };
+        // The queue reports what it left out after the events before that.
+        printer.summary.delivered >= events && printer.summary.left_out() >= left_out
+    }
+
+    fn print(
+        &mut self,
+        item: StreamItem,
+        limit: Option<u64>,
+        printer: &mut EventPrinter<'_>,
+    ) -> Result<(), Failure> {
+        match item {
+            StreamItem::Started(_) | StreamItem::Schema(_) => {}
+            StreamItem::Loss(loss) => printer.loss(None, &loss)?,
+            StreamItem::CaughtUp(cursor) => printer.caught_up(&cursor)?,
+            StreamItem::Epoch(epoch) => {
+                if let Some(ordered) = &mut self.ordered {
+                    ordered.finish();
+                }
+                self.print_ordered(limit, printer)?;
+                if epoch.may_miss && !is_reached(limit, printer) {
+                    printer.may_miss(None, &epoch.cursor)?;
+                }
+            }
+            StreamItem::Watermark(watermark) => {
+                if let Some(ordered) = &mut self.ordered {
+                    ordered.advance(watermark.watermark_ns);
+                }
+                self.print_ordered(limit, printer)?;
+            }
+            StreamItem::Batch(batch) => {
+                printer.summary.delivered += batch.len() as u64;
+                let Some(ordered) = &mut self.ordered else {
+                    return self.print_batch(&batch, limit, printer);
+                };
+                ordered.push(batch);
+                self.print_ordered(limit, printer)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn print_batch(
+        &mut self,
+        batch: &Batch,
+        limit: Option<u64>,
+        printer: &mut EventPrinter<'_>,
+    ) -> Result<(), Failure> {
+        let mut rows = batch.rows();
+        while let Some(row) = rows.next() {
+            printer.row(&row, None)?;
+            if is_reached(limit, printer) {
+                self.cut_sequence = (rows.len() > 0).then(|| batch.sequence());
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn print_ordered(&mut self, limit: Option<u64>, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
+        let Some(ordered) = &mut self.ordered else { return Ok(()) };
+        while !is_reached(limit, printer)
+            && let Some(row) = ordered.next_row()
+        {
+            printer.row(&row, None)?;
+        }
+        Ok(())
+    }
+
+    fn save(&mut self) -> Result<(), Failure> {
+        let (Some(cursor_file), Some(cursor)) = (&mut self.cursor_file, self.stream.cursor()) else {
+            return Ok(());
+        };
+        let waiting = self.ordered.as_ref().and_then(TimeOrdered::oldest_sequence);
+        let mut cursor = cursor.clone();
+        cursor.sequence = [waiting, self.cut_sequence].into_iter().flatten().fold(cursor.sequence, u64::min);
+        cursor_file.save(&cursor)
+    }
+}
+
+impl ManyHosts {
+    async fn step(&mut self, printer: &mut EventPrinter<'_>) -> Result<Step, Failure> {
+        let Some(item) = self.merged.next().await else { return Ok(Step::Over) };
+        match item {
+            MergedItem::Event(MergedEvent { host, row, corrected_ns, late })
+                if self.since_ns.is_none_or(|since_ns| corrected_ns >= since_ns) =>
+            {
+                let corrected_ns = corrected_ns.max(0).unsigned_abs();
+                printer.row(&row, Some(Origin { host, corrected_ns, late }))?;
+            }
+            MergedItem::Loss { host, loss } => printer.loss(Some(host), &loss)?,
+            MergedItem::MayMiss { host, cursor } => printer.may_miss(Some(host), &cursor)?,
+            MergedItem::Malformed { host, problem, cursor } => {
+                printer.gap(host, &problem, cursor.as_ref())?;
+            }
+            MergedItem::State(change) => {
+                printer.host_state(&change, self.hosts)?;
+                if change.state != HostState::Connecting {
+                    self.connecting.remove(change.host);
+                    let is_live = change.state == HostState::Live;
+                    return Ok(Step::Host { name: change.host.to_owned(), is_live });
+                }
+            }
+            // An event from before that time, or a kind of item that this command does not know yet.
+            _ => {}
+        }
+        Ok(Step::Printed)
+    }
+}
