@@ -206,17 +206,18 @@ impl Command {
         }
     }
 
-    /// Whether it can print comma-separated values.
-    pub(crate) fn has_csv(&self) -> bool {
-        matches!(self, Self::Hits(arguments) if !arguments.cost)
-    }
-
-    /// Whether its output can have call stacks.
-    pub(crate) fn has_stacks(&self) -> bool {
+    /// Whether it prints a list, which has the forms `name` and `csv` too.
+    pub(crate) fn prints_list(&self) -> bool {
         match self {
-            Self::Hist(_) | Self::Stacks(_) => true,
-            Self::Aggregations(arguments) => arguments.has_stacks(),
-            _ => false,
+            Self::Aggregations(arguments) => arguments.prints_list(),
+            Self::Audit(arguments) => arguments.prints_list(),
+            Self::Auth(arguments) => arguments.prints_list(),
+            Self::Config(arguments) => arguments.prints_list(),
+            Self::Describe(arguments) => arguments.code,
+            Self::Doctor(arguments) => arguments.repair,
+            Self::List(arguments) => !arguments.watch,
+            Self::Check(_) | Self::Ledger(_) | Self::Status(_) | Self::Version(_) | Self::Debug(_) => false,
+            _ => self.reach() != Reach::Together && self.reach() != Reach::Own,
         }
     }
 }

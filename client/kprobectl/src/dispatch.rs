@@ -47,9 +47,7 @@ async fn find_hosts(cli: &mut Cli) -> Result<Option<Fleet>, Failure> {
 
 /// Runs a command for many hosts.
 async fn on_many(mut cli: Cli, fleet: Fleet, output: &mut Output) -> Result<Exit, Failure> {
-    if cli.global.output != Format::Folded || !matches!(cli.command, Command::Hist(_) | Command::Stacks(_)) {
-        many_hosts::judge_format(cli.global.output)?;
-    }
+    judge_form(&cli, true)?;
     match (cli.command.reach(), cli.command) {
         (Reach::Own | Reach::One, _) => Err(Failure::one_host_only()),
         (Reach::Together, command) => {
@@ -98,14 +96,7 @@ fn on_each(command: Command) -> HostCommand {
 
 /// Runs a command for one daemon.
 async fn on_one(cli: Cli, output: &mut Output) -> Result<Exit, Failure> {
-    if cli.global.output == Format::Folded && !cli.command.has_stacks() {
-        let message = "`-o folded` prints call stacks, and this command has none".to_owned();
-        return Err(Failure::usage(message, Some("see `kprobectl help stacks`".to_owned())));
-    }
-    if cli.global.output == Format::Csv && !cli.command.has_csv() {
-        let message = "`-o csv` is a form of `kprobectl hits`, and this command does not have it".to_owned();
-        return Err(Failure::usage(message, Some("use `-o json`".to_owned())));
-    }
+    judge_form(&cli, false)?;
     if cli.command.handles_signals() {
         return dispatch(cli.command, &cli.global, output).await;
     }
@@ -113,6 +104,17 @@ async fn on_one(cli: Cli, output: &mut Output) -> Result<Exit, Failure> {
         result = dispatch(cli.command, &cli.global, output) => result,
         _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
     }
+}
+
+/// Refuses the forms of lists where there is no list.
+fn judge_form(cli: &Cli, has_many_hosts: bool) -> Result<(), Failure> {
+    let why = match cli.global.output {
+        Format::Csv | Format::Name if has_many_hosts => "each of several hosts has its own",
+        Format::Csv | Format::Name if !cli.command.prints_list() => "this command has none",
+        _ => return Ok(()),
+    };
+    let message = format!("`-o name` and `-o csv` print a list, and {why}");
+    Err(Failure::usage(message, Some("use `-o json`".to_owned())))
 }
 
 /// Runs a command for one daemon, for many together, or for none.

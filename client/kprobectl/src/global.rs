@@ -103,8 +103,6 @@ pub(crate) enum Format {
     Yaml,
     /// Names only, one per line
     Name,
-    /// Call stacks as flame graph tools read them; only for commands that count by stack
-    Folded,
     /// Comma-separated values: all columns, with a line of headings
     Csv,
 }

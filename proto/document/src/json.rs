@@ -58,26 +58,6 @@ fn sort_maps(value: &mut Value, descriptor: &MessageDescriptor) {
     }
 }
 
-/// TEMPORARY, until every output uses [`json`] or rows: removed with its last user.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Json(Value);
-
-impl Json {
-    /// A message as JSON.
-    pub fn full(message: &impl Name) -> Self {
-        Self(json(message).unwrap_or_default())
-    }
-
-    /// The same message without some fields.
-    #[must_use]
-    pub fn without(mut self, fields: &'static [&'static str]) -> Self {
-        if let Value::Object(object) = &mut self.0 {
-            object.retain(|name, _| !fields.contains(&name.as_str()));
-        }
-        self
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use kprobed_proto::v1;

@@ -85,14 +85,14 @@ fn main() -> anyhow::Result<()> {
     measure(&kprobectl, &fleet, Ask { parallel: NonZeroUsize::MIN.saturating_add(hosts), ..all })?;
     let document = document(&fleet)?;
     let commands: [(&[&str], IsRight); 8] = [
-        (&["check", "p:x vfs_read+1"], |answer| answer["reason"] == "BAD_INSN_BNDRY"),
+        (&["check", "p:x vfs_read+1"], |answer| answer["kernel_reason"] == "BAD_INSN_BNDRY"),
         (&["doctor"], |answer| answer["checks"].is_array()),
         (&["get", "kprobes/open_00"], |answer| answer["hits"] == count(HITS)),
         (&["ledger"], |answer| answer["closes"] == true && has_each_probe(&answer["probes"])),
         (&["hits"], has_each_probe),
         (&["diff", "-f", &document], is_one_change),
         (&["apply", "-f", &document, "--yes"], is_one_change),
-        (HISTOGRAM, |answer| answer["hits"] == COUNTED),
+        (HISTOGRAM, |answer| answer["hits"] == count(COUNTED)),
     ];
     for (command, is_right) in commands {
         measure(&kprobectl, &fleet, Ask { command, is_right, ..all })?;
@@ -180,8 +180,8 @@ fn measure(kprobectl: &Kprobectl, fleet: &Fleet, ask: Ask<'_>) -> anyhow::Result
     let together = expected
         .check(&ran, ask.is_right)
         .with_context(|| format!("`{what}` on {} hosts", expected.hosts()))?;
-    let sums: Vec<_> = together.iter().map(|sum| sum["hits"].as_u64()).collect();
-    let counted = (ask.command == HISTOGRAM).then(|| Some(COUNTED * expected.hosts() as u64));
+    let sums: Vec<_> = together.iter().map(|sum| sum["hits"].clone()).collect();
+    let counted = (ask.command == HISTOGRAM).then(|| count(COUNTED * expected.hosts() as u64));
     ensure!(sums == Vec::from_iter(counted), "`{what}`: {together:?}");
     // Those to the last hosts may be closing while those to the next are made. While it counts,
     // each host has a stream.

@@ -1,5 +1,4 @@
-//! Verdicts as JSON: one object on one line, with the keys of `kprobectl check -o json` if they
-//! mean the same.
+//! Verdicts as JSON: one object on one line.
 
 use std::fmt::Write as _;
 

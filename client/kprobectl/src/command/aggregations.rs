@@ -7,11 +7,11 @@ use kprobed_client::api::stream_aggregation_request::Source;
 use kprobed_client::{AggregationStream, Client};
 
 use super::connection::connect;
-use super::counting::{Counting, ReadingOptions, RowOptions};
+use super::counting::{Counting, ReadingOptions, RowOptions, refuse_folded};
 use super::stop_condition::{StopCondition, StopReason};
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::{CountPrinter, LatencyUnit, Output};
+use crate::output::{CountPrinter, CountView, LatencyUnit, Output};
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
@@ -33,9 +33,9 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether there can be call stacks in the output.
-    pub(crate) fn has_stacks(&self) -> bool {
-        matches!(self.action, Some(Action::Read(_)))
+    /// Whether it prints a list.
+    pub(crate) fn prints_list(&self) -> bool {
+        matches!(self.action, None | Some(Action::List))
     }
 }
 
@@ -63,6 +63,9 @@ pub(crate) struct ReadArguments {
     /// Unit of latencies
     #[arg(long, value_name = "UNIT", default_value = "auto")]
     unit: LatencyUnit,
+    /// Print one line for each call stack, as flame graph tools read them
+    #[arg(long, conflicts_with_all = ["interval", "output"])]
+    folded: bool,
     #[command(flatten)]
     shown: RowOptions,
 }
@@ -98,9 +101,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 
 async fn list(global: &Global, output: &mut Output) -> Result<Exit, Failure> {
     let aggregations = connect(global).await?.list_aggregations().await?;
-    output.aggregations(&aggregations)?;
+    output.rows(&aggregations)?;
     if aggregations.is_empty() {
-        output.empty("there are no aggregations: `kprobectl hist`, `latency` and `stacks` make them");
+        output.remark("there are no aggregations: `kprobectl hist`, `latency` and `stacks` make them");
     }
     Ok(Exit::Success)
 }
@@ -109,14 +112,12 @@ async fn list(global: &Global, output: &mut Output) -> Result<Exit, Failure> {
 async fn delete(global: &Global, arguments: DeleteArguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let mut exit = Exit::Success;
-    let mut deleted = Vec::with_capacity(arguments.names.len());
     for name in arguments.names {
         match client.delete_aggregation(&name).await {
-            Ok(last) => deleted.push((name, last)),
+            Ok(last) => output.aggregation_deleted(&name, last.as_ref())?,
             Err(error) => exit = exit.max(Failure::from(error).report(output)),
         }
     }
-    output.aggregations_deleted(&deleted)?;
     Ok(exit)
 }
 
@@ -124,16 +125,15 @@ async fn read(global: &Global, arguments: ReadArguments, output: &mut Output) ->
     let client = connect(global).await?;
     let (aggregation, snapshot) = client.read_aggregation(&arguments.name).await?;
     let sums: Vec<_> = aggregation.sums.iter().map(|sum| sum.name.clone()).collect();
-    let view = arguments.shown.view(&sums, arguments.unit)?;
-    arguments.readings.refuse_folded(global, aggregation.spec.as_ref())?;
+    let view = CountView { is_folded: arguments.folded, ..arguments.shown.view(&sums, arguments.unit)? };
+    refuse_folded(view, aggregation.spec.as_ref())?;
     CountPrinter::new(output, &aggregation, view, false, false).last(&snapshot)?;
     Ok(Exit::Success)
 }
 
 /// The aggregation outlives the command, and so there is no last reading.
 async fn follow(global: &Global, arguments: ReadArguments, output: &mut Output) -> Result<Exit, Failure> {
-    let ReadArguments { name, readings, duration, unit, shown } = arguments;
-    readings.refuse_folded(global, None)?;
+    let ReadArguments { name, readings, duration, unit, folded: _, shown } = arguments;
     let mut stop = StopCondition::new(duration).map_err(Failure::Signals)?;
     let (client, stream) = tokio::select! {
         stream = open(global, name, &readings) => stream?,

@@ -2,8 +2,10 @@
 //! written.
 
 use std::collections::VecDeque;
+use std::io;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use kprobed_audit::{Broken, Chain, Digest, Head};
 use kprobed_client::api::{AuditAction, AuditEntry, AuditFilter, AuditHead, ReadAuditRequest};
@@ -11,7 +13,7 @@ use kprobed_client::api::{AuditAction, AuditEntry, AuditFilter, AuditHead, ReadA
 use super::connection::connect;
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::{Output, Verified, to_proto_time};
+use crate::output::{Cell, Column, MessageRow, Output, Tone, to_proto_time};
 use crate::quantity::point_in_time;
 
 const AFTER_HELP: &str = "\
@@ -37,6 +39,9 @@ Examples:
   kprobectl audit verify
   kprobectl audit verify --head \"$(cat head-of-yesterday)\"";
 
+/// Entries that are printed together: the columns of a part fit its entries.
+const PART: usize = 1000;
+
 /// Arguments of `audit`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
@@ -48,6 +53,11 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
+    /// Whether it prints a list.
+    pub(crate) fn prints_list(&self) -> bool {
+        self.command.is_none()
+    }
+
     /// Whether its output has no end.
     pub(crate) fn is_endless(&self) -> bool {
         self.selection.follow
@@ -75,8 +85,8 @@ struct Selection {
     #[arg(long = "principal", value_name = "PRINCIPAL")]
     principals: Vec<String>,
     /// Only entries with this action; may be repeated [default: all]
-    #[arg(long = "action", value_name = "ACTION")]
-    actions: Vec<ActionName>,
+    #[arg(long = "action", value_name = "ACTION", value_parser = action())]
+    actions: Vec<AuditAction>,
     /// Only entries about probes whose names match (`*`, `?`) [default: all]
     #[arg(long, value_name = "GLOB")]
     probe: Option<String>,
@@ -88,33 +98,61 @@ struct Selection {
     follow: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ActionName {
-    /// A change was taken on
-    Changed,
-    /// A change was not made after all
-    Failed,
-    /// A request was refused
-    Refused,
-    /// A client began to receive what probes record
-    Read,
-    /// The daemon ended a probe itself
-    Ended,
-    /// The oldest entries were deleted
-    Rotated,
+/// Actions by their names.
+fn action() -> impl TypedValueParser<Value = AuditAction> {
+    let value = |name, help| PossibleValue::new(name).help(help);
+    let names = PossibleValuesParser::new([
+        value("changed", "A change was taken on"),
+        value("failed", "A change was not made after all"),
+        value("refused", "A request was refused"),
+        value("read", "A client began to receive what probes record"),
+        value("ended", "The daemon ended a probe itself"),
+        value("rotated", "The oldest entries were deleted"),
+    ]);
+    names.map(|name| {
+        AuditAction::from_str_name(&format!("AUDIT_ACTION_{}", name.to_uppercase())).unwrap_or_default()
+    })
 }
 
-impl From<ActionName> for AuditAction {
-    fn from(name: ActionName) -> Self {
-        match name {
-            ActionName::Changed => Self::Changed,
-            ActionName::Failed => Self::Failed,
-            ActionName::Refused => Self::Refused,
-            ActionName::Read => Self::Read,
-            ActionName::Ended => Self::Ended,
-            ActionName::Rotated => Self::Rotated,
-        }
+impl MessageRow for AuditEntry {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("ENTRY", |entry| Cell::number(entry.sequence)),
+        Column::new("TIME", |entry| Cell::time(entry.time.as_ref())),
+        Column::new("ACTION", |entry| {
+            Cell::from(match entry.action() {
+                AuditAction::Changed => ("changed", Tone::Good),
+                AuditAction::Failed => ("failed", Tone::Doubtful),
+                AuditAction::Refused => ("refused", Tone::Bad),
+                AuditAction::Read => ("read", Tone::Plain),
+                AuditAction::Ended => ("ended", Tone::Plain),
+                AuditAction::Rotated => ("rotated", Tone::Faint),
+                AuditAction::Unspecified => ("unknown", Tone::Plain),
+            })
+        }),
+        Column::new("PRINCIPAL", |entry| Cell::text(&entry.principal)),
+        Column::new("CALL", |entry| Cell::text(call(entry))),
+        Column::new("PROBE", |entry| Cell::text(&entry.probe)),
+        Column::optional("TIMES", |entry| Cell::optional(Some(entry.times).filter(|times| *times > 1))),
+        Column::sentence("REASON", |entry| Cell::text(&entry.reason)),
+        Column::wide("RULE", |entry| Cell::text(&entry.rule)),
+        Column::wide("REQUEST", |entry| Cell::text(&entry.request_id)),
+        Column::wide("OPERATION", |entry| Cell::text(&entry.operation)),
+        Column::wide("DEFINITION", |entry| Cell::text(&entry.definition)),
+        Column::wide("FILTER", |entry| Cell::text(&entry.filter)),
+    ];
+}
+
+/// The method, and what it changed if that is not in its name.
+fn call(entry: &AuditEntry) -> String {
+    let mut call = entry.method.clone();
+    if !call.to_lowercase().starts_with(&entry.change) {
+        call.push(':');
+        call.push_str(&entry.change);
     }
+    if entry.enabled == Some(false) {
+        call.push_str(" (disabled)");
+    }
+    call
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
@@ -128,13 +166,17 @@ async fn show(global: &Global, selection: Selection, output: &mut Output) -> Res
     let Selection { since, principals, actions, probe, last, follow } = selection;
     let filter = AuditFilter {
         principals,
-        actions: actions.into_iter().map(|action| AuditAction::from(action).into()).collect(),
+        actions: actions.into_iter().map(Into::into).collect(),
         probe_glob: probe.unwrap_or_default(),
         since: since.map(to_proto_time),
     };
     let client = connect(global).await?;
     let ask = |after, follow| ReadAuditRequest { after, follow, filter: Some(filter.clone()) };
-    let mut after = 0;
+    let (mut after, mut is_first) = (0, true);
+    let mut print = |entries: &[AuditEntry], output: &mut Output| -> io::Result<()> {
+        output.part_of_rows(entries, std::mem::take(&mut is_first))?;
+        output.flush()
+    };
     if let Some(last) = last {
         // What was there is read to its end first: only then it is known which are the last.
         let mut present = client.read_audit(ask(0, false)).await?;
@@ -146,21 +188,21 @@ async fn show(global: &Global, selection: Selection, output: &mut Output) -> Res
                 kept.pop_front();
             }
         }
-        for entry in &kept {
-            output.audit_entry(entry)?;
-        }
-        output.flush()?;
+        print(kept.make_contiguous(), output)?;
         if !follow {
             return Ok(Exit::Success);
         }
     }
     let mut entries = client.read_audit(ask(after, follow)).await?;
+    let mut part = Vec::new();
     while let Some(entry) = entries.next().await? {
-        output.audit_entry(&entry)?;
-        if follow {
-            output.flush()?;
+        part.push(entry);
+        if follow || part.len() == PART {
+            print(&part, output)?;
+            part.clear();
         }
     }
+    print(&part, output)?;
     Ok(Exit::Success)
 }
 
@@ -168,7 +210,7 @@ async fn verify(global: &Global, noted: Option<Head>, output: &mut Output) -> Re
     let client = connect(global).await?;
     let mut stream = client.read_audit(ReadAuditRequest::default()).await?;
     let after = head(stream.after())?;
-    let mut entries = 0;
+    let mut entries = 0_u64;
     let (mut head, mut broken) = (after, None);
     match Chain::after(after, noted) {
         Err(error) => broken = Some(error),
@@ -183,12 +225,35 @@ async fn verify(global: &Global, noted: Option<Head>, output: &mut Output) -> Re
             head = chain.head();
         }
     }
-    let missing =
-        noted.filter(|noted| broken.is_none() && !(after.sequence..=head.sequence).contains(&noted.sequence));
-    let verified = Verified { entries, after, head, broken, missing };
-    output.audit_verified(&verified)?;
-    let holds = verified.broken.is_none() && verified.missing.is_none();
-    Ok(if holds { Exit::Success } else { Exit::Refused })
+    let missing = noted.filter(|noted| !(after.sequence..=head.sequence).contains(&noted.sequence)).map(|noted| {
+        if noted.sequence <= after.sequence {
+            format!("entry {} was deleted to keep the log within its limit: compare with a later head", noted.sequence)
+        } else {
+            format!(
+                "the log ends with entry {}, and entry {} was noted: its end was cut off, or the log was begun anew",
+                head.sequence, noted.sequence
+            )
+        }
+    });
+    let problem = broken.map(|broken| broken.to_string()).or(missing);
+    let mut verified = serde_json::json!({
+        "holds": problem.is_none(),
+        "entries": entries.to_string(),
+        "first_entry": (after.sequence + 1).to_string(),
+        "head": head.to_string(),
+    });
+    if let Some(problem) = &problem {
+        verified["problem"] = problem.as_str().into();
+    }
+    if !output.structured(&verified)? {
+        if let Some(problem) = &problem {
+            output.error(problem, &[]);
+            output.line(&format!("verified: {entries} entries, up to {head}"))?;
+        } else {
+            output.line(&format!("all {entries} entries are as they were written; the head is {head}"))?;
+        }
+    }
+    Ok(if problem.is_none() { Exit::Success } else { Exit::Refused })
 }
 
 fn check(chain: &mut Chain, entry: &AuditEntry) -> Result<Result<(), Broken>, Failure> {

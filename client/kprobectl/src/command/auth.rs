@@ -3,17 +3,20 @@
 //! Owns the questions and their exit codes. It never decides: the daemon does, by the same function as
 //! for a real call.
 
+use std::io;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use kprobed_client::api::CheckAccessRequest;
 use kprobed_client::api::check_access_request::Object;
+use kprobed_client::api::{CheckAccessRequest, CheckAccessResponse, GetCallerResponse};
+use kprobed_document::json::json;
+use serde_json::Value;
 
 use super::connection::connect;
 use super::label_arguments::{labels, pair};
 use super::{Exit, Failure, documents, input};
 use crate::global::Global;
-use crate::output::{Answer, Output};
+use crate::output::{Cell, Column, Output, Row, Table, Tone};
 
 const AFTER_HELP: &str = "\
 Roles are the `[[role]]` sections of the daemon's configuration. Without any, root and the group of the socket \
@@ -36,6 +39,13 @@ would accept its place.";
 pub(crate) struct Arguments {
     #[command(subcommand)]
     question: Question,
+}
+
+impl Arguments {
+    /// Whether it prints a list.
+    pub(crate) fn prints_list(&self) -> bool {
+        matches!(&self.question, Question::CanI(CanI { file, .. }) if !file.is_empty())
+    }
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -70,11 +80,37 @@ struct CanI {
     names: Vec<String>,
 }
 
+/// An answer, and the definition, the name or the method that it is about.
+struct Answer {
+    about: String,
+    response: CheckAccessResponse,
+}
+
+impl Row for Answer {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("ALLOWED", |answer| {
+            if answer.response.allowed { ("yes", Tone::Good) } else { ("no", Tone::Doubtful) }.into()
+        }),
+        Column::new("ABOUT", |answer| Cell::text(&answer.about)),
+        Column::new("READS", |answer| Cell::text(answer.response.reads.join(","))),
+        Column::sentence("REASON", |answer| Cell::text(&answer.response.reason)),
+    ];
+
+    fn name(&self) -> String {
+        self.about.clone()
+    }
+
+    fn json(&self) -> io::Result<Value> {
+        let mut value = json(&self.response)?;
+        value["about"] = self.about.as_str().into();
+        Ok(value)
+    }
+}
+
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     match arguments.question {
         Question::Whoami => {
-            let caller = connect(global).await?.caller().await?;
-            output.caller(&caller)?;
+            whoami(&connect(global).await?.caller().await?, output)?;
             Ok(Exit::Success)
         }
         Question::CanI(arguments) => can_i(global, arguments, output).await,
@@ -108,6 +144,42 @@ async fn can_i(global: &Global, arguments: CanI, output: &mut Output) -> Result<
     for (about, request) in asked {
         answers.push(Answer { about, response: client.check_access(request).await? });
     }
-    output.access(&answers)?;
+    if let [Answer { response, .. }] = &answers[..] {
+        if !output.message_structured(response)? {
+            let answer = if response.allowed { "yes" } else { "no" };
+            output.line(&format!("{answer}: {}", response.reason))?;
+            if !response.reads.is_empty() {
+                output.line(&format!("it reads {}", response.reads.join(", ")))?;
+            }
+        }
+    } else {
+        output.rows(&answers)?;
+    }
     Ok(if answers.iter().all(|one| one.response.allowed) { Exit::Success } else { Exit::Refused })
+}
+
+fn whoami(caller: &GetCallerResponse, output: &mut Output) -> io::Result<()> {
+    if output.message_structured(caller)? {
+        return Ok(());
+    }
+    let listed = |words: &[String]| if words.is_empty() { "none".to_owned() } else { words.join(", ") };
+    output.line(&format!("Principal:  {}", caller.principal))?;
+    output.line(&format!("Names:      {}", listed(&caller.names)))?;
+    output.line(&format!("Roles:      {}", listed(&caller.roles)))?;
+    output.line(&format!("Methods:    {}", listed(&caller.methods)))?;
+    output.line("")?;
+    let mut table = Table::new(&["LIMIT", "HELD", "MOST", "SET BY"]);
+    for limit in &caller.limits {
+        let set_by = match limit.line {
+            0 => "-".to_owned(),
+            line => format!("role {}, line {line}", limit.role),
+        };
+        table.row(vec![
+            Cell::text(&limit.name),
+            Cell::text(limit.held.to_string()),
+            Cell::text(limit.most.map_or_else(|| "unlimited".to_owned(), |most| most.to_string())),
+            Cell::text(set_by),
+        ]);
+    }
+    output.table(&table)
 }

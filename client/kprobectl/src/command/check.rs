@@ -26,14 +26,14 @@ A file has one definition per line, in any of the languages that `kprobectl add`
 starts a comment, and a backslash at the end of a line continues it. Each verdict is printed \
 as soon as its line is read: the file may have millions of lines, or be a pipe without an end.
 
-With `-o json` each definition is one object on one line:
-  definition  the text                     errno      the kernel's error number; 0: accepted
-  verdict     accepted or refused          reason     the code in the kernel's error_log
-  position    of the mistake, in bytes     rule       the exact reason, finer than the code
-  hint        what to write instead        canonical  the line for the kernel
-  warnings    findings about a definition that works
-  by          kernel, or kprobed if the kernel would take the definition
-Further keys describe the place. What does not apply is null.
+With `-o json` a verdict is the message CheckProbeResponse of the API. With --file it is `check` of the message \
+CheckedDefinition, which also has the line and the `definition`, one object on each line. Of its keys:
+  verdict     VERDICT_ACCEPTED or VERDICT_REFUSED
+  errno       the kernel's error number; 0: accepted
+  rule        the exact reason; kernel_reason: the code in the kernel's error_log
+  diagnostics mistakes and warnings: where they are, in bytes, and what to write instead
+  canonical   the line for the kernel
+  by          REFUSED_BY_KERNEL, or REFUSED_BY_KPROBED if the kernel would take the definition
 
 These rules are kprobed's own; the kernel would take the definition:
 IGNORED_TEXT, OFFSET_TRUNCATED, RESERVED_EVENT_NAME, RESERVED_GROUP_NAME,
@@ -57,7 +57,7 @@ Examples:
   kprobectl check --explain 'r:back do_sys_open rv ra # dialect: 2009'
   kprobectl check --trial 'p:read vfs_read'
   kprobectl check -f probes.txt
-  generate-probes | kprobectl check -f - -o json | jq -r 'select(.errno != 0).definition'
+  generate-probes | kprobectl check -f - -o json | jq -r 'select(.check.errno != 0).definition'
   kprobectl check 'p:unlink vfs_unlink dir=%si' --hosts all --strict";
 
 /// How long the hits of a trial are counted.
@@ -115,8 +115,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     } else {
         client.check_probe(&definition).await?
     };
-    output.check(&definition, &answer)?;
-    if arguments.trial && answer.verdict() == Verdict::Accepted {
+    let has_trial = arguments.trial && answer.verdict() == Verdict::Accepted;
+    output.check(&definition, &answer, has_trial)?;
+    if has_trial {
         try_out(&client, definition, output).await?;
     }
     Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })

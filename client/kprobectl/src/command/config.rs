@@ -1,14 +1,17 @@
 //! `kprobectl config`: show hosts, show and change contexts.
 
+use std::io;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::input::standard_input;
 use super::{Exit, Failure};
-use crate::config::{Config, ConfigError, Targets, is_name};
+use crate::config::{Config, ConfigError, NamedHost, Targets, is_name};
 use crate::global::Global;
-use crate::output::Output;
+use crate::output::{Cell, Column, Output, Row};
 
 const AFTER_HELP: &str = "\
 The configuration is the file $KPROBECTL_CONFIG, or kprobectl/config.yaml in $XDG_CONFIG_HOME or ~/.config:
@@ -52,6 +55,13 @@ pub(crate) struct Arguments {
     action: Action,
 }
 
+impl Arguments {
+    /// Whether it prints a list.
+    pub(crate) fn prints_list(&self) -> bool {
+        matches!(self.action, Action::GetContexts | Action::GetHosts)
+    }
+}
+
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
     /// List contexts
@@ -92,32 +102,83 @@ struct SetContext {
     inventory: Option<PathBuf>,
 }
 
+/// A context in a list.
+#[derive(Serialize)]
+struct ListedContext {
+    name: String,
+    #[serde(rename = "current")]
+    is_current: bool,
+    server: Option<String>,
+    hosts: usize,
+}
+
+impl Row for ListedContext {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("CURRENT", |context| Cell::text(if context.is_current { "*" } else { "" })),
+        Column::new("NAME", |context| Cell::text(&context.name)),
+        Column::new("HOSTS", |context| Cell::number(context.hosts as u64)),
+        Column::new("SERVER", |context| Cell::text(context.server.as_deref().unwrap_or_default())),
+    ];
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn json(&self) -> io::Result<Value> {
+        Ok(serde_json::to_value(self)?)
+    }
+}
+
+impl Row for NamedHost {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", |host| Cell::text(&host.name)),
+        Column::new("ADDRESS", |host| Cell::text(&host.address)),
+        Column::new("LABELS", |host| {
+            let labels: Vec<_> = host.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            Cell::text(labels.join(","))
+        }),
+        Column::new("GROUPS", |host| Cell::text(host.groups.join(","))),
+    ];
+
+    fn json(&self) -> io::Result<Value> {
+        Ok(serde_json::to_value(self)?)
+    }
+}
+
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let mut config = Config::read()?;
     match arguments.action {
         Action::GetContexts => {
-            let hosts = config
-                .contexts
-                .values()
-                .map(|context| Ok(context.whole()?.expanded()?.len()))
-                .collect::<Result<Vec<_>, ConfigError>>()?;
-            output.contexts(&config, &hosts)?;
-            if hosts.is_empty() {
-                output.empty("there are no contexts: `kprobectl config set-context` makes one");
+            let listed = config.contexts.iter().map(|(name, context)| {
+                let is_current = config.current_context.as_ref() == Some(name);
+                let hosts = context.whole()?.expanded()?.len();
+                Ok(ListedContext { name: name.clone(), is_current, hosts, server: context.server.clone() })
+            });
+            let listed = listed.collect::<Result<Vec<_>, ConfigError>>()?;
+            output.rows(&listed)?;
+            if listed.is_empty() {
+                output.remark("there are no contexts: `kprobectl config set-context` makes one");
             }
         }
         Action::CurrentContext => {
             let name = config.current_context.ok_or(ConfigError::NoCurrent)?;
-            output.current_context(&name)?;
+            if !output.structured(&name)? {
+                output.line(&name)?;
+            }
         }
-        Action::View => output.configuration(&config)?,
+        // Paths of keys, and never what is in them.
+        Action::View => {
+            if !output.structured(&config)? {
+                output.yaml(&config)?;
+            }
+        }
         Action::GetHosts => {
             let reads_input = global.hosts.iter().any(|list| list == "-");
             let input =
                 if reads_input { standard_input().await.map_err(Failure::Input)? } else { String::new() };
             let (terms, selector) = (&global.hosts, global.host_selector.as_ref());
             let targets = Targets { terms, selector, input: &input };
-            output.inventory(&targets.choose(config.context(global.context.as_deref())?)?)?;
+            output.rows(&targets.choose(config.context(global.context.as_deref())?)?)?;
         }
         Action::UseContext { name } => Config::use_context(&name)?,
         Action::DeleteContext { name } => {

@@ -1,12 +1,19 @@
 //! `kprobectl describe`: parameters, return type, structures and code of a function.
 
+use std::io;
+
 use clap::Args;
-use kprobed_client::api::{DescribeFunctionRequest, ProbeKind};
+use kprobed_client::api::{
+    CodeInstruction, DescribeFunctionRequest, DescribeFunctionResponse, DisassembleFunctionResponse,
+    FunctionDescription, MemberDescription, ProbeKind, StructureDescription,
+};
+use kprobed_document::json::json;
+use serde_json::Value;
 
 use super::connection::connect;
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::Output;
+use crate::output::{Cell, Column, MessageRow, Output, Row, Table, Tone, arming, hex, one_line};
 
 const AFTER_HELP: &str = "\
 Types come from the BTF of the running kernel and its modules. ARGUMENT and MEMBER are what a \
@@ -38,7 +45,7 @@ pub(crate) struct Arguments {
     path: Option<String>,
     /// Show the instructions, and where a probe can be placed
     #[arg(long)]
-    code: bool,
+    pub(crate) code: bool,
     /// Show where a return probe can be placed [default: an entry probe]
     #[arg(long, requires = "code")]
     r#return: bool,
@@ -56,7 +63,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     let client = connect(global).await?;
     let answer = client.describe_function(request).await?;
-    output.description(&answer)?;
+    types(&answer, output)?;
     Ok(Exit::Success)
 }
 
@@ -64,10 +71,123 @@ async fn code(global: &Global, arguments: Arguments, output: &mut Output) -> Res
     let client = connect(global).await?;
     let kind = if arguments.r#return { ProbeKind::Return } else { ProbeKind::Entry };
     let answer = client.disassemble_function(&arguments.function, kind).await?;
-    if answer.function.is_none() {
-        let name = arguments.function;
-        return Err(Failure::SeveralFunctions { name, candidates: answer.candidates });
+    let DisassembleFunctionResponse { function: Some(function), offset, instructions, omitted_bytes, .. } =
+        answer
+    else {
+        return Err(Failure::SeveralFunctions { name: arguments.function, candidates: answer.candidates });
+    };
+    let listed = |instruction: CodeInstruction| {
+        let length = instruction.code.len().max(1);
+        let inside = offset.checked_sub(instruction.offset).filter(|_| offset > 0);
+        let is_asked = inside.is_some_and(|inside| (inside as usize) < length);
+        ListedInstruction { instruction, is_asked }
+    };
+    let listed: Vec<_> = instructions.into_iter().map(listed).collect();
+    output.rows(&listed)?;
+    if listed.is_empty() {
+        output.note(&format!("the code of `{}` cannot be read", function.name));
     }
-    output.disassembly(&answer)?;
+    if omitted_bytes > 0 {
+        output.note(&format!("{omitted_bytes} bytes at the end are not shown"));
+    }
     Ok(Exit::Success)
+}
+
+/// Prints the types of a function, or of the structure that was requested.
+fn types(answer: &DescribeFunctionResponse, output: &mut Output) -> io::Result<()> {
+    if output.message_structured(answer)? {
+        return Ok(());
+    }
+    match (&answer.structure, &answer.function) {
+        (Some(StructureDescription { c_type, size_bytes, members }), _) => {
+            output.line(&format!("{}, {size_bytes} bytes", one_line(c_type)))?;
+            output.line("")?;
+            output.rows(members)
+        }
+        (None, Some(function)) => prototype(function, output),
+        (None, None) => Ok(()),
+    }
+}
+
+fn prototype(function: &FunctionDescription, output: &mut Output) -> io::Result<()> {
+    output.line(&one_line(&function.prototype))?;
+    if !function.module.is_empty() {
+        output.line(&format!("of module {}", one_line(&function.module)))?;
+    }
+    output.line("")?;
+    let mut table = Table::new(&["PARAMETER", "ARGUMENT", "FETCHED AS", "C TYPE"]);
+    let mut row = |cells: [&str; 4]| table.row(cells.map(Cell::text).into());
+    for parameter in &function.parameters {
+        row([&parameter.name, &parameter.argument, &parameter.fetch_type, &parameter.c_type]);
+    }
+    let argument = if function.return_fetch_type.is_empty() { "" } else { "$retval" };
+    row(["", argument, &function.return_fetch_type, &function.return_type]);
+    output.table(&table)?;
+    for other in &function.other_prototypes {
+        output.note(&format!("there is another function of this name: {}", one_line(other)));
+    }
+    Ok(())
+}
+
+impl MessageRow for MemberDescription {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("OFFSET", |member| Cell::number(member.offset_bytes)),
+        Column::new("MEMBER", |member| Cell::text(&member.path)),
+        Column::new("FETCHED AS", |member| Cell::text(&member.fetch_type)),
+        Column::new("C TYPE", |member| match member.bits {
+            Some(bits) => Cell::text(format!("{}:{bits}", member.c_type)),
+            None => Cell::text(&member.c_type),
+        }),
+        Column::wide("SIZE", |member| Cell::number(member.size_bytes)),
+    ];
+}
+
+/// An instruction, and whether it holds the byte that was asked about.
+struct ListedInstruction {
+    instruction: CodeInstruction,
+    is_asked: bool,
+}
+
+impl Row for ListedInstruction {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("OFFSET", |listed| {
+            let mark = if listed.is_asked { ">" } else { "" };
+            listed.cell(format!("{mark}+{}", listed.instruction.offset)).right()
+        }),
+        Column::new("CODE", |listed| listed.cell(hex(&listed.instruction.code, " "))),
+        Column::new("INSTRUCTION", |listed| listed.cell(&listed.instruction.text)),
+        Column::new("PROBE", |listed| listed.cell(remark(&listed.instruction))),
+        Column::wide("WHY", |listed| listed.cell(&listed.instruction.refusal)),
+    ];
+
+    fn name(&self) -> String {
+        format!("+{}", self.instruction.offset)
+    }
+
+    fn json(&self) -> io::Result<Value> {
+        Ok(json(&self.instruction)?)
+    }
+}
+
+impl ListedInstruction {
+    fn cell(&self, text: impl AsRef<str>) -> Cell {
+        let tone = match (self.is_asked, self.instruction.probeable) {
+            (true, true) => Tone::Strong,
+            (true, false) => Tone::Bad,
+            (false, true) => Tone::Plain,
+            (false, false) => Tone::Faint,
+        };
+        Cell::toned(text, tone)
+    }
+}
+
+/// How a probe would be armed, or what forbids it, and what is there already.
+fn remark(one: &CodeInstruction) -> String {
+    let mut words = vec![arming(one.arming()).unwrap_or(&one.rule)];
+    words.extend(one.entry.then_some("(entry)"));
+    words.extend(one.probes.iter().map(String::as_str));
+    if one.probed && one.probes.is_empty() {
+        words.push("(probed)");
+    }
+    words.join(" ")
 }

@@ -1,13 +1,18 @@
 //! `kprobectl doctor`: checks of the host with fixes, and the repair of probes.
 
+use std::collections::BTreeMap;
+use std::io;
+
 use clap::Args;
 use kprobed_client::Client;
-use kprobed_client::api::{CheckStatus, ReconcileOutcome, ReconciledProbe};
+use kprobed_client::api::{CheckStatus, GetHostResponse, HostCheck, ReconcileOutcome, ReconciledProbe};
 
 use super::connection::connect;
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::{Cell, Column, MessageRow, Output, Tone, state_name};
+use crate::output::{
+    Cell, Column, MessageRow, Output, Table, Tone, check_status, one_line, rfc3339, state_name,
+};
 
 const AFTER_HELP: &str = "\
 Exits with 1 if a check failed. FINDING is the result of a check; `fix:` is the command or setting that corrects it.
@@ -73,7 +78,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         return repair(&client, &arguments, output).await;
     }
     let host = client.host().await?;
-    output.host(&host)?;
+    show(&host, output)?;
     let failed = host.checks.iter().any(|check| check.status() == CheckStatus::Failed);
     Ok(if failed { Exit::Refused } else { Exit::Success })
 }
@@ -105,4 +110,60 @@ async fn repair(client: &Client, arguments: &Arguments, output: &mut Output) -> 
     let is_well = |outcome| matches!(outcome, ReconcileOutcome::AsWanted | ReconcileOutcome::Repaired);
     let all_well = probes.iter().all(|probe| is_well(probe.outcome()));
     Ok(if all_well { Exit::Success } else { Exit::Refused })
+}
+
+/// Prints what is known about the host, what was checked and what to do.
+fn show(host: &GetHostResponse, output: &mut Output) -> io::Result<()> {
+    if output.message_structured(host)? {
+        return Ok(());
+    }
+    let labels: BTreeMap<_, _> = host.labels.iter().collect();
+    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let since = rfc3339(host.daemon_start_time.as_ref()).unwrap_or_default();
+    let GetHostResponse { cpus, buffer_kib, sub_buffer_bytes, .. } = host;
+    output.properties(&[
+        ("host", host.hostname.clone()),
+        ("kernel", format!("{} {} {}", host.kernel_release, host.machine, host.kernel_version)),
+        ("boot", host.boot_id.clone()),
+        ("labels", labels.join(", ")),
+        ("daemon", format!("{}, since {since}", host.daemon_version)),
+        ("tracefs", format!("{}, instance {}, clock {}", host.tracefs, host.instance, host.trace_clock)),
+        ("buffers", format!("{cpus} CPUs, {buffer_kib} KiB each, sub-buffers of {sub_buffer_bytes} bytes")),
+    ])?;
+    output.line("")?;
+    show_checks(&host.checks, output)?;
+    if !host.features.is_empty() {
+        let mut table = Table::new(&["FEATURE", "AVAILABLE", "FOR"]).ending_in_sentences(true);
+        for feature in &host.features {
+            let available =
+                if feature.available { Cell::text("yes") } else { Cell::toned("no", Tone::Faint) };
+            table.row(vec![Cell::text(&feature.id), available, Cell::text(&feature.description)]);
+        }
+        output.line("")?;
+        output.table(&table)?;
+    }
+    if !host.foreign_probes.is_empty() {
+        let mut table = Table::new(&["FOREIGN PROBE", "DEFINITION"]);
+        for probe in &host.foreign_probes {
+            table.row(vec![Cell::text(&probe.name), Cell::text(&probe.kernel_definition)]);
+        }
+        output.line("")?;
+        output.table(&table)?;
+    }
+    Ok(())
+}
+
+fn show_checks(checks: &[HostCheck], output: &mut Output) -> io::Result<()> {
+    let mut table = Table::new(&["CHECK", "STATUS", "FINDING"]).ending_in_sentences(true);
+    for check in checks {
+        let status = check_status(check.status()).into();
+        table.row(vec![Cell::text(&check.id), status, Cell::text(&check.finding)]);
+    }
+    output.table(&table)?;
+    // Below the table, so that a command can be copied in one piece.
+    for check in checks.iter().filter(|check| !check.fix.is_empty()) {
+        let head = output.paint(Tone::Good, "fix:");
+        output.line(&format!("{head} {}: {}", check.id, one_line(&check.fix)))?;
+    }
+    Ok(())
 }

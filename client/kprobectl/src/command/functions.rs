@@ -1,12 +1,12 @@
 //! `kprobectl functions`: functions by name.
 
 use clap::Args;
-use kprobed_client::api::ListFunctionsRequest;
+use kprobed_client::api::{Function, ListFunctionsRequest};
 
 use super::connection::connect;
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::Output;
+use crate::output::{Cell, Column, MessageRow, Output, Tone};
 
 const AFTER_HELP: &str = "\
 PLACE is how a definition names this function: its name, or something else if several functions \
@@ -33,6 +33,21 @@ pub(crate) struct Arguments {
     traceable: bool,
 }
 
+impl MessageRow for Function {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("FUNCTION", |function| Cell::text(&function.name)),
+        Column::new("MODULE", |function| Cell::text(&function.module)),
+        Column::new("SIZE", |function| Cell::number(function.size_bytes)),
+        Column::new("TRACEABLE", |function| yes_or_no(function.traceable, true)),
+        Column::new("BLACKLISTED", |function| yes_or_no(function.blacklisted, false)),
+        Column::new("PLACE", |function| Cell::text(&function.place)),
+    ];
+}
+
+fn yes_or_no(yes: bool, good: bool) -> Cell {
+    Cell::toned(if yes { "yes" } else { "no" }, if yes == good { Tone::Plain } else { Tone::Bad })
+}
+
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let Arguments { pattern, module, traceable } = arguments;
@@ -47,7 +62,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         let problem = nothing(&pattern, &module, traceable);
         return Err(Failure::NoFunction { problem, suggestions: answer.suggestions });
     }
-    output.functions(&answer.functions)?;
+    output.rows(&answer.functions)?;
     Ok(Exit::Success)
 }
 

@@ -8,7 +8,7 @@ use kprobed_client::api::{AggregationKey, AggregationSpec, ContextKey, Histogram
 use super::counting::{Count, CountKey, Lifetime, RowOptions};
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::{LatencyUnit, Output};
+use crate::output::{CountView, LatencyUnit, Output};
 
 const AFTER_HELP: &str = "\
 The kernel counts and records no event: the probe may be disabled. Counting ends with the command, \
@@ -33,7 +33,7 @@ the counts (`own` in JSON), and --include-self counts them. They are known by th
 another program that begins with `kprobed` is left out too.
 
 `kprobectl stacks` is short for `kprobectl hist --by stack`: kernel stacks, from the innermost function outward, up \
-to 16 frames. `-o folded` prints one line for each stack, outermost function first, as flame graph tools read it. The \
+to 16 frames. `--folded` prints one line for each stack, outermost function first, as flame graph tools read it. The \
 number at its end is the count, or with --sum the first sum. With `--by host` the host is the outermost frame.
 
 `(4, 8]` contains 8 and not 4; `[4, 8)` contains 4 and not 8. K, M and G are powers of 1024. A \
@@ -44,14 +44,14 @@ Examples:
   kprobectl hist open --by comm --top 10
   kprobectl hist read --by bytes.log2 --filter 'bytes > 0'
   kprobectl hist read --by comm,bytes.buckets=4096 --sum bytes --sort bytes
-  kprobectl hist read --by comm --interval 1s --deltas -o json
+  kprobectl hist read --by comm --interval 1s --deltas -o json | jq -r '.rows[].keys[0].text | @base64d'
   kprobectl hist open --by comm --keep opens --ttl 1h
   kprobectl hist open --by comm --hosts 'web[001-480]' --for 10s
   kprobectl hist open --by host,comm --hosts 'web[001-003]' --for 10s
   kprobectl stacks open --for 10s --top 5
   kprobectl stacks open --by comm --filter 'dfd == -100'
-  kprobectl stacks read --by host --hosts 'web[001-003]' --for 30s -o folded > stacks.folded
-  kprobectl stacks read --sum bytes -o folded | flamegraph.pl > bytes.svg";
+  kprobectl stacks read --by host --hosts 'web[001-003]' --for 30s --folded > stacks.folded
+  kprobectl stacks read --sum bytes --folded | flamegraph.pl > bytes.svg";
 
 /// Arguments of `hist`.
 #[derive(Clone, Debug, Args)]
@@ -75,6 +75,9 @@ pub(crate) struct Arguments {
     /// Count the hits of kprobed's own threads as well [default: leave them out, and print how many]
     #[arg(long)]
     include_self: bool,
+    /// Print one line for each call stack, as flame graph tools read them; needs the key `stack`
+    #[arg(long, conflicts_with_all = ["interval", "keep", "output"])]
+    folded: bool,
     #[command(flatten)]
     life: Lifetime,
     #[command(flatten)]
@@ -91,8 +94,8 @@ impl Arguments {
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let Arguments { keys, probe, sums, filter, size, include_self, life, shown } = arguments;
-    let view = shown.view(&sums, LatencyUnit::Auto)?;
+    let Arguments { keys, probe, sums, filter, size, include_self, folded, life, shown } = arguments;
+    let view = CountView { is_folded: folded, ..shown.view(&sums, LatencyUnit::Auto)? };
     let (keys, is_by_host) = CountKey::split(keys);
     let spec = HistogramSpec { probe, keys, sums, filter, size, include_self };
     let spec = AggregationSpec { aggregation: Some(Aggregation::Histogram(spec)) };

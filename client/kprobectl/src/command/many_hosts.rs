@@ -14,7 +14,7 @@ use super::open_file_limit::raise_for;
 use super::stop_condition::StopCondition;
 use super::{Exit, Failure};
 use crate::config::{replace, state_file};
-use crate::global::{Fleet, Format, Global};
+use crate::global::{Fleet, Global};
 use crate::output::{Contrast, HostOutput, HostRecord, Judged, Output};
 
 /// A change on more hosts than this needs `--yes`.
@@ -183,15 +183,6 @@ fn text_of(why: &NoAnswer<Problem>) -> String {
 
 fn no_answer_within(deadline: Duration) -> String {
     format!("no answer within {deadline:?}")
-}
-
-/// Refuses output formats that answers of many hosts do not have.
-pub(crate) fn judge_format(format: Format) -> Result<(), Failure> {
-    if matches!(format, Format::Csv | Format::Folded) {
-        let message = "answers of many hosts have the forms table, wide, json and yaml".to_owned();
-        return Err(Failure::usage(message, Some("use `-o json`".to_owned())));
-    }
-    Ok(())
 }
 
 /// Runs a command on all hosts.

@@ -1,7 +1,7 @@
 //! Commands, one file each.
 //!
-//! Owns the way from arguments to calls of the daemon and back to an exit code. No command prints:
-//! `output` does. `dispatch` chooses the command.
+//! Owns the way from arguments to calls of the daemon and back to an exit code, and the columns of a command's own
+//! lists. All output goes through `Output`. `dispatch` chooses the command.
 
 pub(crate) mod add;
 pub(crate) mod adopt;

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use kprobed_client::fleet::names;
+use serde::Serialize;
 
 use super::{Config, ConfigError, Context, Inventory, is_name};
 use crate::glob;
 
 /// A host of the inventory, or an address that was given.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct NamedHost {
     pub(crate) name: String,
     pub(crate) address: String,
@@ -17,6 +18,7 @@ pub(crate) struct NamedHost {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) groups: Vec<String>,
     /// It is an address and nothing else: the inventory does not have it.
+    #[serde(skip)]
     pub(crate) is_address: bool,
 }
 

@@ -1,100 +1,16 @@
-//! Verdicts of `kprobectl check`: carets, explanations, JSON and YAML.
+//! Verdicts of `kprobectl check`.
 
 use std::fmt::Write as _;
 use std::io;
 
-use kprobed_client::api::{
-    CheckProbeResponse, CheckedDefinition, CheckedMeaning, Diagnostic, Instruction, RefusedBy, Severity,
-    Verdict,
-};
-use kprobed_document::json::Json;
-use serde::Serialize;
+use kprobed_client::api::{CheckProbeResponse, CheckedDefinition, Instruction, RefusedBy, Verdict};
+use kprobed_document::json::json;
 
 use super::Output;
 use super::cost;
-use super::data::{arming, dialect, hex};
+use super::data::{arming, hex};
 use super::diagnostic;
 use super::style::{Style, Tone};
-
-/// A verdict as JSON and YAML. `kprobectl check --help` documents the first fields; what does not
-/// apply is null.
-#[derive(Serialize)]
-struct CheckView<'a> {
-    definition: &'a str,
-    verdict: &'static str,
-    errno: u32,
-    /// The kernel's own code: that of its `error_log`.
-    reason: Option<&'a str>,
-    /// The exact reason, if the kernel has one code for several.
-    rule: Option<&'a str>,
-    /// Whose rule that is.
-    by: Option<&'static str>,
-    /// Position of the caret, in bytes.
-    position: Option<u32>,
-    hint: Option<&'a str>,
-    canonical: Option<&'a str>,
-    warnings: Vec<Json>,
-    errno_name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u64>,
-    name: Option<&'a str>,
-    location: Option<&'a str>,
-    dialect: Option<&'static str>,
-    arming: Option<&'static str>,
-    kernel_definition: Option<&'a str>,
-    /// Processor time of a hit. Left out where it is not known, and for a definition of a file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hit_cost: Option<Json>,
-    nearest_before: Option<u32>,
-    nearest_after: Option<u32>,
-    diagnostics: Vec<Json>,
-    /// What it records on this kernel. Left out where that is not known, and for a definition of a
-    /// file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    meaning: Option<MeaningView<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    listing: Option<Vec<InstructionView<'a>>>,
-    /// What the definition does, in words. Left out unless it was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    explanation: Option<&'a str>,
-}
-
-/// What a definition records, as JSON and YAML.
-#[derive(Serialize)]
-struct MeaningView<'a> {
-    prototype: Option<&'a str>,
-    values: Vec<ValueView<'a>>,
-    code: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct ValueView<'a> {
-    argument: &'a str,
-    written: &'a str,
-    /// Null if not known.
-    meaning: Option<&'a str>,
-}
-
-impl<'a> MeaningView<'a> {
-    fn new(meaning: &'a CheckedMeaning) -> Self {
-        let values = meaning.values.iter().map(|value| ValueView {
-            argument: &value.argument,
-            written: &value.written,
-            meaning: known(&value.meaning),
-        });
-        Self { prototype: known(&meaning.prototype), values: values.collect(), code: known(&meaning.code) }
-    }
-}
-
-/// One instruction, as JSON and YAML.
-#[derive(Serialize)]
-struct InstructionView<'a> {
-    offset: u32,
-    code: String,
-    text: &'a str,
-    probeable: bool,
-    refusal: &'a str,
-}
 
 fn verdict(answer: &CheckProbeResponse) -> &'static str {
     match answer.verdict() {
@@ -104,82 +20,30 @@ fn verdict(answer: &CheckProbeResponse) -> &'static str {
     }
 }
 
-fn known(text: &str) -> Option<&str> {
-    (!text.is_empty()).then_some(text)
-}
-
-fn is_warning(diagnostic: &Diagnostic) -> bool {
-    diagnostic.severity() == Severity::Warning
-}
-
-impl<'a> CheckView<'a> {
-    fn new(definition: &'a str, answer: &'a CheckProbeResponse) -> Self {
-        let problem = answer.diagnostics.iter().find(|diagnostic| !is_warning(diagnostic));
-        Self {
-            definition,
-            verdict: verdict(answer),
-            errno: answer.errno,
-            reason: known(&answer.kernel_reason),
-            rule: known(&answer.rule),
-            by: diagnostic::by(answer.by()),
-            position: problem.map(|problem| problem.span_start),
-            hint: problem.and_then(|problem| known(&problem.hint)),
-            canonical: known(&answer.canonical),
-            warnings: answer.diagnostics.iter().filter(|one| is_warning(one)).map(Json::full).collect(),
-            errno_name: known(&answer.errno_name),
-            line: None,
-            name: known(&answer.name),
-            location: known(&answer.location),
-            dialect: dialect(answer.dialect()),
-            arming: arming(answer.arming()),
-            kernel_definition: known(&answer.kernel_definition),
-            hit_cost: answer.hit_cost.as_ref().map(Json::full),
-            nearest_before: answer.nearest_before,
-            nearest_after: answer.nearest_after,
-            diagnostics: answer.diagnostics.iter().map(Json::full).collect(),
-            meaning: answer.meaning.as_ref().map(MeaningView::new),
-            listing: None,
-            explanation: known(&answer.explanation),
-        }
-    }
-
-    fn with_listing(self, answer: &'a CheckProbeResponse) -> Self {
-        Self { listing: Some(answer.listing.iter().map(InstructionView::new).collect()), ..self }
-    }
-}
-
-impl<'a> InstructionView<'a> {
-    fn new(instruction: &'a Instruction) -> Self {
-        Self {
-            offset: instruction.offset,
-            code: hex(&instruction.code, ""),
-            text: &instruction.text,
-            probeable: instruction.probeable,
-            refusal: &instruction.refusal,
-        }
-    }
-}
-
 impl Output {
-    /// Prints a verdict with all that led to it.
-    pub(crate) fn check(&mut self, definition: &str, answer: &CheckProbeResponse) -> io::Result<()> {
+    /// Prints a verdict with all that led to it, as the first of several answers if a trial follows.
+    pub(crate) fn check(
+        &mut self,
+        definition: &str,
+        answer: &CheckProbeResponse,
+        has_trial: bool,
+    ) -> io::Result<()> {
         self.remember(definition, answer);
-        let view = CheckView::new(definition, answer).with_listing(answer);
-        if self.is_keeping() && self.structured(&view)? || self.structured_stream(&view)? {
-            return Ok(());
+        if self.is_structured() {
+            let value = json(answer)?;
+            let is_printed = if has_trial { self.structured_stream(&value) } else { self.structured(&value) };
+            return is_printed.map(drop);
         }
         let text = render(definition, answer, self.style);
         self.text(&text)
     }
 
-    /// Prints the verdict on one of many definitions: one line or one document each, as JSON and
-    /// YAML.
+    /// Prints the verdict on one of many definitions.
     pub(crate) fn check_in_file(&mut self, checked: &CheckedDefinition) -> io::Result<()> {
         let Some(answer) = &checked.check else { return Ok(()) };
         self.remember(&checked.definition, answer);
-        let view = CheckView { line: Some(checked.line), ..CheckView::new(&checked.definition, answer) };
-        if self.structured_stream(&view)? {
-            return Ok(());
+        if self.is_structured() {
+            return self.structured_stream(&json(checked)?).map(drop);
         }
         let mut text = format!("{}: {}", checked.line, head(answer, self.style));
         text.push_str(&diagnostic::render(&checked.definition, &answer.diagnostics, self.style));
@@ -279,7 +143,7 @@ fn asked_offset(location: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kprobed_client::api::Dialect;
+    use kprobed_client::api::{Diagnostic, Dialect, Severity};
 
     fn instruction(offset: u32, code: &[u8], text: &str, refusal: &str) -> Instruction {
         Instruction {

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::io;
 
-use kprobed_client::api::{CheckProbeResponse, CheckedMeaning, Verdict};
+use kprobed_client::api::{CheckProbeResponse, CheckedMeaning, CheckedValue, Verdict};
 use kprobed_client::fleet::names;
-use serde::Serialize;
+use kprobed_document::json::json as message;
+use serde_json::{Value, json};
 
 use super::Output;
 
@@ -17,38 +18,23 @@ pub(crate) struct Judged {
 }
 
 /// A definition that is not the same everywhere.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Contrast {
     definition: String,
     /// `differs`: it records other values; `unknown`: it is not known; `same`: only the rest of the
     /// prototype is another one.
     records: &'static str,
     groups: Vec<Group>,
-    /// What to write instead. Null where that is not known.
+    /// What to write instead, if that is known.
     hint: Option<String>,
 }
 
 /// Hosts on which it is the same.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 struct Group {
     kernels: Vec<String>,
     hosts: Vec<String>,
-    prototype: String,
-    code: String,
-    values: Vec<Value>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Value {
-    argument: String,
-    written: String,
-    /// Empty if not known.
-    meaning: String,
-}
-
-#[derive(Serialize)]
-struct ContrastView<'a> {
-    contrast: &'a Contrast,
+    meaning: CheckedMeaning,
 }
 
 impl Contrast {
@@ -60,7 +46,7 @@ impl Contrast {
     /// Finds definitions that are not the same on hosts: by their names, with their kernels and
     /// with what they said.
     pub(crate) fn find(hosts: &[(String, String, Vec<Judged>)]) -> Vec<Self> {
-        let mut definitions: Vec<(&str, Vec<(Group, &CheckedMeaning)>)> = Vec::new();
+        let mut definitions: Vec<(&str, Vec<Group>)> = Vec::new();
         for (host, kernel, judged) in hosts {
             for one in judged {
                 let index = definitions.iter().position(|(definition, _)| *definition == one.definition);
@@ -76,23 +62,23 @@ impl Contrast {
         definitions.into_iter().filter_map(|(definition, groups)| Self::of(definition, groups)).collect()
     }
 
-    fn of(definition: &str, mut groups: Vec<(Group, &CheckedMeaning)>) -> Option<Self> {
-        groups.sort_by(|a, b| a.0.kernels.cmp(&b.0.kernels).then_with(|| a.0.hosts.cmp(&b.0.hosts)));
-        let (_, first) = groups.first()?;
-        let is_unknown =
-            |meaning: &CheckedMeaning| meaning.values.iter().any(|value| value.meaning.is_empty());
-        let recorded = |meaning: &CheckedMeaning| {
+    fn of(definition: &str, mut groups: Vec<Group>) -> Option<Self> {
+        groups.sort_by(|a, b| a.kernels.cmp(&b.kernels).then_with(|| a.hosts.cmp(&b.hosts)));
+        let first = groups.first()?;
+        let is_unknown = |group: &Group| group.meaning.values.iter().any(|value| value.meaning.is_empty());
+        let recorded = |group: &Group| {
+            let values = group.meaning.values.iter();
             let values: Vec<_> =
-                meaning.values.iter().map(|value| (value.argument.clone(), value.meaning.clone())).collect();
-            (values, meaning.code.clone())
+                values.map(|value| (value.argument.clone(), value.meaning.clone())).collect();
+            (values, group.meaning.code.clone())
         };
-        let differs = groups.iter().any(|(_, meaning)| recorded(meaning) != recorded(first));
+        let differs = groups.iter().any(|group| recorded(group) != recorded(first));
         // Memory at a pointer without a type is comparable on the same kernel only.
-        let kernels = groups.iter().flat_map(|(group, _)| &group.kernels);
+        let kernels = groups.iter().flat_map(|group| &group.kernels);
         let several = kernels.clone().any(|kernel| Some(kernel) != kernels.clone().next());
         let records = if differs {
             "differs"
-        } else if several && groups.iter().any(|(_, meaning)| is_unknown(meaning)) {
+        } else if several && groups.iter().any(is_unknown) {
             "unknown"
         } else if groups.len() > 1 {
             "same"
@@ -100,8 +86,18 @@ impl Contrast {
             return None;
         };
         let hint = differs.then(|| hint(&groups)).flatten();
-        let groups = groups.into_iter().map(|(group, _)| group).collect();
         Some(Self { definition: definition.to_owned(), records, groups, hint })
+    }
+
+    fn json(&self) -> io::Result<Value> {
+        let Self { definition, records, groups, hint } = self;
+        let groups = groups.iter().map(|Group { kernels, hosts, meaning }| {
+            Ok(json!({ "kernels": kernels, "hosts": hosts, "meaning": message(meaning)? }))
+        });
+        let groups = groups.collect::<io::Result<Vec<_>>>()?;
+        let contrast =
+            json!({ "definition": definition, "records": records, "groups": groups, "hint": hint });
+        Ok(json!({ "contrast": contrast }))
     }
 
     fn text(&self) -> String {
@@ -117,15 +113,15 @@ impl Contrast {
             let hosts = group.hosts.len();
             let count = if hosts == 1 { "1 host".to_owned() } else { format!("{hosts} hosts") };
             let names = names::fold(group.hosts.iter().map(String::as_str));
-            let prototype =
-                if group.prototype.is_empty() { "no prototype is known" } else { &group.prototype };
+            let CheckedMeaning { prototype, values, code } = &group.meaning;
+            let prototype = if prototype.is_empty() { "no prototype is known" } else { prototype };
             writeln!(text, "  {} ({names}, {count}): {prototype}", group.kernels.join(", ")).ok();
-            for Value { argument, written, meaning } in &group.values {
+            for CheckedValue { argument, written, meaning, .. } in values {
                 let meaning = if meaning.is_empty() { "not known" } else { meaning };
                 writeln!(text, "    {argument}={written}: {meaning}").ok();
             }
-            if !group.code.is_empty() {
-                writeln!(text, "    code: {}", group.code).ok();
+            if !code.is_empty() {
+                writeln!(text, "    code: {code}").ok();
             }
         }
         text
@@ -133,13 +129,8 @@ impl Contrast {
 }
 
 /// Puts a host to those on which the definition is the same.
-fn add<'a>(
-    groups: &mut Vec<(Group, &'a CheckedMeaning)>,
-    host: &str,
-    kernel: &str,
-    meaning: &'a CheckedMeaning,
-) {
-    if let Some((group, _)) = groups.iter_mut().find(|(_, other)| *other == meaning) {
+fn add(groups: &mut Vec<Group>, host: &str, kernel: &str, meaning: &CheckedMeaning) {
+    if let Some(group) = groups.iter_mut().find(|group| group.meaning == *meaning) {
         group.hosts.push(host.to_owned());
         if !group.kernels.iter().any(|known| known == kernel) {
             group.kernels.push(kernel.to_owned());
@@ -148,35 +139,25 @@ fn add<'a>(
         group.hosts.sort();
         return;
     }
-    let values = meaning.values.iter().map(|value| Value {
-        argument: value.argument.clone(),
-        written: value.written.clone(),
-        meaning: value.meaning.clone(),
-    });
-    let group = Group {
-        kernels: vec![kernel.to_owned()],
-        hosts: vec![host.to_owned()],
-        prototype: meaning.prototype.clone(),
-        code: meaning.code.clone(),
-        values: values.collect(),
-    };
-    groups.push((group, meaning));
+    let (kernels, hosts) = (vec![kernel.to_owned()], vec![host.to_owned()]);
+    groups.push(Group { kernels, hosts, meaning: meaning.clone() });
 }
 
 /// A parameter that every kernel has under one name can be written by that name, wherever it is
 /// passed. The name is taken from the first kernel that the definition means a parameter on, which
 /// need not be what its writer meant: so all are named.
-fn hint(groups: &[(Group, &CheckedMeaning)]) -> Option<String> {
+fn hint(groups: &[Group]) -> Option<String> {
     let mut offers = Vec::new();
-    for (group, meaning) in groups {
+    for Group { kernels, meaning, .. } in groups {
         for value in &meaning.values {
-            let is_everywhere = groups.iter().all(|(_, other)| has_word(&other.prototype, &value.parameter));
+            let is_everywhere =
+                groups.iter().all(|other| has_word(&other.meaning.prototype, &value.parameter));
             let offer = format!(
                 "`{}={}` records on all of them what `{}` does on {}",
                 value.argument,
                 value.parameter,
                 value.written,
-                group.kernels.join(", ")
+                kernels.join(", ")
             );
             if !value.parameter.is_empty() && is_everywhere {
                 offers.push(offer);
@@ -209,7 +190,7 @@ impl Output {
     /// Prints what is not the same on all hosts, as records for programs.
     pub(super) fn contrast_records(&mut self, contrasts: &[Contrast]) -> io::Result<()> {
         for contrast in contrasts {
-            self.structured_stream(&ContrastView { contrast })?;
+            self.structured_stream(&contrast.json()?)?;
         }
         Ok(())
     }
@@ -232,8 +213,6 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
-    use kprobed_client::api::CheckedValue;
-
     use super::*;
 
     const OLD: &str =

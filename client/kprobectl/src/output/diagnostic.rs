@@ -11,15 +11,6 @@ use kprobed_client::api::{Diagnostic, RefusedBy, Severity};
 use super::style::{Style, Tone};
 use super::width::columns_of;
 
-/// Whose rule is broken.
-pub(super) fn by(by: RefusedBy) -> Option<&'static str> {
-    match by {
-        RefusedBy::Unspecified => None,
-        RefusedBy::Kernel => Some("kernel"),
-        RefusedBy::Kprobed => Some("kprobed"),
-    }
-}
-
 /// Shows findings one below the other.
 pub(super) fn render(text: &str, diagnostics: &[Diagnostic], style: Style) -> String {
     let mut rendered = String::new();

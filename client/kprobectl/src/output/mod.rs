@@ -2,25 +2,19 @@
 //!
 //! Owns stdout and stderr, and the forms of output. What the API says is printed for programs as
 //! the API's own JSON ([`kprobed_document::json`]), a list by the columns of its rows ([`Row`]); the
-//! structures here that are serialised are what this command adds: sums, and what several messages say together. Data goes to stdout;
-//! errors, warnings and notes go to stderr. No other module prints.
+//! structures here that are serialised are what this command adds: sums, and what several messages say
+//! together. Data goes to stdout; errors, warnings and notes go to stderr. No other module writes to them.
 
-mod access;
 mod aggregation;
-mod audit;
 mod check;
-mod code;
-mod config;
 mod contrast;
 mod cost;
 mod csv;
 mod data;
-mod describe;
 mod diagnostic;
 mod document;
 mod event;
 mod fleet;
-mod host;
 mod ledger;
 mod meaning;
 mod page;
@@ -35,13 +29,12 @@ mod terminal;
 mod time;
 mod width;
 
-pub(crate) use access::Answer;
 #[cfg(test)]
 pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
-pub(crate) use audit::Verified;
 pub(crate) use contrast::{Contrast, Judged};
 pub(crate) use cost::ProbeCost;
+pub(crate) use data::{arming, hex, one_line};
 pub(crate) use document::{AppliedProbe, ProbeDifference};
 pub(crate) use event::{EventPrinter, EventStyle, TimeForm};
 pub(crate) use fleet::HostRecord;
@@ -49,10 +42,10 @@ pub(crate) use page::ProbePast;
 pub(crate) use probe::{kind_name, labels_text, lease, state_name};
 pub(crate) use rates::Chart;
 pub(crate) use rows::{Column, MessageRow, Row};
-pub(crate) use status::Status;
+pub(crate) use status::{Status, check_status};
 pub(crate) use style::Tone;
-pub(crate) use table::Cell;
-pub(crate) use time::to_proto_time;
+pub(crate) use table::{Cell, Table};
+pub(crate) use time::{rfc3339, to_proto_time};
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
@@ -66,7 +59,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::style::Style;
-use self::table::{Page, Table};
+use self::table::Page;
 use crate::global::{ColorChoice, Format, Global};
 
 /// Large enough for a batch of events, so that a busy stream costs few system calls.
@@ -189,7 +182,7 @@ impl Output {
     }
 
     /// Prints what is asked for in a form for programs, and says whether it did.
-    fn structured(&mut self, value: &impl Serialize) -> io::Result<bool> {
+    pub(crate) fn structured(&mut self, value: &impl Serialize) -> io::Result<bool> {
         match self.format {
             Format::Json | Format::Yaml if self.is_keeping() => self.keep(value, false)?,
             Format::Json => {
@@ -197,13 +190,13 @@ impl Output {
                 self.stdout.write_all(b"\n")?;
             }
             Format::Yaml => self.yaml(value)?,
-            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv => return Ok(false),
+            Format::Table | Format::Wide | Format::Name | Format::Csv => return Ok(false),
         }
         Ok(true)
     }
 
     /// The same for one of many values: one line or one document each.
-    fn structured_stream(&mut self, value: &impl Serialize) -> io::Result<bool> {
+    pub(crate) fn structured_stream(&mut self, value: &impl Serialize) -> io::Result<bool> {
         match self.format {
             Format::Json | Format::Yaml if self.is_keeping() => self.keep(value, true)?,
             Format::Json => {
@@ -214,13 +207,13 @@ impl Output {
                 self.raw(b"---\n")?;
                 self.yaml(value)?;
             }
-            Format::Table | Format::Wide | Format::Name | Format::Folded | Format::Csv => return Ok(false),
+            Format::Table | Format::Wide | Format::Name | Format::Csv => return Ok(false),
         }
         Ok(true)
     }
 
     /// Prints a message of the API for programs, if that is asked for, and says whether it did.
-    fn message_structured(&mut self, message: &impl Name) -> io::Result<bool> {
+    pub(crate) fn message_structured(&mut self, message: &impl Name) -> io::Result<bool> {
         Ok(self.is_structured() && self.structured(&json(message)?)?)
     }
 
@@ -246,7 +239,7 @@ impl Output {
 
     /// By way of a text: the writer of the library hides which I/O error it met, and a closed pipe
     /// is none for us.
-    fn yaml(&mut self, value: &impl Serialize) -> io::Result<()> {
+    pub(crate) fn yaml(&mut self, value: &impl Serialize) -> io::Result<()> {
         let text = kprobed_document::yaml(value).map_err(io::Error::other)?;
         self.raw(text.as_bytes())
     }
@@ -255,7 +248,7 @@ impl Output {
         matches!(self.format, Format::Json | Format::Yaml)
     }
 
-    fn is_wide(&self) -> bool {
+    pub(crate) fn is_wide(&self) -> bool {
         self.format == Format::Wide
     }
 
@@ -265,21 +258,38 @@ impl Output {
         Page { style: self.style, room, has_headings: self.has_headings, is_whole: self.is_wide() }
     }
 
-    fn table(&mut self, table: &Table) -> io::Result<()> {
-        let (text, left_out) = table.render(self.page());
+    pub(crate) fn table(&mut self, table: &Table) -> io::Result<()> {
+        self.table_part(table, true)
+    }
+
+    fn table_part(&mut self, table: &Table, is_first: bool) -> io::Result<()> {
+        let page = self.page();
+        let page = Page { has_headings: page.has_headings && is_first, ..page };
+        let (text, left_out) = table.render(page);
         self.text(&text)?;
-        if !left_out.is_empty() {
+        if is_first && !left_out.is_empty() {
             self.note(&format!("no room for {}: `-o wide` shows all columns", left_out.join(", ")));
         }
         Ok(())
     }
 
+    /// Prints names and values below each other.
+    pub(crate) fn properties(&mut self, properties: &[(&str, String)]) -> io::Result<()> {
+        let text = table::properties(self.style, properties);
+        self.text(&text)
+    }
+
+    /// The text with a colour, if stdout has colours.
+    pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
+        self.style.paint(tone, text)
+    }
+
     /// Text for people.
-    fn text(&mut self, text: &str) -> io::Result<()> {
+    pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
         self.raw(terminal::safe(text).as_bytes())
     }
 
-    fn line(&mut self, text: &str) -> io::Result<()> {
+    pub(crate) fn line(&mut self, text: &str) -> io::Result<()> {
         self.text(text)?;
         self.raw(b"\n")
     }
@@ -314,11 +324,6 @@ impl Output {
         if !self.is_structured() {
             self.note(message);
         }
-    }
-
-    /// Prints why a table has no rows.
-    pub(crate) fn empty(&mut self, message: &str) {
-        self.remark(message);
     }
 
     fn push_hints(&self, text: &mut String, hints: &[String]) {

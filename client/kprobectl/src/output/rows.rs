@@ -25,6 +25,8 @@ pub(crate) struct Column<T> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Always,
+    /// Always; if it is the last column, lines may be longer than the terminal is wide.
+    Sentence,
     /// If it is neither zero nor empty in all rows.
     IfAny,
     Wide,
@@ -41,9 +43,24 @@ impl<T> Column<T> {
         Self { heading, cell, shown: Shown::IfAny }
     }
 
+    /// A last column of sentences: nothing of the table is left out where the terminal is narrow.
+    pub(crate) const fn sentence(heading: &'static str, cell: fn(&T) -> Cell) -> Self {
+        Self { heading, cell, shown: Shown::Sentence }
+    }
+
     /// A column that a table shows only with `-o wide`.
     pub(crate) const fn wide(heading: &'static str, cell: fn(&T) -> Cell) -> Self {
         Self { heading, cell, shown: Shown::Wide }
+    }
+
+    /// The heading without the signs of a sum.
+    pub(super) fn term(&self) -> &'static str {
+        self.heading.trim_start_matches(['=', '+', ' '])
+    }
+
+    /// Whether it is neither zero nor empty in all rows.
+    pub(super) fn says_something(&self, rows: &[T]) -> bool {
+        rows.iter().any(|row| !(self.cell)(row).says_nothing())
     }
 }
 
@@ -86,6 +103,12 @@ impl Output {
 
     /// Prints a list in the form that was asked for.
     pub(crate) fn rows<T: Row>(&mut self, rows: &[T]) -> io::Result<()> {
+        self.part_of_rows(rows, true)
+    }
+
+    /// Prints a part of a list that comes in parts: only the first has headings.
+    pub(crate) fn part_of_rows<T: Row>(&mut self, rows: &[T], is_first: bool) -> io::Result<()> {
+        let has_headings = self.has_headings && is_first;
         let columns: Vec<_> = T::COLUMNS
             .iter()
             .filter(|column| column.shown != Shown::Wide || self.format != Format::Table)
@@ -99,20 +122,23 @@ impl Output {
             Format::Name => rows.iter().try_for_each(|row| self.line(&row.name())),
             Format::Csv => {
                 let headings = columns.iter().map(|column| column.heading.to_lowercase().replace(' ', "_"));
-                if self.has_headings {
+                if has_headings {
                     self.line(&csv::record(headings))?;
                 }
                 rows.iter()
                     .try_for_each(|row| self.line(&csv::record(cells(row).into_iter().map(Cell::into_value))))
             }
-            Format::Table | Format::Wide | Format::Folded => {
+            Format::Table | Format::Wide => {
                 let headings: Vec<_> = columns.iter().map(|column| column.heading).collect();
                 let is_optional = |column: &&Column<T>| column.shown == Shown::IfAny;
-                let mut table = Table::new(&headings).optional(columns.iter().map(is_optional).collect());
+                let ends_in_sentences = columns.last().is_some_and(|column| column.shown == Shown::Sentence);
+                let mut table = Table::new(&headings)
+                    .optional(columns.iter().map(is_optional).collect())
+                    .ending_in_sentences(ends_in_sentences);
                 for row in rows {
                     table.row(cells(row));
                 }
-                self.table(&table)
+                self.table_part(&table, is_first)
             }
         }
     }

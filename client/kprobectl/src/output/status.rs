@@ -1,6 +1,7 @@
 //! The daemon on one page.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io;
 
 use kprobed_client::HitRates;
@@ -11,10 +12,9 @@ use serde::Serialize;
 
 use super::Output;
 use super::data::one_line;
-use super::ledger::closes;
+use super::ledger::{closes, exporter_state};
 use super::probe::state_name;
 use super::style::Tone;
-use super::table::properties;
 
 /// Probes that are named with their rate.
 const BUSIEST: usize = 3;
@@ -96,7 +96,7 @@ impl StatusView {
             daemon_version: host.daemon_version.clone(),
             cpu_share: share,
             uptime_seconds: uptime,
-            checks: counted(host.checks.iter().map(|check| check_name(check.status()))),
+            checks: counted(host.checks.iter().map(|check| check_status(check.status()).0)),
             probes: counted(probes.iter().map(|probe| state_name(probe.state()).0)),
             attached_events: attached.len(),
             hits_per_second: watched.then_some(total),
@@ -110,7 +110,7 @@ impl StatusView {
             exporters: ledger
                 .exporters
                 .iter()
-                .map(|exporter| (exporter.name.clone(), exporter_name(exporter.state())))
+                .map(|exporter| (exporter.name.clone(), exporter_state(exporter).0))
                 .collect(),
             audit_entries: host.audit_head.as_ref().map(|head| head.sequence.to_string()),
             to_do: to_do(status),
@@ -146,21 +146,13 @@ fn counted(names: impl Iterator<Item = &'static str>) -> BTreeMap<&'static str, 
     counted
 }
 
-const fn check_name(status: CheckStatus) -> &'static str {
+/// The word for the status of a check, and its colour.
+pub(crate) const fn check_status(status: CheckStatus) -> (&'static str, Tone) {
     match status {
-        CheckStatus::Ok => "ok",
-        CheckStatus::Warning => "warning",
-        CheckStatus::Failed => "failed",
-        CheckStatus::Unspecified => "unknown",
-    }
-}
-
-const fn exporter_name(state: ExporterState) -> &'static str {
-    match state {
-        ExporterState::Running => "running",
-        ExporterState::Failing => "failing",
-        ExporterState::Starting => "starting",
-        ExporterState::Unspecified => "unknown",
+        CheckStatus::Ok => ("ok", Tone::Good),
+        CheckStatus::Warning => ("warning", Tone::Doubtful),
+        CheckStatus::Failed => ("failed", Tone::Bad),
+        CheckStatus::Unspecified => ("unknown", Tone::Plain),
     }
 }
 
@@ -229,35 +221,30 @@ impl Output {
             .hits_per_second
             .map_or_else(|| "not watched yet".to_owned(), |rate| format!("{rate:.1} a second"));
         for Busy { probe, hits_per_second } in &view.busiest {
-            hits.push_str(", ");
-            hits.push_str(&format_busy(probe, *hits_per_second));
+            _ = write!(hits, ", {} {hits_per_second:.1}", one_line(probe));
         }
         let exporters: Vec<_> =
             view.exporters.iter().map(|(name, state)| format!("{} {state}", one_line(name))).collect();
-        let text = properties(
-            self.style,
-            &[
-                ("host", format!("{} (Linux {})", view.hostname, view.kernel_release)),
-                ("daemon", daemon),
-                ("checks", listed(&view.checks)),
-                ("probes", listed(&view.probes)),
-                ("attached events", view.attached_events.to_string()),
-                ("hits", hits),
-                (
-                    "events",
-                    format!(
-                        "{} read, {} lost; the ledger {}",
-                        view.events_read,
-                        view.events_lost,
-                        if view.ledger_closes { "closes" } else { "DOES NOT CLOSE" }
-                    ),
+        self.properties(&[
+            ("host", format!("{} (Linux {})", view.hostname, view.kernel_release)),
+            ("daemon", daemon),
+            ("checks", listed(&view.checks)),
+            ("probes", listed(&view.probes)),
+            ("attached events", view.attached_events.to_string()),
+            ("hits", hits),
+            (
+                "events",
+                format!(
+                    "{} read, {} lost; the ledger {}",
+                    view.events_read,
+                    view.events_lost,
+                    if view.ledger_closes { "closes" } else { "DOES NOT CLOSE" }
                 ),
-                ("subscribers", view.subscribers.to_string()),
-                ("exporters", if exporters.is_empty() { "none".to_owned() } else { exporters.join(", ") }),
-                ("audit entries", view.audit_entries.unwrap_or_default()),
-            ],
-        );
-        self.text(&text)?;
+            ),
+            ("subscribers", view.subscribers.to_string()),
+            ("exporters", if exporters.is_empty() { "none".to_owned() } else { exporters.join(", ") }),
+            ("audit entries", view.audit_entries.unwrap_or_default()),
+        ])?;
         for ToDo { what, why, fix } in &view.to_do {
             self.line("")?;
             self.line(&format!("{}: {}", one_line(what), one_line(why)))?;
@@ -268,10 +255,6 @@ impl Output {
         }
         Ok(view.ok)
     }
-}
-
-fn format_busy(probe: &str, rate: f64) -> String {
-    format!("{} {rate:.1}", one_line(probe))
 }
 
 #[cfg(test)]

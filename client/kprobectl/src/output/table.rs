@@ -9,11 +9,13 @@ use super::time::rfc3339;
 use super::width::columns_of;
 
 /// A table: headings, and rows of cells.
-pub(super) struct Table {
+pub(crate) struct Table {
     headings: Vec<String>,
     rows: Vec<Vec<Cell>>,
     /// Columns that are left out if they say nothing.
     optional: Vec<bool>,
+    /// The last column has sentences: lines may be longer than the terminal is wide, and nothing is left out.
+    ends_in_sentences: bool,
 }
 
 /// What a table is printed on.
@@ -90,7 +92,7 @@ impl Cell {
         columns_of(&self.text)
     }
 
-    fn says_nothing(&self) -> bool {
+    pub(super) fn says_nothing(&self) -> bool {
         matches!(self.text.as_str(), "-" | "0")
     }
 }
@@ -110,9 +112,9 @@ impl Page {
 }
 
 impl Table {
-    pub(super) fn new(headings: &[impl AsRef<str>]) -> Self {
+    pub(crate) fn new(headings: &[impl AsRef<str>]) -> Self {
         let headings: Vec<_> = headings.iter().map(|heading| heading.as_ref().to_owned()).collect();
-        Self { optional: vec![false; headings.len()], headings, rows: Vec::new() }
+        Self { optional: vec![false; headings.len()], headings, rows: Vec::new(), ends_in_sentences: false }
     }
 
     /// Sets for each column whether it is left out if it is zero or empty in all rows.
@@ -124,7 +126,12 @@ impl Table {
         self.rows.is_empty()
     }
 
-    pub(super) fn row(&mut self, cells: Vec<Cell>) {
+    /// Lets lines be longer than the terminal is wide: sentences in the last column are better broken than left out.
+    pub(crate) fn ending_in_sentences(self, ends_in_sentences: bool) -> Self {
+        Self { ends_in_sentences, ..self }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<Cell>) {
         self.rows.push(cells);
     }
 
@@ -137,7 +144,8 @@ impl Table {
         };
         let mut columns: Vec<usize> = (0..self.headings.len()).filter(says_something).collect();
         let mut widths: Vec<usize> = columns.iter().map(|column| self.column_width(*column, page)).collect();
-        let (room, all) = (page.room.unwrap_or(usize::MAX), columns.clone());
+        let room = page.room.filter(|_| !self.ends_in_sentences).unwrap_or(usize::MAX);
+        let all = columns.clone();
         while needed(&widths) > room && columns.len() > 1 {
             columns.pop();
             widths.pop();
@@ -159,7 +167,8 @@ impl Table {
             let cells: Vec<_> = columns.iter().filter_map(|column| row.get(*column)).collect();
             line(&mut text, &cells, &widths, page.style);
         }
-        (text, all[columns.len()..].iter().map(|column| &*self.headings[*column]).collect())
+        let left_out = all[columns.len()..].iter().map(|column| &*self.headings[*column]);
+        (text, left_out.map(|heading| heading.trim_start_matches(['+', ' '])).collect())
     }
 
     fn column_width(&self, column: usize, page: Page) -> usize {
@@ -292,6 +301,17 @@ mod tests {
         READ        0
         DEFINITION  p:read vfs_read
         ");
+    }
+
+    #[test]
+    fn sentences_are_broken_and_not_left_out() {
+        let mut table = Table::new(&["CHECK", "FINDING"]).ending_in_sentences(true);
+        table.row(vec![Cell::text("tracefs"), Cell::text("it is mounted at /sys/kernel/tracing")]);
+        let (text, left_out) = table.render(page(Some(20)));
+        assert!(
+            text.ends_with("tracefs  it is mounted at /sys/kernel/tracing\n") && left_out.is_empty(),
+            "{text}"
+        );
     }
 
     #[test]

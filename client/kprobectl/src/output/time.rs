@@ -14,7 +14,7 @@ pub(crate) fn to_proto_time(time: Timestamp) -> prost_types::Timestamp {
 }
 
 /// A time of the API in RFC 3339. `None` when there is none, or none that exists.
-pub(super) fn rfc3339(time: Option<&prost_types::Timestamp>) -> Option<String> {
+pub(crate) fn rfc3339(time: Option<&prost_types::Timestamp>) -> Option<String> {
     let time = time?;
     Timestamp::new(time.seconds, time.nanos).ok().map(|time| time.to_string())
 }

@@ -47,27 +47,27 @@ fn hits_and_ledger() {
     assert_snapshot!(fake.run(&["ledger"]), @"
     exit: 0
     -- stdout
-    PROBE               HITS  = READ  + UNDECODABLE  + NOT READ  (LOST  + DISABLED  + FILTERED  + OWN)
-    kprobes/open          13       6              1           6      2           1           0       3
-    sched/sched_switch     -       3              0           -      -           -           -       -
-    LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
+    PROBE               CLOSES  HITS  = READ  + UNDECODABLE  + NOT READ  LOST  DISABLED  OWN  NMISSED
+    kprobes/open        yes       13       6              1           6     2         1    3        1
+    sched/sched_switch  -          -       3              0           -     -         -    -        -
+    NOT READ: LOST + DISABLED + FILTERED + OWN; LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
 
-    CPU  READ  OVERRUN  COMMIT OVERRUN  DROPPED EVENTS  RESETS  UNDECODABLE  PAGES
-      0     6        2               0               0       1            1      4
-    COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by another program
+    CPU  READ  OVERRUN  RESETS  UNDECODABLE  PAGES
+      0     6        2       1            1      4
+    RESETS: emptied by another program
 
-    SUBSCRIBER  SINCE                 READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT
-             1  2026-01-31T12:00:00Z    20            4         1          1          2              3
-    DROPPED: queue full; LIMITED: over its rate; REPLAYED, EXPIRED: events of the history, no part of READ
+    SUBSCRIBER  CLOSES  READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT  + FILTERED
+             1  yes       20            4         1          1          2              3           4
+    DROPPED: queue full; LIMITED: over its rate; REPLAYED: events of the history, no part of READ; EXPIRED: events of the history that are gone, no part of READ
 
-    HISTORY READ  = STORED  + IN MEMORY  + NOT STORED  CLOSES  AVAILABLE  EXPIRED  BYTES
-               6         4            1             1  yes           100       50   4096
+    HISTORY READ  CLOSES  = STORED  + IN MEMORY  + NOT STORED  AVAILABLE  EXPIRED  BYTES
+               6  yes            4            1             1        100       50   4096
     IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
     the last error of the history: no space left on device
 
-    EXPORTER  DESTINATION                    STATE    READ  = ACKNOWLEDGED  + QUEUED  + DROPPED
-    jsonl     /var/log/kprobed/events.jsonl  running    15               8         2          0
-    otlp      http://127.0.0.1:4317          failing     ?               3         ?          2
+    EXPORTER  STATE    CLOSES  READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED
+    jsonl     running  yes       15               8         2          0          1               4
+    otlp      failing  -          ?               3         ?          2          0               0
     QUEUED: in the history; DROPPED: refused finally; EXPIRED: gone from the history; FAILURES: attempts, no part of READ
     `otlp` fails since 2026-01-31T12:00:00Z: connect to `http://127.0.0.1:4317`: connection refused
       its events wait in the history; the next attempt is at 2026-01-31T12:00:00Z
@@ -76,37 +76,37 @@ fn hits_and_ledger() {
       events would be sent again after a restart of the daemon
     `otlp` met 1 gaps with an unknown number of missing events
 
+    columns that are 0 in all rows are left out: `-o wide` shows them
     the ledger closes, and it is settled
     -- stderr
-    note: no room for NMISSED, CLOSES: `-o wide` shows all columns
-    note: no room for + FILTERED, + NOT SELECTED, CLOSES, REPLAYED, EXPIRED: `-o wide` shows all columns
+    note: no room for NOT SELECTED, REPLAYED, EXPIRED, SINCE: `-o wide` shows all columns
     note: no room for OLDEST: `-o wide` shows all columns
-    note: no room for + EXPIRED, + NOT SELECTED, CLOSES, FAILURES: `-o wide` shows all columns
+    note: no room for FAILURES, DESTINATION: `-o wide` shows all columns
     ");
     assert_snapshot!(fake.run(&["ledger", "-o", "wide"]), @"
     exit: 0
     -- stdout
-    PROBE               HITS  = READ  + UNDECODABLE  + NOT READ  (LOST  + DISABLED  + FILTERED  + OWN)  NMISSED  CLOSES  PAUSED  FIRST READ  LAST READ
-    kprobes/open          13       6              1           6      2           1           0       3        1  yes          0    0.001000   2.500000
-    sched/sched_switch     -       3              0           -      -           -           -       -        -  -            -           -          -
-    LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
+    PROBE               CLOSES  HITS  = READ  + UNDECODABLE  + NOT READ  LOST  DISABLED  FILTERED  OWN  NMISSED  PAUSED  FIRST READ  LAST READ
+    kprobes/open        yes       13       6              1           6     2         1         0    3        1       0    0.001000   2.500000
+    sched/sched_switch  -          -       3              0           -     -         -         -    -        -       -           -          -
+    NOT READ: LOST + DISABLED + FILTERED + OWN; LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
 
     CPU  READ  OVERRUN  COMMIT OVERRUN  DROPPED EVENTS  RESETS  UNDECODABLE  PAGES  BYTES  FIRST READ  LAST READ  FIRST OVERRUN  LAST OVERRUN
       0     6        2               0               0       1            1      4  65536           -          -       0.000007      0.000008
     COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by another program
 
-    SUBSCRIBER  SINCE                 READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT  + FILTERED  + NOT SELECTED  CLOSES  REPLAYED  EXPIRED  OVERFLOW     LOSS RECORDS  FIRST DELIVERED  LAST DELIVERED  FIRST DROPPED  LAST DROPPED
-             1  2026-01-31T12:00:00Z    20            4         1          1          2              3           4               5  yes            9        1  drop-newest             2         0.001000        0.002000              -             -
-    DROPPED: queue full; LIMITED: over its rate; REPLAYED, EXPIRED: events of the history, no part of READ
+    SUBSCRIBER  CLOSES  READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT  + FILTERED  + NOT SELECTED  REPLAYED  EXPIRED  SINCE                 OVERFLOW     LOSS RECORDS  FIRST DELIVERED  LAST DELIVERED  FIRST DROPPED  LAST DROPPED
+             1  yes       20            4         1          1          2              3           4               5         9        1  2026-01-31T12:00:00Z  drop-newest             2         0.001000        0.002000              -             -
+    DROPPED: queue full; LIMITED: over its rate; REPLAYED: events of the history, no part of READ; EXPIRED: events of the history that are gone, no part of READ
 
-    HISTORY READ  = STORED  + IN MEMORY  + NOT STORED  CLOSES  AVAILABLE  EXPIRED  BYTES  OLDEST
-               6         4            1             1  yes           100       50   4096  2026-01-31T11:59:00Z
+    HISTORY READ  CLOSES  = STORED  + IN MEMORY  + NOT STORED  AVAILABLE  EXPIRED  BYTES  OLDEST
+               6  yes            4            1             1        100       50   4096  2026-01-31T11:59:00Z
     IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
     the last error of the history: no space left on device
 
-    EXPORTER  DESTINATION                    STATE    READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  CLOSES  FAILURES  ACKNOWLEDGED AT       CURSOR
-    jsonl     /var/log/kprobed/events.jsonl  running    15               8         2          0          1               4  yes            0  2026-01-31T12:00:00Z  boot:3:13
-    otlp      http://127.0.0.1:4317          failing     ?               3         ?          2          0               0  -              7  -                     -
+    EXPORTER  STATE    CLOSES  READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  FAILURES  DESTINATION                    ACKNOWLEDGED AT       CURSOR
+    jsonl     running  yes       15               8         2          0          1               4         0  /var/log/kprobed/events.jsonl  2026-01-31T12:00:00Z  boot:3:13
+    otlp      failing  -          ?               3         ?          2          0               0         7  http://127.0.0.1:4317          -                     -
     QUEUED: in the history; DROPPED: refused finally; EXPIRED: gone from the history; FAILURES: attempts, no part of READ
     `otlp` fails since 2026-01-31T12:00:00Z: connect to `http://127.0.0.1:4317`: connection refused
       its events wait in the history; the next attempt is at 2026-01-31T12:00:00Z
@@ -122,26 +122,6 @@ fn hits_and_ledger() {
     exit: 0
     -- stdout
     {
-      "buffers": [
-        {
-          "cpu": 0,
-          "read": "6",
-          "overrun": "2",
-          "overrun_span": {
-            "first_ns": "7000",
-            "last_ns": "8000"
-          },
-          "commit_overrun": "0",
-          "dropped_events": "0",
-          "resets": "1",
-          "undecodable": "1",
-          "pages": "4",
-          "buffer_bytes": "65536"
-        }
-      ],
-      "settled": true,
-      "problems": [],
-      "closes": true,
       "probes": [
         {
           "probe": "kprobes/open",
@@ -172,8 +152,24 @@ fn hits_and_ledger() {
           "not_read": "0",
           "loss_is_shared": false,
           "paused": "0",
-          "disabled": "0",
-          "closes": null
+          "disabled": "0"
+        }
+      ],
+      "buffers": [
+        {
+          "cpu": 0,
+          "read": "6",
+          "overrun": "2",
+          "overrun_span": {
+            "first_ns": "7000",
+            "last_ns": "8000"
+          },
+          "commit_overrun": "0",
+          "dropped_events": "0",
+          "resets": "1",
+          "undecodable": "1",
+          "pages": "4",
+          "buffer_bytes": "65536"
         }
       ],
       "subscribers": [
@@ -199,6 +195,7 @@ fn hits_and_ledger() {
           "closes": true
         }
       ],
+      "settled": true,
       "spool": {
         "read": "6",
         "stored": "4",
@@ -211,6 +208,7 @@ fn hits_and_ledger() {
         "last_error": "no space left on device",
         "closes": true
       },
+      "problems": [],
       "exporters": [
         {
           "name": "jsonl",
@@ -253,13 +251,121 @@ fn hits_and_ledger() {
           "failures_in_a_row": "5",
           "retry_time": "2026-01-31T12:00:00Z",
           "refusal": "2 records had no body",
-          "place_error": "the disk is full",
-          "closes": null
+          "place_error": "the disk is full"
         }
-      ]
+      ],
+      "closes": true
     }
     -- stderr
     "#);
+}
+
+/// The width decides which columns there are; nothing of it shows in the forms for programs.
+#[test]
+fn accounts_fit_the_terminal() {
+    let fake = Fake::start(Ending::Open);
+    let at = |columns: &str, arguments: &[&str]| {
+        shown(&fake.command(arguments).env("COLUMNS", columns).output().unwrap())
+    };
+    assert_snapshot!(at("80", &["ledger"]), @"
+    exit: 0
+    -- stdout
+    PROBE               CLOSES  HITS  = READ  + UNDECODABLE  + NOT READ  LOST
+    kprobes/open        yes       13       6              1           6     2
+    sched/sched_switch  -          -       3              0           -     -
+    NOT READ: LOST + DISABLED + FILTERED + OWN; LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
+
+    CPU  READ  OVERRUN  RESETS  UNDECODABLE  PAGES
+      0     6        2       1            1      4
+    RESETS: emptied by another program
+
+    SUBSCRIBER  CLOSES  READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED
+             1  yes       20            4         1          1          2
+    DROPPED: queue full; LIMITED: over its rate; REPLAYED: events of the history, no part of READ; EXPIRED: events of the history that are gone, no part of READ
+
+    HISTORY READ  CLOSES  = STORED  + IN MEMORY  + NOT STORED  AVAILABLE  EXPIRED
+               6  yes            4            1             1        100       50
+    IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
+    the last error of the history: no space left on device
+
+    EXPORTER  STATE    CLOSES  READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED
+    jsonl     running  yes       15               8         2          0          1
+    otlp      failing  -          ?               3         ?          2          0
+    QUEUED: in the history; DROPPED: refused finally; EXPIRED: gone from the history; FAILURES: attempts, no part of READ
+    `otlp` fails since 2026-01-31T12:00:00Z: connect to `http://127.0.0.1:4317`: connection refused
+      its events wait in the history; the next attempt is at 2026-01-31T12:00:00Z
+    the receiver of `otlp` refused events finally, the last time: 2 records had no body
+    the place of `otlp` cannot be written down: the disk is full
+      events would be sent again after a restart of the daemon
+    `otlp` met 1 gaps with an unknown number of missing events
+
+    columns that are 0 in all rows are left out: `-o wide` shows them
+    the ledger closes, and it is settled
+    -- stderr
+    note: no room for DISABLED, OWN, NMISSED: `-o wide` shows all columns
+    note: no room for SAMPLED OUT, FILTERED, NOT SELECTED, REPLAYED, EXPIRED, SINCE: `-o wide` shows all columns
+    note: no room for BYTES, OLDEST: `-o wide` shows all columns
+    note: no room for NOT SELECTED, FAILURES, DESTINATION: `-o wide` shows all columns
+    ");
+    assert_snapshot!(at("200", &["ledger"]), @"
+    exit: 0
+    -- stdout
+    PROBE               CLOSES  HITS  = READ  + UNDECODABLE  + NOT READ  LOST  DISABLED  OWN  NMISSED
+    kprobes/open        yes       13       6              1           6     2         1    3        1
+    sched/sched_switch  -          -       3              0           -     -         -    -        -
+    NOT READ: LOST + DISABLED + FILTERED + OWN; LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
+
+    CPU  READ  OVERRUN  RESETS  UNDECODABLE  PAGES
+      0     6        2       1            1      4
+    RESETS: emptied by another program
+
+    SUBSCRIBER  CLOSES  READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT  + FILTERED  + NOT SELECTED  REPLAYED  EXPIRED  SINCE
+             1  yes       20            4         1          1          2              3           4               5         9        1  2026-01-31T12:00:00Z
+    DROPPED: queue full; LIMITED: over its rate; REPLAYED: events of the history, no part of READ; EXPIRED: events of the history that are gone, no part of READ
+
+    HISTORY READ  CLOSES  = STORED  + IN MEMORY  + NOT STORED  AVAILABLE  EXPIRED  BYTES  OLDEST
+               6  yes            4            1             1        100       50   4096  2026-01-31T11:59:00Z
+    IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits
+    the last error of the history: no space left on device
+
+    EXPORTER  STATE    CLOSES  READ  = ACKNOWLEDGED  + QUEUED  + DROPPED  + EXPIRED  + NOT SELECTED  FAILURES  DESTINATION
+    jsonl     running  yes       15               8         2          0          1               4         0  /var/log/kprobed/events.jsonl
+    otlp      failing  -          ?               3         ?          2          0               0         7  http://127.0.0.1:4317
+    QUEUED: in the history; DROPPED: refused finally; EXPIRED: gone from the history; FAILURES: attempts, no part of READ
+    `otlp` fails since 2026-01-31T12:00:00Z: connect to `http://127.0.0.1:4317`: connection refused
+      its events wait in the history; the next attempt is at 2026-01-31T12:00:00Z
+    the receiver of `otlp` refused events finally, the last time: 2 records had no body
+    the place of `otlp` cannot be written down: the disk is full
+      events would be sent again after a restart of the daemon
+    `otlp` met 1 gaps with an unknown number of missing events
+
+    columns that are 0 in all rows are left out: `-o wide` shows them
+    the ledger closes, and it is settled
+    -- stderr
+    ");
+    assert_snapshot!(at("80", &["audit"]), @r"
+    exit: 0
+    -- stdout
+    ENTRY  TIME                  ACTION   PRINCIPAL   CALL          PROBE                TIMES  REASON
+        1  2026-01-31T12:00:01Z  changed  user:alice  CreateProbe   kprobes/open             -  -
+        2  2026-01-31T12:00:02Z  refused  uid:1000    DeleteProbe   kprobes/open\x1b[2J     41  it has no role
+        3  2026-01-31T12:00:03Z  read     user:bob    StreamEvents  kprobes/open             -  events
+        4  2026-01-31T12:00:04Z  failed   user:alice  CreateProbe   kprobes/open             -  the kernel answered EINVAL
+    -- stderr
+    ");
+    assert_snapshot!(at("200", &["audit"]), @r"
+    exit: 0
+    -- stdout
+    ENTRY  TIME                  ACTION   PRINCIPAL   CALL          PROBE                TIMES  REASON
+        1  2026-01-31T12:00:01Z  changed  user:alice  CreateProbe   kprobes/open             -  -
+        2  2026-01-31T12:00:02Z  refused  uid:1000    DeleteProbe   kprobes/open\x1b[2J     41  it has no role
+        3  2026-01-31T12:00:03Z  read     user:bob    StreamEvents  kprobes/open             -  events
+        4  2026-01-31T12:00:04Z  failed   user:alice  CreateProbe   kprobes/open             -  the kernel answered EINVAL
+    -- stderr
+    ");
+    for arguments in [&["ledger", "-o", "json"][..], &["audit", "-o", "csv"]] {
+        assert_eq!(at("80", arguments), at("200", arguments), "{arguments:?}");
+    }
 }
 
 #[test]
@@ -306,7 +412,8 @@ fn doctor_and_version() {
     -- stderr
     ");
     let answer = nowhere(&["-o", "json"]);
-    assert!(answer.starts_with("exit: 3") && answer.contains("\"daemon_version\": null"), "{answer}");
+    assert!(answer.starts_with("exit: 3") && answer.contains("\"client_version\""), "{answer}");
+    assert!(!answer.contains("daemon_version"), "{answer}");
     assert_snapshot!(nowhere(&[]), @"
     exit: 3
     -- stdout

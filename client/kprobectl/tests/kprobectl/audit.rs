@@ -10,27 +10,59 @@ fn entries_are_lines() {
     assert_snapshot!(fake.run(&["audit"]), @r"
     exit: 0
     -- stdout
-    2026-01-31T12:00:01Z  1  changed  user:alice  CreateProbe  kprobes/open
-    2026-01-31T12:00:02Z  2  refused  uid:1000  DeleteProbe  kprobes/open\x1b[2J  (41 times)  it has no role
-    2026-01-31T12:00:03Z  3  read     user:bob  StreamEvents  kprobes/open  events
-    2026-01-31T12:00:04Z  4  failed   user:alice  CreateProbe  kprobes/open  the kernel answered EINVAL
+    ENTRY  TIME                  ACTION   PRINCIPAL   CALL          PROBE                TIMES  REASON
+        1  2026-01-31T12:00:01Z  changed  user:alice  CreateProbe   kprobes/open             -  -
+        2  2026-01-31T12:00:02Z  refused  uid:1000    DeleteProbe   kprobes/open\x1b[2J     41  it has no role
+        3  2026-01-31T12:00:03Z  read     user:bob    StreamEvents  kprobes/open             -  events
+        4  2026-01-31T12:00:04Z  failed   user:alice  CreateProbe   kprobes/open             -  the kernel answered EINVAL
     -- stderr
     ");
-    assert_snapshot!(fake.run(&["audit", "-o", "wide", "-n", "1"]), @r"
+    assert_snapshot!(fake.run(&["audit", "-o", "wide", "-n", "1"]), @"
     exit: 0
     -- stdout
-    2026-01-31T12:00:04Z  4  failed   user:alice  CreateProbe  kprobes/open  the kernel answered EINVAL  rule: role `ops`, line 12  request: r-1  definition: p:kprobes/open do_sys_openat2
+    ENTRY  TIME                  ACTION  PRINCIPAL   CALL         PROBE         TIMES  REASON                      RULE                 REQUEST  OPERATION  DEFINITION                     FILTER
+        4  2026-01-31T12:00:04Z  failed  user:alice  CreateProbe  kprobes/open      -  the kernel answered EINVAL  role `ops`, line 12  r-1      -          p:kprobes/open do_sys_openat2  -
     -- stderr
+    ");
+}
+
+#[test]
+fn entries_have_the_forms_of_a_list() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["audit", "-o", "csv", "-n", "2"]), @r#"
+    exit: 0
+    -- stdout
+    entry,time,action,principal,call,probe,times,reason,rule,request,operation,definition,filter
+    3,2026-01-31T12:00:03Z,read,user:bob,StreamEvents,kprobes/open,,events,,,,,
+    4,2026-01-31T12:00:04Z,failed,user:alice,CreateProbe,kprobes/open,,the kernel answered EINVAL,"role `ops`, line 12",r-1,,p:kprobes/open do_sys_openat2,
+    -- stderr
+    "#);
+    assert_snapshot!(fake.run(&["audit", "-o", "name"]), @"
+    exit: 0
+    -- stdout
+    1
+    2
+    3
+    4
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["audit", "verify", "-o", "csv"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: `-o name` and `-o csv` print a list, and this command has none
+    hint: use `-o json`
     ");
 }
 
 #[test]
 fn entries_are_selected_by_the_daemon() {
     let fake = Fake::start(Ending::Open);
-    assert_snapshot!(fake.run(&["audit", "--action", "read", "--action", "failed", "-n", "1"]), @r"
+    assert_snapshot!(fake.run(&["audit", "--action", "read", "--action", "failed", "-n", "1"]), @"
     exit: 0
     -- stdout
-    2026-01-31T12:00:04Z  4  failed   user:alice  CreateProbe  kprobes/open  the kernel answered EINVAL
+    ENTRY  TIME                  ACTION  PRINCIPAL   CALL         PROBE         REASON
+        4  2026-01-31T12:00:04Z  failed  user:alice  CreateProbe  kprobes/open  the kernel answered EINVAL
     -- stderr
     ");
     let json = fake.run(&["audit", "--action", "read", "-o", "json"]);

@@ -31,9 +31,9 @@ fn check_a_file() {
     let lines = fake.run(&["check", "-f", &path, "-o", "json"]);
     let lines: Vec<_> = lines.lines().filter(|line| line.starts_with('{')).collect();
     assert_snapshot!(lines.join("\n"), @r#"
-    {"definition":"p:open do_sys_openat2","verdict":"accepted","errno":0,"reason":null,"rule":null,"by":null,"position":null,"hint":null,"canonical":"p:kprobes/open do_sys_openat2","warnings":[],"errno_name":null,"line":1,"name":"kprobes/open","location":"do_sys_openat2+0x0","dialect":null,"arming":null,"kernel_definition":"p:kprobes/open do_sys_openat2","nearest_before":null,"nearest_after":null,"diagnostics":[]}
-    {"definition":"-:x","verdict":"accepted","errno":0,"reason":null,"rule":null,"by":null,"position":null,"hint":null,"canonical":null,"warnings":[{"severity":"SEVERITY_WARNING","code":"NOTHING_TO_CHECK","message":"this line deletes: there is nothing to check","hint":"","span_start":7,"span_end":21,"by":"REFUSED_BY_UNSPECIFIED"}],"errno_name":null,"line":2,"name":null,"location":null,"dialect":null,"arming":null,"kernel_definition":null,"nearest_before":null,"nearest_after":null,"diagnostics":[{"severity":"SEVERITY_WARNING","code":"NOTHING_TO_CHECK","message":"this line deletes: there is nothing to check","hint":"","span_start":7,"span_end":21,"by":"REFUSED_BY_UNSPECIFIED"}]}
-    {"definition":"p:open do_sys_openat2+3","verdict":"refused","errno":84,"reason":"BAD_INSN_BNDRY","rule":"BAD_INSN_BNDRY","by":"kernel","position":7,"hint":"`+5` works","canonical":"p:kprobes/open do_sys_openat2","warnings":[],"errno_name":"EILSEQ","line":3,"name":"kprobes/open","location":"do_sys_openat2+0x3","dialect":null,"arming":null,"kernel_definition":"p:kprobes/open do_sys_openat2","nearest_before":0,"nearest_after":5,"diagnostics":[{"severity":"SEVERITY_ERROR","code":"BAD_INSN_BNDRY","message":"probe point is not an instruction boundary","hint":"`+5` works","span_start":7,"span_end":23,"by":"REFUSED_BY_KERNEL"}]}
+    {"line":"1","offset":"0","definition":"p:open do_sys_openat2","check":{"verdict":"VERDICT_ACCEPTED","errno":0,"errno_name":"","rule":"","diagnostics":[],"kernel_definition":"p:kprobes/open do_sys_openat2","name":"kprobes/open","location":"do_sys_openat2+0x0","listing":[],"dialect":"DIALECT_UNSPECIFIED","arming":"ARMING_UNSPECIFIED","kernel_reason":"","canonical":"p:kprobes/open do_sys_openat2","by":"REFUSED_BY_UNSPECIFIED","explanation":""}}
+    {"line":"2","offset":"0","definition":"-:x","check":{"verdict":"VERDICT_ACCEPTED","errno":0,"errno_name":"","rule":"","diagnostics":[{"severity":"SEVERITY_WARNING","code":"NOTHING_TO_CHECK","message":"this line deletes: there is nothing to check","hint":"","span_start":7,"span_end":21,"by":"REFUSED_BY_UNSPECIFIED"}],"kernel_definition":"","name":"","location":"","listing":[],"dialect":"DIALECT_UNSPECIFIED","arming":"ARMING_UNSPECIFIED","kernel_reason":"","canonical":"","by":"REFUSED_BY_UNSPECIFIED","explanation":""}}
+    {"line":"3","offset":"0","definition":"p:open do_sys_openat2+3","check":{"verdict":"VERDICT_REFUSED","errno":84,"errno_name":"EILSEQ","rule":"BAD_INSN_BNDRY","diagnostics":[{"severity":"SEVERITY_ERROR","code":"BAD_INSN_BNDRY","message":"probe point is not an instruction boundary","hint":"`+5` works","span_start":7,"span_end":23,"by":"REFUSED_BY_KERNEL"}],"kernel_definition":"p:kprobes/open do_sys_openat2","name":"kprobes/open","location":"do_sys_openat2+0x3","listing":[],"nearest_before":0,"nearest_after":5,"dialect":"DIALECT_UNSPECIFIED","arming":"ARMING_UNSPECIFIED","kernel_reason":"BAD_INSN_BNDRY","canonical":"p:kprobes/open do_sys_openat2","by":"REFUSED_BY_KERNEL","explanation":""}}
     "#);
     assert_snapshot!(fake.run(&["check", "-f", "/nonexistent/probes.txt"]), @"
     exit: 1
@@ -82,7 +82,7 @@ fn explain() {
     ");
     let printed = fake.run(&["check", "--explain", DEFINITION, "-o", "json"]);
     assert!(
-        printed.contains(r#""explanation":"p:functions/f f a=$arg1:s32\nassumed\n  all is well\n""#),
+        printed.contains(r#""explanation": "p:functions/f f a=$arg1:s32\nassumed\n  all is well\n""#),
         "{printed}"
     );
 }
@@ -115,43 +115,80 @@ fn check() {
     assert_snapshot!(fake.run(&["check", "p:open do_sys_openat2+3", "-o", "json"]), @r#"
     exit: 1
     -- stdout
-    {"definition":"p:open do_sys_openat2+3","verdict":"refused","errno":84,"reason":"BAD_INSN_BNDRY","rule":"BAD_INSN_BNDRY","by":"kernel","position":7,"hint":"`+5` works","canonical":"p:kprobes/open do_sys_openat2","warnings":[],"errno_name":"EILSEQ","name":"kprobes/open","location":"do_sys_openat2+0x3","dialect":null,"arming":null,"kernel_definition":"p:kprobes/open do_sys_openat2","nearest_before":0,"nearest_after":5,"diagnostics":[{"severity":"SEVERITY_ERROR","code":"BAD_INSN_BNDRY","message":"probe point is not an instruction boundary","hint":"`+5` works","span_start":7,"span_end":23,"by":"REFUSED_BY_KERNEL"}],"listing":[{"offset":0,"code":"0f1f440000","text":"nopl 0x0(%rax,%rax,1)","probeable":true,"refusal":""},{"offset":5,"code":"55","text":"push %rbp","probeable":true,"refusal":""}]}
+    {
+      "verdict": "VERDICT_REFUSED",
+      "errno": 84,
+      "errno_name": "EILSEQ",
+      "rule": "BAD_INSN_BNDRY",
+      "diagnostics": [
+        {
+          "severity": "SEVERITY_ERROR",
+          "code": "BAD_INSN_BNDRY",
+          "message": "probe point is not an instruction boundary",
+          "hint": "`+5` works",
+          "span_start": 7,
+          "span_end": 23,
+          "by": "REFUSED_BY_KERNEL"
+        }
+      ],
+      "kernel_definition": "p:kprobes/open do_sys_openat2",
+      "name": "kprobes/open",
+      "location": "do_sys_openat2+0x3",
+      "listing": [
+        {
+          "offset": 0,
+          "code": "Dx9EAAA=",
+          "text": "nopl 0x0(%rax,%rax,1)",
+          "probeable": true,
+          "refusal": ""
+        },
+        {
+          "offset": 5,
+          "code": "VQ==",
+          "text": "push %rbp",
+          "probeable": true,
+          "refusal": ""
+        }
+      ],
+      "nearest_before": 0,
+      "nearest_after": 5,
+      "dialect": "DIALECT_UNSPECIFIED",
+      "arming": "ARMING_UNSPECIFIED",
+      "kernel_reason": "BAD_INSN_BNDRY",
+      "canonical": "p:kprobes/open do_sys_openat2",
+      "by": "REFUSED_BY_KERNEL",
+      "explanation": ""
+    }
     -- stderr
     "#);
     assert_snapshot!(fake.run(&["check", DEFINITION, "-o", "yaml"]), @"
     exit: 0
     -- stdout
-    ---
-    definition: p:open do_sys_openat2
-    verdict: accepted
+    verdict: VERDICT_ACCEPTED
     errno: 0
-    reason: null
-    rule: null
-    by: null
-    position: null
-    hint: null
-    canonical: p:kprobes/open do_sys_openat2
-    warnings: []
-    errno_name: null
+    errno_name: ''
+    rule: ''
+    diagnostics: []
+    kernel_definition: p:kprobes/open do_sys_openat2
     name: kprobes/open
     location: do_sys_openat2+0x0
-    dialect: null
-    arming: null
-    kernel_definition: p:kprobes/open do_sys_openat2
-    nearest_before: null
-    nearest_after: null
-    diagnostics: []
     listing:
     - offset: 0
-      code: 0f1f440000
+      code: Dx9EAAA=
       text: nopl 0x0(%rax,%rax,1)
       probeable: true
       refusal: ''
     - offset: 5
-      code: '55'
+      code: VQ==
       text: push %rbp
       probeable: true
       refusal: ''
+    dialect: DIALECT_UNSPECIFIED
+    arming: ARMING_UNSPECIFIED
+    kernel_reason: ''
+    canonical: p:kprobes/open do_sys_openat2
+    by: REFUSED_BY_UNSPECIFIED
+    explanation: ''
     -- stderr
     ");
 }

@@ -28,9 +28,9 @@ fn disasm() {
     assert_snapshot!(fake.run(&["describe", "vfs_read", "--code", "-o", "json"]), @r#"
     exit: 0
     -- stdout
-    {"function":"vfs_read","module":"","offset":0,"code":"Dx9EAAA=","text":"nopl 0x0(%rax,%rax,1)","boundary":true,"entry":true,"probeable":true,"rule":"","refusal":"","arming":"ARMING_FTRACE","probed":true,"probes":["kprobes/read"],"code_hex":"0f1f440000"}
-    {"function":"vfs_read","module":"","offset":5,"code":"Dws=","text":"ud2","boundary":true,"entry":false,"probeable":false,"rule":"BUG_TRAP","refusal":"this is why","arming":"ARMING_UNSPECIFIED","probed":false,"probes":[],"code_hex":"0f0b"}
-    {"function":"vfs_read","module":"","offset":7,"code":"6AAAAAA=","text":"call rw_verify_area","boundary":true,"entry":false,"probeable":true,"rule":"","refusal":"","arming":"ARMING_BREAKPOINT","probed":true,"probes":[],"code_hex":"e800000000"}
+    {"offset":0,"code":"Dx9EAAA=","text":"nopl 0x0(%rax,%rax,1)","boundary":true,"entry":true,"probeable":true,"rule":"","refusal":"","arming":"ARMING_FTRACE","probed":true,"probes":["kprobes/read"]}
+    {"offset":5,"code":"Dws=","text":"ud2","boundary":true,"entry":false,"probeable":false,"rule":"BUG_TRAP","refusal":"this is why","arming":"ARMING_UNSPECIFIED","probed":false,"probes":[]}
+    {"offset":7,"code":"6AAAAAA=","text":"call rw_verify_area","boundary":true,"entry":false,"probeable":true,"rule":"","refusal":"","arming":"ARMING_BREAKPOINT","probed":true,"probes":[]}
     -- stderr
     "#);
 }

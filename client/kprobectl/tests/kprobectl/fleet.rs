@@ -237,7 +237,7 @@ fn the_rest_of_the_last_run_can_be_asked_again() {
         "{first}"
     );
     let rest = hosts.run(&["config", "get-hosts", "--hosts", "@failed", "-o", "json"]);
-    assert!(rest.contains(r#""name": "dead""#) && rest.matches("\"name\"").count() == 1, "{rest}");
+    assert!(rest.contains(r#""name":"dead""#) && rest.matches("\"name\"").count() == 1, "{rest}");
     // Nothing is tried after the first host without an answer.
     assert_snapshot!(hosts.run(&["doctor", "--hosts", "dead,web[001-002]", "--fail-fast", "--parallel", "1"]), @"
     exit: 4
@@ -393,17 +393,7 @@ fn configurations_are_made_and_read() {
     assert_snapshot!(run(&["config", "get-hosts", "-L", "role!=web", "-o", "json"]), @r#"
     exit: 0
     -- stdout
-    [
-      {
-        "name": "db1",
-        "address": "db1",
-        "domain": null,
-        "labels": {
-          "role": "db"
-        },
-        "groups": []
-      }
-    ]
+    {"name":"db1","address":"db1","domain":null,"labels":{"role":"db"},"groups":[]}
     -- stderr
     "#);
     assert_snapshot!(run(&["config", "view"]), @"

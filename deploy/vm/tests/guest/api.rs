@@ -62,7 +62,7 @@ fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
         profile["hits"].as_str().and_then(|hits| hits.parse().ok()).is_some_and(|hits: u64| hits >= 2),
         "{profile}"
     );
-    ensure!(guest.shell("kprobectl check 'p do_sys_openat2' -o json")?.contains("\"accepted\""));
+    ensure!(guest.shell("kprobectl check 'p do_sys_openat2' -o json")?.contains("\"VERDICT_ACCEPTED\""));
 
     // What is refused says so on standard error, with a caret, and in the exit code.
     let refused = run("kprobectl add 'p:open vfs_read'")?;

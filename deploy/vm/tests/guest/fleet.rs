@@ -188,7 +188,7 @@ fn kernels_are_told_apart(fleet: &Fleet) -> Result<()> {
     ensure!(verdicts.len() == 3, "{}", missing.all());
     for (host, answer) in verdicts {
         ensure!(
-            answer.contains("\"refused\"") == ((host == "db1") == fleet.db1_is_older),
+            answer.contains("\"VERDICT_REFUSED\"") == ((host == "db1") == fleet.db1_is_older),
             "{host}: {answer}"
         );
     }

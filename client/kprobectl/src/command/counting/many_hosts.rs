@@ -17,7 +17,7 @@ use crate::command::many_hosts::{HostRun, Problem, exit, remember};
 use crate::command::open_file_limit::raise;
 use crate::command::stop_condition::{StopCondition, StopReason};
 use crate::command::{Exit, Failure};
-use crate::global::{Fleet, Format, Global};
+use crate::global::{Fleet, Global};
 use crate::output::{CountPrinter, HostOutput, HostRecord, Output};
 
 /// A host that counts, until its stream is dropped.
@@ -132,8 +132,7 @@ impl Count {
         for record in &records {
             ledger.record(record.outcome);
         }
-        let is_folded = global.output == Format::Folded;
-        if self.is_by_host && is_folded {
+        if self.is_by_host && self.view.is_folded {
             // Stacks for other programs, with the host as the outermost frame.
             for record in records.iter().filter(|record| record.outcome == Outcome::Answered) {
                 for line in record.said.data.lines() {
@@ -142,7 +141,7 @@ impl Count {
             }
             output.flush()?;
         }
-        if !self.is_by_host || is_folded {
+        if !self.is_by_host || self.view.is_folded {
             records.retain(|record| record.outcome != Outcome::Answered);
         }
         output.hosts(&records, &[], &ledger)?;

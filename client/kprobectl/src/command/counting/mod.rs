@@ -19,7 +19,7 @@ pub(super) use self::count_key::CountKey;
 use super::connection::connect;
 use super::stop_condition::{StopCondition, StopReason};
 use super::{Exit, Failure};
-use crate::global::{Format, Global};
+use crate::global::Global;
 use crate::output::{CountOrder, CountPrinter, CountView, LatencyUnit, Output};
 use crate::quantity::duration;
 
@@ -60,30 +60,15 @@ pub(crate) struct ReadingOptions {
     pub(super) scroll: bool,
 }
 
-impl ReadingOptions {
-    /// Refuses `-o folded` if there are no stacks.
-    ///
-    /// # Errors
-    /// When there are several readings, whose stacks a reader would add up, or no stacks.
-    pub(super) fn refuse_folded(
-        &self,
-        global: &Global,
-        spec: Option<&AggregationSpec>,
-    ) -> Result<(), Failure> {
-        if global.output != Format::Folded {
-            return Ok(());
-        }
-        if self.interval.is_some() {
-            let message = "`-o folded` prints one reading, and `--interval` makes many".to_owned();
-            return Err(Failure::usage(message, Some("leave out `--interval`".to_owned())));
-        }
-        let is_stack = |key: &AggregationKey| key.key == Some(Key::Context(ContextKey::Stack.into()));
-        match spec.and_then(|spec| spec.aggregation.as_ref()) {
-            Some(Aggregation::Histogram(spec)) if spec.keys.iter().any(is_stack) => Ok(()),
-            _ => {
-                let message = "`-o folded` prints call stacks, and this does not count by stack".to_owned();
-                Err(Failure::usage(message, Some("add `--by stack`".to_owned())))
-            }
+/// Refuses `--folded` where there are no call stacks.
+pub(super) fn refuse_folded(view: CountView, spec: Option<&AggregationSpec>) -> Result<(), Failure> {
+    let is_stack = |key: &AggregationKey| key.key == Some(Key::Context(ContextKey::Stack.into()));
+    match spec.and_then(|spec| spec.aggregation.as_ref()) {
+        _ if !view.is_folded => Ok(()),
+        Some(Aggregation::Histogram(spec)) if spec.keys.iter().any(is_stack) => Ok(()),
+        _ => {
+            let message = "`--folded` prints call stacks, and this does not count by stack".to_owned();
+            Err(Failure::usage(message, Some("add `--by stack`".to_owned())))
         }
     }
 }
@@ -115,7 +100,7 @@ impl RowOptions {
             }
         };
         let top = self.top.map(|top| usize::try_from(top).unwrap_or(usize::MAX));
-        Ok(CountView { order, top, unit })
+        Ok(CountView { order, top, unit, is_folded: false })
     }
 }
 
@@ -138,7 +123,7 @@ impl Count {
     /// Counts until the stop condition, and shows the counts, of all hosts together or by host; with
     /// `--keep`, leaves the aggregation running.
     pub(super) async fn run(self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        self.life.readings.refuse_folded(global, Some(&self.spec))?;
+        refuse_folded(self.view, Some(&self.spec))?;
         if let Some(fleet) = &global.fleet {
             return self.run_on_many(global, fleet, output).await;
         }

@@ -15,9 +15,9 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use kprobed_client::api::{AuditEntry, ListHitsRequest, ReadAuditRequest};
 use kprobed_client::{Client, Error};
-use kprobed_document::json::Json;
+use kprobed_document::json::json;
 use prost::Name;
-use serde::Serialize;
+use serde_json::Value;
 
 use self::redact::without_credentials;
 use super::connection::connect;
@@ -110,39 +110,34 @@ async fn gather(client: &Client) -> (Vec<(&'static str, String)>, usize) {
         ("audit.json", many(audit(client).await)),
     ];
     let failed = answers.iter().filter(|(_, answer)| answer.is_err()).count();
-    let version = serde_json::json!({ "kprobectl": env!("CARGO_PKG_VERSION") }).to_string();
-    let mut parts = vec![("kprobectl.json", version)];
+    let version = serde_json::json!({ "kprobectl": env!("CARGO_PKG_VERSION") });
+    let mut parts = vec![("kprobectl.json", version.to_string())];
     parts.extend(answers.into_iter().map(|(name, answer)| {
-        let missing = |why: String| serde_json::json!({ "missing": why }).to_string();
-        (name, without_credentials(&answer.unwrap_or_else(missing)))
+        let answer = answer.unwrap_or_else(|why| serde_json::json!({ "missing": why }));
+        (name, without_credentials(&format!("{answer:#}")))
     }));
     (parts, failed)
 }
 
-fn json(value: &impl Serialize) -> Result<String, String> {
-    serde_json::to_string_pretty(value).map_err(|error| error.to_string())
+fn one(answer: Result<impl Name, Error>) -> Result<Value, String> {
+    json(&answer.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
 }
 
-fn one(answer: Result<impl Name, Error>) -> Result<String, String> {
-    json(&Json::full(&answer.map_err(|error| error.to_string())?))
-}
-
-fn many(answer: Result<Vec<impl Name>, Error>) -> Result<String, String> {
+fn many(answer: Result<Vec<impl Name>, Error>) -> Result<Value, String> {
     let messages = answer.map_err(|error| error.to_string())?;
-    json(&messages.iter().map(Json::full).collect::<Vec<_>>())
+    messages.iter().map(json).collect::<Result<Value, _>>().map_err(|error| error.to_string())
 }
 
 /// The past states of all probes.
-async fn states(client: &Client) -> Result<String, String> {
+async fn states(client: &Client) -> Result<Value, String> {
     let mut states = Vec::new();
     for probe in client.list_probes("*").await.map_err(|error| error.to_string())? {
         // It can be deleted meanwhile.
         if let Ok((_, past)) = client.get_probe_and_states(&probe.name).await {
-            let past: Vec<_> = past.iter().map(Json::full).collect();
-            states.push(serde_json::json!({ "probe": probe.name, "states": past }));
+            states.push(serde_json::json!({ "probe": probe.name, "states": many(Ok(past))? }));
         }
     }
-    json(&states)
+    Ok(states.into())
 }
 
 async fn audit(client: &Client) -> Result<Vec<AuditEntry>, Error> {

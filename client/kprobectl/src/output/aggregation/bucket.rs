@@ -4,7 +4,6 @@
 
 use clap::ValueEnum;
 use kprobed_client::api::key_value::Value;
-use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
 /// A range, both ends included. Numbers of either sign fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,29 +94,6 @@ impl Bucket {
             Scale::Log2 => format!("({}, {}]", number(first - 1), number(last)),
             Scale::Linear(_) if unbounded => format!("[{}, ...)", number(first)),
             Scale::Linear(_) => format!("[{}, {})", number(first), number(last.saturating_add(1))),
-        }
-    }
-}
-
-impl Serialize for Bucket {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut bucket = serializer.serialize_struct("Bucket", 2)?;
-        bucket.serialize_field("first", &Number(self.first))?;
-        bucket.serialize_field("last", &Number(self.last))?;
-        bucket.end()
-    }
-}
-
-/// A number of either sign, as JSON and YAML.
-pub(super) struct Number(pub(super) i128);
-
-impl Serialize for Number {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match (u64::try_from(self.0), i64::try_from(self.0)) {
-            (Ok(number), _) => serializer.serialize_u64(number),
-            (_, Ok(number)) => serializer.serialize_i64(number),
-            // Sums of many rows.
-            _ => serializer.serialize_f64(self.0 as f64),
         }
     }
 }

@@ -90,14 +90,7 @@ fn scale(spec: Option<&Spec>, index: usize) -> Option<Scale> {
 /// A key as it is written on a command line.
 pub(crate) fn key_notation(key: &AggregationKey) -> String {
     match &key.key {
-        Some(Key::Context(_)) => match context(key) {
-            ContextKey::Thread => "thread",
-            ContextKey::Comm => "comm",
-            ContextKey::Cpu => "cpu",
-            ContextKey::Stack => "stack",
-            ContextKey::Unspecified => "?",
-        }
-        .to_owned(),
+        Some(Key::Context(key)) => context_name(ContextKey::try_from(*key).unwrap_or_default()).to_owned(),
         Some(Key::Field(field)) => {
             let form = match field.scale() {
                 KeyScale::Unspecified if is_taken(&field.field) => ".exact".to_owned(),
@@ -113,10 +106,14 @@ pub(crate) fn key_notation(key: &AggregationKey) -> String {
     }
 }
 
-fn context(key: &AggregationKey) -> ContextKey {
-    match key.key {
-        Some(Key::Context(context)) => ContextKey::try_from(context).unwrap_or_default(),
-        _ => ContextKey::Unspecified,
+/// A key that every event has, as it is written on a command line.
+pub(super) fn context_name(key: ContextKey) -> &'static str {
+    match key {
+        ContextKey::Thread => "thread",
+        ContextKey::Comm => "comm",
+        ContextKey::Cpu => "cpu",
+        ContextKey::Stack => "stack",
+        ContextKey::Unspecified => "?",
     }
 }
 

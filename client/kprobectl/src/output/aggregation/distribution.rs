@@ -22,7 +22,7 @@ pub(super) enum Line {
 }
 
 /// Ranges in which some of the values lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Percentiles {
     pub(super) p50: Bucket,
     pub(super) p90: Bucket,

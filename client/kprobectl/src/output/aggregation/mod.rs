@@ -13,7 +13,6 @@ mod stack;
 #[cfg(test)]
 mod tests;
 mod text;
-mod view;
 
 pub(crate) use bucket::LatencyUnit;
 pub(crate) use columns::LATENCY_COLUMN;
@@ -28,15 +27,15 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kprobed_client::api::aggregation_spec::Aggregation as Spec;
 use kprobed_client::api::{Aggregation, AggregationSnapshot};
+use kprobed_document::json::json;
+use serde_json::Value;
 
 use self::account::account;
 use self::columns::Columns;
 use self::order::choose;
-use self::view::SnapshotView;
 use super::Output;
 use super::style::{Style, Tone};
 use super::table::Page;
-use crate::global::Format;
 
 /// Moves to the upper left corner, and removes what is on the screen.
 const CLEAR_SCREEN: &[u8] = b"\x1b[H\x1b[2J";
@@ -81,15 +80,15 @@ impl<'a> CountPrinter<'a> {
     fn print(&mut self, snapshot: &AggregationSnapshot, last: bool) -> io::Result<()> {
         let chosen = choose(&snapshot.rows, &self.columns, self.view);
         if self.output.is_structured() {
-            let view = SnapshotView::new(snapshot, &chosen, &self.columns, last);
-            let _is_printed = if self.several {
-                self.output.structured_stream(&view)?
+            let value = snapshot_json(snapshot, &chosen, last)?;
+            let is_printed = if self.several {
+                self.output.structured_stream(&value)
             } else {
-                self.output.structured(&view)?
+                self.output.structured(&value)
             };
-            return Ok(());
+            return is_printed.map(drop);
         }
-        if self.output.format == Format::Folded {
+        if self.view.is_folded {
             return self.fold(snapshot, &chosen);
         }
         let style = self.output.style;
@@ -124,6 +123,21 @@ impl<'a> CountPrinter<'a> {
         }
         Ok(())
     }
+}
+
+/// The message of the API, with the chosen rows in their order; what is in the others, and whether counting
+/// has ended.
+fn snapshot_json(
+    snapshot: &AggregationSnapshot,
+    chosen: &order::Chosen<'_>,
+    last: bool,
+) -> io::Result<Value> {
+    let rows = chosen.groups.iter().flat_map(|group| &group.rows).copied().cloned().collect();
+    let mut value = json(&AggregationSnapshot { rows, ..snapshot.clone() })?;
+    let order::LeftOut { rows, count } = chosen.left_out;
+    value["not_shown"] = serde_json::json!({ "rows": rows.to_string(), "count": count.to_string() });
+    value["last"] = last.into();
+    Ok(value)
 }
 
 /// The rows in the form that fits their keys, and an empty line.

@@ -19,6 +19,8 @@ pub(crate) struct CountView {
     /// Groups that are shown. `None`: all.
     pub(crate) top: Option<usize>,
     pub(crate) unit: LatencyUnit,
+    /// Call stacks are printed as flame graph tools read them.
+    pub(crate) is_folded: bool,
 }
 
 /// What comes first.
@@ -52,7 +54,7 @@ pub(super) struct Chosen<'a> {
 }
 
 /// What is not shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeftOut {
     pub(super) rows: u64,
     pub(super) count: u64,

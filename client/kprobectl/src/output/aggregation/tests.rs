@@ -8,8 +8,7 @@ use proptest::prelude::*;
 use super::account::account;
 use super::columns::{Columns, key_notation};
 use super::order::{CountOrder, CountView, choose};
-use super::view::SnapshotView;
-use super::{LatencyUnit, Style, heading, rows, stack};
+use super::{LatencyUnit, Style, heading, rows, snapshot_json, stack};
 
 fn any_value() -> impl Strategy<Value = Option<Value>> {
     let bucket = |(first, last)| Value::UnsignedBucket(UnsignedBucket { first, last });
@@ -77,12 +76,14 @@ proptest! {
     ) {
         let columns = Columns::of(&aggregation, LatencyUnit::Auto);
         let snapshot = AggregationSnapshot { rows: rows_sent, hits, ..Default::default() };
-        let chosen = choose(&snapshot.rows, &columns, CountView { order, top, unit: LatencyUnit::Auto });
+        let chosen = choose(&snapshot.rows, &columns, CountView { order, top, unit: LatencyUnit::Auto, is_folded: false });
         let style = Style::new(false);
         rows(&chosen, &columns, style);
         account(&snapshot, &chosen, columns.is_latency, style);
         stack::folded(&chosen, &columns, columns.stack.unwrap_or_default());
-        serde_json::to_string(&SnapshotView::new(&snapshot, &chosen, &columns, true)).unwrap();
+        let value = snapshot_json(&snapshot, &chosen, true).unwrap();
+        let rows: usize = chosen.groups.iter().map(|group| group.rows.len()).sum();
+        prop_assert_eq!(value["rows"].as_array().map(Vec::len), Some(rows));
         let shown = chosen.groups.iter().fold(0_u64, |sum, group| sum.saturating_add(group.count));
         prop_assert_eq!(shown.saturating_add(chosen.left_out.count), chosen.total);
         let shown: usize = chosen.groups.iter().map(|group| group.rows.len()).sum();

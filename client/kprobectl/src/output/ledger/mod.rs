@@ -1,24 +1,24 @@
 //! The ledger: the account of every event.
 //!
-//! Owns its JSON and YAML (`view`), its tables (`tables`), and the check that it closes (`sums`).
+//! Owns its accounts (`tables`), and the check that they close (`sums`).
 
 mod sums;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod view;
 
 use std::io;
 
 use kprobed_client::api::{ExporterLedger, GetLedgerResponse, RecordingProblem};
+use kprobed_document::json::json;
+use serde_json::Value;
 
 use self::sums::{exporter_closes, probe_closes, spool_closes, subscriber_closes};
-use self::tables::{BUFFER_LEGEND, EXPORTER_LEGEND, HISTORY_LEGEND, PROBE_LEGEND, SUBSCRIBER_LEGEND};
-use self::view::LedgerView;
-use super::Output;
+use self::tables::Account;
+pub(super) use self::tables::exporter_state;
 use super::style::Tone;
-use super::table::Table;
 use super::time::rfc3339;
+use super::{Column, Output, Row};
 
 /// Whether every sum that is known adds up.
 pub(super) fn closes(ledger: &GetLedgerResponse) -> bool {
@@ -32,30 +32,34 @@ impl Output {
     /// Prints the ledger, and says whether it closes.
     pub(crate) fn ledger(&mut self, ledger: &GetLedgerResponse) -> io::Result<bool> {
         let closes = closes(ledger);
-        if self.structured(&LedgerView::new(ledger, closes))? {
+        if self.is_structured() {
+            self.structured(&ledger_json(ledger, closes)?)?;
             return Ok(closes);
         }
-        let wide = self.is_wide();
-        self.explained(&tables::probes(&ledger.probes, wide), PROBE_LEGEND)?;
+        self.account(&ledger.probes)?;
         for note in notes(ledger) {
             self.line(note)?;
         }
         self.line("")?;
-        self.explained(&tables::buffers(&ledger.buffers, wide), BUFFER_LEGEND)?;
+        self.account(&ledger.buffers)?;
         self.line("")?;
-        self.explained(&tables::subscribers(&ledger.subscribers, wide), SUBSCRIBER_LEGEND)?;
+        self.account(&ledger.subscribers)?;
         self.line("")?;
         if let Some(spool) = &ledger.spool {
-            self.explained(&tables::spools(spool), HISTORY_LEGEND)?;
+            self.account(std::slice::from_ref(spool))?;
             if !spool.last_error.is_empty() {
                 self.line(&format!("the last error of the history: {}", spool.last_error))?;
             }
             self.line("")?;
         }
         if !ledger.exporters.is_empty() {
-            self.explained(&tables::exporters(&ledger.exporters, wide), EXPORTER_LEGEND)?;
+            self.account(&ledger.exporters)?;
             ledger.exporters.iter().try_for_each(|exporter| self.troubles(exporter))?;
             self.line("")?;
+        }
+        if !self.is_wide() {
+            let legend = "columns that are 0 in all rows are left out: `-o wide` shows them";
+            self.line(&self.paint(Tone::Faint, legend))?;
         }
         for RecordingProblem { probe, message, hint, .. } in &ledger.problems {
             self.line(&format!("`{probe}` does not record what was asked: {message}"))?;
@@ -91,11 +95,31 @@ impl Output {
     }
 
     /// Prints a table with the meaning of its columns under it.
-    fn explained(&mut self, table: &Table, legend: &str) -> io::Result<()> {
-        self.table(table)?;
-        let legend = self.style.paint(Tone::Faint, legend);
-        self.line(&legend)
+    fn account<T: Account>(&mut self, rows: &[T]) -> io::Result<()> {
+        self.rows(rows)?;
+        let is_shown = |column: &Column<T>| self.is_wide() || column.says_something(rows);
+        let is_explained = |name| T::COLUMNS.iter().any(|column| column.term() == name && is_shown(column));
+        let legend = T::LEGEND.iter().filter(|(name, _)| is_explained(*name));
+        let legend: Vec<_> = legend.map(|(name, meaning)| format!("{name}: {meaning}")).collect();
+        if legend.is_empty() { Ok(()) } else { self.line(&self.paint(Tone::Faint, &legend.join("; "))) }
     }
+}
+
+/// The message of the API, and whether every sum closes, and each of them.
+fn ledger_json(ledger: &GetLedgerResponse, closes: bool) -> io::Result<Value> {
+    let mut value = json(ledger)?;
+    value["closes"] = closes.into();
+    value["probes"] = list(&ledger.probes)?;
+    value["subscribers"] = list(&ledger.subscribers)?;
+    value["exporters"] = list(&ledger.exporters)?;
+    if let Some(spool) = &ledger.spool {
+        value["spool"] = spool.json()?;
+    }
+    Ok(value)
+}
+
+fn list<T: Row>(rows: &[T]) -> io::Result<Value> {
+    rows.iter().map(Row::json).collect()
 }
 
 /// Whether it adds up, in one line.

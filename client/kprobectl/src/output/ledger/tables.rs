@@ -1,226 +1,206 @@
-//! Tables of the ledger, with a legend of their columns.
+//! Accounts of the ledger: the columns of each, with a legend, and the API's JSON with `closes` beside each sum.
+
+use std::io;
 
 use kprobed_client::api::{
     BufferLedger, ExporterLedger, ExporterState, OverflowPolicy, ProbeLedger, SpoolLedger, SubscriberLedger,
     TermSpan,
 };
 use kprobed_client::event::Cursor;
+use kprobed_document::json::json;
+use prost::Name;
+use serde_json::Value;
 
 use super::sums::{exporter_closes, probe_closes, spool_closes, subscriber_closes};
 use crate::output::style::Tone;
-use crate::output::table::{Cell, Table};
-use crate::output::time::rfc3339;
+use crate::output::table::Cell;
+use crate::output::{Column, MessageRow, Row};
 
-/// Under the table of probes.
-pub(super) const PROBE_LEGEND: &str = "LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel";
+/// An account of the ledger.
+pub(super) trait Account: Row {
+    /// The meaning of columns, for those that are shown.
+    const LEGEND: &'static [(&'static str, &'static str)];
+}
 
-/// Under the table of buffers.
-pub(super) const BUFFER_LEGEND: &str = "COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by another program";
-
-/// Under the table of subscribers.
-pub(super) const SUBSCRIBER_LEGEND: &str =
-    "DROPPED: queue full; LIMITED: over its rate; REPLAYED, EXPIRED: events of the history, no part of READ";
-
-/// Under the table of the history.
-pub(super) const HISTORY_LEGEND: &str = "IN MEMORY: until the disk works again; NOT STORED: disk full, failing or too slow; AVAILABLE: on disk now; EXPIRED: deleted to stay within the limits";
+/// The message of the API, and whether it adds up if there is a sum and all of its terms are known.
+fn account(message: &impl Name, closes: Option<bool>) -> io::Result<Value> {
+    let mut value = json(message)?;
+    if let Some(closes) = closes {
+        value["closes"] = closes.into();
+    }
+    Ok(value)
+}
 
 /// A term that an attached event does not have; for a probe, one that may not be known.
-fn of_probe(attached: bool, number: Option<u64>) -> Cell {
-    if attached { Cell::text("").right() } else { Cell::maybe(number) }
+fn of_probe(probe: &ProbeLedger, number: Option<u64>) -> Cell {
+    if probe.hits.is_none() { Cell::text("").right() } else { Cell::maybe(number) }
 }
 
-pub(super) fn probes(probes: &[ProbeLedger], wide: bool) -> Table {
-    let mut headings = vec![
-        "PROBE",
-        "HITS",
-        "= READ",
-        "+ UNDECODABLE",
-        "+ NOT READ",
-        "(LOST",
-        "+ DISABLED",
-        "+ FILTERED",
-        "+ OWN)",
-        "NMISSED",
-        "CLOSES",
+impl Account for ProbeLedger {
+    const LEGEND: &'static [(&'static str, &'static str)] = &[
+        ("NOT READ", "LOST + DISABLED + FILTERED + OWN"),
+        ("LOST", "in buffers or a pause"),
+        ("DISABLED", "while it was off"),
+        ("OWN", "by kprobed itself"),
+        ("NMISSED", "skipped by the kernel"),
     ];
-    if wide {
-        headings.extend(["PAUSED", "FIRST READ", "LAST READ"]);
-    }
-    let mut table = Table::new(&headings);
-    for probe in probes {
-        let attached = probe.hits.is_none();
-        let mut cells = vec![
-            Cell::text(&probe.probe),
-            of_probe(attached, probe.hits),
-            Cell::number(probe.read),
-            Cell::number(probe.undecodable),
-            of_probe(attached, Some(probe.not_read)),
-            of_probe(attached, probe.lost),
-            of_probe(attached, Some(probe.disabled)),
-            of_probe(attached, probe.filtered),
-            of_probe(attached, probe.own),
-            of_probe(attached, Some(probe.nmissed)),
-            Cell::mark(probe_closes(probe)),
-        ];
-        if wide {
-            cells.push(of_probe(attached, Some(probe.paused)));
-            cells.extend(span(probe.read_span.as_ref()));
-        }
-        table.row(cells);
-    }
-    table
 }
 
-pub(super) fn buffers(buffers: &[BufferLedger], wide: bool) -> Table {
-    let mut headings =
-        vec!["CPU", "READ", "OVERRUN", "COMMIT OVERRUN", "DROPPED EVENTS", "RESETS", "UNDECODABLE", "PAGES"];
-    if wide {
-        headings.extend(["BYTES", "FIRST READ", "LAST READ", "FIRST OVERRUN", "LAST OVERRUN"]);
-    }
-    let mut table = Table::new(&headings);
-    for buffer in buffers {
-        let mut cells = vec![
-            Cell::number(buffer.cpu.into()),
-            Cell::number(buffer.read),
-            Cell::number(buffer.overrun),
-            Cell::number(buffer.commit_overrun),
-            Cell::number(buffer.dropped_events),
-            Cell::number(buffer.resets),
-            Cell::number(buffer.undecodable),
-            Cell::number(buffer.pages),
-        ];
-        if wide {
-            cells.push(Cell::number(buffer.buffer_bytes));
-            cells.extend(span(buffer.read_span.as_ref()));
-            cells.extend(span(buffer.overrun_span.as_ref()));
-        }
-        table.row(cells);
-    }
-    table
-}
-
-pub(super) fn subscribers(subscribers: &[SubscriberLedger], wide: bool) -> Table {
-    let mut headings = vec![
-        "SUBSCRIBER",
-        "SINCE",
-        "READ",
-        "= DELIVERED",
-        "+ QUEUED",
-        "+ DROPPED",
-        "+ LIMITED",
-        "+ SAMPLED OUT",
-        "+ FILTERED",
-        "+ NOT SELECTED",
-        "CLOSES",
-        "REPLAYED",
-        "EXPIRED",
+impl Row for ProbeLedger {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("PROBE", |probe| Cell::text(&probe.probe)),
+        Column::new("CLOSES", |probe| Cell::mark(probe_closes(probe))),
+        Column::new("HITS", |probe| of_probe(probe, probe.hits)),
+        Column::new("= READ", |probe| Cell::number(probe.read)),
+        Column::optional("+ UNDECODABLE", |probe| Cell::number(probe.undecodable)),
+        Column::optional("+ NOT READ", |probe| of_probe(probe, Some(probe.not_read))),
+        Column::optional("LOST", |probe| of_probe(probe, probe.lost)),
+        Column::optional("DISABLED", |probe| of_probe(probe, Some(probe.disabled))),
+        Column::optional("FILTERED", |probe| of_probe(probe, probe.filtered)),
+        Column::optional("OWN", |probe| of_probe(probe, probe.own)),
+        Column::optional("NMISSED", |probe| of_probe(probe, Some(probe.nmissed))),
+        Column::wide("PAUSED", |probe| of_probe(probe, Some(probe.paused))),
+        Column::wide("FIRST READ", |probe| first(probe.read_span.as_ref())),
+        Column::wide("LAST READ", |probe| last(probe.read_span.as_ref())),
     ];
-    if wide {
-        headings.extend(["OVERFLOW", "LOSS RECORDS", "FIRST DELIVERED", "LAST DELIVERED"]);
-        headings.extend(["FIRST DROPPED", "LAST DROPPED"]);
+
+    fn json(&self) -> io::Result<Value> {
+        account(self, probe_closes(self))
     }
-    let mut table = Table::new(&headings);
-    for subscriber in subscribers {
-        let mut cells = vec![
-            Cell::number(subscriber.subscriber_id),
-            Cell::text(rfc3339(subscriber.start_time.as_ref()).unwrap_or_default()),
-            Cell::number(subscriber.read),
-            Cell::number(subscriber.delivered),
-            Cell::number(subscriber.queued),
-            Cell::number(subscriber.dropped),
-            Cell::number(subscriber.limited),
-            Cell::number(subscriber.sampled_out),
-            Cell::number(subscriber.filtered),
-            Cell::number(subscriber.not_selected),
-            Cell::mark(Some(subscriber_closes(subscriber))),
-            Cell::number(subscriber.replayed),
-            Cell::number(subscriber.expired),
-        ];
-        if wide {
-            cells.extend([Cell::text(overflow(subscriber)), Cell::number(subscriber.loss_records)]);
-            cells.extend(span(subscriber.delivered_span.as_ref()));
-            cells.extend(span(subscriber.dropped_span.as_ref()));
-        }
-        table.row(cells);
-    }
-    table
 }
 
-pub(super) fn spools(spool: &SpoolLedger) -> Table {
-    let mut table = Table::new(&[
-        "HISTORY READ",
-        "= STORED",
-        "+ IN MEMORY",
-        "+ NOT STORED",
-        "CLOSES",
-        "AVAILABLE",
-        "EXPIRED",
-        "BYTES",
-        "OLDEST",
-    ]);
-    table.row(vec![
-        Cell::number(spool.read),
-        Cell::number(spool.stored),
-        Cell::number(spool.in_memory),
-        Cell::number(spool.not_stored),
-        Cell::mark(Some(spool_closes(spool))),
-        Cell::number(spool.available),
-        Cell::number(spool.expired),
-        Cell::number(spool.bytes),
-        Cell::text(rfc3339(spool.oldest_time.as_ref()).unwrap_or_default()),
-    ]);
-    table
-}
-
-/// Under the table of exporters.
-pub(super) const EXPORTER_LEGEND: &str = "QUEUED: in the history; DROPPED: refused finally; EXPIRED: gone from the history; FAILURES: attempts, no part of READ";
-
-pub(super) fn exporters(exporters: &[ExporterLedger], wide: bool) -> Table {
-    let mut headings = vec![
-        "EXPORTER",
-        "DESTINATION",
-        "STATE",
-        "READ",
-        "= ACKNOWLEDGED",
-        "+ QUEUED",
-        "+ DROPPED",
-        "+ EXPIRED",
-        "+ NOT SELECTED",
-        "CLOSES",
-        "FAILURES",
+impl Account for BufferLedger {
+    const LEGEND: &'static [(&'static str, &'static str)] = &[
+        ("COMMIT OVERRUN", "writers nested too deep"),
+        ("DROPPED EVENTS", "full, overwriting off"),
+        ("RESETS", "emptied by another program"),
     ];
-    if wide {
-        headings.extend(["ACKNOWLEDGED AT", "CURSOR"]);
+}
+
+impl MessageRow for BufferLedger {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("CPU", |buffer| Cell::number(buffer.cpu.into())),
+        Column::new("READ", |buffer| Cell::number(buffer.read)),
+        Column::new("OVERRUN", |buffer| Cell::number(buffer.overrun)),
+        Column::optional("COMMIT OVERRUN", |buffer| Cell::number(buffer.commit_overrun)),
+        Column::optional("DROPPED EVENTS", |buffer| Cell::number(buffer.dropped_events)),
+        Column::optional("RESETS", |buffer| Cell::number(buffer.resets)),
+        Column::optional("UNDECODABLE", |buffer| Cell::number(buffer.undecodable)),
+        Column::optional("PAGES", |buffer| Cell::number(buffer.pages)),
+        Column::wide("BYTES", |buffer| Cell::number(buffer.buffer_bytes)),
+        Column::wide("FIRST READ", |buffer| first(buffer.read_span.as_ref())),
+        Column::wide("LAST READ", |buffer| last(buffer.read_span.as_ref())),
+        Column::wide("FIRST OVERRUN", |buffer| first(buffer.overrun_span.as_ref())),
+        Column::wide("LAST OVERRUN", |buffer| last(buffer.overrun_span.as_ref())),
+    ];
+}
+
+impl Account for SubscriberLedger {
+    const LEGEND: &'static [(&'static str, &'static str)] = &[
+        ("DROPPED", "queue full"),
+        ("LIMITED", "over its rate"),
+        ("REPLAYED", "events of the history, no part of READ"),
+        ("EXPIRED", "events of the history that are gone, no part of READ"),
+    ];
+}
+
+impl Row for SubscriberLedger {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("SUBSCRIBER", |subscriber| Cell::number(subscriber.subscriber_id)),
+        Column::new("CLOSES", |subscriber| Cell::mark(Some(subscriber_closes(subscriber)))),
+        Column::new("READ", |subscriber| Cell::number(subscriber.read)),
+        Column::new("= DELIVERED", |subscriber| Cell::number(subscriber.delivered)),
+        Column::optional("+ QUEUED", |subscriber| Cell::number(subscriber.queued)),
+        Column::optional("+ DROPPED", |subscriber| Cell::number(subscriber.dropped)),
+        Column::optional("+ LIMITED", |subscriber| Cell::number(subscriber.limited)),
+        Column::optional("+ SAMPLED OUT", |subscriber| Cell::number(subscriber.sampled_out)),
+        Column::optional("+ FILTERED", |subscriber| Cell::number(subscriber.filtered)),
+        Column::optional("+ NOT SELECTED", |subscriber| Cell::number(subscriber.not_selected)),
+        Column::optional("REPLAYED", |subscriber| Cell::number(subscriber.replayed)),
+        Column::optional("EXPIRED", |subscriber| Cell::number(subscriber.expired)),
+        Column::new("SINCE", |subscriber| Cell::time(subscriber.start_time.as_ref())),
+        Column::wide("OVERFLOW", |subscriber| Cell::text(overflow(subscriber))),
+        Column::wide("LOSS RECORDS", |subscriber| Cell::number(subscriber.loss_records)),
+        Column::wide("FIRST DELIVERED", |subscriber| first(subscriber.delivered_span.as_ref())),
+        Column::wide("LAST DELIVERED", |subscriber| last(subscriber.delivered_span.as_ref())),
+        Column::wide("FIRST DROPPED", |subscriber| first(subscriber.dropped_span.as_ref())),
+        Column::wide("LAST DROPPED", |subscriber| last(subscriber.dropped_span.as_ref())),
+    ];
+
+    fn json(&self) -> io::Result<Value> {
+        account(self, Some(subscriber_closes(self)))
     }
-    let mut table = Table::new(&headings);
-    for exporter in exporters {
-        let (state, tone) = match exporter.state() {
-            ExporterState::Starting => ("starting", Tone::Doubtful),
-            ExporterState::Running => ("running", Tone::Good),
-            ExporterState::Failing => ("failing", Tone::Bad),
-            ExporterState::Unspecified => ("unknown", Tone::Plain),
-        };
-        let mut cells = vec![
-            Cell::text(&exporter.name),
-            Cell::text(&exporter.destination),
-            Cell::toned(state, tone),
-            Cell::maybe(exporter.read),
-            Cell::number(exporter.acknowledged),
-            Cell::maybe(exporter.queued),
-            Cell::number(exporter.dropped),
-            Cell::number(exporter.expired),
-            Cell::number(exporter.not_selected),
-            Cell::mark(exporter_closes(exporter)),
-            Cell::number(exporter.failures),
-        ];
-        if wide {
+}
+
+impl Account for SpoolLedger {
+    const LEGEND: &'static [(&'static str, &'static str)] = &[
+        ("IN MEMORY", "until the disk works again"),
+        ("NOT STORED", "disk full, failing or too slow"),
+        ("AVAILABLE", "on disk now"),
+        ("EXPIRED", "deleted to stay within the limits"),
+    ];
+}
+
+impl Row for SpoolLedger {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("HISTORY READ", |spool| Cell::number(spool.read)),
+        Column::new("CLOSES", |spool| Cell::mark(Some(spool_closes(spool)))),
+        Column::new("= STORED", |spool| Cell::number(spool.stored)),
+        Column::optional("+ IN MEMORY", |spool| Cell::number(spool.in_memory)),
+        Column::optional("+ NOT STORED", |spool| Cell::number(spool.not_stored)),
+        Column::optional("AVAILABLE", |spool| Cell::number(spool.available)),
+        Column::optional("EXPIRED", |spool| Cell::number(spool.expired)),
+        Column::optional("BYTES", |spool| Cell::number(spool.bytes)),
+        Column::optional("OLDEST", |spool| Cell::time(spool.oldest_time.as_ref())),
+    ];
+
+    fn json(&self) -> io::Result<Value> {
+        account(self, Some(spool_closes(self)))
+    }
+}
+
+impl Account for ExporterLedger {
+    const LEGEND: &'static [(&'static str, &'static str)] = &[
+        ("QUEUED", "in the history"),
+        ("DROPPED", "refused finally"),
+        ("EXPIRED", "gone from the history"),
+        ("FAILURES", "attempts, no part of READ"),
+    ];
+}
+
+impl Row for ExporterLedger {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("EXPORTER", |exporter| Cell::text(&exporter.name)),
+        Column::new("STATE", |exporter| exporter_state(exporter).into()),
+        Column::new("CLOSES", |exporter| Cell::mark(exporter_closes(exporter))),
+        Column::new("READ", |exporter| Cell::maybe(exporter.read)),
+        Column::new("= ACKNOWLEDGED", |exporter| Cell::number(exporter.acknowledged)),
+        Column::optional("+ QUEUED", |exporter| Cell::maybe(exporter.queued)),
+        Column::optional("+ DROPPED", |exporter| Cell::number(exporter.dropped)),
+        Column::optional("+ EXPIRED", |exporter| Cell::number(exporter.expired)),
+        Column::optional("+ NOT SELECTED", |exporter| Cell::number(exporter.not_selected)),
+        Column::optional("FAILURES", |exporter| Cell::number(exporter.failures)),
+        Column::new("DESTINATION", |exporter| Cell::text(&exporter.destination)),
+        Column::wide("ACKNOWLEDGED AT", |exporter| Cell::time(exporter.acknowledged_time.as_ref())),
+        Column::wide("CURSOR", |exporter| {
             let cursor = exporter.cursor.clone().map(|cursor| Cursor::from(cursor).to_string());
-            cells.push(Cell::text(rfc3339(exporter.acknowledged_time.as_ref()).unwrap_or_default()));
-            cells.push(Cell::text(cursor.unwrap_or_default()));
-        }
-        table.row(cells);
+            Cell::text(cursor.unwrap_or_default())
+        }),
+    ];
+
+    fn json(&self) -> io::Result<Value> {
+        account(self, exporter_closes(self))
     }
-    table
+}
+
+/// The word for what an exporter is doing, and its colour.
+pub(in crate::output) fn exporter_state(exporter: &ExporterLedger) -> (&'static str, Tone) {
+    match exporter.state() {
+        ExporterState::Starting => ("starting", Tone::Doubtful),
+        ExporterState::Running => ("running", Tone::Good),
+        ExporterState::Failing => ("failing", Tone::Bad),
+        ExporterState::Unspecified => ("unknown", Tone::Plain),
+    }
 }
 
 fn overflow(subscriber: &SubscriberLedger) -> &'static str {
@@ -231,15 +211,19 @@ fn overflow(subscriber: &SubscriberLedger) -> &'static str {
     }
 }
 
-/// When a term was counted for the first and the last time, in seconds of the trace clock, as
-/// `observe --time trace` shows them.
-fn span(span: Option<&TermSpan>) -> [Cell; 2] {
-    let span = span.copied().unwrap_or_default();
-    [span.first_ns, span.last_ns].map(|ns| {
-        let text = match ns {
-            0 => String::new(),
-            ns => format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000),
-        };
-        Cell::text(text).right()
-    })
+/// When a term was counted for the first time.
+fn first(span: Option<&TermSpan>) -> Cell {
+    seconds(span.map(|span| span.first_ns))
+}
+
+/// When a term was counted for the last time.
+fn last(span: Option<&TermSpan>) -> Cell {
+    seconds(span.map(|span| span.last_ns))
+}
+
+/// Seconds of the trace clock, as `observe --time trace` shows them.
+fn seconds(ns: Option<u64>) -> Cell {
+    let text =
+        ns.filter(|ns| *ns > 0).map(|ns| format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000));
+    Cell::text(text.unwrap_or_default()).right()
 }

@@ -58,60 +58,37 @@ fn latency() {
       "time": "2026-01-31T12:00:04Z",
       "since": "2026-01-31T12:00:00Z",
       "delta": false,
-      "last": true,
-      "hits": 32,
-      "dropped": 0,
-      "kernel_rows": 3,
-      "starts": 32,
-      "match_dropped": 0,
-      "not_shown": {
-        "rows": 2,
-        "count": 12
-      },
       "rows": [
         {
-          "keys": {
-            "latency_ns": {
-              "first": 2049,
-              "last": 4096
+          "keys": [
+            {
+              "unsigned_bucket": {
+                "first": "2049",
+                "last": "4096"
+              }
             },
-            "cpu": 1
-          },
-          "count": 20,
-          "sums": {
-            "latency_ns": 60000
-          }
+            {
+              "unsigned": "1"
+            }
+          ],
+          "count": "20",
+          "sums": [
+            {
+              "unsigned": "60000"
+            }
+          ]
         }
       ],
-      "distributions": [
-        {
-          "keys": {
-            "cpu": 1
-          },
-          "count": 20,
-          "sums": {
-            "latency_ns": 60000
-          },
-          "percentiles": {
-            "p50": {
-              "first": 2049,
-              "last": 4096
-            },
-            "p90": {
-              "first": 2049,
-              "last": 4096
-            },
-            "p99": {
-              "first": 2049,
-              "last": 4096
-            },
-            "max": {
-              "first": 2049,
-              "last": 4096
-            }
-          }
-        }
-      ]
+      "hits": "32",
+      "dropped": "0",
+      "kernel_rows": 3,
+      "starts": "32",
+      "match_dropped": "0",
+      "not_shown": {
+        "rows": "2",
+        "count": "12"
+      },
+      "last": true
     }
     "#);
 }

@@ -37,27 +37,35 @@ fn what_can_not_be_counted() {
     error: cannot sort by `bytes`: there is no such column
     hint: the columns are `count`, `key`, `dfd`
     ");
-    assert_snapshot!(fake.run(&["stacks", "open", "--interval", "1s", "-o", "folded"]), @"
+    assert_snapshot!(fake.run(&["stacks", "open", "--interval", "1s", "--folded"]), @"
     exit: 2
     -- stdout
     -- stderr
-    error: `-o folded` prints one reading, and `--interval` makes many
-    hint: leave out `--interval`
+    error: the argument '--interval <DURATION>' cannot be used with '--folded'
+
+    Usage: kprobectl stacks --interval <DURATION> <PROBE>
+
+    For more information, try '--help'.
     ");
-    assert_snapshot!(fake.run(&["list", "-o", "folded"]), @"
+    assert_snapshot!(fake.run(&["stacks", "open", "-o", "csv"]), @"
     exit: 2
     -- stdout
     -- stderr
-    error: `-o folded` prints call stacks, and this command has none
-    hint: see `kprobectl help stacks`
+    error: `-o name` and `-o csv` print a list, and this command has none
+    hint: use `-o json`
     ");
-    assert_snapshot!(run(&fake, &["hist", "open", "--by", "comm", "-o", "folded"]), @"
+    assert_snapshot!(run(&fake, &["hist", "open", "--by", "comm", "--folded"]), @"
     exit: 2
     -- stdout
     -- stderr
-    error: `-o folded` prints call stacks, and this does not count by stack
+    error: `--folded` prints call stacks, and this does not count by stack
     hint: add `--by stack`
     ");
+    let json = fake.run(&["stacks", "open", "--folded", "-o", "json"]);
+    assert!(
+        json.starts_with("exit: 2") && json.contains("cannot be used with '--output <FORMAT>'"),
+        "{json}"
+    );
     assert_snapshot!(fake.run(&["latency", "a", "b", "--by", "stack"]), @"
     exit: 2
     -- stdout

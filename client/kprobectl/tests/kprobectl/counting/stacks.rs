@@ -24,7 +24,7 @@ fn stacks() {
 
     32 hits, 0 dropped, 3 rows
     ");
-    assert_snapshot!(run(&fake, &["stacks", "open", "-o", "folded"]), @"
+    assert_snapshot!(run(&fake, &["stacks", "open", "--folded"]), @"
     exit: 0
     -- stdout
     0xffffffffc0001000;vfs_open 8
@@ -33,7 +33,7 @@ fn stacks() {
     note: counting open for 100ms
     note: 32 hits, 0 dropped, 3 rows
     ");
-    assert_snapshot!(run(&fake, &["stacks", "open", "--by", "filename", "--sum", "bytes", "-o", "folded"]), @r"
+    assert_snapshot!(run(&fake, &["stacks", "open", "--by", "filename", "--sum", "bytes", "--folded"]), @r"
     exit: 0
     -- stdout
     /tmp/\xff;do_syscall_64;do_filp_open;vfs_open 80
@@ -48,20 +48,23 @@ fn stacks() {
     time: 2026-01-31T12:00:04Z
     since: 2026-01-31T12:00:00Z
     delta: false
-    last: true
-    hits: 32
-    dropped: 0
-    kernel_rows: 3
-    not_shown:
-      rows: 2
-      count: 12
     rows:
     - keys:
-        stack:
-        - vfs_open+0x0/0x40
-        - do_filp_open+0xc1/0x120
-        - do_syscall_64+0x3b/0x90
-      count: 20
-      sums: {}
+      - stack:
+          frames:
+          - vfs_open+0x0/0x40
+          - do_filp_open+0xc1/0x120
+          - do_syscall_64+0x3b/0x90
+      count: '20'
+      sums: []
+    hits: '32'
+    dropped: '0'
+    kernel_rows: 3
+    starts: '0'
+    match_dropped: '0'
+    not_shown:
+      rows: '2'
+      count: '12'
+    last: true
     ");
 }
