@@ -21,6 +21,8 @@ const FILES: &[&str] = &[
     "kprobed/v1/spec.proto",
 ];
 
+const ORDERED: &str = "#[derive(PartialOrd, Ord)]";
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=kprobed");
     let descriptors = protox::compile(FILES, ["."])?;
@@ -44,6 +46,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         .bytes(".kprobed.v1.EventGroup")
         // Ten times as large as what it can be instead.
         .boxed(".kprobed.v1.ProbeOutcome.outcome.probe")
+        // Rows of an aggregation are in the order of their keys.
+        .type_attribute(".kprobed.v1.KeyValue.value", ORDERED)
+        .type_attribute(".kprobed.v1.UnsignedBucket", ORDERED)
+        .type_attribute(".kprobed.v1.SignedBucket", ORDERED)
+        .type_attribute(".kprobed.v1.ThreadKey", ORDERED)
+        .type_attribute(".kprobed.v1.StackKey", ORDERED)
         .compile_fds_with_config(descriptors, named)?;
     Ok(())
 }

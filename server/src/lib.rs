@@ -22,9 +22,10 @@
 //!
 //! Owns what needs a daemon: the single writer (`control`), its database (`store`), the API (`rpc`)
 //! behind its front end (`front`), exporters and configuration. Imports point one way: `app`, `offline`
-//! → `front`, `declared` → `rpc` → `export` → `messages` → `doctor` → `control` → `health`,
+//! → `front`, `declared` → `rpc` → `export` → `doctor` → `control` → `health`,
 //! `auditor` → `store` → `auth`. Below all of them, `sandbox` takes from the process what it does not need,
-//! and `turns` divides threads among peers.
+//! `turns` divides threads among peers, and `error` has
+//! the errors of requests.
 //! Parsing, judging and decoding are crates below, of plain functions without I/O; one thread owns all
 //! writes to the kernel.
 
@@ -35,10 +36,10 @@ pub mod config;
 pub mod control;
 pub mod declared;
 pub mod doctor;
+pub mod error;
 pub mod export;
 pub mod front;
 pub mod health;
-mod messages;
 pub mod offline;
 pub mod rpc;
 pub mod sandbox;

@@ -70,21 +70,15 @@ impl Errors {
     }
 }
 
-/// Codes and reasons that stand beside each other in a source: `Code::NotFound, "NO_SUCH_PROBE"`.
+/// Codes and reasons of the list in the daemon's source: `NotFound: NO_SUCH_EVENT NO_SUCH_PROBE;`.
 pub(crate) fn in_source(text: &str) -> BTreeSet<(String, String)> {
-    let mut found = BTreeSet::new();
-    for rest in text.split("Code::").skip(1) {
-        let Some((code, rest)) = rest.split_once(',') else { continue };
-        let Some((reason, _)) = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split_once('"'))
-        else {
-            continue;
-        };
-        let is_reason = reason.len() > 3 && reason.chars().all(|c| c.is_ascii_uppercase() || c == '_');
-        if is_reason && code.chars().all(char::is_alphabetic) {
-            found.insert((shouted(code), reason.to_owned()));
-        }
-    }
-    found
+    let (_, list) = text.split_once("\nreasons! {").expect("a list of reasons");
+    let (list, _) = list.split_once('}').expect("its end");
+    let of_code = list.split(';').filter_map(|of_code| of_code.split_once(':'));
+    let all = of_code.flat_map(|(code, reasons)| {
+        reasons.split_whitespace().map(|reason| (shouted(code.trim()), reason.to_owned()))
+    });
+    all.collect()
 }
 
 /// `NotFound` as `NOT_FOUND`.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use kprobed::control::{
-    Column, KeyValue, Ledger, Probe, ProbeLedger, Recorded, Registry, Row, Snapshot, Terms,
-};
+use kprobed::control::{Ledger, Probe, ProbeLedger, Recorded, Registry, Terms};
 use kprobed_host::kernel::HostIdentity;
 use kprobed_lang::model::{HitProfile, Hits};
+use kprobed_proto::v1;
+use kprobed_proto::v1::key_value::Value;
 use kprobed_trace::pipeline::{BufferCounts, ProbeCounts};
 
 /// Hits of each probe of each host.
@@ -46,26 +46,25 @@ pub(crate) fn answers(registry: &Registry, host: &HostIdentity) -> anyhow::Resul
         problems: Vec::new(),
         trips: 0,
     };
-    let row = |number| Row { keys: vec![KeyValue::Unsigned(number)], count: number, sums: Vec::new() };
+    let row = |number| v1::AggregationRow {
+        keys: vec![v1::KeyValue { value: Some(Value::Unsigned(number)) }],
+        count: number,
+        sums: Vec::new(),
+    };
     let now = SystemTime::now();
-    let snapshot = Snapshot {
-        name: String::new(),
-        time: now,
-        since: now - Duration::from_secs(1),
-        delta: false,
+    let snapshot = v1::AggregationSnapshot {
+        time: Some(now.into()),
+        since: Some((now - Duration::from_secs(1)).into()),
         rows: (1..=ROWS).map(row).collect(),
         hits: COUNTED,
-        dropped: 0,
-        kernel_rows: usize::try_from(ROWS)?,
-        starts: 0,
-        match_dropped: 0,
-        own: None,
+        kernel_rows: u32::try_from(ROWS)?,
+        ..Default::default()
     };
     Ok(Recorded {
         probe: Arc::clone(first),
         profiles: probes.iter().map(|probe| profile(probe)).collect(),
         ledger,
         snapshot,
-        keys: vec![Column { name: "dfd".to_owned(), hexadecimal: false }],
+        keys: vec![v1::AggregationColumn { name: "dfd".to_owned(), hexadecimal: false }],
     })
 }

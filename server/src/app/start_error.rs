@@ -290,13 +290,13 @@ fn of_tracefs(error: &io::Error) -> Option<String> {
 
 fn of_control(error: &control::ControllerStartError) -> Option<String> {
     match error {
-        control::ControllerStartError::Readers(ReadersError::Tracefs(error))
-        | control::ControllerStartError::Control(control::ControlError::Tracefs(error)) => {
-            of_tracefs(&error.source)
-        }
+        control::ControllerStartError::Readers(ReadersError::Tracefs(error)) => of_tracefs(&error.source),
         control::ControllerStartError::Readers(ReadersError::Start(error)) => Some(of_thread(error)),
-        control::ControllerStartError::Control(control::ControlError::Store(error)) => of_database(error),
-        _ => None,
+        control::ControllerStartError::Control(error) => match error.cause::<TracefsError>() {
+            Some(error) => of_tracefs(&error.source),
+            None => error.cause::<StoreError>().and_then(of_database),
+        },
+        control::ControllerStartError::Readers(_) => None,
     }
 }
 

@@ -9,22 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kprobed_rights::{Bound, Limit};
-use thiserror::Error;
 
 /// The time over which a rate is counted: so many checks can come at once.
 const RATE_TIME: Duration = Duration::from_secs(1);
-
-/// A request that goes beyond a limit of the roles of its caller.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("`{principal}` {}: the limit `{}` of {} is {}", what(bound.limit, *asked), bound.limit, bound.rule, bound.most)]
-pub struct LimitReached {
-    /// Who asked.
-    pub principal: String,
-    /// The limit, with its role and line.
-    pub bound: Bound,
-    /// What would go beyond it.
-    pub asked: Asked,
-}
 
 /// What a principal has of something, and what it asks for, in the unit of its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +22,8 @@ pub struct Asked {
     pub more: u64,
 }
 
-fn what(limit: Limit, asked: Asked) -> String {
+/// What a principal holds or asks for, beyond a limit.
+pub(super) fn what(limit: Limit, asked: Asked) -> String {
     let Asked { held, more } = asked;
     match limit {
         Limit::Probes => format!("has {held} probes"),
@@ -49,20 +37,18 @@ fn what(limit: Limit, asked: Asked) -> String {
     }
 }
 
-impl LimitReached {
-    /// What to do.
-    pub const fn remedy(&self) -> &'static str {
-        match self.bound.limit {
-            Limit::Probes => "delete probes of yours, or give them leases (`kprobectl add --for 2h`)",
-            Limit::Streams => "end a stream of yours",
-            Limit::Connections => "use one connection for several calls, or close one of yours",
-            Limit::ChecksPerSecond => {
-                "try again in a second, or check many definitions in one stream (`kprobectl check -f`)"
-            }
-            Limit::LeaseMaxS => "give the probe a shorter lease (`--for`), and renew it",
-            Limit::QueueBytes => "ask for a smaller queue (`delivery.queue_bytes`), or end a stream of yours",
-            Limit::HostsPerCommand => "name fewer hosts (`--hosts`, `--host-selector`)",
+/// What to do about it.
+pub(super) const fn remedy(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Probes => "delete probes of yours, or give them leases (`kprobectl add --for 2h`)",
+        Limit::Streams => "end a stream of yours",
+        Limit::Connections => "use one connection for several calls, or close one of yours",
+        Limit::ChecksPerSecond => {
+            "try again in a second, or check many definitions in one stream (`kprobectl check -f`)"
         }
+        Limit::LeaseMaxS => "give the probe a shorter lease (`--for`), and renew it",
+        Limit::QueueBytes => "ask for a smaller queue (`delivery.queue_bytes`), or end a stream of yours",
+        Limit::HostsPerCommand => "name fewer hosts (`--hosts`, `--host-selector`)",
     }
 }
 

@@ -19,13 +19,13 @@ mod who;
 
 pub use audit_queue::{AuditInbox, AuditQueue};
 pub use caller::Caller;
-pub use holdings::{Asked, Holdings, LimitReached, Share};
+pub use holdings::{Asked, Holdings, Share};
 pub use hosts::hosts_of_command;
 pub use identity::{Identity, Peer, of_certificate};
 pub use live_tls::{LiveTls, TlsSettings};
 pub use operation::{OPERATION_HEADER, Operation};
 pub use pace::Pace;
 pub(crate) use peer_groups::peer_groups;
-pub use rights::{Denied, Rights};
+pub use rights::Rights;
 pub use test_layer::as_daemon;
 pub use who::Who;

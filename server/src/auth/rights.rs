@@ -3,17 +3,17 @@
 //! Owns when the roles change: a request is decided by those that are in force when it is judged. What
 //! they refuse goes to the audit log.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kprobed_audit::{Action, Entry};
 use kprobed_lang::model::ProbeName;
 use kprobed_rights::{Bound, Decision, Limit, Object, Principal, Question, Roles, RuleName};
-use thiserror::Error;
 use tokio::sync::watch;
 
-use super::{Asked, AuditQueue, Caller, Holdings, LimitReached, Share};
+use super::holdings::{Asked, remedy, what};
+use super::{AuditQueue, Caller, Holdings, Share};
+use crate::error::{Error, Reason};
 
 /// The roles of this host, and what principals hold of the limits in them.
 #[derive(Debug)]
@@ -21,24 +21,6 @@ pub struct Rights {
     roles: watch::Sender<Arc<Roles>>,
     audit: AuditQueue,
     holdings: Arc<Holdings>,
-}
-
-/// A request that no rule allows, or that one forbids.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("`{principal}` may not call `{method}`{}: {decision}", on(object.as_ref()))]
-pub struct Denied {
-    /// Who asked.
-    pub principal: String,
-    /// The method that was called.
-    pub method: &'static str,
-    /// The probe or event that it is about. Absent if the method alone is refused.
-    pub object: Option<ProbeName>,
-    /// Why.
-    pub decision: Decision,
-}
-
-fn on(object: Option<&ProbeName>) -> impl fmt::Display {
-    object.map_or_else(String::new, |name| format!(" on `{name}`"))
 }
 
 impl Rights {
@@ -76,17 +58,31 @@ impl Rights {
     /// Without an object: whether it may call the method at all. A refusal is audited.
     ///
     /// # Errors
-    /// [`Denied`] with the reason.
-    pub fn require(&self, caller: &Caller, object: Option<&Object<'_>>) -> Result<Option<RuleName>, Denied> {
-        self.decide(caller, object).inspect_err(|denied| {
-            self.audit.note(Entry {
-                method: denied.method.to_owned(),
-                rule: denied.decision.rule().map(ToString::to_string).unwrap_or_default(),
-                probe: denied.object.as_ref().map(ToString::to_string).unwrap_or_default(),
-                reason: denied.decision.to_string(),
-                ..Entry::new(Action::Refused, denied.principal.clone())
-            });
-        })
+    /// The refusal, with the rule that decided.
+    pub fn require(&self, caller: &Caller, object: Option<&Object<'_>>) -> Result<Option<RuleName>, Error> {
+        let (Some(method), decision) = (caller.method, self.decide(caller, object)) else { return Ok(None) };
+        if let Decision::Allowed(rule) = decision {
+            return Ok(rule);
+        }
+        let (principal, method) = (caller.principal.to_string(), method.name());
+        let name = object.map(|object| object.name.to_string());
+        self.audit.note(Entry {
+            method: method.to_owned(),
+            rule: decision.rule().map(ToString::to_string).unwrap_or_default(),
+            probe: name.clone().unwrap_or_default(),
+            reason: decision.to_string(),
+            ..Entry::new(Action::Refused, principal.clone())
+        });
+        let on = name.as_ref().map(|name| format!(" on `{name}`")).unwrap_or_default();
+        let message = format!("`{principal}` may not call `{method}`{on}: {decision}");
+        let mut error = Error::new(Reason::NOT_ALLOWED, message)
+            .with("principal", &principal)
+            .with("method", method)
+            .fix("`kprobectl auth whoami` lists your roles; ask whoever keeps the role file of this host");
+        if let Some(rule) = decision.rule() {
+            error = error.with("role", &rule.role).with("line", &rule.line);
+        }
+        Err(if let Some(name) = &name { error.with("probe", name) } else { error })
     }
 
     /// The limit of a principal by the roles in force. Absent if there is none.
@@ -103,34 +99,34 @@ impl Rights {
     /// refusal is audited.
     ///
     /// # Errors
-    /// [`LimitReached`] if the principal would hold more than its roles allow.
-    pub fn take(&self, caller: &Caller, limit: Limit, amount: u64) -> Result<Share, LimitReached> {
+    /// The refusal, if the principal would hold more than its roles allow.
+    pub fn take(&self, caller: &Caller, limit: Limit, amount: u64) -> Result<Share, Error> {
         let principal = &caller.principal;
         let bound = self.bound(principal, limit);
         self.holdings
             .take(principal.account(), limit, amount, bound)
-            .map_err(|(bound, held)| self.reached(caller, None, bound, Asked { held, more: amount }))
+            .map_err(|(bound, held)| self.reached(caller, None, &bound, Asked { held, more: amount }))
     }
 
     /// Counts a check of a caller. A refusal is audited.
     ///
     /// # Errors
-    /// [`LimitReached`] if it has had its checks of this second.
-    pub fn check(&self, caller: &Caller) -> Result<(), LimitReached> {
+    /// The refusal, if it has had its checks of this second.
+    pub fn check(&self, caller: &Caller) -> Result<(), Error> {
         let principal = &caller.principal;
         let Some(bound) = self.bound(principal, Limit::ChecksPerSecond) else { return Ok(()) };
         let counted = self.holdings.check(principal.account(), bound.most, Instant::now());
-        counted.map_err(|held| self.reached(caller, None, bound, Asked { held, more: 1 }))
+        counted.map_err(|held| self.reached(caller, None, &bound, Asked { held, more: 1 }))
     }
 
     /// Accepts a command that its client sends to so many hosts. A refusal is audited.
     ///
     /// # Errors
-    /// [`LimitReached`] if these are too many.
-    pub fn command_for(&self, caller: &Caller, hosts: u64) -> Result<(), LimitReached> {
+    /// The refusal, if these are too many.
+    pub fn command_for(&self, caller: &Caller, hosts: u64) -> Result<(), Error> {
         match self.bound(&caller.principal, Limit::HostsPerCommand) {
             Some(bound) if hosts > bound.most => {
-                Err(self.reached(caller, None, bound, Asked { held: 0, more: hosts }))
+                Err(self.reached(caller, None, &bound, Asked { held: 0, more: hosts }))
             }
             _ => Ok(()),
         }
@@ -141,18 +137,27 @@ impl Rights {
         &self,
         caller: &Caller,
         probe: Option<&ProbeName>,
-        bound: Bound,
+        bound: &Bound,
         asked: Asked,
-    ) -> LimitReached {
-        let reached = LimitReached { principal: caller.principal.to_string(), bound, asked };
+    ) -> Error {
+        let (Bound { limit, most, rule }, principal) = (bound, caller.principal.to_string());
+        let message =
+            format!("`{principal}` {}: the limit `{limit}` of {rule} is {most}", what(*limit, asked));
         self.audit.note(Entry {
             method: caller.method.map(|method| method.name().to_owned()).unwrap_or_default(),
-            rule: reached.bound.rule.to_string(),
+            rule: rule.to_string(),
             probe: probe.map(ToString::to_string).unwrap_or_default(),
-            reason: reached.to_string(),
-            ..Entry::new(Action::Refused, reached.principal.clone())
+            reason: message.clone(),
+            ..Entry::new(Action::Refused, principal.clone())
         });
-        reached
+        Error::new(Reason::ROLE_LIMIT, message)
+            .with("principal", &principal)
+            .with("limit", limit.name())
+            .with("most", most)
+            .with("held", &asked.held)
+            .with("role", &rule.role)
+            .with("line", &rule.line)
+            .fix(remedy(*limit))
     }
 
     /// Counts checks that were made in a stream. Returns how long the stream has to wait.
@@ -163,20 +168,13 @@ impl Rights {
     }
 
     /// The same for a caller that is not refused anything, but gets an answer without the object.
-    ///
-    /// # Errors
-    /// [`Denied`] with the reason.
-    pub fn decide(&self, caller: &Caller, object: Option<&Object<'_>>) -> Result<Option<RuleName>, Denied> {
-        let Some(method) = caller.method else { return Ok(None) };
-        let decision = self.roles().decide(Question { principal: &caller.principal, method, object });
-        if let Decision::Allowed(rule) = decision {
-            return Ok(rule);
-        }
-        Err(Denied {
-            principal: caller.principal.to_string(),
-            method: method.name(),
-            object: object.map(|object| object.name.clone()),
-            decision,
-        })
+    pub fn allows(&self, caller: &Caller, object: Option<&Object<'_>>) -> bool {
+        self.decide(caller, object).is_allowed()
+    }
+
+    /// The daemon itself, which calls no method, may do everything.
+    fn decide(&self, caller: &Caller, object: Option<&Object<'_>>) -> Decision {
+        let Some(method) = caller.method else { return Decision::Allowed(None) };
+        self.roles().decide(Question { principal: &caller.principal, method, object })
     }
 }

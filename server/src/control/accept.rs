@@ -14,8 +14,9 @@ use super::controller::Controller;
 use super::create::refuse;
 use super::guard::Guarded;
 use super::job::Job;
-use super::{ControlError, Probe, ProbeState};
+use super::{Probe, ProbeState};
 use crate::auth::Caller;
+use crate::error::{Error, Reason};
 use crate::store::{Accepted, Intent};
 
 impl Controller {
@@ -27,10 +28,11 @@ impl Controller {
         probe: Arc<Probe>,
         request: UpdateRequest,
         grounds: &mut Grounds<'_>,
-    ) -> Result<Judged, ControlError> {
+    ) -> Result<Judged, Error> {
         let is_held = matches!(probe.state, ProbeState::HeldBack(_));
         if !is_held && probe.guarded.change.is_none() {
-            return Err(ControlError::NotHeldBack { name: probe.name.clone() });
+            let message = format!("`{}` is not held back: it records what it was made for", probe.name);
+            return Err(Error::of_probe(Reason::NOT_HELD_BACK, &probe.name, message));
         }
         let definition = &probe.spec.definition;
         let outcome = self.parts.checker.check_text(definition, &mut grounds.facts)?;
@@ -38,7 +40,7 @@ impl Controller {
         if let Some(module) = &outcome.report.absent_module {
             let reason = format!("its module `{module}` is not loaded, so that there is nothing to accept");
             let hint = format!("`modprobe {module}`");
-            return Err(ControlError::HeldBack { name: probe.name.clone(), reason, hint });
+            return Err(Error::held_back(&probe.name, &reason, &hint));
         }
         let guarded = Guarded::new(outcome.meaning());
         let meaning = Accepted { before: probe.guarded.to_json(), now: guarded.to_json() };

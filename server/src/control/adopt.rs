@@ -22,8 +22,9 @@ use super::observed::{ObservedEvent, Switch};
 use super::plan::PlannedStep;
 use super::source::{compile_options, event_source};
 use super::step::{self, Aim, Seen, Step};
-use super::{ControlError, Observed, Obstacle, Probe, own};
+use super::{Observed, Obstacle, Probe, own};
 use crate::auth::Caller;
+use crate::error::{Error, Reason};
 use crate::store::{Intended, Intent, ProbeSpec, Record, RequestKey, Undo};
 use kprobed_host::tracefs::{OwnEvent, Presence};
 use kprobed_lang::definition::{Code, ProbeDefinition};
@@ -81,16 +82,12 @@ struct Adoption {
 
 impl Controller {
     /// Adopts an event.
-    pub(super) async fn adopt(
-        &mut self,
-        caller: &Caller,
-        request: AdoptRequest,
-    ) -> Result<Adopted, ControlError> {
+    pub(super) async fn adopt(&mut self, caller: &Caller, request: AdoptRequest) -> Result<Adopted, Error> {
         let name = request.name.clone();
         if let Some(key) = &request.request
             && let Some(uid) = self.parts.store.carried_out(key).await?
         {
-            let gone = || ControlError::NotFound { name: key.id.clone(), foreign: false };
+            let gone = || Error::no_probe(&key.id);
             let probe = self.parts.registry.by_uid(uid).ok_or_else(gone)?;
             return Ok(Adopted {
                 probe: self.shown(&probe),
@@ -151,20 +148,23 @@ impl Controller {
     }
 
     /// Whether an event can be adopted as requested, except for its filter. Writes nothing.
-    fn judge_adoption(&self, request: &AdoptRequest) -> Result<Adoption, ControlError> {
+    fn judge_adoption(&self, request: &AdoptRequest) -> Result<Adoption, Error> {
         let AdoptRequest { name, enabled, filter, labels, declared, .. } = request;
-        let refused = |obstacle: Obstacle| ControlError::NotAdoptable { name: name.clone(), obstacle };
+        let refused = |obstacle: Obstacle| {
+            let message = format!("`{name}` cannot be adopted: {}", obstacle.message);
+            Error::new(Reason::NOT_ADOPTABLE, message).with("event", name).with("obstacle", obstacle.code)
+        };
         if self.parts.registry.get(name).is_some() {
             let obstacle = Obstacle::new("NAME_OF_PROBE", "kprobed has a probe of this name");
             return Err(refused(obstacle));
         }
         if self.attached.contains_key(name) {
-            return Err(ControlError::Attached { name: name.clone() });
+            return Err(Error::attached(name));
         }
         let lines: Vec<_> = self.tracefs().kprobe_list()?.lines_of(name).map(str::to_owned).collect();
         if lines.is_empty() {
             if !self.tracefs().has_event(name.group(), name.event()) {
-                return Err(ControlError::NoSuchEvent { name: name.clone() });
+                return Err(Error::no_event(name));
             }
             let obstacle =
                 Obstacle::new("NOT_A_KPROBE", "it is not a kprobe event: `kprobectl attach` records it");
@@ -181,7 +181,7 @@ impl Controller {
                 let as_declared = checker.check_text(&declared.definition, &mut checker.recent_facts())?;
                 let is_same = |taken: Taken| taken.name == *name && taken.problem.code == Code::SameProbe;
                 if !ours || !checker.taken(&as_declared).is_some_and(is_same) {
-                    return Err(ControlError::ExistsForeign { name: name.clone() });
+                    return Err(Error::exists_foreign(name));
                 }
                 metadata = metadata.changed(declared.metadata.clone(), &self.leases.now());
                 as_declared
@@ -214,7 +214,7 @@ impl Controller {
     }
 
     /// Has the kernel judge the filter.
-    async fn judge_filter(&self, adoption: &Adoption) -> Result<(), ControlError> {
+    async fn judge_filter(&self, adoption: &Adoption) -> Result<(), Error> {
         let Adoption { probe, seen, .. } = adoption;
         let (name, filter) = (&probe.name, &probe.spec.filter);
         if filter.is_empty() || filter.trim() == seen.filter.trim() {
@@ -222,14 +222,14 @@ impl Controller {
         }
         if seen.switch != Switch::Off {
             let message = "the event is recorded already: adopt it as it is, and give it the filter then";
-            return Err(ControlError::BadArgument { field: "filter", message: message.to_owned() });
+            return Err(Error::bad_argument("filter", message));
         }
         refuse_harm(self.tracefs(), name, filter)?;
         self.try_first_filter(name, filter, &seen.filter).await
     }
 
     /// Lets the event be recorded as a probe. When that fails, it is as it was.
-    fn carry_out_adoption(&mut self, adoption: Adoption, uid: ProbeUid) -> Result<Done, ControlError> {
+    fn carry_out_adoption(&mut self, adoption: Adoption, uid: ProbeUid) -> Result<Done, Error> {
         let mut steps = steps(&adoption);
         let Adoption { probe, definition, own, seen } = adoption;
         let (_id, source) = event_source(self.tracefs(), uid, &own.name, &compile_options(&definition))?;

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use kprobed_lang::model::{LeaseTerm, ProbeName};
 use kprobed_rights::{Bound, Limit};
 
-use super::ControlError;
 use super::controller::Controller;
 use crate::auth::{Asked, Caller};
+use crate::error::Error;
 
 impl Controller {
     /// Refuses one more probe of a caller that has as many as it may have. `made_by` has those of each
@@ -20,13 +20,13 @@ impl Controller {
         caller: &Caller,
         probe: &ProbeName,
         made_by: &mut HashMap<String, u64>,
-    ) -> Result<(), ControlError> {
+    ) -> Result<(), Error> {
         let Some(bound) = self.bound(caller, Limit::Probes) else { return Ok(()) };
         let account = caller.principal.account();
         let counted = || self.parts.registry.made_by(&account);
         let held = made_by.entry(account.clone()).or_insert_with(counted);
         if *held >= bound.most {
-            return Err(self.reached(caller, probe, bound, Asked { held: *held, more: 1 }));
+            return Err(self.reached(caller, probe, &bound, Asked { held: *held, more: 1 }));
         }
         *held += 1;
         Ok(())
@@ -39,7 +39,7 @@ impl Controller {
         caller: &Caller,
         probe: &ProbeName,
         lease: Option<&LeaseTerm>,
-    ) -> Result<(), ControlError> {
+    ) -> Result<(), Error> {
         let Some(bound) = self.bound(caller, Limit::LeaseMaxS) else { return Ok(()) };
         let more = match lease {
             Some(LeaseTerm::Held(_)) => return Ok(()),
@@ -52,14 +52,14 @@ impl Controller {
         if more <= bound.most {
             return Ok(());
         }
-        Err(self.reached(caller, probe, bound, Asked { held: 0, more }))
+        Err(self.reached(caller, probe, &bound, Asked { held: 0, more }))
     }
 
     fn bound(&self, caller: &Caller, limit: Limit) -> Option<Bound> {
         self.parts.rights.bound(&caller.principal, limit)
     }
 
-    fn reached(&self, caller: &Caller, probe: &ProbeName, bound: Bound, asked: Asked) -> ControlError {
-        ControlError::Limit(Box::new(self.parts.rights.reached(caller, Some(probe), bound, asked)))
+    fn reached(&self, caller: &Caller, probe: &ProbeName, bound: &Bound, asked: Asked) -> Error {
+        self.parts.rights.reached(caller, Some(probe), bound, asked)
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use kprobed_audit::Entry;
 
+use super::Probe;
 use super::account::{Account, Sample};
 use super::audited::{failed, refused};
 use super::batch::Batch;
@@ -20,7 +21,7 @@ use super::job::Job;
 use super::observed::Observed;
 use super::remove::Doomed;
 use super::replace::Replacement;
-use super::{ControlError, Probe};
+use crate::error::Error;
 use crate::store::{Intended, Intent, ProbeSpec, Record, RequestKey, Settled, Undo};
 use kprobed_host::kernel::RecentFacts;
 use kprobed_lang::model::{ProbeName, ProbeUid};
@@ -99,11 +100,11 @@ impl<'a> Grounds<'a> {
     }
 
     /// Refuses a second change of a probe. A probe that another change deletes counts as not found.
-    pub(super) fn claim(&mut self, probe: &Probe, deletes: bool) -> Result<(), ControlError> {
+    pub(super) fn claim(&mut self, probe: &Probe, deletes: bool) -> Result<(), Error> {
         match self.changed.insert(probe.uid, deletes) {
             None => Ok(()),
-            Some(true) => Err(ControlError::NotFound { name: probe.name.to_string(), foreign: false }),
-            Some(false) => Err(ControlError::Twice { name: probe.name.clone() }),
+            Some(true) => Err(Error::no_probe(&probe.name)),
+            Some(false) => Err(Error::twice(&probe.name)),
         }
     }
 }
@@ -126,9 +127,7 @@ impl Controller {
             outcomes.push(match (judged, unit) {
                 (Err(error), _) => Some(Err(error)),
                 (Ok(Judged::Done(changed)), _) => Some(Ok(changed)),
-                (Ok(_), Unit::All) if let Some(cause) = &refusal => {
-                    Some(Err(ControlError::BatchFailed { cause: cause.clone() }))
-                }
+                (Ok(_), Unit::All) if let Some(cause) = &refusal => Some(Err(Error::batch_failed(cause))),
                 (Ok(judged), _) => {
                     let batch = if is_checked { &mut to_check } else { &mut to_do };
                     batch.add(index, judged, unit);
@@ -144,12 +143,12 @@ impl Controller {
                 *place = Some(outcome);
             }
         }
-        let outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(ControlError::Stopping)));
+        let outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(Error::stopping())));
         Applied { outcomes: outcomes.collect(), plan }
     }
 
     /// Outcomes, each with the index of its change in the request.
-    async fn carry_out_batch(&mut self, batch: Batch) -> Vec<(usize, Result<Changed, ControlError>)> {
+    async fn carry_out_batch(&mut self, batch: Batch) -> Vec<(usize, Result<Changed, Error>)> {
         let Batch { work, doomed, together } = batch;
         let (changes, work): (Vec<_>, Vec<_>) = work.into_iter().unzip();
         let (deletions, doomed): (Vec<_>, Vec<_>) = doomed.into_iter().unzip();
@@ -164,7 +163,7 @@ impl Controller {
         &mut self,
         mut work: Vec<Work>,
         doomed: Vec<Doomed>,
-    ) -> Vec<Result<Changed, ControlError>> {
+    ) -> Vec<Result<Changed, Error>> {
         if work.is_empty() && doomed.is_empty() {
             return Vec::new();
         }
@@ -188,9 +187,8 @@ impl Controller {
             Ok(uids) => uids,
             Err(error) => {
                 self.end_trips(&ending);
-                let error = Arc::new(error);
-                let all = 0..work.len() + doomed.len();
-                return all.map(|_| Err(ControlError::Store(Arc::clone(&error)))).collect();
+                let error = Error::from(error);
+                return vec![Err(error); work.len() + doomed.len()];
             }
         };
         for (one, uid) in work.iter_mut().zip(uids) {
@@ -204,7 +202,7 @@ impl Controller {
     }
 
     /// Judges each change. Writes nothing.
-    async fn judge(&mut self, changes: &[Asked]) -> Vec<Result<Judged, ControlError>> {
+    async fn judge(&mut self, changes: &[Asked]) -> Vec<Result<Judged, Error>> {
         let checker = Arc::clone(&self.parts.checker);
         let targets = changes.iter().filter_map(|one| match &one.change {
             Change::Update(request) => self.parts.registry.find(&request.name).ok(),
@@ -230,7 +228,7 @@ impl Controller {
     }
 
     /// Carries out what is intended, and settles it.
-    pub(super) async fn change(&mut self, work: Vec<Work>) -> Vec<Result<Changed, ControlError>> {
+    pub(super) async fn change(&mut self, work: Vec<Work>) -> Vec<Result<Changed, Error>> {
         if work.is_empty() {
             return Vec::new();
         }
@@ -269,7 +267,7 @@ impl Controller {
             done.push(Ok((job, intent, request, entry, before)));
         }
         let stored = if settled.is_empty() { Ok(()) } else { self.parts.store.settle(&settled).await };
-        let stored = stored.map_err(Arc::new);
+        let stored = stored.map_err(Error::from);
         let (mut outcomes, mut lost) = (Vec::with_capacity(done.len()), Vec::new());
         for one in done {
             outcomes.push(match (one, &stored) {
@@ -279,7 +277,7 @@ impl Controller {
                 {
                     undo.extend(failed(entry.as_deref(), &error.to_string()));
                     lost.push((Arc::new(job.probe), intent, request));
-                    Err(ControlError::Store(Arc::clone(error)))
+                    Err(error.clone())
                 }
                 (Ok((job, _, _, _, before)), _) => Ok(self.changed(job.probe, before.as_ref())),
             });
@@ -386,10 +384,7 @@ impl Controller {
     }
 
     /// The outcomes, with the states that the probes have in the kernel now.
-    pub(super) fn as_they_are(
-        &self,
-        outcomes: Vec<Result<Changed, ControlError>>,
-    ) -> Vec<Result<Changed, ControlError>> {
+    pub(super) fn as_they_are(&self, outcomes: Vec<Result<Changed, Error>>) -> Vec<Result<Changed, Error>> {
         let probes = outcomes.iter().filter_map(|outcome| match outcome {
             Ok(Changed::Probe(probe)) => Some(Arc::clone(probe)),
             _ => None,

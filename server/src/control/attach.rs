@@ -10,7 +10,6 @@ use std::time::SystemTime;
 
 use kprobed_audit::Entry;
 
-use super::ControlError;
 use super::attached::{AttachedEvent, AttachedState, Attachment};
 use super::audited::Allowed;
 use super::command::{AttachRequest, DetachRequest, Sourced};
@@ -21,6 +20,7 @@ use super::plan::PlannedStep;
 use super::source::{compile_options, event_source};
 use super::step::{self, Aim, Seen, Step};
 use crate::auth::Caller;
+use crate::error::{Error, Reason};
 use crate::store::{Phase, StoredAttachment, Undo};
 use kprobed_host::tracefs::{Instance, TracefsError};
 use kprobed_lang::model::{ProbeName, ProbeUid};
@@ -28,18 +28,14 @@ use kprobed_trace::decode::CompileOptions;
 use kprobed_trace::pipeline::{EventSource, SourceTable};
 
 impl Controller {
-    pub(super) async fn attach(
-        &mut self,
-        caller: &Caller,
-        request: AttachRequest,
-    ) -> Result<Sourced, ControlError> {
+    pub(super) async fn attach(&mut self, caller: &Caller, request: AttachRequest) -> Result<Sourced, Error> {
         let AttachRequest { name, filter, validate_only } = request;
         let rule = self.require_on_event(caller, &name)?;
         let entry = Allowed { caller, rule, request: None }.on_event("attach", &name, &filter);
         let waiting = self.attached.get(&name);
         let recorded = waiting.map(|waiting| waiting.state(&name, &self.observer, &self.parts.instance));
         if recorded == Some(AttachedState::Recording) {
-            return Err(ControlError::Attached { name });
+            return Err(Error::attached(name));
         }
         if validate_only {
             let plan = self.plan_attach(&name, &filter).await?;
@@ -56,7 +52,7 @@ impl Controller {
 
     /// What would be done to attach an event. A filter is judged as far as that disturbs nothing:
     /// if the event is recorded already, the kernel judges the filter when it is attached.
-    async fn plan_attach(&self, name: &ProbeName, filter: &str) -> Result<Vec<PlannedStep>, ControlError> {
+    async fn plan_attach(&self, name: &ProbeName, filter: &str) -> Result<Vec<PlannedStep>, Error> {
         recordable(&self.parts, name)?;
         refuse_harm(self.tracefs(), name, filter)?;
         let instance = &self.parts.instance;
@@ -77,7 +73,7 @@ impl Controller {
         name: &ProbeName,
         filter: &str,
         before: &str,
-    ) -> Result<(), ControlError> {
+    ) -> Result<(), Error> {
         let trial = if self.attached.contains_key(name) {
             // It has its row.
             None
@@ -99,10 +95,10 @@ impl Controller {
         name: ProbeName,
         filter: String,
         entry: &Entry,
-    ) -> Result<AttachedEvent, ControlError> {
+    ) -> Result<AttachedEvent, Error> {
         let create_time = SystemTime::now();
         let uid = self.parts.store.begin_attach(&name, &filter, create_time, Some(entry)).await?;
-        let undo = |error: &ControlError| {
+        let undo = |error: &Error| {
             vec![Undo::Attachment(uid), Undo::Note(Box::new(entry.failed(error.to_string())))]
         };
         let source = match record(&self.parts, &self.sources, uid, &name, &filter) {
@@ -130,9 +126,9 @@ impl Controller {
         name: &ProbeName,
         filter: String,
         entry: &Entry,
-    ) -> Result<AttachedEvent, ControlError> {
+    ) -> Result<AttachedEvent, Error> {
         let Some(waiting) = self.attached.get(name) else {
-            return Err(ControlError::NotAttached { name: name.clone() });
+            return Err(Error::not_attached(name));
         };
         let (uid, create_time, before) = (waiting.uid, waiting.create_time, waiting.filter.clone());
         self.sources.remove(&[uid]);
@@ -184,11 +180,11 @@ impl Controller {
         &mut self,
         caller: &Caller,
         request: &DetachRequest,
-    ) -> Result<Sourced, ControlError> {
+    ) -> Result<Sourced, Error> {
         let DetachRequest { name, validate_only } = request;
         let rule = self.require_on_event(caller, name)?;
         let Some(attachment) = self.attached.get(name) else {
-            return Err(ControlError::NotAttached { name: name.clone() });
+            return Err(Error::not_attached(name));
         };
         // Its counters go on until the last event was read.
         let last = attachment.event(name, &self.observer, &self.parts.instance);
@@ -248,7 +244,7 @@ impl Controller {
 pub(super) async fn bring_back(
     parts: &ControllerParts,
     sources: &SourceTable,
-) -> Result<BTreeMap<ProbeName, Attachment>, ControlError> {
+) -> Result<BTreeMap<ProbeName, Attachment>, Error> {
     let mut attached = BTreeMap::new();
     for row in parts.store.attachments().await? {
         let StoredAttachment { uid, name, filter, phase, create_time } = row;
@@ -272,15 +268,18 @@ pub(super) async fn bring_back(
 }
 
 /// Refuses what cannot be attached.
-fn recordable(parts: &ControllerParts, name: &ProbeName) -> Result<(), ControlError> {
+fn recordable(parts: &ControllerParts, name: &ProbeName) -> Result<(), Error> {
     if parts.registry.get(name).is_some() {
-        return Err(ControlError::OwnProbe { name: name.clone() });
+        let message =
+            format!("`{name}` is a probe of this daemon: its events are streamed without being attached");
+        return Err(Error::of_probe(Reason::OWN_PROBE, name, message).field("name"));
     }
     if !parts.instance.has_event(name) {
-        return Err(ControlError::NoSuchEvent { name: name.clone() });
+        return Err(Error::no_event(name));
     }
     if !parts.instance.has_switch(name) {
-        return Err(ControlError::NoSwitch { name: name.clone() });
+        let message = format!("`{name}` cannot be recorded by itself: it describes what a tracer writes");
+        return Err(Error::new(Reason::EVENT_HAS_NO_SWITCH, message).with("event", name));
     }
     Ok(())
 }
@@ -292,7 +291,7 @@ fn record(
     uid: ProbeUid,
     name: &ProbeName,
     filter: &str,
-) -> Result<Arc<EventSource>, ControlError> {
+) -> Result<Arc<EventSource>, Error> {
     let options = options_of_foreign_probe(parts, name)?.unwrap_or_default();
     let (id, source) = event_source(&parts.mounted.tracefs, uid, name, &options)?;
     refuse_harm(&parts.mounted.tracefs, name, filter)?;
@@ -312,7 +311,7 @@ fn record(
 }
 
 /// Takes a step of an event that is being attached.
-fn take(instance: &Instance, name: &ProbeName, step: &Step) -> Result<(), ControlError> {
+fn take(instance: &Instance, name: &ProbeName, step: &Step) -> Result<(), Error> {
     match step {
         Step::Disable => instance.set_enabled(name, false)?,
         Step::Filter { after, .. } => first_filter(instance, name, after)?,
@@ -341,13 +340,9 @@ fn seen(instance: &Instance, name: &ProbeName) -> Result<Seen, TracefsError> {
 }
 
 /// Sets the filter of an event that is off.
-fn first_filter(instance: &Instance, name: &ProbeName, filter: &str) -> Result<(), ControlError> {
-    instance.set_first_filter(name, filter).map_err(|(error, message)| ControlError::Filter {
-        filter: filter.to_owned(),
-        error,
-        message,
-        found: None,
-    })
+fn first_filter(instance: &Instance, name: &ProbeName, filter: &str) -> Result<(), Error> {
+    let set = instance.set_first_filter(name, filter);
+    set.map_err(|refused| Error::kernel_filter(("filter", filter), &refused, None))
 }
 
 /// Which fields of another program's probe are not read from memory, by its definition in the
@@ -355,7 +350,7 @@ fn first_filter(instance: &Instance, name: &ProbeName, filter: &str) -> Result<(
 fn options_of_foreign_probe(
     parts: &ControllerParts,
     name: &ProbeName,
-) -> Result<Option<CompileOptions>, ControlError> {
+) -> Result<Option<CompileOptions>, Error> {
     let list = parts.mounted.tracefs.kprobe_list()?;
     let definition = list.lines_of(name).next().and_then(|line| parts.checker.parse_probe(line).ok());
     // It has the kernel's own way with names of symbols.
@@ -375,7 +370,7 @@ fn detaching(instance: &Instance, name: &ProbeName) -> Result<Vec<Step>, Tracefs
 
 /// Switches an event off in our instance, and waits until no handler writes it any more. An event
 /// that has gone counts as off.
-fn switch_off(parts: &ControllerParts, name: &ProbeName) -> Result<(), ControlError> {
+fn switch_off(parts: &ControllerParts, name: &ProbeName) -> Result<(), Error> {
     if !is_there(parts, name) {
         return Ok(());
     }

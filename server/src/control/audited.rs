@@ -6,10 +6,10 @@ use kprobed_audit::{Action, Entry};
 use kprobed_lang::model::ProbeName;
 use kprobed_rights::RuleName;
 
-use super::ControlError;
 use super::command::{Asked, Change};
 use super::controller::Controller;
 use crate::auth::Caller;
+use crate::error::Error;
 use crate::store::{OWN_NAME, ProbeSpec, Record, RequestKey, Undo};
 
 /// Who may make a change, by which rule, and the request that asks for it.
@@ -58,8 +58,8 @@ fn by(action: Action, caller: &Caller) -> Entry {
 
 /// A change that was refused before it was begun. Absent for one that the roles or their limits refuse,
 /// which is in the log already, and for one that was only checked.
-pub(super) fn refused(asked: &Asked, error: &ControlError) -> Option<Entry> {
-    if asked.change.validate_only() || matches!(error, ControlError::Denied(_) | ControlError::Limit(_)) {
+pub(super) fn refused(asked: &Asked, error: &Error) -> Option<Entry> {
+    if asked.change.validate_only() || error.is_of_roles() {
         return None;
     }
     let (change, request, probe, definition) = match &asked.change {
@@ -88,10 +88,10 @@ impl Controller {
         caller: &Caller,
         change: &str,
         probe: &str,
-        judged: Result<T, ControlError>,
-    ) -> Result<T, ControlError> {
+        judged: Result<T, Error>,
+    ) -> Result<T, Error> {
         judged.inspect_err(|error| {
-            if !matches!(error, ControlError::Denied(_) | ControlError::Limit(_)) {
+            if !error.is_of_roles() {
                 self.parts.rights.audit().note(Entry {
                     change: change.to_owned(),
                     probe: probe.to_owned(),

@@ -9,8 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Probe;
 use super::plan::PlannedStep;
-use super::{AdoptRequest, Adopted, AttachedEvent, ControlError, CountedHits, Ledger, Reconciliation};
+use super::{AdoptRequest, Adopted, AttachedEvent, CountedHits, Ledger, Reconciliation};
 use crate::auth::Caller;
+use crate::error::Error;
 use crate::store::RequestKey;
 use kprobed_lang::model::{HitProfile, LabelChange, Labels, MetadataChange, ProbeName, ProbeUid};
 use kprobed_verdict::checker::DefinitionText;
@@ -129,22 +130,22 @@ impl Changed {
     /// The probe, of a change that leaves one.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`] if there is none, which does not happen for such a change.
-    pub fn probe(self) -> Result<Arc<Probe>, ControlError> {
+    /// When the daemon is stopping if there is none, which does not happen for such a change.
+    pub fn probe(self) -> Result<Arc<Probe>, Error> {
         match self {
             Self::Probe(probe) => Ok(probe),
-            Self::Removed(_) => Err(ControlError::Stopping),
+            Self::Removed(_) => Err(Error::stopping()),
         }
     }
 
     /// What was removed, of a change that removes.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`] if nothing was removed, which does not happen for such a change.
-    pub fn removed(self) -> Result<Removed, ControlError> {
+    /// When the daemon is stopping if nothing was removed, which does not happen for such a change.
+    pub fn removed(self) -> Result<Removed, Error> {
         match self {
             Self::Removed(removed) => Ok(removed),
-            Self::Probe(_) => Err(ControlError::Stopping),
+            Self::Probe(_) => Err(Error::stopping()),
         }
     }
 }
@@ -173,7 +174,7 @@ impl Change {
 #[derive(Debug)]
 pub struct Applied {
     /// The outcome of each, in their order.
-    pub outcomes: Vec<Result<Changed, ControlError>>,
+    pub outcomes: Vec<Result<Changed, Error>>,
     /// What would be done for those that were only checked, in order.
     pub plan: Vec<PlannedStep>,
 }
@@ -208,7 +209,7 @@ pub struct Sourced {
     pub plan: Vec<PlannedStep>,
 }
 
-pub(super) type Reply<T> = oneshot::Sender<Result<T, ControlError>>;
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 pub(super) enum Command {
     Apply(Vec<Asked>, Unit, Reply<Applied>),
@@ -328,68 +329,63 @@ pub struct ControlHandle {
 }
 
 impl ControlHandle {
-    pub(super) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ControlError> {
+    pub(super) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(command(reply)).await.map_err(|_closed| ControlError::Stopping)?;
-        answer.await.unwrap_or(Err(ControlError::Stopping))
+        self.commands.send(command(reply)).await.map_err(|_closed| Error::stopping())?;
+        answer.await.unwrap_or_else(|_gone| Err(Error::stopping()))
     }
 
     /// Carries out changes at the cost of one. Returns the outcomes in their order.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`]; each change has an outcome of its own.
-    pub async fn apply(
-        &self,
-        caller: &Caller,
-        changes: Vec<Change>,
-        unit: Unit,
-    ) -> Result<Applied, ControlError> {
+    /// When the daemon is stopping; each change has an outcome of its own.
+    pub async fn apply(&self, caller: &Caller, changes: Vec<Change>, unit: Unit) -> Result<Applied, Error> {
         let asked = changes.into_iter().map(|change| Asked { caller: caller.clone(), change }).collect();
         self.ask(|reply| Command::Apply(asked, unit, reply)).await
     }
 
-    async fn apply_one(&self, caller: &Caller, change: Change) -> Result<Changed, ControlError> {
+    async fn apply_one(&self, caller: &Caller, change: Change) -> Result<Changed, Error> {
         let applied = self.apply(caller, vec![change], Unit::Each).await?;
-        applied.outcomes.into_iter().next_back().unwrap_or(Err(ControlError::Stopping))
+        applied.outcomes.into_iter().next_back().unwrap_or_else(|| Err(Error::stopping()))
     }
 
     /// Creates a probe.
     ///
     /// # Errors
-    /// See [`ControlError`].
-    pub async fn create(&self, caller: &Caller, request: CreateRequest) -> Result<Arc<Probe>, ControlError> {
+    /// See [`Error`].
+    pub async fn create(&self, caller: &Caller, request: CreateRequest) -> Result<Arc<Probe>, Error> {
         self.apply_one(caller, Change::Create(request)).await?.probe()
     }
 
     /// Changes a probe.
     ///
     /// # Errors
-    /// See [`ControlError`].
-    pub async fn update(&self, caller: &Caller, request: UpdateRequest) -> Result<Arc<Probe>, ControlError> {
+    /// See [`Error`].
+    pub async fn update(&self, caller: &Caller, request: UpdateRequest) -> Result<Arc<Probe>, Error> {
         self.apply_one(caller, Change::Update(request)).await?.probe()
     }
 
     /// Removes a probe. Returns its name and last hit counts.
     ///
     /// # Errors
-    /// See [`ControlError`].
-    pub async fn remove(&self, caller: &Caller, request: RemoveRequest) -> Result<Removed, ControlError> {
+    /// See [`Error`].
+    pub async fn remove(&self, caller: &Caller, request: RemoveRequest) -> Result<Removed, Error> {
         self.apply_one(caller, Change::Remove(request)).await?.removed()
     }
 
     /// Reads the current hit counts of all probes.
     ///
     /// # Errors
-    /// See [`ControlError`].
-    pub async fn hit_profiles(&self) -> Result<Vec<HitProfile>, ControlError> {
+    /// See [`Error`].
+    pub async fn hit_profiles(&self) -> Result<Vec<HitProfile>, Error> {
         self.ask(Command::HitProfiles).await
     }
 
     /// Reads the current hit counts of all probes with the daemon's own part of them.
     ///
     /// # Errors
-    /// See [`ControlError`].
-    pub async fn counted_hits(&self) -> Result<Vec<CountedHits>, ControlError> {
+    /// See [`Error`].
+    pub async fn counted_hits(&self) -> Result<Vec<CountedHits>, Error> {
         self.ask(Command::CountedHits).await
     }
 
@@ -397,40 +393,40 @@ impl ControlHandle {
     /// reported in the log and in the checks of the host: the past can be read in any case.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`].
-    pub async fn sample(&self) -> Result<(), ControlError> {
+    /// When the daemon is stopping.
+    pub async fn sample(&self) -> Result<(), Error> {
         self.ask(Command::Sample).await
     }
 
     /// Reads the ledger.
     ///
     /// # Errors
-    /// See [`ControlError`].
-    pub async fn ledger(&self) -> Result<Ledger, ControlError> {
+    /// See [`Error`].
+    pub async fn ledger(&self) -> Result<Ledger, Error> {
         self.ask(Command::Ledger).await
     }
 
     /// Records an event of the host from now on.
     ///
     /// # Errors
-    /// See [`ControlError`].
-    pub async fn attach(&self, caller: &Caller, request: AttachRequest) -> Result<Sourced, ControlError> {
+    /// See [`Error`].
+    pub async fn attach(&self, caller: &Caller, request: AttachRequest) -> Result<Sourced, Error> {
         self.ask(|reply| Command::Attach(caller.clone(), request, reply)).await
     }
 
     /// Stops recording an event of the host. Returns its last state.
     ///
     /// # Errors
-    /// See [`ControlError`].
-    pub async fn detach(&self, caller: &Caller, request: DetachRequest) -> Result<Sourced, ControlError> {
+    /// See [`Error`].
+    pub async fn detach(&self, caller: &Caller, request: DetachRequest) -> Result<Sourced, Error> {
         self.ask(|reply| Command::Detach(caller.clone(), request, reply)).await
     }
 
     /// All attached events, by name.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`].
-    pub async fn attached(&self) -> Result<Vec<AttachedEvent>, ControlError> {
+    /// When the daemon is stopping.
+    pub async fn attached(&self) -> Result<Vec<AttachedEvent>, Error> {
         self.ask(Command::Attached).await
     }
 
@@ -438,26 +434,26 @@ impl ControlHandle {
     /// gone are left out.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`].
-    pub(super) async fn observe(&self, probes: Vec<ProbeUid>) -> Result<Vec<Arc<Probe>>, ControlError> {
+    /// When the daemon is stopping.
+    pub(super) async fn observe(&self, probes: Vec<ProbeUid>) -> Result<Vec<Arc<Probe>>, Error> {
         self.ask(|reply| Command::Observe(probes, reply)).await
     }
 
     /// Returns when the control thread has come to this request. There is no limit to the wait.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`], also if the thread has ended.
-    pub async fn beat(&self) -> Result<(), ControlError> {
+    /// When the daemon is stopping, also if the thread has ended.
+    pub async fn beat(&self) -> Result<(), Error> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(Command::Beat(reply)).await.map_err(|_closed| ControlError::Stopping)?;
-        answer.await.map_err(|_no_answer| ControlError::Stopping)
+        self.commands.send(Command::Beat(reply)).await.map_err(|_closed| Error::stopping())?;
+        answer.await.map_err(|_no_answer| Error::stopping())
     }
 
     /// Makes a probe of an event that the kernel has.
     ///
     /// # Errors
-    /// See [`ControlError`].
-    pub async fn adopt(&self, caller: &Caller, request: AdoptRequest) -> Result<Adopted, ControlError> {
+    /// See [`Error`].
+    pub async fn adopt(&self, caller: &Caller, request: AdoptRequest) -> Result<Adopted, Error> {
         self.ask(|reply| Command::Adopt(caller.clone(), request, reply)).await
     }
 
@@ -465,8 +461,8 @@ impl ControlHandle {
     /// also those that were repaired too often or too recently, and with `validate_only` none.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`].
-    pub async fn reconcile(&self, force: bool, validate_only: bool) -> Result<Reconciliation, ControlError> {
+    /// When the daemon is stopping.
+    pub async fn reconcile(&self, force: bool, validate_only: bool) -> Result<Reconciliation, Error> {
         self.ask(|reply| Command::Reconcile { force, validate_only, reply }).await
     }
 

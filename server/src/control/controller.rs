@@ -24,9 +24,10 @@ use super::repair::Repairs;
 use super::sample::{Sampler, until_next};
 use super::shut_down::{OnExit, take_everything_out};
 use super::triggers::Triggers;
-use super::{ControlError, Observer, Registry, own};
+use super::{Observer, Registry, own};
 use super::{Probe, ProbeState, RecordingProblem};
 use crate::auth::{Caller, Rights};
+use crate::error::{Error, Reason};
 use crate::store::{HitRetention, Store};
 use kprobed_host::kernel::{FactsCache, HostIdentity};
 use kprobed_host::tracefs::{Claim, CurrentInstance, Instance, InstanceOptions, Mounted, Tracefs};
@@ -127,15 +128,14 @@ impl Controller {
     /// has left recording goes on: nothing of it is lost, and it is read before the ledger begins.
     ///
     /// # Errors
-    /// [`ControlError`] when the database or tracefs cannot be used at all; a single probe that
+    /// [`Error`] when the database or tracefs cannot be used at all; a single probe that
     /// cannot be brought back is only marked.
     pub async fn start(parts: ControllerParts) -> Result<Self, ControllerStartError> {
         let sources = Arc::<SourceTable>::default();
         // Before any probe is removed: the kernel refuses to remove one that is counted.
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         budget::remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
-        let sampler =
-            Sampler::begin(&parts.mounted.tracefs, &parts.store).await.map_err(ControlError::from)?;
+        let sampler = Sampler::begin(&parts.mounted.tracefs, &parts.store).await.map_err(Error::from)?;
         let observer = Observer::new(
             parts.mounted.tracefs.clone(),
             Arc::clone(&parts.current_instance),
@@ -143,7 +143,7 @@ impl Controller {
             parts.sysfs.clone(),
         );
         let mut leases = Leases::new(&parts)?;
-        let trips = parts.store.trips().await.map_err(ControlError::from)?;
+        let trips = parts.store.trips().await.map_err(Error::from)?;
         let budget = Budget::new(parts.budget);
         let (live, unfinished) =
             super::reconcile::reconcile(&parts, &observer, &sources, &mut leases, trips).await?;
@@ -397,18 +397,17 @@ impl Controller {
         &self.parts.mounted.tracefs
     }
 
-    pub(super) fn probe(&self, text: &str) -> Result<Arc<Probe>, ControlError> {
-        self.parts.registry.find(text).map_err(|error| match (error, text.parse::<ProbeName>()) {
-            (ControlError::NotFound { name, .. }, Ok(parsed)) => ControlError::NotFound {
-                name,
-                foreign: self.tracefs().has_event(parsed.group(), parsed.event()),
-            },
-            (error, _) => error,
+    pub(super) fn probe(&self, text: &str) -> Result<Arc<Probe>, Error> {
+        self.parts.registry.find(text).map_err(|error| match text.parse::<ProbeName>() {
+            Ok(name) if self.tracefs().has_event(name.group(), name.event()) => {
+                Error { reason: Reason::FOREIGN_PROBE, ..error }
+            }
+            _ => error,
         })
     }
 
     /// Switches the event of a probe, if it is ours.
-    pub(super) fn switch_own(&self, name: &ProbeName, on: bool) -> Result<(), ControlError> {
+    pub(super) fn switch_own(&self, name: &ProbeName, on: bool) -> Result<(), Error> {
         if let Some(event) = self.parts.registry.get(name).and_then(|probe| probe.own.clone()) {
             own::switch(self.tracefs(), &self.parts.instance, &event, on)?;
         }
@@ -474,13 +473,13 @@ impl CommandQueue {
 pub enum ControllerStartError {
     /// Kernel or database.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Control(#[from] Error),
     /// The ring buffers.
     #[error(transparent)]
     Readers(#[from] ReadersError),
 }
 
-pub(super) fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, ControlError>) {
+pub(super) fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, Error>) {
     if reply.send(outcome).is_err() {
         tracing::debug!("the caller has gone before its answer");
     }

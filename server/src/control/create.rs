@@ -11,10 +11,11 @@ use super::command::{Changed, CreateRequest};
 use super::controller::Controller;
 use super::footprint::Footprint;
 use super::job::{Basis, Job};
-use super::observed::Switches;
+use super::observed::{KPROBES_ON, Switches};
 use super::step::{self, Aim};
-use super::{ControlError, Probe, ProbeState};
+use super::{Probe, ProbeState};
 use crate::auth::Caller;
+use crate::error::{Error, Reason};
 use crate::store::{Intent, ProbeSpec, Record};
 use kprobed_lang::model::{Metadata, Moment, ProbeName};
 use kprobed_verdict::checker::{Against, CheckOutcome, Checker, Taken};
@@ -27,7 +28,7 @@ impl Controller {
         caller: &Caller,
         request: CreateRequest,
         grounds: &mut Grounds<'_>,
-    ) -> Result<Judged, ControlError> {
+    ) -> Result<Judged, Error> {
         let lease = request.metadata.lease.clone().flatten();
         let judged = self.judge_new(caller, request, grounds).await?;
         if let Judged::Work(work) = &judged {
@@ -44,12 +45,11 @@ impl Controller {
         caller: &Caller,
         request: CreateRequest,
         grounds: &mut Grounds<'_>,
-    ) -> Result<Judged, ControlError> {
+    ) -> Result<Judged, Error> {
         if let Some(uid) = self.carried_out(request.request.as_ref(), grounds).await? {
             // Carried out before. If the probe has gone since, the outcome is gone with it.
             let id = request.request.as_ref().map_or("", |key| &key.id);
-            let gone = || ControlError::NotFound { name: id.to_owned(), foreign: false };
-            let probe = self.parts.registry.by_uid(uid).ok_or_else(gone)?;
+            let probe = self.parts.registry.by_uid(uid).ok_or_else(|| Error::no_probe(id))?;
             return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
         }
         let request = CreateRequest { metadata: self.with_hold(request.metadata)?, ..request };
@@ -68,7 +68,7 @@ fn new_probe(
     request: CreateRequest,
     grounds: &mut Grounds<'_>,
     now: &Moment,
-) -> Result<Work, ControlError> {
+) -> Result<Work, Error> {
     let outcome = checker.check_text(&request.definition, &mut grounds.facts)?;
     let taken = checker.taken(&outcome);
     refuse(request.definition.as_str(), &outcome, taken.as_ref())?;
@@ -80,9 +80,9 @@ fn new_probe(
     let CreateRequest { enabled, filter, labels, request, .. } = request;
     let spec = ProbeSpec { definition: Arc::clone(&outcome.text), enabled, filter, labels, metadata };
     let name = ProbeName::new(&line.group, &line.event)
-        .map_err(|error| ControlError::BadArgument { field: "definition", message: error.to_string() })?;
+        .map_err(|error| Error::bad_argument("definition", error.to_string()))?;
     if !grounds.claimed.insert(name.clone()) {
-        return Err(ControlError::Twice { name });
+        return Err(Error::twice(name));
     }
     let record = Record::new(name, spec, line.text, now.wall).by(caller.principal.account());
     let (job, intent) = creation(record, outcome);
@@ -105,28 +105,30 @@ impl Switches {
     /// then, it does not fire even after kprobes are switched on again (kernel/kprobes.c:
     /// enable_kprobe clears its mark only while they are on, and arm_all_kprobes skips what is
     /// marked).
-    pub(super) fn require_firing(&self, arming: Option<Arming>) -> Result<(), ControlError> {
+    pub(super) fn require_firing(&self, arming: Option<Arming>) -> Result<(), Error> {
         if !self.kprobes {
-            return Err(ControlError::KprobesDisabled);
+            let message =
+                "no probe fires while kprobes are switched off (`/sys/kernel/debug/kprobes/enabled` is 0)";
+            return Err(Error::new(Reason::KPROBES_DISABLED, message).fix(KPROBES_ON));
         }
         if arming == Some(Arming::Ftrace) && !self.ftrace {
-            return Err(ControlError::FtraceDisabled);
+            let message = "probes at function entries do not fire while `kernel.ftrace_enabled` is 0";
+            return Err(Error::new(Reason::FTRACE_DISABLED, message).fix("sysctl kernel.ftrace_enabled=1"));
         }
         Ok(())
     }
 }
 
 /// Turns a verdict into an error.
-pub(super) fn refuse(text: &str, outcome: &CheckOutcome, taken: Option<&Taken>) -> Result<(), ControlError> {
-    let text = text.to_owned();
+pub(super) fn refuse(text: &str, outcome: &CheckOutcome, taken: Option<&Taken>) -> Result<(), Error> {
     Err(match outcome.against(taken) {
         None => return Ok(()),
         Some(Against::Place(refusal)) => {
             let refusal = refusal.clone().or_hint(|| outcome.nearest().hint());
-            ControlError::Refused { text, refusal: Box::new(refusal), further: outcome.unread.clone() }
+            Error::place(text, &refusal, &outcome.unread)
         }
-        Some(Against::Text(problem)) => ControlError::Definition { text, diagnostics: vec![problem.clone()] },
-        Some(Against::Name(taken)) => ControlError::Taken { text, taken: Box::new(taken.clone()) },
+        Some(Against::Text(problem)) => Error::definition(text, std::slice::from_ref(problem)),
+        Some(Against::Name(taken)) => Error::taken(text, taken),
     })
 }
 

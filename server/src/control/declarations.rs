@@ -7,7 +7,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{ControlError, Probe};
+use super::Probe;
+use crate::error::{Error, Reason};
 use crate::health::{HostCheck, failed, ok};
 use kprobed_lang::model::ProbeName;
 
@@ -101,10 +102,13 @@ impl fmt::Display for DeclarationProblem {
 }
 
 /// Refuses a change of a probe that a file declares, unless it is to be taken over.
-pub(super) fn require_undeclared(probe: &Probe, take_over: bool) -> Result<(), ControlError> {
+pub(super) fn require_undeclared(probe: &Probe, take_over: bool) -> Result<(), Error> {
     match &probe.spec.metadata.declared_by {
         Some(file) if !take_over => {
-            Err(ControlError::Declared { name: probe.name.clone(), file: file.clone() })
+            let message = format!("the file `{file}` declares `{}`", probe.name);
+            Err(Error::of_probe(Reason::DECLARED_BY_FILE, &probe.name, message).with("file", file).fix(
+                "change the file, or take the probe over (`--take-over`): the file changes it no more then",
+            ))
         }
         _ => Ok(()),
     }
@@ -129,7 +133,7 @@ mod tests {
     #[test]
     fn the_check_says_what_is_not_so_and_where() {
         let declarations = Declarations::default();
-        assert_eq!(declarations.check().status, CheckStatus::Ok);
+        assert_eq!(declarations.check().status(), CheckStatus::Ok);
         let directory: PathBuf = "/etc/kprobed/probes.d".into();
         assert!(
             declarations
@@ -148,7 +152,7 @@ mod tests {
         declarations.set(DeclarationState { problems, ..good });
         let check = declarations.check();
         assert_eq!(
-            (check.id, check.status, check.fix.as_str()),
+            (check.id.as_str(), check.status(), check.fix.as_str()),
             ("declarations", CheckStatus::Failed, "write `filter`")
         );
         assert!(check.finding.starts_with("a.yaml:1:3: `fliter` is not a key of a document; a.yaml:2:3: "));

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use super::harm::refuse_harm;
 use super::job::Job;
+use super::own;
 use super::source::{compile_options, event_source};
 use super::step::{Phase, Step};
-use super::{ControlError, own};
+use crate::error::Error;
 use kprobed_host::kernel::FactsCache;
 use kprobed_host::tracefs::{HitCounts, Instance, KprobeList, OwnEvent, Presence, RegisteredProbe, Tracefs};
 use kprobed_lang::definition::ProbeKind;
@@ -87,7 +88,7 @@ impl Executor<'_> {
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
         let outcomes = self.tracefs.define_kprobes(&lines);
         for (job, outcome) in jobs.iter_mut().zip(outcomes) {
-            job.take_step(|_probe, _step| outcome.map_err(|error| ControlError::Kernel(Box::new(error))));
+            job.take_step(|_probe, _step| outcome.map_err(Error::from));
         }
         jobs.retain(|job| job.outcome.is_ok());
         let after = self.tracefs.registered().ok();
@@ -110,14 +111,14 @@ impl Executor<'_> {
     }
 
     /// Finds what the kernel has made of a definition.
-    fn find(&self, list: &KprobeList, job: &mut Job) -> Result<(), ControlError> {
+    fn find(&self, list: &KprobeList, job: &mut Job) -> Result<(), Error> {
         let probe = &mut job.probe;
         let Some(own) = self.tracefs.find_own(list, &probe.name, &probe.kernel_definition)? else {
             // It has gone again, or cannot be distinguished from an event that another program has defined
             // at the same time.
             let is_taken = self.tracefs.has_event(probe.name.group(), probe.name.event());
             own::require(if is_taken { Presence::Foreign } else { Presence::Absent }, &probe.name)?;
-            return Err(ControlError::Unregistered { name: probe.name.clone() });
+            return Err(Error::unregistered(&probe.name));
         };
         probe.own = Some(own);
         let Some(basis) = &job.basis else { return Ok(()) };
@@ -191,7 +192,7 @@ impl Executor<'_> {
     }
 
     /// The event of a probe, if it exists at this moment.
-    fn now<'a>(&self, probe: &'a super::Probe) -> Result<&'a OwnEvent, ControlError> {
+    fn now<'a>(&self, probe: &'a super::Probe) -> Result<&'a OwnEvent, Error> {
         let Some(own) = &probe.own else { return Err(own::missing(Presence::Absent, &probe.name)) };
         if self.tracefs.is_still(own)? {
             return Ok(own);
@@ -212,7 +213,7 @@ impl Executor<'_> {
         }
     }
 
-    fn undo(&self, job: &mut Job, step: &Step) -> Result<(), ControlError> {
+    fn undo(&self, job: &mut Job, step: &Step) -> Result<(), Error> {
         let Some(own) = &job.probe.own else {
             // It was defined and not found in the list: it may exist all the same.
             job.left_behind |= matches!(step, Step::Define { .. });
@@ -245,12 +246,12 @@ impl Executor<'_> {
         event: &OwnEvent,
         filter: &str,
         schema: Option<&Schema>,
-    ) -> Result<(), ControlError> {
+    ) -> Result<(), Error> {
         own::require(self.tracefs.presence(event)?, &event.name)?;
         refuse_harm(self.tracefs, &event.name, filter)?;
-        self.tracefs.try_filter(&event.name, filter).map_err(|(error, message)| {
-            let found = schema.and_then(|schema| self.what_is_wrong(filter, schema).map(Box::new));
-            ControlError::Filter { filter: filter.to_owned(), error, message, found }
+        self.tracefs.try_filter(&event.name, filter).map_err(|refused| {
+            let found = schema.and_then(|schema| self.what_is_wrong(filter, schema));
+            Error::kernel_filter(("filter", filter), &refused, found.as_ref())
         })
     }
 
@@ -273,7 +274,7 @@ fn prove(jobs: &mut [&mut Job], before: &[RegisteredProbe], after: &[RegisteredP
         let Some(place) = Place::of(job) else { continue };
         let came = after.count(&place).saturating_sub(before.count(&place));
         if came < expected.get(&place).copied().unwrap_or_default() {
-            job.require(Err(ControlError::Unregistered { name: job.probe.name.clone() }));
+            job.require(Err(Error::unregistered(&job.probe.name)));
         }
     }
 }

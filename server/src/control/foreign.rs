@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use kprobed_proto::v1;
+
+use super::Registry;
 use super::adoptable::{Obstacle, has_guards, judge};
-use super::{ControlError, Registry};
+use crate::error::Error;
 use kprobed_host::tracefs::{CurrentInstance, HitCounts, Tracefs};
-use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Hits, ProbeName};
 use kprobed_verdict::checker::Checker;
 
@@ -27,27 +29,6 @@ pub struct Foreign {
     pub instance: Arc<CurrentInstance>,
 }
 
-/// An event that is not ours.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForeignEvent {
-    /// `GROUP/EVENT` as the kernel lists it. A probe may not be allowed to have this name.
-    pub name: String,
-    /// Its lines in `kprobe_events`, one for each place; never empty.
-    pub lines: Vec<String>,
-    /// Entry or return.
-    pub kind: ProbeKind,
-    /// Its first place, as it is listed.
-    pub place: String,
-    /// Names of the tracing instances in which it is switched on; an empty name for the top one.
-    pub enabled_in: Vec<String>,
-    /// The kernel's count over all its places. Absent if that cannot be read.
-    pub hits: Option<Hits>,
-    /// It looks as if a daemon had made it whose database was lost.
-    pub looks_own: bool,
-    /// The definition that it would be adopted with, or the obstacle.
-    pub adoptable: Result<String, Obstacle>,
-}
-
 /// Lines of the kernel by the name of their event.
 type ByName = BTreeMap<String, Vec<String>>;
 
@@ -61,14 +42,14 @@ impl Foreign {
     /// `attached` are the foreign events that the daemon records.
     ///
     /// # Errors
-    /// [`ControlError::Tracefs`].
+    /// When tracefs cannot be read.
     pub fn page(
         &self,
         after: Option<&str>,
         most: usize,
         selected: impl Fn(&str, &str) -> bool,
         attached: &HashSet<ProbeName>,
-    ) -> Result<Vec<ForeignEvent>, ControlError> {
+    ) -> Result<Vec<v1::ForeignEvent>, Error> {
         let by_name = self.by_name()?;
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let rest = by_name.range::<str, _>((start, Bound::Unbounded));
@@ -100,16 +81,25 @@ impl Foreign {
                 Err,
             );
             let hits = lines.iter().map(|line| counted.get(line.as_str()).copied());
-            Some(ForeignEvent {
+            let hits = sum(hits);
+            let kind = if first.starts_with('r') { v1::ProbeKind::Return } else { v1::ProbeKind::Entry };
+            let (definition, obstacle) = match adoptable {
+                Ok(definition) => (definition, None),
+                Err(obstacle) => (String::new(), Some(obstacle)),
+            };
+            Some(v1::ForeignEvent {
                 name: name.clone(),
-                kind: if first.starts_with('r') { ProbeKind::Return } else { ProbeKind::Entry },
+                kernel_definitions: lines.clone(),
+                kind: kind.into(),
                 place: place(first).to_owned(),
-                looks_own: lines.iter().any(|line| has_guards(line))
+                made_by_kprobed: lines.iter().any(|line| has_guards(line))
                     || (!is_attached && enabled_in.contains(&ours)),
-                hits: sum(hits),
-                lines: lines.clone(),
                 enabled_in,
-                adoptable,
+                hits: hits.map(|hits| hits.hits),
+                nmissed: hits.map(|hits| hits.nmissed),
+                obstacle: obstacle.as_ref().map_or("", |obstacle| obstacle.code).to_owned(),
+                obstacle_message: obstacle.map(|obstacle| obstacle.message).unwrap_or_default(),
+                definition,
             })
         });
         Ok(events.collect())
@@ -126,7 +116,7 @@ impl Foreign {
     }
 
     /// The lines that are not ours.
-    fn by_name(&self) -> Result<ByName, ControlError> {
+    fn by_name(&self) -> Result<ByName, Error> {
         let mut by_name = ByName::new();
         for listed in self.tracefs.kprobe_list()?.probes() {
             let Some((group, event)) = listed.group_and_event() else { continue };
@@ -194,22 +184,22 @@ mod tests {
         let foreign = foreign(directory.path());
         let attached = HashSet::from(["attached/one".parse().unwrap()]);
         let all = foreign.page(None, 10, |_, _| true, &attached).unwrap();
-        let told = |event: &ForeignEvent| {
-            let code = event.adoptable.as_ref().err().map(|obstacle| obstacle.code);
-            (event.name.clone(), event.hits.map(|hits| hits.hits), event.looks_own, code)
+        let told = |event: &v1::ForeignEvent| {
+            (event.name.clone(), event.hits, event.made_by_kprobed, event.obstacle.clone())
         };
         let expected = [
-            ("attached/one", Some(6), false, Some("ATTACHED")),
-            ("kprobes/fork", Some(2), false, Some("NAME_OF_PROBE")),
-            ("other/opened", Some(3), false, Some("UNREADABLE")),
-            ("own/one", Some(4), true, Some("UNREADABLE")),
-            ("own/two", Some(5), true, Some("UNREADABLE")),
+            ("attached/one", Some(6), false, "ATTACHED"),
+            ("kprobes/fork", Some(2), false, "NAME_OF_PROBE"),
+            ("other/opened", Some(3), false, "UNREADABLE"),
+            ("own/one", Some(4), true, "UNREADABLE"),
+            ("own/two", Some(5), true, "UNREADABLE"),
         ]
-        .map(|(name, hits, own, code)| (name.to_owned(), hits, own, code));
+        .map(|(name, hits, own, code)| (name.to_owned(), hits, own, code.to_owned()));
         assert_eq!(all.iter().map(told).collect::<Vec<_>>(), expected);
-        assert_eq!(all[1].lines, ["p:kprobes/fork vfs_statx"], "our own place of the event is not foreign");
+        let lines = &all[1].kernel_definitions;
+        assert_eq!(*lines, ["p:kprobes/fork vfs_statx"], "our own place of the event is not foreign");
         let opened = &all[2];
-        assert_eq!((opened.kind, opened.place.as_str()), (ProbeKind::Return, "do_sys_openat2"));
+        assert_eq!((opened.kind(), opened.place.as_str()), (v1::ProbeKind::Return, "do_sys_openat2"));
         assert_eq!(all[4].enabled_in, ["kprobed"]);
         // Pages follow each other.
         let names = |after, most, selected: &dyn Fn(&str) -> bool| {

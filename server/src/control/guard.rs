@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::ControlError;
 use super::probe::{Probe, ProbeState, Trouble};
+use crate::error::Error;
 use crate::store::{Store, StoreError};
 use kprobed_host::kernel::{KernelFacts, RecentFacts};
 use kprobed_lang::model::{KernelChange, ProbeUid};
@@ -52,9 +52,9 @@ impl Held {
     }
 
     /// Why it is not armed.
-    pub(super) fn error(self, probe: &Probe) -> ControlError {
+    pub(super) fn error(self, probe: &Probe) -> Error {
         let Trouble { reason, hint, .. } = self.trouble;
-        ControlError::HeldBack { name: probe.name.clone(), reason, hint }
+        Error::held_back(&probe.name, &reason, &hint)
     }
 }
 

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use super::apply::{Before, Grounds, Work};
 use super::controller::{Controller, in_kernel};
 use super::guard::{Looked, look};
-use super::{ControlError, Probe, ProbeState};
+use super::{Probe, ProbeState};
+use crate::error::Error;
 
 impl Controller {
     /// Whether a probe depends on a module, so that it must be compared at every look.
@@ -103,7 +104,7 @@ impl Controller {
         }
     }
 
-    fn cannot_arm(&self, probe: Probe, error: &ControlError) {
+    fn cannot_arm(&self, probe: Probe, error: &Error) {
         tracing::warn!(probe = %probe.name, %error, "cannot arm a probe that was held back");
         self.parts.registry.put(Probe { state: ProbeState::kept_out(error), ..probe });
     }

@@ -12,10 +12,10 @@ use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::ControlError;
 use super::controller::Controller;
 use super::observed::{ObservedEvent, Switch};
 use super::step::{self, Seen, Step};
+use crate::error::Error;
 use kprobed_event::PauseReason;
 use kprobed_host::kernel::{ReadError, threads_of_this_process, trace_clock_ns};
 use kprobed_host::tracefs::{ClaimError, Instance, InstanceOptions, TracefsError, grace_period};
@@ -96,7 +96,7 @@ pub(super) enum HandOverError {
 
 impl Controller {
     /// What else our instance records.
-    pub(super) fn recorded_besides(&self, doomed: &HashSet<ProbeUid>) -> Result<Vec<Recorded>, ControlError> {
+    pub(super) fn recorded_besides(&self, doomed: &HashSet<ProbeUid>) -> Result<Vec<Recorded>, Error> {
         let mut recorded = Vec::new();
         let mut probes = self.parts.registry.in_instance();
         probes.retain(|probe| !doomed.contains(&probe.uid));

@@ -5,8 +5,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::Probe;
 use super::step::Step;
-use super::{ControlError, Probe};
+use crate::error::Error;
 use kprobed_lang::definition::ProbeDefinition;
 use kprobed_trace::pipeline::EventSource;
 use kprobed_verdict::validate::Report;
@@ -35,7 +36,7 @@ pub(super) struct Job {
     /// Its event could not be taken back.
     pub(super) left_behind: bool,
     /// Why it ended.
-    pub(super) outcome: Result<(), ControlError>,
+    pub(super) outcome: Result<(), Error>,
 }
 
 impl Job {
@@ -93,7 +94,7 @@ impl Job {
     }
 
     /// Carries out the next step.
-    pub(super) fn take_step(&mut self, act: impl FnOnce(&Probe, &Step) -> Result<(), ControlError>) {
+    pub(super) fn take_step(&mut self, act: impl FnOnce(&Probe, &Step) -> Result<(), Error>) {
         let Some(step) = self.steps.pop_front() else { return };
         match act(&self.probe, &step) {
             Ok(()) => self.done.push(step),
@@ -102,7 +103,7 @@ impl Job {
     }
 
     /// Ends it, if that says so.
-    pub(super) fn require(&mut self, found: Result<(), ControlError>) {
+    pub(super) fn require(&mut self, found: Result<(), Error>) {
         if let (Ok(()), Err(error)) = (&self.outcome, found) {
             self.outcome = Err(error);
         }

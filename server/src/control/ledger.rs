@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use super::account::{Account, Losses, Sample, Terms};
 use super::controller::Controller;
 use super::sample::KernelHits;
-use super::{ControlError, Probe, Trouble};
+use super::{Probe, Trouble};
+use crate::error::Error;
 use kprobed_event::PauseReason;
 use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{BufferCounts, ProbeCounts, SubscriberCounts};
@@ -106,7 +107,7 @@ impl Controller {
 
     /// From here on everything is counted: what an earlier run of the daemon had recorded has been
     /// read.
-    pub(super) fn begin_ledger(&mut self) -> Result<(), ControlError> {
+    pub(super) fn begin_ledger(&mut self) -> Result<(), Error> {
         let mut held = Held::default();
         let (hits, read) = self.moment_when_all_is_read(&mut held)?;
         for probe in self.parts.registry.all() {
@@ -139,7 +140,7 @@ impl Controller {
     /// events before and after the kernel's counts are equal, and that is such a moment. For probes
     /// that record all the time the daemon makes one: it switches them off, so that the kernel does
     /// not count their hits either, and puts them into `held`.
-    fn moment_when_all_is_read(&self, held: &mut Held) -> Result<(KernelHits, Read), ControlError> {
+    fn moment_when_all_is_read(&self, held: &mut Held) -> Result<(KernelHits, Read), Error> {
         let mut trials = 0_u32;
         let mut hits_before = self.kernel_hits()?;
         let mut before = self.read_all();
@@ -197,7 +198,7 @@ impl Controller {
         }
     }
 
-    pub(super) fn ledger(&mut self) -> Result<Ledger, ControlError> {
+    pub(super) fn ledger(&mut self) -> Result<Ledger, Error> {
         // Every pause of the daemon ends within the command that needs it: if the instance does not
         // record now, another program has changed it.
         let problems = self.problems();

@@ -20,7 +20,6 @@ mod command;
 mod controller;
 mod create;
 mod declarations;
-mod error;
 mod execute;
 mod footprint;
 mod foreign;
@@ -65,10 +64,8 @@ mod watch;
 pub use account::Terms;
 pub use adopt::{AdoptRequest, Adopted, Declared};
 pub use adoptable::Obstacle;
-pub use aggregation::{
-    Aggregation, AggregationError, AggregationSpec, Column, ContextKey, CreateAggregation, HistogramSpec,
-    Key, KeyValue, LatencySpec, Row, Scale, Snapshot, SumValue,
-};
+pub(crate) use aggregation::no_aggregation;
+pub use aggregation::{CreateAggregation, grown_since};
 pub use attached::{AttachedEvent, AttachedState};
 pub use budget::{BudgetSettings, CostTable, Costs};
 pub use command::{
@@ -79,11 +76,10 @@ pub use controller::{CommandQueue, Controller, ControllerParts, ControllerStartE
 #[cfg(test)]
 pub(crate) use create::tests::made as test_made;
 pub use declarations::{DeclarationProblem, DeclarationState, Declarations};
-pub use error::ControlError;
 pub use footprint::Footprint;
-pub use foreign::{Foreign, ForeignEvent};
+pub use foreign::Foreign;
 pub use guard::Guarded;
-pub use lease::{Hold, HoldError, Holds};
+pub use lease::{Hold, Holds};
 pub use ledger::{Ledger, ProbeLedger, RecordingProblem};
 pub use livepatched::livepatch_warning;
 pub use names::Names;

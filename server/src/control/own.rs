@@ -6,20 +6,20 @@
 //! is written here concerns only the daemon's instance, and after switching on the event is checked
 //! again, and switched off if it is not the daemon's. Never defines or deletes an event.
 
-use super::ControlError;
 use super::observed::{ObservedEvent, lost};
+use crate::error::Error;
 use kprobed_host::tracefs::{Instance, OwnEvent, Presence, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
 
 /// Refuses if the event of that name is not ours.
-pub(super) fn require(presence: Presence, name: &ProbeName) -> Result<(), ControlError> {
+pub(super) fn require(presence: Presence, name: &ProbeName) -> Result<(), Error> {
     if presence.is_ours() { Ok(()) } else { Err(missing(presence, name)) }
 }
 
 /// The error if this is found under the name, instead of our event.
-pub(super) fn missing(presence: Presence, name: &ProbeName) -> ControlError {
+pub(super) fn missing(presence: Presence, name: &ProbeName) -> Error {
     let lost = lost(&ObservedEvent::Lost(presence));
-    ControlError::NotInKernel { name: name.clone(), reason: lost.reason, hint: lost.hint }
+    Error::not_in_kernel(name, &lost.reason, &lost.hint)
 }
 
 /// Switches our event on or off in our instance. Returns what was found under its name: if that is

@@ -6,9 +6,9 @@
 
 use thiserror::Error;
 
-use super::ControlError;
 use super::account::Terms;
 use super::controller::Controller;
+use crate::error;
 use kprobed_lang::model::{HitProfile, Hits};
 
 /// Why the daemon's own hits of a probe are not known.
@@ -64,7 +64,7 @@ fn own_of_all(terms: &Terms, before: Hits) -> Result<u64, OwnUnknown> {
 impl Controller {
     /// The current hit counts of all probes that the kernel has, by name, with the daemon's own part. Of
     /// a probe whose part is known, both belong to one moment.
-    pub(super) fn counted_hits(&mut self) -> Result<Vec<CountedHits>, ControlError> {
+    pub(super) fn counted_hits(&mut self) -> Result<Vec<CountedHits>, error::Error> {
         let ledger = self.ledger()?;
         let counted = |profile: HitProfile| {
             let uid = profile.uid;

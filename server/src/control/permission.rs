@@ -3,16 +3,17 @@
 //! Owns where the control thread asks: on a probe as it is, and on the probe that it would become.
 //! Never decides itself: [`kprobed_rights`] does.
 
+use super::Probe;
 use super::controller::Controller;
-use super::{ControlError, Probe};
 use crate::auth::{Caller, Rights};
+use crate::error::Error;
 use kprobed_lang::model::{Labels, ProbeName};
 use kprobed_rights::{Object, Read, Reads, RuleName};
 
 impl Controller {
     /// Refuses a change of a probe that its caller may not make.
-    pub(super) fn require(&self, caller: &Caller, probe: &Probe) -> Result<Option<RuleName>, ControlError> {
-        Ok(self.parts.rights.require(caller, Some(&probe.object()))?)
+    pub(super) fn require(&self, caller: &Caller, probe: &Probe) -> Result<Option<RuleName>, Error> {
+        self.parts.rights.require(caller, Some(&probe.object()))
     }
 
     /// Refuses a request about an event of the host that its caller may not make.
@@ -20,7 +21,7 @@ impl Controller {
         &self,
         caller: &Caller,
         event: &ProbeName,
-    ) -> Result<Option<RuleName>, ControlError> {
+    ) -> Result<Option<RuleName>, Error> {
         on_event(&self.parts.rights, caller, event)
     }
 }
@@ -30,8 +31,8 @@ pub(crate) fn on_event(
     rights: &Rights,
     caller: &Caller,
     event: &ProbeName,
-) -> Result<Option<RuleName>, ControlError> {
-    Ok(rights.require(caller, Some(&host_event(event, &Labels::default())))?)
+) -> Result<Option<RuleName>, Error> {
+    rights.require(caller, Some(&host_event(event, &Labels::default())))
 }
 
 /// An event of the host, for rules. It has no labels and no function, and all of its fields can be

@@ -6,13 +6,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::ControlError;
 use super::create::settled_state;
 use super::footprint::Footprint;
 use super::guard::Guarded;
-use crate::store::{ProbeSpec, Record};
+use crate::error::{Error, Reason};
+use crate::store::{ProbeSpec, Record, StoreError};
 use kprobed_host::tracefs::OwnEvent;
-use kprobed_lang::definition::{Diagnostic, ProbeDefinition, ProbeKind, RefusedBy};
+use kprobed_lang::definition::{Diagnostic, ProbeDefinition, ProbeKind};
 use kprobed_rights::Object;
 use kprobed_trace::decode::Schema;
 use kprobed_verdict::meaning::Meaning;
@@ -59,13 +59,12 @@ impl ProbeState {
     }
 
     /// The state of a stored probe that is not in the kernel for that reason.
-    pub(super) fn kept_out(error: &ControlError) -> Self {
-        match error {
-            ControlError::Refused { refusal, .. } if refusal.rule.refused_by() == RefusedBy::Kprobed => {
-                Self::HeldBack(Trouble::objection(refusal))
-            }
-            _ => Self::Failed(Trouble::because(error)),
+    pub(super) fn kept_out(error: &Error) -> Self {
+        if !error.is_objection() {
+            return Self::Failed(Trouble::because(error));
         }
+        let (reason, hint) = (error.message.clone(), error.hint().to_owned());
+        Self::HeldBack(Trouble { code: error.reason.name, reason, hint })
     }
 
     /// Whether it follows from what the kernel has. Otherwise it is the outcome of a change,
@@ -103,15 +102,13 @@ pub struct Trouble {
 
 impl Trouble {
     /// Without advice.
-    pub(super) fn because(reason: &ControlError) -> Self {
-        let code = match reason {
-            ControlError::Definition { .. } | ControlError::Refused { .. } | ControlError::Kernel(_) => {
-                "REFUSED"
-            }
-            ControlError::ExistsForeign { .. } => "NAME_TAKEN",
-            ControlError::KprobesDisabled => "KPROBES_OFF",
-            ControlError::FtraceDisabled => "FTRACE_OFF",
-            ControlError::Store(_) => "DATABASE",
+    pub(super) fn because(reason: &Error) -> Self {
+        let code = match reason.reason {
+            _ if reason.is_of_definition() => "REFUSED",
+            Reason::FOREIGN_EVENT_EXISTS => "NAME_TAKEN",
+            Reason::KPROBES_DISABLED => "KPROBES_OFF",
+            Reason::FTRACE_DISABLED => "FTRACE_OFF",
+            _ if reason.cause::<StoreError>().is_some() => "DATABASE",
             _ => "CANNOT_DEFINE",
         };
         Self { code, reason: reason.to_string(), hint: String::new() }

@@ -22,7 +22,8 @@ use super::lease::{AtStart, HOLD_ENDED, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
 use super::source::{compile_options, event_source};
 use super::step::{self, Aim, Seen};
-use super::{ControlError, Observer, Probe, ProbeState, Trouble, own};
+use super::{Observer, Probe, ProbeState, Trouble, own};
+use crate::error::Error;
 use crate::store::{Phase, Record, Settled, StoredProbe, StoredTrip, Undo};
 use kprobed_host::kernel::RecentFacts;
 use kprobed_host::tracefs::{KprobeList, OwnEvent, Presence, Tracefs};
@@ -56,7 +57,7 @@ pub(super) async fn reconcile(
     sources: &SourceTable,
     leases: &mut Leases,
     trips: HashMap<ProbeUid, StoredTrip>,
-) -> Result<(HashMap<ProbeUid, LiveProbe>, Vec<Unfinished>), ControlError> {
+) -> Result<(HashMap<ProbeUid, LiveProbe>, Vec<Unfinished>), Error> {
     let (mut live, mut unfinished) = (HashMap::new(), Vec::new());
     let mut trips = trips;
     let mut trip_of =
@@ -287,7 +288,7 @@ fn job(
     list: &KprobeList,
     (record, tripped): (&Record, Option<Arc<Trouble>>),
     left: Option<OwnEvent>,
-) -> Result<Job, ControlError> {
+) -> Result<Job, Error> {
     let spec = &record.spec;
     let outcome = checker.check_text(&spec.definition, facts)?;
     // Its name is its own, or is checked below.
@@ -295,7 +296,7 @@ fn job(
     let footprint = Footprint::of(&outcome);
     let CheckOutcome { definition, report, .. } = outcome;
     if left.is_none() && list.lines_of(&record.name).next().is_some() {
-        return Err(ControlError::ExistsForeign { name: record.name.clone() });
+        return Err(Error::exists_foreign(&record.name));
     }
     let is_to_record = spec.enabled && tripped.is_none();
     let enabled = if is_to_record && !observed.switches.kprobes {
@@ -352,9 +353,9 @@ async fn store_redefined(parts: &ControllerParts, jobs: &mut [Job], rows: &[Stor
         return;
     }
     if let Err(error) = parts.store.settle(&redefined).await {
-        let error = Arc::new(error);
+        let error = Error::from(error);
         for job in changed {
-            job.require(Err(ControlError::Store(Arc::clone(&error))));
+            job.require(Err(error.clone()));
         }
     }
 }
@@ -372,7 +373,7 @@ fn take_out(parts: &ControllerParts, sources: &SourceTable, probe: &Probe) {
 }
 
 /// A probe that the kernel does not have.
-fn failed(checker: &Checker, record: Record, error: &ControlError) -> Probe {
+fn failed(checker: &Checker, record: Record, error: &Error) -> Probe {
     tracing::warn!(probe = %record.name, %error, "cannot bring a probe back");
     as_probe(checker, record, ProbeState::kept_out(error))
 }

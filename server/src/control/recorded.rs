@@ -6,10 +6,12 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use kprobed_proto::v1;
+
 use super::aggregation::AggregationCommand;
 use super::command::Command;
 use super::controller::answer;
-use super::{Aggregation, Applied, Changed, Column, CommandQueue, CountedHits, Ledger, Probe, Snapshot};
+use super::{Applied, Changed, CommandQueue, CountedHits, Ledger, Probe};
 use kprobed_lang::model::HitProfile;
 
 /// The answers given instead of by [`Controller::run`](super::Controller::run).
@@ -22,9 +24,9 @@ pub struct Recorded {
     /// The ledger.
     pub ledger: Ledger,
     /// The counts of each aggregation; its name and its times are those of the aggregation.
-    pub snapshot: Snapshot,
+    pub snapshot: v1::AggregationSnapshot,
     /// The keys of the rows of that.
-    pub keys: Vec<Column>,
+    pub keys: Vec<v1::AggregationColumn>,
 }
 
 /// The aggregations of one run.
@@ -33,7 +35,7 @@ struct Made {
     /// How many there have been.
     count: u64,
     /// Those that are not deleted.
-    now: Vec<Arc<Aggregation>>,
+    now: Vec<Arc<v1::Aggregation>>,
 }
 
 impl Recorded {
@@ -63,14 +65,13 @@ impl Recorded {
         match command {
             AggregationCommand::Create(request, reply) => {
                 made.count += 1;
-                let aggregation = Arc::new(Aggregation {
+                let aggregation = Arc::new(v1::Aggregation {
                     name: format!("recorded_{}", made.count),
-                    spec: request.spec,
-                    create_time: SystemTime::now(),
-                    expire_time: None,
+                    spec: Some(v1::AggregationSpec { aggregation: Some(request.spec) }),
+                    create_time: Some(SystemTime::now().into()),
                     bound_to_stream: request.bound_to_stream,
                     keys: self.keys.clone(),
-                    sums: Vec::new(),
+                    ..Default::default()
                 });
                 made.now.push(Arc::clone(&aggregation));
                 answer(reply, Ok(aggregation));
@@ -89,7 +90,7 @@ impl Recorded {
         self.profiles.iter().map(|profile| CountedHits { profile: profile.clone(), own: Ok(0) }).collect()
     }
 
-    fn snapshot(&self, name: String) -> Snapshot {
-        Snapshot { name, time: SystemTime::now(), ..self.snapshot.clone() }
+    fn snapshot(&self, name: String) -> v1::AggregationSnapshot {
+        v1::AggregationSnapshot { name, time: Some(SystemTime::now().into()), ..self.snapshot.clone() }
     }
 }

@@ -6,10 +6,10 @@ use std::mem::discriminant;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::ControlError;
 use super::Probe;
 use super::indexed::Indexed;
 use super::state_log::StateLog;
+use crate::error::{Error, Reason};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// All probes, by name.
@@ -106,9 +106,9 @@ impl Registry {
     /// Finds a probe by `GROUP/EVENT`, or by `EVENT` if only one probe has it.
     ///
     /// # Errors
-    /// [`ControlError::NotFound`], [`ControlError::Ambiguous`].
-    pub fn find(&self, text: &str) -> Result<Arc<Probe>, ControlError> {
-        let not_found = || ControlError::NotFound { name: text.to_owned(), foreign: false };
+    /// [`Error::NotFound`], [`Error::Ambiguous`].
+    pub fn find(&self, text: &str) -> Result<Arc<Probe>, Error> {
+        let not_found = || Error::no_probe(text);
         if let Ok(name) = text.parse::<ProbeName>() {
             return self.get(&name).ok_or_else(not_found);
         }
@@ -118,10 +118,11 @@ impl Registry {
         match (found.next(), found.next()) {
             (None, _) => Err(not_found()),
             (Some(only), None) => Ok(Arc::clone(only)),
-            (Some(_), Some(_)) => Err(ControlError::Ambiguous {
-                event: text.to_owned(),
-                names: names.iter().cloned().collect(),
-            }),
+            (Some(_), Some(_)) => {
+                let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+                let message = format!("several probes have an event `{text}`: {}", names.join(", "));
+                Err(Error::new(Reason::AMBIGUOUS_NAME, message).field("name").with("event", text))
+            }
         }
     }
 
@@ -208,10 +209,10 @@ mod tests {
         }
         assert_eq!(registry.find("read").unwrap().uid, ProbeUid(3));
         assert_eq!(registry.find("other/open").unwrap().uid, ProbeUid(2));
-        assert!(
-            matches!(registry.find("open"), Err(ControlError::Ambiguous { names, .. }) if names.len() == 2)
-        );
-        assert!(matches!(registry.find("nothing"), Err(ControlError::NotFound { .. })));
+        assert!(registry.find("open").is_err_and(|error| {
+            error.reason == Reason::AMBIGUOUS_NAME && error.message.matches("/open`").count() == 2
+        }));
+        assert!(registry.find("nothing").is_err_and(|error| error.reason == Reason::NO_SUCH_PROBE));
         // Another incarnation under the same name.
         registry.put(probe(4, "kprobes/open"));
         assert!(registry.by_uid(ProbeUid(1)).is_none() && registry.by_uid(ProbeUid(4)).is_some());

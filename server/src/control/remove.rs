@@ -9,7 +9,6 @@ use std::sync::Arc;
 use kprobed_audit::Entry;
 use nix::errno::Errno;
 
-use super::ControlError;
 use super::apply::{Grounds, Judged};
 use super::audited::{Allowed, failed};
 use super::command::{Changed, RemoveRequest, Removed};
@@ -20,6 +19,7 @@ use super::pause::Pause;
 use super::update::check_etag;
 use super::{Probe, own};
 use crate::auth::Caller;
+use crate::error::Error;
 use crate::store::{RequestKey, Undo};
 use kprobed_event::PauseReason;
 use kprobed_host::tracefs::{Deleted, Presence, TracefsError};
@@ -72,8 +72,8 @@ impl Controller {
         caller: &Caller,
         request: RemoveRequest,
         grounds: &mut Grounds<'_>,
-        profiles: Result<&HashMap<ProbeUid, HitProfile>, &ControlError>,
-    ) -> Result<Judged, ControlError> {
+        profiles: Result<&HashMap<ProbeUid, HitProfile>, &Error>,
+    ) -> Result<Judged, Error> {
         if let Some(uid) = self.carried_out(request.request.as_ref(), grounds).await?
             && self.parts.registry.by_uid(uid).is_none()
             && let Ok(name) = request.name.parse()
@@ -98,7 +98,7 @@ impl Controller {
     }
 
     /// Deletes probes of which the database knows that they are to go.
-    pub(super) async fn delete(&mut self, doomed: Vec<Doomed>) -> Vec<Result<Changed, ControlError>> {
+    pub(super) async fn delete(&mut self, doomed: Vec<Doomed>) -> Vec<Result<Changed, Error>> {
         let probes: Vec<_> = doomed.iter().map(|doomed| Arc::clone(&doomed.probe)).collect();
         let taken_out = self.take_all_out_of_kernel(&probes);
         let (mut profiles, mut undo) = (Vec::new(), Vec::new());
@@ -149,7 +149,7 @@ impl Controller {
     }
 
     /// What the kernel has under the name of a probe.
-    pub(super) fn presence(&self, probe: &Probe) -> Result<Presence, ControlError> {
+    pub(super) fn presence(&self, probe: &Probe) -> Result<Presence, Error> {
         Ok(match &probe.own {
             Some(event) => self.tracefs().presence(event)?,
             None if self.tracefs().has_event(probe.name.group(), probe.name.event()) => Presence::Foreign,
@@ -158,7 +158,7 @@ impl Controller {
     }
 
     /// Refuses when the kernel's event is not ours.
-    pub(super) fn require_own(&self, probe: &Probe) -> Result<(), ControlError> {
+    pub(super) fn require_own(&self, probe: &Probe) -> Result<(), Error> {
         own::require(self.presence(probe)?, &probe.name)
     }
 
@@ -173,12 +173,8 @@ impl Controller {
     /// our instance if one of them was ever enabled in it. So if others record, the daemon first
     /// switches to another instance. A probe that cannot be removed is as before. Returns what was
     /// found under the name of each: only what was ours is gone.
-    pub(super) fn take_all_out_of_kernel(
-        &mut self,
-        probes: &[Arc<Probe>],
-    ) -> Vec<Result<Presence, ControlError>> {
-        let is_off =
-            |outcome: &Result<Presence, ControlError>| outcome.as_ref().is_ok_and(|found| found.is_ours());
+    pub(super) fn take_all_out_of_kernel(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, Error>> {
+        let is_off = |outcome: &Result<Presence, Error>| outcome.as_ref().is_ok_and(|found| found.is_ours());
         let mut outcomes = self.switch_off(probes);
         let off = || probes.iter().zip(&outcomes).filter(|(_, outcome)| is_off(outcome));
         let wiping = off().find(|(probe, _)| self.is_wiping(probe)).map(|(probe, _)| probe.name.clone());
@@ -213,7 +209,7 @@ impl Controller {
     }
 
     /// Switches probes off. Returns what was found under the name of each.
-    fn switch_off(&self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, ControlError>> {
+    fn switch_off(&self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, Error>> {
         let list = if probes.is_empty() { Ok(Arc::default()) } else { self.tracefs().kprobe_list() };
         let list = match list {
             Ok(list) => list,
@@ -306,9 +302,9 @@ pub(super) fn note(probe: &Probe, found: Presence) -> &'static str {
     }
 }
 
-fn removal_error(error: TracefsError, name: &ProbeName) -> ControlError {
+fn removal_error(error: TracefsError, name: &ProbeName) -> Error {
     if error.errno() == Errno::EBUSY as i32 {
-        return ControlError::InUse { name: name.clone() };
+        return Error::in_use(name);
     }
     error.into()
 }

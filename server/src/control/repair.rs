@@ -22,7 +22,8 @@ use super::command::UpdateRequest;
 use super::controller::{Controller, in_kernel};
 use super::observed::{Observed, ObservedEvent, Switches};
 use super::plan::PlannedStep;
-use super::{ControlError, Probe, ProbeState};
+use super::{Probe, ProbeState};
+use crate::error::Error;
 use kprobed_host::kernel::TRACE_CLOCK;
 use kprobed_host::tracefs::Presence;
 use kprobed_lang::model::ProbeUid;
@@ -336,7 +337,7 @@ impl Controller {
         &self,
         probe: &Arc<Probe>,
         grounds: &mut Grounds<'_>,
-    ) -> Result<Option<Work>, ControlError> {
+    ) -> Result<Option<Work>, Error> {
         let wanted = Probe::clone(probe);
         let request = UpdateRequest::to_switch(probe.name.to_string(), probe.is_to_record());
         let job = match grounds.observed.events.get(&probe.uid) {

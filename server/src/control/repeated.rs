@@ -5,10 +5,10 @@
 
 use std::collections::HashSet;
 
-use super::ControlError;
 use super::apply::Grounds;
 use super::command::Asked;
 use super::controller::Controller;
+use crate::error::Error;
 use crate::store::RequestKey;
 use kprobed_lang::model::ProbeUid;
 
@@ -33,7 +33,7 @@ impl Controller {
         &self,
         request: Option<&RequestKey>,
         grounds: &Grounds<'_>,
-    ) -> Result<Option<ProbeUid>, ControlError> {
+    ) -> Result<Option<ProbeUid>, Error> {
         match request {
             Some(key) if !grounds.new_requests.contains(&key.id) => {
                 Ok(self.parts.store.carried_out(key).await?)

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::Probe;
 use super::apply::{Grounds, Judged, Work};
 use super::audited::Allowed;
 use super::command::UpdateRequest;
@@ -14,8 +15,8 @@ use super::controller::Controller;
 use super::create::{creation, refuse};
 use super::observed::ObservedEvent;
 use super::remove::Doomed;
-use super::{ControlError, Probe};
 use crate::auth::Caller;
+use crate::error::Error;
 use crate::store::{ProbeSpec, Record};
 use kprobed_host::tracefs::Presence;
 use kprobed_lang::definition::ProbeDefinition;
@@ -38,7 +39,7 @@ impl Controller {
         definition: &Arc<DefinitionText>,
         request: UpdateRequest,
         grounds: &mut Grounds<'_>,
-    ) -> Result<Judged, ControlError> {
+    ) -> Result<Judged, Error> {
         self.require_uncounted(&probe.name)?;
         // A definition under this name would become a part of another program's event.
         if let Some(
@@ -46,7 +47,7 @@ impl Controller {
             | ObservedEvent::Lost(Presence::Foreign | Presence::Shared),
         ) = grounds.observed.events.get(&probe.uid)
         {
-            return Err(ControlError::ExistsForeign { name: probe.name.clone() });
+            return Err(Error::exists_foreign(&probe.name));
         }
         let outcome = self.parts.checker.check_text(definition, &mut grounds.facts)?;
         refuse(definition.as_str(), &outcome, None)?;
@@ -71,7 +72,7 @@ impl Controller {
 }
 
 /// Refuses a definition that is of another probe.
-fn require_name(definition: &ProbeDefinition, name: &ProbeName) -> Result<(), ControlError> {
+fn require_name(definition: &ProbeDefinition, name: &ProbeName) -> Result<(), Error> {
     let group = kprobed_verdict::checker::group_of(definition);
     let event = definition.event.as_ref().map(|event| event.text.as_str());
     if group == name.group() && event.is_none_or(|event| event == name.event()) {
@@ -81,5 +82,5 @@ fn require_name(definition: &ProbeDefinition, name: &ProbeName) -> Result<(), Co
     let message = format!(
         "the definition is of `{group}/{event}`, and the probe is `{name}`: write `{name}` in it, or make another probe of it"
     );
-    Err(ControlError::BadArgument { field: "definition", message })
+    Err(Error::bad_argument("definition", message))
 }

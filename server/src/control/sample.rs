@@ -9,8 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::time::{ClockId, clock_gettime};
 
+use super::Probe;
 use super::controller::{Controller, ControllerParts};
-use super::{ControlError, Probe};
+use crate::error::Error;
 use crate::store::{Counted, Counters, HitRetention, Store, StoreError, Tick, TickOf};
 use kprobed_host::tracefs::{HitCounts, ProfileRow, Tracefs};
 use kprobed_lang::model::{HitProfile, Hits, ProbeName, ProbeUid};
@@ -112,19 +113,19 @@ pub(super) type KernelHits = HashMap<ProbeName, Hits>;
 
 impl Controller {
     /// The kernel's counts of the probes that it has. Events of others can have the same name.
-    pub(super) fn read_hits(&self) -> Result<Vec<(Arc<Probe>, Hits)>, ControlError> {
+    pub(super) fn read_hits(&self) -> Result<Vec<(Arc<Probe>, Hits)>, Error> {
         let counts = self.tracefs().hit_counts()?;
         let of_probe = |row: ProfileRow<'_>| Some((self.parts.registry.by_listing(row.listing)?, row.hits));
         Ok(counts.rows().filter_map(of_probe).collect())
     }
 
     /// The same by name.
-    pub(super) fn kernel_hits(&self) -> Result<KernelHits, ControlError> {
+    pub(super) fn kernel_hits(&self) -> Result<KernelHits, Error> {
         Ok(self.read_hits()?.into_iter().map(|(probe, hits)| (probe.name.clone(), hits)).collect())
     }
 
     /// The same for clients, in the order of names.
-    pub(super) fn hit_profiles(&self) -> Result<Vec<HitProfile>, ControlError> {
+    pub(super) fn hit_profiles(&self) -> Result<Vec<HitProfile>, Error> {
         let time = SystemTime::now();
         let profile = |(probe, hits): (Arc<Probe>, Hits)| {
             let boot_id = self.parts.host.boot_id.clone();

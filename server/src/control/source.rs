@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::ControlError;
+use crate::error::{Error, Reason};
 use kprobed_host::tracefs::Tracefs;
 use kprobed_host::tracefs::format::Format;
 use kprobed_lang::definition::{Argument, BaseType, BtfRoot, FetchKind, ProbeDefinition, guard};
@@ -18,10 +18,9 @@ use kprobed_trace::pipeline::EventSource;
 static NEXT_SCHEMA_ID: AtomicU32 = AtomicU32::new(1);
 
 /// How the kernel describes an event.
-pub(super) fn read_format(tracefs: &Tracefs, name: &ProbeName) -> Result<Format, ControlError> {
+pub(super) fn read_format(tracefs: &Tracefs, name: &ProbeName) -> Result<Format, Error> {
     let text = tracefs.format_text(name.group(), name.event())?;
-    Format::parse(&text)
-        .map_err(|error| ControlError::Format { name: name.clone(), reason: error.to_string() })
+    Format::parse(&text).map_err(|error| bad_format(name, &error))
 }
 
 /// Makes a source of an event as the kernel describes it.
@@ -30,10 +29,9 @@ pub(super) fn event_source(
     uid: ProbeUid,
     name: &ProbeName,
     options: &CompileOptions,
-) -> Result<(u16, Arc<EventSource>), ControlError> {
+) -> Result<(u16, Arc<EventSource>), Error> {
     let format = read_format(tracefs, name)?;
-    let plan = CompiledFormat::compile(&format, options)
-        .map_err(|error| ControlError::Format { name: name.clone(), reason: error.to_string() })?;
+    let plan = CompiledFormat::compile(&format, options).map_err(|error| bad_format(name, &error))?;
     let schema_id = NEXT_SCHEMA_ID.fetch_add(1, Ordering::Relaxed);
     Ok((format.id, Arc::new(EventSource::new(schema_id, uid, name.clone(), plan))))
 }
@@ -62,4 +60,10 @@ fn field_name(argument: &Argument) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The kernel describes an event in a way that is not understood.
+fn bad_format(name: &ProbeName, why: &impl std::fmt::Display) -> Error {
+    let message = format!("the kernel describes `{name}` in a way that is not understood: {why}");
+    Error::of_probe(Reason::BAD_FORMAT, name, message)
 }

@@ -5,7 +5,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{ControlError, ControlHandle, Observer, Probe, ProbeState, Registry};
+use super::{ControlHandle, Observer, Probe, ProbeState, Registry};
+use crate::error::Error;
 use crate::turns;
 
 /// Looks up the states of probes.
@@ -25,8 +26,8 @@ impl ProbeStates {
     /// making. Probes that it has deleted meanwhile are left out.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`].
-    pub async fn of(&self, probes: Vec<Arc<Probe>>) -> Result<Vec<Arc<Probe>>, ControlError> {
+    /// When the daemon is stopping.
+    pub async fn of(&self, probes: Vec<Arc<Probe>>) -> Result<Vec<Arc<Probe>>, Error> {
         let observed = turns::blocking(|| self.observer.observe(&probes));
         let shown: Vec<_> = probes.iter().map(|probe| observed.shown(probe)).collect();
         let doubtful = probes.iter().zip(&shown).filter(|(known, shown)| is_doubtful(known, shown));
@@ -50,8 +51,8 @@ impl ProbeStates {
     /// One probe with its state. Absent if it was deleted meanwhile.
     ///
     /// # Errors
-    /// [`ControlError::Stopping`].
-    pub async fn of_one(&self, probe: Arc<Probe>) -> Result<Option<Arc<Probe>>, ControlError> {
+    /// When the daemon is stopping.
+    pub async fn of_one(&self, probe: Arc<Probe>) -> Result<Option<Arc<Probe>>, Error> {
         Ok(self.of(vec![probe]).await?.pop())
     }
 }

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::Probe;
 use super::apply::{Before, Grounds, Work, ends_trip, settling, undone};
 use super::audited;
 use super::command::{Changed, Removed};
@@ -16,7 +17,7 @@ use super::controller::Controller;
 use super::job::Job;
 use super::remove::{Doomed, note};
 use super::replace::Replacement;
-use super::{ControlError, Probe};
+use crate::error::Error;
 use crate::store::{Intended, Intent, RequestKey, Settled, Undo};
 use kprobed_audit::Entry;
 use kprobed_lang::model::HitProfile;
@@ -39,7 +40,7 @@ struct Member {
     is_out: bool,
     /// What the owner of `doomed` should know.
     note: &'static str,
-    error: Option<ControlError>,
+    error: Option<Error>,
 }
 
 struct Made {
@@ -135,7 +136,7 @@ impl Controller {
     pub(super) async fn change_together(
         &mut self,
         changes: Vec<(usize, Together)>,
-    ) -> Vec<Result<Changed, ControlError>> {
+    ) -> Vec<Result<Changed, Error>> {
         let mut members: Vec<_> =
             changes.into_iter().map(|(group, change)| Member::new(group, change)).collect();
         if members.is_empty() {
@@ -145,7 +146,7 @@ impl Controller {
         let ending: Vec<_> = works.filter(|made| made.ends_trip()).map(|made| made.job.probe.uid).collect();
         if let Err(error) = self.begin_together(&mut members).await {
             self.end_trips(&ending);
-            return members.iter().map(|_| Err(ControlError::Store(Arc::clone(&error)))).collect();
+            return members.iter().map(|_| Err(error.clone())).collect();
         }
         self.take_out_together(&mut members, |member| member.work.is_some());
         self.carry_out_together(&mut members);
@@ -159,9 +160,9 @@ impl Controller {
         self.as_they_are(outcomes)
     }
 
-    async fn begin_together(&mut self, members: &mut [Member]) -> Result<(), Arc<crate::store::StoreError>> {
+    async fn begin_together(&mut self, members: &mut [Member]) -> Result<(), Error> {
         let intended: Vec<_> = members.iter().flat_map(Member::intended).collect();
-        let uids = self.parts.store.begin(&intended).await.map_err(Arc::new)?;
+        let uids = self.parts.store.begin(&intended).await?;
         let mut uids = uids.into_iter();
         for member in members {
             let doomed = member.doomed.as_ref().and_then(|_| uids.next());
@@ -242,9 +243,9 @@ impl Controller {
             return;
         }
         if let Err(error) = self.parts.store.settle(&settled).await {
-            let error = Arc::new(error);
+            let error = Error::from(error);
             for member in members.iter_mut().filter(good) {
-                member.error = Some(ControlError::Store(Arc::clone(&error)));
+                member.error = Some(error.clone());
             }
         }
     }
@@ -320,13 +321,12 @@ impl Controller {
         &mut self,
         members: Vec<Member>,
         failed: &HashMap<usize, String>,
-    ) -> Vec<Result<Changed, ControlError>> {
+    ) -> Vec<Result<Changed, Error>> {
         let (mut profiles, mut undo) = (Vec::<HitProfile>::new(), Vec::new());
         let mut outcomes = Vec::with_capacity(members.len());
         for Member { group, work, doomed, note, error, .. } in members {
             if let Some(cause) = failed.get(&group) {
-                let of_another = || ControlError::BatchFailed { cause: cause.clone() };
-                outcomes.push(Err(error.unwrap_or_else(of_another)));
+                outcomes.push(Err(error.unwrap_or_else(|| Error::batch_failed(cause))));
                 continue;
             }
             if let Some(Doomed { probe, profile, .. }) = &doomed {

@@ -15,8 +15,9 @@ use super::guard::{Looked, look};
 use super::job::{Basis, Job};
 use super::observed::{ObservedEvent, lost};
 use super::step::{self, Aim, Seen};
-use super::{ControlError, Probe, ProbeState, Trouble};
+use super::{Probe, ProbeState, Trouble};
 use crate::auth::Caller;
+use crate::error::{Error, Reason};
 use crate::store::{Intent, ProbeSpec};
 use kprobed_lang::model::{KernelChange, LabelChange, MetadataChange};
 use kprobed_verdict::checker::{CheckOutcome, DefinitionText};
@@ -27,7 +28,7 @@ impl Controller {
         caller: &Caller,
         request: UpdateRequest,
         grounds: &mut Grounds<'_>,
-    ) -> Result<Judged, ControlError> {
+    ) -> Result<Judged, Error> {
         let probe = self.probe(&request.name)?;
         self.require(caller, &probe)?;
         if self.carried_out(request.request.as_ref(), grounds).await? == Some(probe.uid) {
@@ -48,10 +49,8 @@ impl Controller {
         let metadata = self.with_hold(request.metadata.clone())?;
         let now = self.leases.now();
         let spec = &probe.spec;
-        let labels = spec
-            .labels
-            .changed(&request.labels)
-            .map_err(|error| ControlError::Labels { field: "set_labels", error })?;
+        let labels =
+            spec.labels.changed(&request.labels).map_err(|error| Error::labels("set_labels", &error))?;
         let wanted = ProbeSpec {
             definition: Arc::clone(&spec.definition),
             enabled: request.enabled.unwrap_or(spec.enabled),
@@ -63,7 +62,7 @@ impl Controller {
         let is_other = |text: &Arc<DefinitionText>| text.as_str().trim() != spec.definition.as_str().trim();
         if let Some(definition) = request.definition.clone().filter(is_other) {
             if matches!(probe.state, ProbeState::Expired(_)) && request.metadata.lease.is_none() {
-                return Err(ControlError::LeaseEnded { name: probe.name.clone() });
+                return Err(Error::lease_ended(&probe.name));
             }
             return self.judge_replacement(caller, &probe, wanted, &definition, request, grounds);
         }
@@ -97,7 +96,7 @@ impl Controller {
         wanted: Probe,
         request: &UpdateRequest,
         grounds: &mut Grounds<'_>,
-    ) -> Result<Job, ControlError> {
+    ) -> Result<Job, Error> {
         if matches!(probe.state, ProbeState::Expired(_)) {
             return self.judge_expired(probe, wanted, request, grounds);
         }
@@ -155,15 +154,15 @@ impl Controller {
                     (_, None) => lost(&ObservedEvent::Unknown("it was not looked at".to_owned())),
                 };
                 let (reason, hint) = (trouble.reason, trouble.hint);
-                Err(ControlError::NotInKernel { name: probe.name.clone(), reason, hint })
+                Err(Error::not_in_kernel(&probe.name, &reason, &hint))
             }
         }
     }
 
     /// The steps that define a probe again that the kernel has lost.
-    pub(super) fn define_anew(&self, probe: Probe, grounds: &mut Grounds<'_>) -> Result<Job, ControlError> {
+    pub(super) fn define_anew(&self, probe: Probe, grounds: &mut Grounds<'_>) -> Result<Job, Error> {
         if self.tracefs().has_event(probe.name.group(), probe.name.event()) {
-            return Err(ControlError::ExistsForeign { name: probe.record.name });
+            return Err(Error::exists_foreign(&probe.name));
         }
         let guarded = match look(&self.parts.checker, &probe, &mut grounds.facts) {
             Looked::Clear(guarded) => guarded,
@@ -236,10 +235,11 @@ impl UpdateRequest {
 }
 
 /// Refuses if the probe is not as the caller last read it.
-pub(super) fn check_etag(probe: &Probe, etag: Option<&str>) -> Result<(), ControlError> {
+pub(super) fn check_etag(probe: &Probe, etag: Option<&str>) -> Result<(), Error> {
     match etag {
         Some(etag) if etag != probe.etag() => {
-            Err(ControlError::Changed { name: probe.name.clone(), current: probe.etag() })
+            let message = format!("`{}` has changed: its etag is `{}` now", probe.name, probe.etag());
+            Err(Error::of_probe(Reason::ETAG_MISMATCH, &probe.name, message).with("etag", &probe.etag()))
         }
         _ => Ok(()),
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kprobed_document::{Document, creation};
+use kprobed_proto::v1;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -16,12 +17,14 @@ use super::plan::{Claim, DeclaredProbes, Task, declared_probes, plan};
 use super::watch::Watch;
 use crate::auth::Caller;
 use crate::control::{
-    AdoptRequest, Change, ControlError, ControlHandle, DeclarationProblem, DeclarationState, Declarations,
-    Declared, Registry, RemoveRequest, Unit,
+    AdoptRequest, Change, ControlHandle, DeclarationProblem, DeclarationState, Declarations, Declared,
+    Registry, RemoveRequest, Unit,
 };
-use crate::rpc::declare;
+use crate::error::{Error, Reason};
+use crate::rpc::changes::{declared_creation, declared_update};
+use crate::rpc::{messages, spec};
 use kprobed_lang::definition::Code;
-use kprobed_verdict::checker::Checker;
+use kprobed_verdict::checker::{Checker, DefinitionText};
 
 /// Files are read once nothing has changed for so long: tools write several files, and some write
 /// one in pieces.
@@ -86,7 +89,7 @@ impl Keeper {
     /// they agree.
     async fn look(&self, settled: &mut Option<Settled>) -> Result<(), Stopping> {
         let look = tokio::task::block_in_place(|| files::look(&self.directory));
-        let probes: Vec<_> = self.registry.all().iter().map(|probe| declare::message(probe)).collect();
+        let probes: Vec<_> = self.registry.all().iter().map(|probe| messages::probe(probe)).collect();
         let seen = (look, probes.iter().map(|probe| format!("{} {}", probe.name, probe.etag)).collect());
         if settled.as_ref() == Some(&seen) {
             return Ok(());
@@ -128,15 +131,15 @@ impl Keeper {
     async fn bring_about(
         &self,
         declared: &DeclaredProbes,
-        probes: &[kprobed_proto::v1::Probe],
+        probes: &[v1::Probe],
     ) -> Result<(usize, Vec<DeclarationProblem>), Stopping> {
         let (tasks, mut problems) =
-            tokio::task::block_in_place(|| plan(declared, probes, |text| declare::read(&self.checker, text)));
+            tokio::task::block_in_place(|| plan(declared, probes, |text| self.read(text)));
         let mut asked = Vec::with_capacity(tasks.len());
         for task in tasks {
             match Self::request(&task) {
                 Ok(change) => asked.push((task, change)),
-                Err((message, hint)) => problems.push(about(&task, &message, hint)),
+                Err(error) => problems.push(about(&task, &error)),
             }
         }
         let mut done = 0;
@@ -154,12 +157,9 @@ impl Keeper {
                         done += 1;
                         tracing::info!(probe = task.name(), file = task.file(), "applied declaration");
                     }
-                    Err(ControlError::Stopping) => return Err(Stopping),
+                    Err(error) if error.reason == Reason::STOPPING => return Err(Stopping),
                     Err(error) if self.take_back(task, &error).await? => done += 1,
-                    Err(error) => {
-                        let (message, hint) = declare::refused(&error);
-                        problems.push(about(task, &message, hint));
-                    }
+                    Err(error) => problems.push(about(task, &error)),
                 }
             }
         }
@@ -169,16 +169,16 @@ impl Keeper {
     /// Takes back an event that a daemon has left whose database was lost, if that is why a probe
     /// cannot be made. Whether it is a probe now; what else the file says of it is done with the
     /// next look.
-    async fn take_back(&self, task: &Task, error: &ControlError) -> Result<bool, Stopping> {
-        let (ControlError::Taken { taken, .. }, Task::Create(claim)) = (error, task) else {
+    async fn take_back(&self, task: &Task, error: &Error) -> Result<bool, Stopping> {
+        let Task::Create(claim) = task else { return Ok(false) };
+        let Ok(Change::Create(request)) = Self::request(task) else { return Ok(false) };
+        let is_foreign = error.reason == Reason::FOREIGN_EVENT_EXISTS
+            && error.value("rule") == Some(Code::SameProbe.name());
+        let Some(Ok(name)) = error.value("probe").filter(|_| is_foreign).map(str::parse) else {
             return Ok(false);
         };
-        let Ok(Change::Create(request)) = Self::request(task) else { return Ok(false) };
-        if taken.ours || taken.problem.code != Code::SameProbe {
-            return Ok(false);
-        }
         let request = AdoptRequest {
-            name: taken.name.clone(),
+            name,
             enabled: None,
             filter: None,
             labels: request.labels,
@@ -191,7 +191,7 @@ impl Keeper {
                 tracing::info!(probe = %claim.name, file = claim.file, "adopted event of an earlier run");
                 Ok(true)
             }
-            Err(ControlError::Stopping) => Err(Stopping),
+            Err(error) if error.reason == Reason::STOPPING => Err(Stopping),
             Err(error) => {
                 tracing::debug!(probe = %claim.name, %error, "cannot adopt event");
                 Ok(false)
@@ -199,14 +199,19 @@ impl Keeper {
         }
     }
 
+    /// A definition as fields.
+    fn read(&self, definition: &str) -> Result<v1::ProbeSpec, Error> {
+        Ok(spec::write(&self.checker.probe(&DefinitionText::new(definition))?))
+    }
+
     /// The change of a task, or why there is none and what to do.
-    fn request(task: &Task) -> Result<Change, (String, String)> {
+    fn request(task: &Task) -> Result<Change, Error> {
         match task {
             Task::Create(Claim { document, file, .. }) => {
-                declare::creation(creation(document), file).map(Change::Create)
+                declared_creation(creation(document), file).map(Change::Create)
             }
             Task::Update(Claim { file, .. }, request) => {
-                declare::update((**request).clone(), file).map(Change::Update)
+                declared_update((**request).clone(), file).map(Change::Update)
             }
             Task::Remove { name, etag, .. } => Ok(Change::Remove(RemoveRequest {
                 name: name.clone(),
@@ -255,7 +260,8 @@ fn whole(message: String) -> DeclarationProblem {
 }
 
 /// The problem that prevents a task.
-fn about(task: &Task, message: &str, hint: String) -> DeclarationProblem {
+fn about(task: &Task, error: &Error) -> DeclarationProblem {
+    let (message, hint) = (&error.message, error.hint().to_owned());
     match task {
         Task::Create(claim) => {
             claim.problem(claim.definition_place, format!("`{}` is not made: {message}", claim.name), hint)

@@ -10,6 +10,7 @@ use kprobed_proto::v1;
 
 use super::files::Declaration;
 use crate::control::DeclarationProblem;
+use crate::error::Error;
 use kprobed_lang::model::ProbeName;
 
 /// A probe that a file declares.
@@ -58,9 +59,6 @@ pub(super) enum Task {
     /// Remove a probe that its file declares no more.
     Remove { name: String, etag: String, file: String },
 }
-
-/// Why a definition could not be read, and what to do.
-pub(super) type Unread = (String, String);
 
 /// Reads files, in their order.
 pub(super) fn declared_probes(files: Vec<Declaration>) -> DeclaredProbes {
@@ -137,7 +135,7 @@ impl DeclaredProbes {
 pub(super) fn plan(
     declared: &DeclaredProbes,
     probes: &[v1::Probe],
-    read: impl Fn(&str) -> Result<v1::ProbeSpec, Unread>,
+    read: impl Fn(&str) -> Result<v1::ProbeSpec, Error>,
 ) -> (Vec<Task>, Vec<DeclarationProblem>) {
     let (mut tasks, mut problems) = (Vec::new(), Vec::new());
     let by_name: BTreeMap<&str, &v1::Probe> =
@@ -168,7 +166,7 @@ fn task(
     claim: &Claim,
     probe: Option<&v1::Probe>,
     unreadable_files: &BTreeSet<String>,
-    read: &impl Fn(&str) -> Result<v1::ProbeSpec, Unread>,
+    read: &impl Fn(&str) -> Result<v1::ProbeSpec, Error>,
 ) -> Result<Option<Task>, DeclarationProblem> {
     let Claim { name, document, file, name_place, definition_place: _, take_over } = claim;
     let Some(probe) = probe else {
@@ -215,11 +213,11 @@ fn task(
 /// The definition of a claim, which must not name another probe.
 fn read_named(
     claim: &Claim,
-    read: &impl Fn(&str) -> Result<v1::ProbeSpec, Unread>,
+    read: &impl Fn(&str) -> Result<v1::ProbeSpec, Error>,
 ) -> Result<v1::ProbeSpec, DeclarationProblem> {
     let place = claim.definition_place;
-    let spec =
-        read(&claim.document.definition).map_err(|(message, hint)| claim.problem(place, message, hint))?;
+    let unread = |error: Error| claim.problem(place, error.message.clone(), error.hint().to_owned());
+    let spec = read(&claim.document.definition).map_err(unread)?;
     let group = if spec.group.is_empty() { "kprobes" } else { &spec.group };
     let event = if spec.event.is_empty() { claim.name.event() } else { &spec.event };
     if (group, event) == (claim.name.group(), claim.name.event()) {

@@ -37,9 +37,9 @@ fn probe(text: &str, declared_by: &str) -> v1::Probe {
 }
 
 /// Understands `p:GROUP/EVENT PLACE` and takes blanks for nothing.
-fn understand(text: &str) -> Result<v1::ProbeSpec, Unread> {
+fn understand(text: &str) -> Result<v1::ProbeSpec, Error> {
     let Some((name, place)) = text.strip_prefix("p:").and_then(|rest| rest.split_once(' ')) else {
-        return Err(("this is no definition".to_owned(), "write `p:`".to_owned()));
+        return Err(Error::bad_argument("definition", "this is no definition").fix("write `p:`"));
     };
     let (group, event) = name.split_once('/').unwrap_or(("", name));
     let symbol = v1::SymbolPlace { symbol: place.trim().to_owned(), ..Default::default() };

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::{ExporterStatus, Phase};
-use crate::health::{CheckStatus, HostCheck, NETWORK_HINT, network_is_closed};
+use crate::health::{self, CheckStatus, HostCheck, NETWORK_HINT, network_is_closed};
 
 /// The check of all exporters. Absent without exporters.
 pub fn check(exporters: &[ExporterStatus], now: SystemTime) -> Option<HostCheck> {
@@ -24,7 +24,7 @@ pub fn check(exporters: &[ExporterStatus], now: SystemTime) -> Option<HostCheck>
         };
         (CheckStatus::Warning, troubles.join("; "), fix)
     };
-    Some(HostCheck { id: "exporters", status, finding, fix: fix.to_owned() })
+    Some(health::check("exporters", status, finding, fix))
 }
 
 /// Whether it cannot send, and its receiver is on the network: that of JSON Lines never is.
@@ -62,8 +62,8 @@ mod tests {
 
     fn finding(exporter: ExporterStatus) -> (CheckStatus, String) {
         let check = check(&[exporter], SystemTime::UNIX_EPOCH + Duration::from_secs(100)).unwrap();
-        assert_eq!(check.status == CheckStatus::Ok, check.fix.is_empty());
-        (check.status, check.finding)
+        assert_eq!(check.status() == CheckStatus::Ok, check.fix.is_empty());
+        (check.status(), check.finding)
     }
 
     #[test]

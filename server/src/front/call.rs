@@ -23,9 +23,8 @@ use super::call_memory::CallMemory;
 use super::lane::Lane;
 use super::request_body::RequestBody;
 use super::resets::Resets;
-use crate::auth::{
-    Caller, LimitReached, OPERATION_HEADER, Operation, Pace, Rights, Share, Who, hosts_of_command,
-};
+use crate::auth::{Caller, OPERATION_HEADER, Operation, Pace, Rights, Share, Who, hosts_of_command};
+use crate::error::{Error, Reason};
 use crate::rpc::{ConnectionId, status};
 
 /// Streaming calls: they last as long as the client wants.
@@ -76,20 +75,24 @@ impl Calls {
         if path.starts_with(HEALTH) {
             return Ok(None);
         }
-        let method = Method::at(path).ok_or_else(|| status::no_method(path))?;
-        let principal = self.who.principal().await.map_err(|error| status::internal(&error.to_string()))?;
+        let method = Method::at(path).ok_or_else(|| {
+            let message =
+                format!("the daemon has no method `{path}`: the client may be newer than the daemon");
+            Error::new(Reason::NO_SUCH_METHOD, message)
+        })?;
+        let principal = self.who.principal().await.map_err(Error::internal)?;
         let caller = Caller::new(Arc::clone(principal), method, operation);
-        self.rights.require(&caller, None).map_err(|denied| status::denied(&denied))?;
-        self.count(&caller, method).await.map_err(|reached| status::limit_reached(&reached))?;
+        self.rights.require(&caller, None)?;
+        self.count(&caller, method).await?;
         if method.scope != Scope::Everybody {
             let hosts = hosts_of_command(headers);
-            self.rights.command_for(&caller, hosts).map_err(|reached| status::limit_reached(&reached))?;
+            self.rights.command_for(&caller, hosts)?;
         }
         Ok(Some(caller))
     }
 
     /// Counts the connection, with its first call, and the check that a call is.
-    async fn count(&self, caller: &Caller, method: &Method) -> Result<(), LimitReached> {
+    async fn count(&self, caller: &Caller, method: &Method) -> Result<(), Error> {
         let take = async || self.rights.take(caller, Limit::Connections, 1);
         self.place.get_or_try_init(take).await?;
         if method.is_a_check() { self.rights.check(caller) } else { Ok(()) }
@@ -97,9 +100,7 @@ impl Calls {
 
     /// The places of a stream.
     fn stream(&self, caller: &Caller) -> Result<(Share, OwnedSemaphorePermit), Status> {
-        let share = self.rights.take(caller, Limit::Streams, 1);
-        let share = share.map_err(|reached| status::limit_reached(&reached))?;
-        Ok((share, self.limits.stream().map_err(|none| status::no_stream(&none.to_string()))?))
+        Ok((self.rights.take(caller, Limit::Streams, 1)?, self.limits.stream()?))
     }
 
     /// The answer of the service, if the caller may have one, and what it holds.
@@ -109,7 +110,12 @@ impl Calls {
         operation: Operation,
     ) -> Result<(Response<Body>, Held), Status> {
         if let Some(bytes) = self.limits.too_long(request.headers()) {
-            return Err(status::headers_too_long(bytes, self.limits.header_bytes));
+            let most = self.limits.header_bytes;
+            let message = format!(
+                "the headers of the call have {bytes} bytes, and can have {most} (`listen.max_header_kib`)"
+            );
+            let error = Error::new(Reason::HEADERS_TOO_LONG, message).with("most", &most);
+            return Err(error.fix("send less metadata with the call").into());
         }
         let caller = self.authorise(request.uri().path(), request.headers(), operation).await?;
         let form = Form::of(request.uri().path());
@@ -162,9 +168,8 @@ impl Calls {
         }
         let charge = Arc::new(self.memory.charge(self.admitted.peer()));
         charge.set(bytes.len() as u64).map_err(|full| {
-            status::no_call_memory(&format!(
-                "the call was carried out, and there is no room for its answer: {full}"
-            ))
+            let message = format!("the call was carried out, and there is no room for its answer: {full}");
+            Error { message, ..full.into() }
         })?;
         let body = Full::new(charge.around(bytes)).map_err(|never| match never {});
         let body = body.with_trailers(std::future::ready(trailers.map(Ok)));
@@ -222,7 +227,11 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
                 // What was begun for the caller ends with the call.
                 Some(deadline) => match tokio::time::timeout(deadline, answer).await {
                     Ok(answered) => answered,
-                    Err(_elapsed) => Err(status::too_late(deadline)),
+                    Err(_elapsed) => {
+                        let message =
+                            format!("the call took longer than the {deadline:?} that the client gave it");
+                        Err(Error::new(Reason::DEADLINE, message).into())
+                    }
                 },
                 None => answer.await,
             };

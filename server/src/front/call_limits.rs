@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::codegen::http::HeaderMap;
 
 use crate::config::Listen;
+use crate::error::{Error, Reason};
 
 /// Keep-alive finds peers that have vanished: a stream to such a peer would otherwise hold its
 /// queue without end.
@@ -48,11 +49,6 @@ pub(super) struct CallLimits {
     most_streams: u32,
 }
 
-/// There are as many streams as there may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the daemon has {0} streams, and can have no more (`listen.max_streams`)")]
-pub(super) struct NoStream(u32);
-
 impl CallLimits {
     pub(super) fn new(listen: &Listen) -> Self {
         Self {
@@ -67,9 +63,15 @@ impl CallLimits {
     }
 
     /// A place for a stream.
-    pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, NoStream> {
+    pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, Error> {
         let place = Arc::clone(&self.streams).try_acquire_owned();
-        place.map_err(|_none| NoStream(self.most_streams))
+        place.map_err(|_none| {
+            let most = self.most_streams;
+            let message =
+                format!("the daemon has {most} streams, and can have no more (`listen.max_streams`)");
+            Error::new(Reason::TOO_MANY_STREAMS, message)
+                .fix("end streams that are not needed, or raise `listen.max_streams`")
+        })
     }
 
     /// The bytes of the headers of a call, if they are too many.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::admission::Peer;
+use crate::error::{Error, Reason};
 
 /// The memory, and who has how much of it.
 #[derive(Debug)]
@@ -36,6 +37,13 @@ pub(super) struct MemoryFull {
     pub(super) held: u64,
     pub(super) asked: u64,
     pub(super) most: u64,
+}
+
+impl From<MemoryFull> for Error {
+    fn from(full: MemoryFull) -> Self {
+        Self::new(Reason::CALL_MEMORY_FULL, full.to_string())
+            .fix("read the answers of calls, try again later, or raise `listen.call_memory_mib`")
+    }
 }
 
 /// A part of the memory. It is given back with the last of its owners.

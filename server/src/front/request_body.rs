@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use super::call_memory::Charge;
-use crate::rpc::status;
+use crate::error::{Error, Reason};
 
 /// Bytes before a message: whether it is compressed, and its length (the gRPC over HTTP2 protocol,
 /// "Length-Prefixed-Message").
@@ -76,10 +76,17 @@ impl<B> RequestBody<B> {
         Self { inner, messages: Messages::default(), most_bytes, charge, deadline }
     }
 
-    fn receive(&mut self, bytes: &Bytes) -> Result<(), Status> {
+    fn receive(&mut self, bytes: &Bytes) -> Result<(), Error> {
         let most = self.most_bytes;
-        self.messages.receive(bytes, most).map_err(|length| status::message_too_long(length, most))?;
-        self.charge.set(self.messages.here).map_err(|full| status::no_call_memory(&full.to_string()))
+        self.messages.receive(bytes, most).map_err(|length| {
+            let message = format!(
+                "a message of the request has {length} bytes, and the longest may have {most} (`listen.max_message_kib`)"
+            );
+            Error::new(Reason::MESSAGE_TOO_LONG, message).with("most", &most).fix(
+                "divide it: ApplyProbes takes changes in several calls, CheckProbes text in several messages",
+            )
+        })?;
+        self.charge.set(self.messages.here).map_err(Error::from)
     }
 }
 
@@ -98,7 +105,9 @@ where
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) else {
             let Some((sleep, within)) = &mut self.deadline else { return Poll::Pending };
             ready!(sleep.as_mut().poll(context));
-            return Poll::Ready(Some(Err(status::request_too_slow(*within))));
+            let message =
+                format!("the request did not arrive within {within:?} (`listen.request_timeout_s`)");
+            return Poll::Ready(Some(Err(Error::new(Reason::REQUEST_TOO_SLOW, message).into())));
         };
         let Some(frame) = frame else { return Poll::Ready(None) };
         let frame = frame.map_err(|error| Status::from_error(Box::new(error)));

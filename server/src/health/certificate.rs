@@ -38,12 +38,12 @@ mod tests {
         let after =
             |days: u64| certificate_check(end, SystemTime::UNIX_EPOCH + Duration::from_hours(24 * days));
         assert_eq!(
-            (after(70).status, after(70).finding.as_str()),
+            (after(70).status(), after(70).finding.as_str()),
             (CheckStatus::Ok, "the certificate for clients ends in 30 days")
         );
-        assert_eq!(after(71).status, CheckStatus::Warning);
-        assert_eq!(after(100).status, CheckStatus::Warning);
-        assert_eq!(after(101).status, CheckStatus::Failed);
+        assert_eq!(after(71).status(), CheckStatus::Warning);
+        assert_eq!(after(100).status(), CheckStatus::Warning);
+        assert_eq!(after(101).status(), CheckStatus::Failed);
         assert!(!after(101).fix.is_empty());
     }
 }

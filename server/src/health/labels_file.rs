@@ -130,7 +130,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("labels");
         let file = LabelsFile::new(Some(path.clone()));
-        let status = || file.check().map(|check| (check.status == CheckStatus::Ok, check.finding)).unwrap();
+        let status = || file.check().map(|check| (check.status() == CheckStatus::Ok, check.finding)).unwrap();
         assert_eq!(of(&file), Vec::<String>::new());
         assert!(!status().0 && status().1.contains("No such file"), "{:?}", status());
         fs::write(&path, "zone=\"a\"\n").unwrap();

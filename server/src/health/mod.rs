@@ -1,6 +1,6 @@
 //! Health checks of the host that do not depend on probes: findings, and what to do about them.
 //!
-//! Owns the form of a finding ([`HostCheck`]), and the checks of the database and the disks, of the
+//! Owns the checks of the database and the disks, of the
 //! file with the labels of the host, of the certificate, and of the daemon's sandbox. Never changes anything.
 
 mod certificate;
@@ -15,38 +15,25 @@ pub use network::{NETWORK_HINT, is_of_closed_network, network_is_closed};
 pub use sandbox::{files_check, sandbox_check};
 pub use storage::Storage;
 
-/// How a check ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckStatus {
-    /// As it should be.
-    Ok,
-    /// Something works less well than it could.
-    Warning,
-    /// Something does not work.
-    Failed,
+pub use kprobed_proto::v1::{CheckStatus, HostCheck};
+
+pub(crate) fn check(
+    id: &str,
+    status: CheckStatus,
+    finding: impl Into<String>,
+    fix: impl Into<String>,
+) -> HostCheck {
+    HostCheck { id: id.to_owned(), status: status.into(), finding: finding.into(), fix: fix.into() }
 }
 
-/// One check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostCheck {
-    /// Stable identifier in lower snake case.
-    pub id: &'static str,
-    /// How it ended.
-    pub status: CheckStatus,
-    /// What was found.
-    pub finding: String,
-    /// What to do; may be empty.
-    pub fix: String,
+pub(crate) fn ok(id: &str, finding: impl Into<String>) -> HostCheck {
+    check(id, CheckStatus::Ok, finding, "")
 }
 
-pub(crate) fn ok(id: &'static str, finding: String) -> HostCheck {
-    HostCheck { id, status: CheckStatus::Ok, finding, fix: String::new() }
+pub(crate) fn warning(id: &str, finding: impl Into<String>, fix: impl Into<String>) -> HostCheck {
+    check(id, CheckStatus::Warning, finding, fix)
 }
 
-pub(crate) fn warning(id: &'static str, finding: String, fix: impl Into<String>) -> HostCheck {
-    HostCheck { id, status: CheckStatus::Warning, finding, fix: fix.into() }
-}
-
-pub(crate) fn failed(id: &'static str, finding: String, fix: impl Into<String>) -> HostCheck {
-    HostCheck { id, status: CheckStatus::Failed, finding, fix: fix.into() }
+pub(crate) fn failed(id: &str, finding: impl Into<String>, fix: impl Into<String>) -> HostCheck {
+    check(id, CheckStatus::Failed, finding, fix)
 }

@@ -98,17 +98,17 @@ mod tests {
         threads.add(RESTRICTED);
         threads.add(RESTRICTED);
         let check = judge(&threads);
-        assert_eq!((check.status, check.fix.as_str()), (CheckStatus::Ok, ""));
+        assert_eq!((check.status(), check.fix.as_str()), (CheckStatus::Ok, ""));
         assert_eq!(
             check.finding,
             "system calls are filtered on 2 of 2 threads, no_new_privs is set on 2, capabilities 0x400020000"
         );
         let mut more = Threads::default();
         more.add(&RESTRICTED.replace("20000", "20003"));
-        assert_eq!(judge(&more).status, CheckStatus::Warning, "a capability that was to be dropped");
+        assert_eq!(judge(&more).status(), CheckStatus::Warning, "a capability that was to be dropped");
         threads.add("Name:\tkprobed\nCapEff:\t0000000000000020\nNoNewPrivs:\t0\nSeccomp:\t0\n");
         let check = judge(&threads);
-        assert_eq!(check.status, CheckStatus::Warning);
+        assert_eq!(check.status(), CheckStatus::Warning);
         assert!(
             check.finding.contains("2 of 3 threads") && check.finding.ends_with("0x400020020"),
             "{check:?}"
@@ -118,9 +118,9 @@ mod tests {
     #[test]
     fn files_are_restricted_if_the_root_cannot_be_listed() {
         let refused = judge_files(Err(io::ErrorKind::PermissionDenied.into()));
-        assert_eq!((refused.status, refused.fix.as_str()), (CheckStatus::Ok, ""));
+        assert_eq!((refused.status(), refused.fix.as_str()), (CheckStatus::Ok, ""));
         let listed = judge_files(Ok(()));
-        assert_eq!(listed.status, CheckStatus::Warning);
+        assert_eq!(listed.status(), CheckStatus::Warning);
         assert!(listed.fix.contains("`landlock` in `lsm=`"), "{listed:?}");
     }
 

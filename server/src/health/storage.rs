@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 
-use super::{CheckStatus, HostCheck};
+use super::{CheckStatus, HostCheck, check, failed, ok};
 use crate::store::{Health, Store, StoreError, set_aside_in};
 use kprobed_trace::history::History;
 
@@ -105,7 +105,7 @@ fn space_check(state: &Path, spool: Option<&Path>) -> HostCheck {
                 seen = Some(found.filesystem_id());
                 let (status, finding, advice) = space(directory, &found);
                 findings.push(finding);
-                if rank(status) > rank(worst) {
+                if status > worst {
                     (worst, fix) = (status, advice);
                 }
             }
@@ -115,7 +115,7 @@ fn space_check(state: &Path, spool: Option<&Path>) -> HostCheck {
             }
         }
     }
-    HostCheck { id: "disk_space", status: worst, finding: findings.join("; "), fix: fix.to_owned() }
+    check("disk_space", worst, findings.join("; "), fix)
 }
 
 fn space(directory: &Path, found: &Statvfs) -> (CheckStatus, String, &'static str) {
@@ -141,14 +141,6 @@ fn space(directory: &Path, found: &Statvfs) -> (CheckStatus, String, &'static st
     (CheckStatus::Ok, free, "")
 }
 
-fn rank(status: CheckStatus) -> u8 {
-    match status {
-        CheckStatus::Ok => 0,
-        CheckStatus::Warning => 1,
-        CheckStatus::Failed => 2,
-    }
-}
-
 fn history_check(history: &History, directory: &Path) -> HostCheck {
     let counts = history.counts();
     let not_stored = counts.not_stored;
@@ -162,14 +154,6 @@ fn history_check(history: &History, directory: &Path) -> HostCheck {
     }
 }
 
-fn ok(id: &'static str, finding: String) -> HostCheck {
-    HostCheck { id, status: CheckStatus::Ok, finding, fix: String::new() }
-}
-
-fn failed(id: &'static str, finding: String, fix: &'static str) -> HostCheck {
-    HostCheck { id, status: CheckStatus::Failed, finding, fix: fix.to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -181,7 +165,7 @@ mod tests {
     fn what_failed_last_is_said_with_its_time() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
         let check = database_check(&Ok(()), &Health::default(), now);
-        assert_eq!((check.status, check.finding.as_str()), (CheckStatus::Ok, "can be written and read"));
+        assert_eq!((check.status(), check.finding.as_str()), (CheckStatus::Ok, "can be written and read"));
         let failure = Failure {
             time: now - Duration::from_secs(7),
             fault: Fault::Full,
@@ -189,29 +173,29 @@ mod tests {
         };
         let health = Health { last_failure: Some(failure), failing: true };
         let check = database_check(&Ok(()), &health, now);
-        assert_eq!(check.status, CheckStatus::Ok, "it works now");
+        assert_eq!(check.status(), CheckStatus::Ok, "it works now");
         assert!(check.finding.contains("7 s ago: cannot write the database `x`"), "{}", check.finding);
         let corrupt = StoreError::Corrupt { what: "page", value: "page 3 is never used".to_owned() };
         let check = database_check(&Err(corrupt), &health, now);
-        assert_eq!(check.status, CheckStatus::Failed);
+        assert_eq!(check.status(), CheckStatus::Failed);
         assert!(check.finding.contains("page 3 is never used") && !check.fix.is_empty(), "{check:?}");
     }
 
     #[test]
     fn a_database_that_was_set_aside_is_shown_until_it_is_gone() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(damage_check(directory.path()).status, CheckStatus::Ok);
+        assert_eq!(damage_check(directory.path()).status(), CheckStatus::Ok);
         let aside = directory.path().join("kprobed.db.damaged-20260131T120000Z");
         for name in ["", "-wal", "-shm"] {
             std::fs::write(format!("{}{name}", aside.display()), "").unwrap();
         }
         let check = damage_check(directory.path());
-        assert_eq!((check.id, check.status), ("database_damage", CheckStatus::Failed));
+        assert_eq!((check.id.as_str(), check.status()), ("database_damage", CheckStatus::Failed));
         assert!(check.finding.contains(&format!("set aside as `{}`: ", aside.display())), "{check:?}");
         std::fs::remove_file(&aside).unwrap();
         // The companions of a database alone have no data.
-        assert_eq!(damage_check(directory.path()).status, CheckStatus::Ok);
-        assert_eq!(damage_check(Path::new("/nowhere")).status, CheckStatus::Failed);
+        assert_eq!(damage_check(directory.path()).status(), CheckStatus::Ok);
+        assert_eq!(damage_check(Path::new("/nowhere")).status(), CheckStatus::Failed);
     }
 
     #[test]
@@ -223,7 +207,7 @@ mod tests {
         assert_eq!(check.id, "disk_space");
         assert_eq!(check.finding.matches(" free").count(), 1, "{check:?}");
         let check = space_check(directory.path(), Some(Path::new("/nowhere/spool")));
-        assert_eq!(check.status, CheckStatus::Failed);
+        assert_eq!(check.status(), CheckStatus::Failed);
         assert!(check.finding.contains("cannot look at `/nowhere/spool`"), "{check:?}");
     }
 }

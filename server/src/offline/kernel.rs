@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kprobed_proto::v1;
 
-use crate::control::ControlError;
+use crate::error::Error;
 use crate::rpc::verdict::{self, Detail};
 use kprobed_host::kernel::{FactsCache, ImageError, KernelFacts, KernelImage};
 use kprobed_lang::definition::{Features, Place};
@@ -108,9 +108,9 @@ impl OfflineKernel {
     /// Judges one definition.
     ///
     /// # Errors
-    /// [`ControlError::NoKprobeEvents`] when the kernel has no kprobe events. A text that is no
+    /// When the kernel has no kprobe events. A text that is no
     /// definition has a verdict too.
-    pub fn judge(&self, text: &str) -> Result<OfflineVerdict, ControlError> {
+    pub fn judge(&self, text: &str) -> Result<OfflineVerdict, Error> {
         let text = Arc::new(DefinitionText::new(text));
         let mut facts = self.checker.recent_facts();
         let (answer, checked) = match self.checker.check_text(&text, &mut facts) {

@@ -10,7 +10,7 @@ use super::document::Document;
 use super::junit::{self, Suite};
 use super::kernel::{OfflineKernel, OfflineVerdict};
 use super::text;
-use crate::control::ControlError;
+use crate::error;
 use kprobed_host::kernel::ImageError;
 
 /// What to check, and for which kernels.
@@ -56,7 +56,7 @@ pub enum RunError {
         /// The kernel.
         release: String,
         /// Why.
-        source: Box<ControlError>,
+        source: Box<error::Error>,
     },
     /// The file of definitions could not be read.
     #[error("cannot read `{path}`: {source}", path = path.display())]

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use kprobed_audit::{Action, Entry};
 use kprobed_rights::{Limit, Object, Read, Reads};
-use tonic::{Request, Status};
+use tonic::Request;
 
-use super::status;
 use crate::auth::{Caller, Rights, Share};
-use crate::control::{ControlError, Registry, permission};
+use crate::control::{Registry, permission};
+use crate::error::Error;
 use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{Permits, QueueLimits};
 
@@ -27,20 +27,15 @@ pub struct Access {
 
 /// The caller of a request, as the front end has found it out. A request without one did not come
 /// through the front end.
-pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
+pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Error> {
     let caller = request.extensions().get::<Caller>().cloned();
-    caller.ok_or_else(|| status::internal("the request has no caller"))
+    caller.ok_or_else(|| Error::internal("the request has no caller"))
 }
 
 impl Access {
     /// Refuses a caller that may not observe a probe, or an event of the host. `also` is what is read
     /// besides its fields.
-    pub(super) fn require(
-        &self,
-        caller: &Caller,
-        name: &ProbeName,
-        also: Option<Read>,
-    ) -> Result<(), ControlError> {
+    pub(super) fn require(&self, caller: &Caller, name: &ProbeName, also: Option<Read>) -> Result<(), Error> {
         let Some(probe) = self.registry.get(name) else {
             permission::on_event(&self.rights, caller, name)?;
             return Ok(());
@@ -58,7 +53,7 @@ impl Access {
         let object =
             probe.as_ref().map_or_else(|| permission::host_event(name, &none), |probe| probe.object());
         let reads = also.map_or(object.reads, |read| object.reads.and(Reads::NONE.with(read)));
-        self.rights.decide(caller, Some(&Object { reads, ..object })).is_ok()
+        self.rights.allows(caller, Some(&Object { reads, ..object }))
     }
 
     /// Has the audit log say that a caller begins to receive what these probes record.
@@ -76,11 +71,11 @@ impl Access {
     /// yet, nothing is known that a rule could be compared with. Events of the host have negative ids.
     fn may_receive(&self, caller: &Caller, name: &ProbeName, uid: ProbeUid) -> bool {
         match self.registry.by_uid(uid) {
-            Some(probe) => self.rights.decide(caller, Some(&probe.object())).is_ok(),
+            Some(probe) => self.rights.allows(caller, Some(&probe.object())),
             None if uid.0 < 0 => {
                 let none = Labels::default();
                 let object = permission::host_event(name, &none);
-                self.rights.decide(caller, Some(&object)).is_ok()
+                self.rights.allows(caller, Some(&object))
             }
             None => false,
         }
@@ -89,14 +84,13 @@ impl Access {
     /// The bytes that the queue of a stream may have, as a part of what its caller may have for all of its
     /// queues. `asked` is 0 if the client leaves it to the daemon: then it is the default, or a quarter
     /// of that limit if that is less.
-    pub(super) fn queue(&self, caller: &Caller, asked: u64) -> Result<(u64, Share), Status> {
+    pub(super) fn queue(&self, caller: &Caller, asked: u64) -> Result<(u64, Share), Error> {
         let bytes = match (asked, self.rights.bound(&caller.principal, Limit::QueueBytes)) {
             (0, None) => QueueLimits::default().bytes,
             (0, Some(bound)) => QueueLimits::default().bytes.min(bound.most / 4),
             (asked, _) => asked,
         };
-        let share = self.rights.take(caller, Limit::QueueBytes, bytes);
-        Ok((bytes, share.map_err(|reached| status::limit_reached(&reached))?))
+        Ok((bytes, self.rights.take(caller, Limit::QueueBytes, bytes)?))
     }
 
     /// What a stream of the caller may contain. Absent: everything.

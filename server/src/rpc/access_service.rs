@@ -12,9 +12,10 @@ use kprobed_rights::{Decision, Limit, METHODS, Method, Object, Principal, Questi
 use tonic::{Request, Response, Status};
 
 use super::access::{Access, caller};
-use super::{labels, status};
+use super::labels;
 use crate::auth::Caller;
-use crate::control::{ControlError, Footprint};
+use crate::control::Footprint;
+use crate::error::Error;
 use kprobed_lang::model::{Labels, ProbeName};
 use kprobed_verdict::checker::{Checker, DefinitionText, group_of};
 
@@ -42,21 +43,21 @@ impl About {
 
 impl AccessServer {
     /// The probe that a definition would become. Its place need not be one that the kernel takes.
-    fn would_be(&self, definition: &str, labels: Labels) -> Result<About, Status> {
+    fn would_be(&self, definition: &str, labels: Labels) -> Result<About, Error> {
         let text = Arc::new(DefinitionText::new(definition));
         let outcome = self.checker.check_text(&text, &mut self.checker.recent_facts());
-        let outcome = outcome.map_err(ControlError::from)?;
+        let outcome = outcome.map_err(Error::from)?;
         let event = outcome.definition.event.as_ref();
         // Rules have conditions on the group, and none on the event: any name does for one that the
         // daemon would choose.
         let event = event.map_or("unnamed", |event| event.text.as_str());
         let name = ProbeName::new(group_of(&outcome.definition), event)
-            .map_err(|error| status::invalid("definition", &error.to_string()))?;
+            .map_err(|error| Error::bad_argument("definition", error.to_string()))?;
         Ok(About { name, labels, footprint: Footprint::of(&outcome) })
     }
 
     /// A probe that exists, or else an event of the host.
-    fn existing(&self, name: &str) -> Result<About, Status> {
+    fn existing(&self, name: &str) -> Result<About, Error> {
         if let Ok(probe) = self.access.registry.find(name) {
             return Ok(About {
                 name: probe.name.clone(),
@@ -64,14 +65,14 @@ impl AccessServer {
                 footprint: probe.footprint.clone(),
             });
         }
-        let name = name
-            .parse()
-            .map_err(|error: kprobed_lang::model::NameError| status::invalid("name", &error.to_string()))?;
+        let name = name.parse().map_err(|error: kprobed_lang::model::NameError| {
+            Error::bad_argument("name", error.to_string())
+        })?;
         let footprint = Footprint { reads: Reads::NONE.with(Read::HostEvents), ..Footprint::default() };
         Ok(About { name, labels: Labels::default(), footprint })
     }
 
-    fn about(&self, request: &v1::CheckAccessRequest) -> Result<Option<About>, Status> {
+    fn about(&self, request: &v1::CheckAccessRequest) -> Result<Option<About>, Error> {
         let labels = labels::of(request.labels.clone())?;
         match &request.object {
             None => Ok(None),
@@ -104,16 +105,16 @@ impl AccessServer {
         &self,
         caller: &Caller,
         request: &v1::CheckAccessRequest,
-    ) -> Result<v1::CheckAccessResponse, Status> {
+    ) -> Result<v1::CheckAccessResponse, Error> {
         let method = Method::named(&request.method).ok_or_else(|| {
-            status::invalid("method", &format!("the API has no method `{}`", request.method))
+            Error::bad_argument("method", format!("the API has no method `{}`", request.method))
         })?;
         let other = principal(&request.names)?;
         if other.is_some() {
             // It would tell what others may do. Changing that is the same right.
             let administers = METHODS.iter().find(|method| method.name() == "ReconcileProbes");
             let needed = Caller { method: administers, ..caller.clone() };
-            self.access.rights.require(&needed, None).map_err(|denied| status::denied(&denied))?;
+            self.access.rights.require(&needed, None)?;
         }
         let roles = self.access.rights.roles();
         let principal = other.as_ref().unwrap_or(&caller.principal);
@@ -142,11 +143,11 @@ fn response(decision: &Decision, about: Option<About>) -> v1::CheckAccessRespons
 }
 
 /// The principal with these names. None if there are no names.
-fn principal(names: &[String]) -> Result<Option<Principal>, Status> {
+fn principal(names: &[String]) -> Result<Option<Principal>, Error> {
     if names.is_empty() {
         return Ok(None);
     }
-    Principal::of_names(names).map(Some).map_err(|error| status::invalid("names", &error.to_string()))
+    Principal::of_names(names).map(Some).map_err(|error| Error::bad_argument("names", error.to_string()))
 }
 
 #[tonic::async_trait]
@@ -176,6 +177,6 @@ impl AccessService for AccessServer {
         let caller = caller(&request)?;
         let request = request.into_inner();
         // Resolves a definition, which can read the symbol table.
-        tokio::task::block_in_place(|| self.check(&caller, &request)).map(Response::new)
+        Ok(Response::new(tokio::task::block_in_place(|| self.check(&caller, &request))?))
     }
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use kprobed_proto::v1;
+use kprobed_proto::v1::aggregation_key::Key;
 use kprobed_proto::v1::aggregation_service_server::AggregationService;
+use kprobed_proto::v1::aggregation_spec::Aggregation as Spec;
 use kprobed_proto::v1::stream_aggregation_request::Source;
 use kprobed_proto::v1::stream_aggregation_response::Message;
 use tokio::runtime::Handle;
@@ -21,12 +23,10 @@ use kprobed_lang::model::ProbeName;
 use kprobed_rights::Read;
 
 use super::access::{self, Access};
-use super::aggregation_messages as messages;
-use super::{hidden, status};
+use super::hidden;
 use crate::auth::Caller;
-use crate::control::{
-    Aggregation, AggregationError, AggregationSpec, ControlError, ControlHandle, CreateAggregation, Snapshot,
-};
+use crate::control::{ControlHandle, CreateAggregation, grown_since, no_aggregation};
+use crate::error::Error;
 
 /// The service.
 #[derive(Clone, Debug)]
@@ -45,26 +45,26 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 impl AggregationServer {
     /// An aggregation of probes that the caller may observe.
-    async fn find(&self, caller: &Caller, name: &str) -> Result<Arc<Aggregation>, Status> {
+    async fn find(&self, caller: &Caller, name: &str) -> Result<Arc<v1::Aggregation>, Error> {
         let all = self.control.aggregations().await?;
         let found = all.into_iter().find(|aggregation| aggregation.name == name);
-        let found = found.ok_or_else(|| ControlError::from(AggregationError::NotFound(name.to_owned())))?;
-        self.require(caller, &found.spec)?;
+        let found = found.ok_or_else(|| no_aggregation(name))?;
+        self.require(caller, spec_of(found.spec.as_ref())?)?;
         Ok(found)
     }
 
     /// The probes and events that an aggregation counts.
-    fn counted(&self, spec: &AggregationSpec) -> Result<Vec<ProbeName>, ControlError> {
+    fn counted(&self, spec: &Spec) -> Result<Vec<ProbeName>, Error> {
         let of = |name: &str| match name.parse::<ProbeName>() {
             Ok(name) => Ok(name),
             // The event alone.
             Err(_) => Ok(self.access.registry.find(name)?.name.clone()),
         };
-        spec.probes().map(of).collect()
+        probes(spec).into_iter().map(of).collect()
     }
 
     /// Refuses an aggregation of a probe that the caller may not observe.
-    fn require(&self, caller: &Caller, spec: &AggregationSpec) -> Result<(), ControlError> {
+    fn require(&self, caller: &Caller, spec: &Spec) -> Result<(), Error> {
         for name in self.counted(spec)? {
             self.access.require(caller, &name, also(spec))?;
         }
@@ -72,7 +72,7 @@ impl AggregationServer {
     }
 
     /// Whether the caller may observe all of its probes.
-    fn allows(&self, caller: &Caller, spec: &AggregationSpec) -> bool {
+    fn allows(&self, caller: &Caller, spec: &Spec) -> bool {
         let allowed = |name: &ProbeName| self.access.allows(caller, name, also(spec));
         self.counted(spec).is_ok_and(|names| names.iter().all(allowed))
     }
@@ -82,10 +82,10 @@ impl AggregationServer {
     }
 
     /// Has the audit log say that the caller begins to receive the counts.
-    fn note_read(&self, caller: &Caller, spec: &AggregationSpec) {
+    fn note_read(&self, caller: &Caller, spec: &Spec) {
         let names = self.counted(spec).unwrap_or_default();
         let names: Vec<_> = names.iter().map(ToString::to_string).collect();
-        let what = if spec.has_stacks() { "counts by call stack" } else { "counts" };
+        let what = if has_stacks(spec) { "counts by call stack" } else { "counts" };
         self.access.note_read(caller, &names, what);
     }
 
@@ -96,26 +96,49 @@ impl AggregationServer {
         spec: Option<v1::AggregationSpec>,
         ttl: Option<Duration>,
         bound_to_stream: bool,
-    ) -> Result<Arc<Aggregation>, Status> {
-        let spec = messages::spec(spec).map_err(|(field, message)| status::invalid(field, message))?;
+    ) -> Result<Arc<v1::Aggregation>, Error> {
+        let spec = spec_of(spec.as_ref())?.clone();
         self.require(caller, &spec)?;
         self.note_read(caller, &spec);
-        Ok(self.control.create_aggregation(CreateAggregation { name, spec, ttl, bound_to_stream }).await?)
+        self.control.create_aggregation(CreateAggregation { name, spec, ttl, bound_to_stream }).await
+    }
+}
+
+/// What is counted.
+fn spec_of(spec: Option<&v1::AggregationSpec>) -> Result<&Spec, Error> {
+    let spec = spec.and_then(|spec| spec.aggregation.as_ref());
+    spec.ok_or_else(|| Error::bad_argument("spec", "`spec` must be a histogram or a latency"))
+}
+
+/// The names of the probes whose events are counted, as the client wrote them.
+fn probes(spec: &Spec) -> Vec<&str> {
+    match spec {
+        Spec::Histogram(spec) => vec![&spec.probe],
+        Spec::Latency(spec) => vec![&spec.start_probe, &spec.end_probe],
+    }
+}
+
+/// Whether call stacks are among its keys.
+fn has_stacks(spec: &Spec) -> bool {
+    let stack = v1::ContextKey::Stack;
+    match spec {
+        Spec::Histogram(spec) => spec.keys.iter().any(|key| key.key == Some(Key::Context(stack.into()))),
+        Spec::Latency(spec) => spec.keys().any(|key| key == stack),
     }
 }
 
 /// A duration in a request.
-fn duration(field: &'static str, given: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
+fn duration(field: &'static str, given: Option<prost_types::Duration>) -> Result<Option<Duration>, Error> {
     let read = |duration| {
         Duration::try_from(duration)
-            .map_err(|_negative| status::invalid(field, "the duration must not be negative"))
+            .map_err(|_negative| Error::bad_argument(field, "the duration must not be negative"))
     };
     given.map(read).transpose()
 }
 
 /// What is read besides the fields of the probes.
-fn also(spec: &AggregationSpec) -> Option<Read> {
-    spec.has_stacks().then_some(Read::StackTraces)
+fn also(spec: &Spec) -> Option<Read> {
+    has_stacks(spec).then_some(Read::StackTraces)
 }
 
 /// Deletes the aggregation of a stream when the stream ends, for whatever reason.
@@ -142,12 +165,11 @@ struct Sight {
 }
 
 impl Sight {
-    fn of(&self, snapshot: Snapshot) -> v1::AggregationSnapshot {
-        let mut message = messages::snapshot(snapshot);
+    fn of(&self, mut snapshot: v1::AggregationSnapshot) -> v1::AggregationSnapshot {
         if !self.addresses {
-            hidden::rows(&mut message.rows);
+            hidden::rows(&mut snapshot.rows);
         }
-        message
+        snapshot
     }
 }
 
@@ -157,12 +179,12 @@ struct Snapshots {
     interval: Interval,
     deltas: bool,
     /// The snapshot that the next delta is computed against.
-    before: Option<Snapshot>,
+    before: Option<v1::AggregationSnapshot>,
     sight: Sight,
     /// Who counts what: a right can end while counts are read.
     server: AggregationServer,
     caller: Caller,
-    spec: AggregationSpec,
+    spec: Spec,
     _bound: Option<Bound>,
 }
 
@@ -172,7 +194,7 @@ impl Snapshots {
         self.server.require(&self.caller, &self.spec)?;
         let snapshot = self.server.control.read_aggregation(self.name.clone()).await?;
         let message = match &self.before {
-            Some(before) if self.deltas => self.sight.of(snapshot.since(before)),
+            Some(before) if self.deltas => self.sight.of(grown_since(&snapshot, before)),
             _ => self.sight.of(snapshot.clone()),
         };
         self.before = Some(snapshot);
@@ -193,7 +215,7 @@ impl AggregationService for AggregationServer {
         let request = request.into_inner();
         let ttl = duration("ttl", request.ttl)?;
         let made = self.create(&caller, request.name, request.spec, ttl, false).await?;
-        Ok(Response::new(v1::CreateAggregationResponse { aggregation: Some(messages::aggregation(&made)) }))
+        Ok(Response::new(v1::CreateAggregationResponse { aggregation: Some(Arc::unwrap_or_clone(made)) }))
     }
 
     async fn list_aggregations(
@@ -202,8 +224,10 @@ impl AggregationService for AggregationServer {
     ) -> Result<Response<v1::ListAggregationsResponse>, Status> {
         let caller = access::caller(&request)?;
         let all = self.control.aggregations().await?;
-        let permitted = all.iter().filter(|aggregation| self.allows(&caller, &aggregation.spec));
-        let aggregations = permitted.map(|aggregation| messages::aggregation(aggregation)).collect();
+        let is_permitted = |aggregation: &Arc<v1::Aggregation>| {
+            spec_of(aggregation.spec.as_ref()).is_ok_and(|spec| self.allows(&caller, spec))
+        };
+        let aggregations = all.into_iter().filter(is_permitted).map(Arc::unwrap_or_clone).collect();
         Ok(Response::new(v1::ListAggregationsResponse { aggregations }))
     }
 
@@ -227,12 +251,12 @@ impl AggregationService for AggregationServer {
         let request = request.into_inner();
         let interval = duration("interval", request.interval)?.unwrap_or(DEFAULT_INTERVAL);
         if interval < MIN_INTERVAL {
-            return Err(status::invalid("interval", "`interval` must be 100 ms or more"));
+            return Err(Error::bad_argument("interval", "`interval` must be 100 ms or more").into());
         }
         let (aggregation, bound) = match request.source {
             Some(Source::Name(name)) => {
                 let found = self.find(&caller, &name).await?;
-                self.note_read(&caller, &found.spec);
+                self.note_read(&caller, spec_of(found.spec.as_ref())?);
                 (found, None)
             }
             Some(Source::Spec(spec)) => {
@@ -246,11 +270,11 @@ impl AggregationService for AggregationServer {
                         name: made.name.clone(),
                         runtime: Handle::current(),
                     };
-                    Ok::<_, Status>((made, Some(bound)))
+                    Ok::<_, Error>((made, Some(bound)))
                 });
-                made.await.map_err(|error| status::internal(&error.to_string()))??
+                made.await.map_err(Error::internal)??
             }
-            None => return Err(status::invalid("source", "`name` or `spec` is required")),
+            None => return Err(Error::bad_argument("source", "`name` or `spec` is required").into()),
         };
         // Deltas begin with the present counts, and a single reading has no others; otherwise the first
         // snapshot comes after one interval.
@@ -262,7 +286,7 @@ impl AggregationService for AggregationServer {
         let snapshots = Snapshots {
             server: self.clone(),
             caller,
-            spec: aggregation.spec.clone(),
+            spec: spec_of(aggregation.spec.as_ref())?.clone(),
             name: aggregation.name.clone(),
             interval,
             deltas: request.deltas,
@@ -271,7 +295,7 @@ impl AggregationService for AggregationServer {
             _bound: bound,
         };
         let started = v1::StreamAggregationResponse {
-            message: Some(Message::Started(messages::aggregation(&aggregation))),
+            message: Some(Message::Started(Arc::unwrap_or_clone(aggregation))),
         };
         // After the first failure the stream ends.
         let rest = stream::unfold(Some(snapshots), |snapshots| async {

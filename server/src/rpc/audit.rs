@@ -15,12 +15,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use super::convert::known;
 use super::events::Responses;
+use super::messages::{self, known};
 use super::probes::non_empty;
-use super::status;
-use crate::control::ControlError;
-use crate::messages;
+use crate::error::Error;
 use crate::store::{AuditPage, Store, StoredEntry};
 use kprobed_lang::model::Glob;
 
@@ -47,7 +45,7 @@ struct Filter {
 }
 
 impl Filter {
-    fn of(message: v1::AuditFilter) -> Result<Self, Status> {
+    fn of(message: v1::AuditFilter) -> Result<Self, Error> {
         let actions = message.actions.into_iter();
         let actions = actions.map(|action| known(v1::AuditAction::try_from(action), "filter.actions"));
         let since = message.since.unwrap_or_default();
@@ -84,11 +82,11 @@ struct Reading {
 impl Reading {
     /// In a task of its own: a client that stops reading stops this stream at any point, and must not
     /// stop it while it has the connection to the database.
-    async fn page(&self) -> Result<AuditPage, Status> {
+    async fn page(&self) -> Result<AuditPage, Error> {
         let (store, after) = (self.store.clone(), self.after);
         let read = Handle::current().spawn(async move { store.audit_page(after, PAGE).await });
-        let page = read.await.map_err(|error| status::internal(&error.to_string()))?;
-        page.map_err(|error| Status::from(ControlError::from(error)))
+        let page = read.await.map_err(Error::internal)?;
+        page.map_err(Error::from)
     }
 
     async fn next(&mut self) -> Result<Option<v1::ReadAuditResponse>, Status> {
@@ -108,7 +106,7 @@ impl Reading {
             let (mut entries, mut bytes) = (Vec::new(), 0);
             for stored in page.entries {
                 let record = Record::parse(&stored.record).map_err(|error| {
-                    status::internal(&format!("entry {} of the audit log: {error}", stored.sequence))
+                    Error::internal(format!("entry {} of the audit log: {error}", stored.sequence))
                 })?;
                 if self.filter.takes(&record) {
                     let entry = message(stored, record);

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use kprobed_proto::v1;
 use kprobed_proto::v1::probe_change::Change as Asked;
 use kprobed_proto::v1::probe_outcome::Outcome;
-use tonic::Status;
 
+use super::messages;
 use super::probes::{non_empty, request_key};
 use super::{labels, metadata, status};
 use crate::control::{Change, CreateRequest, RemoveRequest, Removed, Unit, UpdateRequest};
-use crate::messages;
+use crate::error::Error;
 use kprobed_verdict::checker::DefinitionText;
 
 /// Most changes in one request: each delays those of other requests for some milliseconds, and its
@@ -20,7 +20,7 @@ use kprobed_verdict::checker::DefinitionText;
 pub(super) const MOST: usize = 1000;
 
 /// A request to create a probe.
-pub(super) fn creation(request: v1::CreateProbeRequest) -> Result<CreateRequest, Status> {
+pub(super) fn creation(request: v1::CreateProbeRequest) -> Result<CreateRequest, Error> {
     let metadata = metadata::of(&request)?;
     let labels = labels::of(request.labels)?;
     let fingerprint = format!(
@@ -39,7 +39,7 @@ pub(super) fn creation(request: v1::CreateProbeRequest) -> Result<CreateRequest,
 }
 
 /// A request to change a probe.
-pub(super) fn update(request: v1::UpdateProbeRequest) -> Result<UpdateRequest, Status> {
+pub(super) fn update(request: v1::UpdateProbeRequest) -> Result<UpdateRequest, Error> {
     if request.accept {
         only_accepts(&request)?;
     }
@@ -64,8 +64,23 @@ pub(super) fn update(request: v1::UpdateProbeRequest) -> Result<UpdateRequest, S
     })
 }
 
+/// A request to create a probe that a file declares: judged by the same rules as those of clients.
+pub(crate) fn declared_creation(request: v1::CreateProbeRequest, file: &str) -> Result<CreateRequest, Error> {
+    let mut create = creation(request)?;
+    create.metadata.declared_by = Some(Some(file.to_owned()));
+    Ok(create)
+}
+
+/// A request to change a probe that a file declares.
+pub(crate) fn declared_update(request: v1::UpdateProbeRequest, file: &str) -> Result<UpdateRequest, Error> {
+    let mut update = update(request)?;
+    update.take_over = true;
+    update.metadata.declared_by = Some(Some(file.to_owned()));
+    Ok(update)
+}
+
 /// Refuses an acceptance with another change of the probe.
-fn only_accepts(request: &v1::UpdateProbeRequest) -> Result<(), Status> {
+fn only_accepts(request: &v1::UpdateProbeRequest) -> Result<(), Error> {
     let others = [
         ("enabled", request.enabled.is_some()),
         ("filter", request.filter.is_some()),
@@ -84,11 +99,11 @@ fn only_accepts(request: &v1::UpdateProbeRequest) -> Result<(), Status> {
         return Ok(());
     }
     let message = format!("`accept` is a change of its own: send {} in another request", given.join(", "));
-    Err(status::invalid("accept", &message))
+    Err(Error::bad_argument("accept", message))
 }
 
 /// A request to delete a probe.
-pub(super) fn deletion(request: v1::DeleteProbeRequest) -> Result<RemoveRequest, Status> {
+pub(super) fn deletion(request: v1::DeleteProbeRequest) -> Result<RemoveRequest, Error> {
     Ok(RemoveRequest {
         request: request_key(request.request_id, format!("delete {:?}", request.name))?,
         name: request.name,
@@ -99,19 +114,19 @@ pub(super) fn deletion(request: v1::DeleteProbeRequest) -> Result<RemoveRequest,
 }
 
 /// Several requests.
-pub(super) fn all(changes: Vec<v1::ProbeChange>, unit: Unit) -> Result<Vec<Change>, Status> {
+pub(super) fn all(changes: Vec<v1::ProbeChange>, unit: Unit) -> Result<Vec<Change>, Error> {
     if changes.len() > MOST {
         let message = format!("one call makes at most {MOST} changes; {} are requested", changes.len());
-        return Err(status::invalid("changes", &message));
+        return Err(Error::bad_argument("changes", message));
     }
     let one = |change: v1::ProbeChange| match change.change {
         Some(Asked::Create(request)) => creation(request).map(Change::Create),
         Some(Asked::Update(request)) if request.accept && unit == Unit::All => {
-            Err(status::invalid("changes", "an `accept` is not possible with `all_or_nothing`"))
+            Err(Error::bad_argument("changes", "an `accept` is not possible with `all_or_nothing`"))
         }
         Some(Asked::Update(request)) => update(request).map(Change::Update),
         Some(Asked::Delete(request)) => deletion(request).map(Change::Remove),
-        None => Err(status::invalid("changes", "a change must be `create`, `update` or `delete`")),
+        None => Err(Error::bad_argument("changes", "a change must be `create`, `update` or `delete`")),
     };
     changes.into_iter().map(one).collect()
 }
@@ -126,17 +141,17 @@ pub(super) fn deleted(Removed { name, profile, note }: Removed) -> v1::DeletedPr
 }
 
 /// The outcome of a change that failed.
-pub(super) fn failed(status: &Status) -> v1::ProbeOutcome {
-    v1::ProbeOutcome { outcome: Some(Outcome::Failed(status::of_one(status))) }
+pub(super) fn failed(error: &Error) -> v1::ProbeOutcome {
+    v1::ProbeOutcome { outcome: Some(Outcome::Failed(status::of_one(error))) }
 }
 
 #[cfg(test)]
 mod tests {
     use kprobed_client::Error;
-    use tonic::Code;
+    use tonic::{Code, Status};
 
     use super::*;
-    use crate::control::ControlError;
+    use crate::error;
 
     fn to_delete(name: &str, request_id: &str) -> v1::ProbeChange {
         let request = v1::DeleteProbeRequest {
@@ -156,7 +171,7 @@ mod tests {
 
     /// The field that a refusal is about.
     fn refused_field(changes: Vec<v1::ProbeChange>) -> String {
-        let Error::Rpc(error) = Error::from(all(changes, Unit::Each).unwrap_err()) else {
+        let Error::Rpc(error) = Error::from(Status::from(all(changes, Unit::Each).unwrap_err())) else {
             panic!("no refusal")
         };
         assert_eq!(error.code, Code::InvalidArgument);
@@ -189,8 +204,8 @@ mod tests {
 
     #[test]
     fn a_failure_says_what_a_status_would() {
-        let error = || ControlError::NotFound { name: "gone".to_owned(), foreign: false };
-        let failed = failed(&Status::from(error())).outcome;
+        let error = || error::Error::no_probe("gone");
+        let failed = failed(&error()).outcome;
         let Some(Outcome::Failed(failed)) = failed else { panic!("it failed") };
         let Error::Rpc(told) = Error::from(failed) else { panic!("no refusal") };
         let Error::Rpc(alone) = Error::from(Status::from(error())) else { panic!("no refusal") };
@@ -216,7 +231,9 @@ mod tests {
         };
         assert!(update(accept.clone()).unwrap().accept);
         let more = v1::UpdateProbeRequest { filter: Some(String::new()), take_over: true, ..accept.clone() };
-        let Error::Rpc(error) = Error::from(update(more).unwrap_err()) else { panic!("no refusal") };
+        let Error::Rpc(error) = Error::from(Status::from(update(more).unwrap_err())) else {
+            panic!("no refusal")
+        };
         assert_eq!(
             error.message,
             "`accept` is a change of its own: send `filter`, `take_over` in another request"

@@ -14,10 +14,9 @@ use kprobed_proto::v1;
 use prost::Message as _;
 use tonic::{Status, Streaming};
 
-use super::status;
 use super::verdict::{Detail, answer};
 use crate::auth::Pace;
-use crate::control::ControlError;
+use crate::error::Error;
 use kprobed_lang::definition::{CutDefinition, Cutter};
 use kprobed_verdict::checker::{Checker, DefinitionText};
 
@@ -75,7 +74,7 @@ impl Checks {
         let detail = (self.detail.unwrap_or(Detail::Brief), self.shows_addresses);
         // Reads kernel memory, and the symbol table when modules have changed.
         let judged = tokio::task::spawn_blocking(move || judge(&checker, cutter, ended, detail));
-        let (checked, cutter) = judged.await.map_err(|error| status::internal(&error.to_string()))??;
+        let (checked, cutter) = judged.await.map_err(Error::internal)??;
         self.cutter = cutter;
         // A stream is slowed down, where a call would be refused.
         if let Some(pace) = &self.pace {
@@ -108,13 +107,13 @@ fn judge(
     mut cutter: Cutter,
     ended: bool,
     detail: (Detail, bool),
-) -> Result<(Vec<v1::CheckedDefinition>, Option<Cutter>), ControlError> {
+) -> Result<(Vec<v1::CheckedDefinition>, Option<Cutter>), Error> {
     let mut facts = checker.recent_facts();
     let mut checked = Vec::new();
     let mut bytes = 0;
     let mut judge = |CutDefinition { line, offset, text }| {
         let check = answer(checker, &Arc::new(DefinitionText::new(text.as_str())), &mut facts, detail)?;
-        Ok::<_, ControlError>(v1::CheckedDefinition { line, offset, definition: text, check: Some(check) })
+        Ok::<_, Error>(v1::CheckedDefinition { line, offset, definition: text, check: Some(check) })
     };
     while checked.len() < MESSAGE_CHECKS && bytes < MESSAGE_BYTES {
         let Some(cut) = cutter.next_complete() else {

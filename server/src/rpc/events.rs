@@ -17,9 +17,10 @@ use tonic::{Request, Response, Status};
 use super::access::{self, Access};
 use super::rows::BatchRows;
 use super::sight::Sight;
-use super::{convert, ledger, selected, start, view};
+use super::{ledger, messages, selected, start, view};
 use crate::auth::{Caller, Share};
 use crate::control::{ControlHandle, Registry};
+use crate::error::Error;
 use crate::export::Exporters;
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
 use kprobed_trace::feed::{Feed, Log};
@@ -54,7 +55,7 @@ pub(super) type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Se
 
 impl EventServer {
     /// Refuses a filter or a field that no selected source can have.
-    async fn judge(&self, view: &View, text: &str, start: Option<&v1::StreamStart>) -> Result<(), Status> {
+    async fn judge(&self, view: &View, text: &str, start: Option<&v1::StreamStart>) -> Result<(), Error> {
         selected::judge(&self.registry, &self.control, &self.hub, view, text, start).await
     }
 
@@ -66,7 +67,7 @@ impl EventServer {
         caller: &Caller,
         past: bool,
         queue_bytes: u64,
-    ) -> Result<(View, Share), Status> {
+    ) -> Result<(View, Share), Error> {
         let all = self.registry.all();
         let wanted: Vec<_> =
             all.iter().filter(|probe| view.selects(&probe.name, &probe.spec.labels)).collect();
@@ -94,7 +95,7 @@ impl EventServer {
             hostname: self.host.hostname.clone(),
             kernel_release: self.host.kernel_release.clone(),
             clock_name: TRACE_CLOCK.to_owned(),
-            clock: Some(convert::clock(ClockMapping::sample())),
+            clock: Some(messages::clock(ClockMapping::sample())),
             watermark_slack_ns: u64::try_from(WATERMARK_SLACK.as_nanos()).unwrap_or(u64::MAX),
             filters,
         }
@@ -239,7 +240,7 @@ impl EventService for EventServer {
         let request = request.into_inner();
         let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
         let asked = request.delivery.as_ref().map_or(0, |delivery| delivery.queue_bytes);
-        let has_rows = match convert::known(v1::EventForm::try_from(request.form), "form")? {
+        let has_rows = match messages::known(v1::EventForm::try_from(request.form), "form")? {
             v1::EventForm::Unspecified | v1::EventForm::Columns => false,
             v1::EventForm::Rows => true,
         };

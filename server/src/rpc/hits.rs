@@ -6,14 +6,13 @@ use std::collections::HashSet;
 use std::time::SystemTime;
 
 use kprobed_proto::v1;
-use tonic::Status;
 
 use super::probes::{ProbeServer, non_empty};
 use super::sight::Sight;
-use super::{convert, labels, status};
-use crate::control::{ControlError, Registry};
-use crate::messages;
-use crate::store::{RatePage, RatePoint, RateQuery, RateSeries};
+use super::{labels, messages};
+use crate::control::Registry;
+use crate::error::Error;
+use crate::store::{RatePage, RateQuery};
 use kprobed_lang::model::{Glob, HitProfile, LabelSelector, ProbeName, ProbeUid};
 
 /// Longest interval, in seconds: a year.
@@ -25,7 +24,7 @@ impl ProbeServer {
         &self,
         request: v1::ListHitsRequest,
         sight: &Sight,
-    ) -> Result<v1::ListHitsResponse, Status> {
+    ) -> Result<v1::ListHitsResponse, Error> {
         let has_range =
             request.end_time.is_some() || request.step_seconds != 0 || !request.page_token.is_empty();
         if request.start_time.is_none() && !has_range {
@@ -37,14 +36,14 @@ impl ProbeServer {
         if query.after == 0 {
             self.control.sample().await?;
         }
-        Ok(response(self.store.rates(&query).await.map_err(ControlError::from)?))
+        Ok(response(self.store.rates(&query).await?))
     }
 
     async fn current_hits(
         &self,
         request: v1::ListHitsRequest,
         sight: &Sight,
-    ) -> Result<Vec<v1::HitProfile>, Status> {
+    ) -> Result<Vec<v1::HitProfile>, Error> {
         let glob = non_empty(request.name_glob).map(Glob::new);
         let selector = labels::selector("label_selector", &request.label_selector)?;
         let selected = |name: &ProbeName| {
@@ -72,30 +71,31 @@ fn query(
     registry: &Registry,
     sight: &Sight,
     now: SystemTime,
-) -> Result<RateQuery, Status> {
-    let start = request.start_time.and_then(convert::time).ok_or_else(|| {
-        status::invalid("start_time", "`start_time` must be set: it says where the range begins")
+) -> Result<RateQuery, Error> {
+    let start = request.start_time.and_then(messages::time).ok_or_else(|| {
+        Error::bad_argument("start_time", "`start_time` must be set: it says where the range begins")
     })?;
     let end = match request.end_time {
         None => now,
-        Some(time) => convert::time(time)
-            .ok_or_else(|| status::invalid("end_time", "`end_time` is out of range: leave it out for now"))?,
+        Some(time) => messages::time(time).ok_or_else(|| {
+            Error::bad_argument("end_time", "`end_time` is out of range: leave it out for now")
+        })?,
     };
     if start >= end {
-        return Err(status::invalid(
+        return Err(Error::bad_argument(
             "start_time",
             "`start_time` must be before `end_time`, which is now if it is absent",
         ));
     }
     if !(1..=MAX_STEP_S).contains(&request.step_seconds) {
         let message = format!("`step_seconds` must be from 1 to {MAX_STEP_S}, which is a year");
-        return Err(status::invalid("step_seconds", &message));
+        return Err(Error::bad_argument("step_seconds", message));
     }
     if request.with_own {
-        return Err(status::invalid("with_own", "`with_own` is of the current counters: leave it out"));
+        return Err(Error::bad_argument("with_own", "`with_own` is of the current counters: leave it out"));
     }
     let after = non_empty(request.page_token).map(|token| token.parse::<i64>()).transpose();
-    let after = after.map_err(|_number| status::page_token())?;
+    let after = after.map_err(|_number| Error::page_token())?;
     let selector = labels::selector("label_selector", &request.label_selector)?;
     Ok(RateQuery {
         start,
@@ -121,29 +121,9 @@ fn selected(registry: &Registry, selector: &LabelSelector, sight: &Sight) -> Opt
 fn response(page: RatePage) -> v1::ListHitsResponse {
     v1::ListHitsResponse {
         profiles: Vec::new(),
-        series: page.series.into_iter().map(series).collect(),
+        series: page.series,
         step_seconds: u32::try_from(page.step_s).unwrap_or(u32::MAX),
         next_page_token: page.next.map(|next| next.to_string()).unwrap_or_default(),
-    }
-}
-
-fn series(series: RateSeries) -> v1::HitSeries {
-    v1::HitSeries {
-        probe: series.name.to_string(),
-        probe_uid: series.uid.0,
-        boot_id: series.boot_id,
-        kernel_release: series.kernel_release,
-        points: series.points.iter().map(point).collect(),
-    }
-}
-
-fn point(point: &RatePoint) -> v1::HitRate {
-    v1::HitRate {
-        start_time: Some(messages::timestamp(point.start)),
-        covered_seconds: u32::try_from(point.covered_s).unwrap_or(u32::MAX),
-        hits: point.hits.hits,
-        nmissed: point.hits.nmissed,
-        hits_per_second: point.hits_per_s(),
     }
 }
 
@@ -153,9 +133,11 @@ mod tests {
 
     use kprobed_client::{Error, RpcError};
     use kprobed_rights::Roles;
+    use tonic::Status;
 
     use super::*;
     use crate::auth::{AuditQueue, Caller, Rights};
+    use crate::error;
     use crate::store::Store;
 
     fn time(seconds: i64) -> prost_types::Timestamp {
@@ -177,9 +159,10 @@ mod tests {
         let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
         let rights = Arc::new(Rights::new(Roles::default(), AuditQueue::new().0));
         let sight = Sight::new(&rights, Caller::daemon());
-        let now = convert::time(time(1000)).unwrap();
+        let now = messages::time(time(1000)).unwrap();
         let query = |request| query(request, &Registry::default(), &sight, now);
-        let field = |request| match query(request).map(drop).map_err(Error::from) {
+        let field = |request| match query(request).map(drop).map_err(|error| Error::from(Status::from(error)))
+        {
             Err(Error::Rpc(error)) => RpcError::clone(&error).fields[0].field.clone(),
             other => panic!("{other:?}"),
         };
@@ -200,7 +183,7 @@ mod tests {
         assert_eq!((fine.end, fine.uids, fine.after), (now, None, 0));
         // If a range has too many points, the error says which step is possible.
         let too_many = store.rates(&query(asked(9, Some(9_000_000), 1)).unwrap()).await.unwrap_err();
-        let Error::Rpc(error) = Error::from(Status::from(ControlError::from(too_many))) else { panic!() };
+        let Error::Rpc(error) = Error::from(Status::from(error::Error::from(too_many))) else { panic!() };
         assert_eq!(
             (error.reason.as_str(), error.fields[0].field.as_str()),
             ("TOO_MANY_POINTS", "step_seconds")

@@ -8,18 +8,16 @@ use std::time::{Instant, SystemTime};
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::host_service_server::HostService;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
-use super::convert::known;
-use super::{audit, convert, status};
+use super::messages::known;
+use super::{audit, messages};
 use crate::auth::LiveTls;
 use crate::control::{Declarations, ProbeStates};
 use crate::doctor::Doctor;
+use crate::error::{self, Error, Reason};
 use crate::export::{self, Exporters};
-use crate::health::{
-    CheckStatus, HostCheck, LabelsFile, Storage, certificate_check, files_check, sandbox_check,
-};
-use crate::messages;
+use crate::health::{LabelsFile, Storage, certificate_check, files_check, sandbox_check};
 use crate::turns;
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns};
 use kprobed_host::ring::PageLayout;
@@ -74,14 +72,14 @@ impl HostServer {
             kernel_version: info.host.kernel_version.clone(),
             machine: info.host.machine.clone(),
             boot_id: info.host.boot_id.clone(),
-            cpus: messages::length(info.cpus),
+            cpus: error::length(info.cpus),
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
             daemon_start_time: Some(messages::timestamp(info.start)),
             tracefs: info.tracefs.display().to_string(),
             instance: self.doctor.instance.get().root().display().to_string(),
             trace_clock: TRACE_CLOCK.to_owned(),
-            processor_time: processor_time().and_then(convert::duration),
-            uptime: convert::duration(info.started.elapsed()),
+            processor_time: processor_time().and_then(messages::duration),
+            uptime: messages::duration(info.started.elapsed()),
             ..v1::GetHostResponse::default()
         }
     }
@@ -94,7 +92,7 @@ impl HostService for HostServer {
         _request: Request<v1::ReadClockRequest>,
     ) -> Result<Response<v1::ReadClockResponse>, Status> {
         let received_ns = trace_clock_ns();
-        let clock = Some(convert::clock(ClockMapping::sample()));
+        let clock = Some(messages::clock(ClockMapping::sample()));
         let boot_id = self.info.host.boot_id.clone();
         let clock_name = TRACE_CLOCK.to_owned();
         // Read last: time that passes after it counts as time on the way.
@@ -128,14 +126,18 @@ impl HostService for HostServer {
             .doctor
             .instance
             .look(|instance| Ok((instance.buffer_kib()?, instance.header_page(&self.doctor.tracefs)?)))
-            .map_err(|error| status::unreadable_instance(&error))?;
-        let layout = PageLayout::parse(&header_page).map_err(|error| status::internal(&error.to_string()))?;
+            .map_err(|error| {
+                // A control file of the trace instance that cannot be read now.
+                let error = Error::from(error);
+                Error { reason: Reason { code: Code::Unavailable, ..error.reason }, ..error }
+            })?;
+        let layout = PageLayout::parse(&header_page).map_err(Error::internal)?;
         Ok(Response::new(v1::GetHostResponse {
             audit_head,
             buffer_kib,
-            sub_buffer_bytes: messages::length(layout.sub_buffer_bytes()),
+            sub_buffer_bytes: error::length(layout.sub_buffer_bytes()),
             features: features(self.checker.features()),
-            checks: checks.iter().map(check).collect(),
+            checks,
             labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
             foreign_probes: foreign
                 .into_iter()
@@ -146,20 +148,6 @@ impl HostService for HostServer {
                 .collect(),
             ..self.basics()
         }))
-    }
-}
-
-fn check(check: &HostCheck) -> v1::HostCheck {
-    let status = match check.status {
-        CheckStatus::Ok => v1::CheckStatus::Ok,
-        CheckStatus::Warning => v1::CheckStatus::Warning,
-        CheckStatus::Failed => v1::CheckStatus::Failed,
-    };
-    v1::HostCheck {
-        id: check.id.to_owned(),
-        status: status.into(),
-        finding: check.finding.clone(),
-        fix: check.fix.clone(),
     }
 }
 

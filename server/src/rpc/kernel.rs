@@ -9,10 +9,10 @@ use kprobed_proto::v1::kernel_service_server::KernelService;
 use tonic::{Request, Response, Status};
 
 use super::access::caller;
-use super::{convert, hidden, status, types};
+use super::{hidden, messages, types};
 use crate::auth::Rights;
-use crate::control::{ControlError, Probe, Registry};
-use crate::messages;
+use crate::control::{Probe, Registry};
+use crate::error::{self, Error, Reason};
 use kprobed_host::kernel::{KernelFacts, nearest_name};
 use kprobed_lang::definition::Place;
 use kprobed_lang::model::Glob;
@@ -38,27 +38,28 @@ const FUNCTION_PAGE: (u32, u32) = (1000, 10_000);
 const SUGGESTIONS: usize = 5;
 
 impl KernelServer {
-    fn facts(&self) -> Result<Arc<KernelFacts>, Status> {
-        self.checker.recent_facts().get().map_err(|error| ControlError::Facts(error).into())
+    fn facts(&self) -> Result<Arc<KernelFacts>, Error> {
+        Ok(self.checker.recent_facts().get()?)
     }
 
     fn disassemble(
         &self,
         request: &v1::DisassembleFunctionRequest,
         shows_addresses: bool,
-    ) -> Result<v1::DisassembleFunctionResponse, Status> {
+    ) -> Result<v1::DisassembleFunctionResponse, Error> {
         let place = request.function.as_str();
         if place.is_empty() || place.contains(|c: char| c.is_ascii_whitespace() || c == '#') {
-            return Err(status::invalid(
+            return Err(Error::bad_argument(
                 "function",
                 "write `[MODULE:]NAME`, the same with `+OFFSET`, or an address",
             ));
         }
         let letter = if request.kind() == v1::ProbeKind::Return { 'r' } else { 'p' };
-        let definition =
-            self.checker.parse_probe(&format!("{letter} {place}")).map_err(ControlError::from)?;
+        let definition = self.checker.parse_probe(&format!("{letter} {place}"))?;
         if matches!(definition.place, Place::Address { .. }) && !shows_addresses {
-            return Err(status::no_addresses());
+            let message = "a place that is an address needs a role that may see addresses";
+            let fix = "name the function, or ask for a rule with `addresses` in `reads`";
+            return Err(Error::new(Reason::NOT_ALLOWED, message).fix(fix));
         }
         let facts = self.facts()?;
         match functions::meant(&definition.place, &facts) {
@@ -87,12 +88,13 @@ impl KernelServer {
                     Place::Symbol { symbol, .. } => validate::suggestion(symbol, &facts),
                     Place::Address { .. } => String::new(),
                 };
-                Err(status::no_function(place, hint))
+                let message = format!("the kernel has no function `{place}`");
+                Err(Error::unknown(Reason::NO_SUCH_FUNCTION, ("function", place), message, &hint))
             }
         }
     }
 
-    fn list(&self, request: &v1::ListFunctionsRequest) -> Result<v1::ListFunctionsResponse, Status> {
+    fn list(&self, request: &v1::ListFunctionsRequest) -> Result<v1::ListFunctionsResponse, Error> {
         let facts = self.facts()?;
         let pattern = request.pattern.as_str();
         let glob = pattern.contains(['*', '?']).then(|| Glob::new(pattern));
@@ -100,10 +102,9 @@ impl KernelServer {
             |name: &str| glob.as_ref().map_or_else(|| name.contains(pattern), |glob| glob.matches(name));
         let module = Some(request.module.as_str()).filter(|module| !module.is_empty());
         if let Some(module) = module.filter(|module| !facts.symbols.has_module(module)) {
-            return Err(status::no_module(
-                module,
-                like_module(module, &facts.symbols.modules().collect::<Vec<_>>()),
-            ));
+            let hint = like_module(module, &facts.symbols.modules().collect::<Vec<_>>());
+            let message = format!("no module `{module}` is loaded");
+            return Err(Error::unknown(Reason::NO_SUCH_MODULE, ("module", module), message, &hint));
         }
         let (default, most) = FUNCTION_PAGE;
         let limit = if request.page_size == 0 { default } else { request.page_size.min(most) };
@@ -136,7 +137,8 @@ impl KernelService for KernelServer {
     ) -> Result<Response<v1::DescribeFunctionResponse>, Status> {
         // Reads types when a client first asks for them, and the symbol table when modules have
         // changed.
-        tokio::task::block_in_place(|| types::describe(request.get_ref(), &*self.facts()?)).map(Response::new)
+        let describe = || types::describe(request.get_ref(), &*self.facts()?);
+        Ok(Response::new(tokio::task::block_in_place(describe)?))
     }
 
     async fn disassemble_function(
@@ -145,8 +147,8 @@ impl KernelService for KernelServer {
     ) -> Result<Response<v1::DisassembleFunctionResponse>, Status> {
         let shows_addresses = self.rights.show_addresses(&caller(&request)?);
         // Reads kernel memory, and the symbol table when modules have changed.
-        tokio::task::block_in_place(|| self.disassemble(request.get_ref(), shows_addresses))
-            .map(Response::new)
+        let code = || self.disassemble(request.get_ref(), shows_addresses);
+        Ok(Response::new(tokio::task::block_in_place(code)?))
     }
 
     async fn list_functions(
@@ -154,7 +156,7 @@ impl KernelService for KernelServer {
         request: Request<v1::ListFunctionsRequest>,
     ) -> Result<Response<v1::ListFunctionsResponse>, Status> {
         // Reads every symbol.
-        tokio::task::block_in_place(|| self.list(request.get_ref())).map(Response::new)
+        Ok(Response::new(tokio::task::block_in_place(|| self.list(request.get_ref()))?))
     }
 }
 
@@ -204,7 +206,7 @@ impl OurProbes {
             probeable: refusal.is_none(),
             rule: refusal.map_or("", |refusal| refusal.rule.name()).to_owned(),
             refusal: refusal.map(|refusal| refusal.message.clone()).unwrap_or_default(),
-            arming: verdict.map_or(v1::Arming::Unspecified, convert::arming).into(),
+            arming: verdict.map_or(v1::Arming::Unspecified, messages::arming).into(),
             probed,
             probes: here.map(|(_, probe)| probe.name.to_string()).collect(),
         }
@@ -218,7 +220,7 @@ fn message(function: Function) -> v1::Function {
         size_bytes: function.size_bytes,
         traceable: function.traceable,
         blacklisted: function.blacklisted,
-        same_name: messages::length(function.same_name),
+        same_name: error::length(function.same_name),
         place: function.place.unwrap_or_default(),
     }
 }

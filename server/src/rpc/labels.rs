@@ -4,36 +4,36 @@
 
 use std::collections::HashMap;
 
-use tonic::Status;
-
-use super::status;
+use crate::error::Error;
 use kprobed_lang::model::{LabelChange, LabelSelector, Labels};
 
 /// The labels of a new probe.
-pub(super) fn of(labels: HashMap<String, String>) -> Result<Labels, Status> {
-    Labels::new(labels).map_err(|error| status::unlabelled("labels", &error))
+pub(super) fn of(labels: HashMap<String, String>) -> Result<Labels, Error> {
+    Labels::new(labels).map_err(|error| Error::labels("labels", &error))
 }
 
 /// The label changes of an update.
-pub(super) fn change(set: HashMap<String, String>, remove: Vec<String>) -> Result<LabelChange, Status> {
-    let set = Labels::new(set).map_err(|error| status::unlabelled("set_labels", &error))?;
-    LabelChange::new(set, remove).map_err(|error| status::unlabelled("remove_labels", &error))
+pub(super) fn change(set: HashMap<String, String>, remove: Vec<String>) -> Result<LabelChange, Error> {
+    let set = Labels::new(set).map_err(|error| Error::labels("set_labels", &error))?;
+    LabelChange::new(set, remove).map_err(|error| Error::labels("remove_labels", &error))
 }
 
 /// The selector of a listing, or of a stream of events. `field` is the field of the request with
 /// the text.
-pub(super) fn selector(field: &'static str, text: &str) -> Result<LabelSelector, Status> {
-    text.parse().map_err(|error| status::unlabelled(field, &error))
+pub(super) fn selector(field: &'static str, text: &str) -> Result<LabelSelector, Error> {
+    text.parse().map_err(|error| Error::labels(field, &error))
 }
 
 #[cfg(test)]
 mod tests {
     use kprobed_client::{Error, RpcError};
+    use tonic::Status;
 
     use super::*;
+    use crate::error;
 
-    fn refusal<T>(result: Result<T, Status>) -> RpcError {
-        match result.map(drop).map_err(Error::from) {
+    fn refusal<T>(result: Result<T, error::Error>) -> RpcError {
+        match result.map(drop).map_err(|error| Error::from(Status::from(error))) {
             Err(Error::Rpc(error)) => *error,
             other => panic!("{other:?}"),
         }

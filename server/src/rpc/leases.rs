@@ -12,7 +12,6 @@ use kprobed_proto::v1::lease_service_server::LeaseService;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::status;
 use crate::control::{Hold, Holds};
 
 /// The connection of a call, as a unique number. The front end puts it into the extensions of each
@@ -49,7 +48,7 @@ impl LeaseService for LeaseServer {
     ) -> Result<Response<Self::HoldProbesStream>, Status> {
         // Calls without a connection of their own share the limit of one connection.
         let connection = request.extensions().get::<ConnectionId>().map_or(0, |id| id.0);
-        let hold = self.holds.begin(connection).map_err(|error| status::no_hold(&error))?;
+        let hold = self.holds.begin(connection)?;
         let first = v1::HoldProbesResponse {
             holder: hold.key().to_owned(),
             vanished_after: prost_types::Duration::try_from(self.vanished_after).ok(),

@@ -6,10 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use kprobed_proto::v1;
 
-use super::{convert, start};
+use super::{messages, start};
 use crate::control::{Ledger, ProbeLedger, RecordingProblem, Terms, Trouble};
 use crate::export::{ExporterStatus, Phase};
-use crate::messages;
 use kprobed_trace::history::HistoryCounts;
 use kprobed_trace::pipeline::{BufferCounts, Overflow, SubscriberCounts};
 
@@ -45,7 +44,7 @@ fn probe(probe: &ProbeLedger) -> v1::ProbeLedger {
         hits: has_hits.then_some(hits.hits),
         nmissed: hits.nmissed,
         read: counts.read,
-        read_span: convert::span(counts.read_span),
+        read_span: messages::span(counts.read_span),
         undecodable: counts.undecodable,
         not_read,
         lost,
@@ -77,9 +76,9 @@ fn buffer(buffer: &BufferCounts, buffer_bytes: u64) -> v1::BufferLedger {
     v1::BufferLedger {
         cpu: buffer.cpu,
         read: buffer.read,
-        read_span: convert::span(buffer.read_span),
+        read_span: messages::span(buffer.read_span),
         overrun: buffer.overrun,
-        overrun_span: convert::span(buffer.overrun_span),
+        overrun_span: messages::span(buffer.overrun_span),
         commit_overrun: buffer.commit_overrun,
         dropped_events: buffer.dropped_events,
         resets: buffer.resets,
@@ -105,10 +104,10 @@ fn subscriber(subscriber: &SubscriberCounts) -> v1::SubscriberLedger {
         sampled_out: counts.sampled_out,
         limited: counts.limited,
         dropped: counts.dropped,
-        dropped_span: convert::span(counts.dropped_span),
+        dropped_span: messages::span(counts.dropped_span),
         queued: counts.queued,
         delivered: counts.delivered,
-        delivered_span: convert::span(counts.delivered_span),
+        delivered_span: messages::span(counts.delivered_span),
         replayed: counts.replayed,
         expired: counts.expired,
         loss_records: counts.loss_records,

@@ -3,45 +3,44 @@
 //! Owns which values are refused. Never decides what a lease does.
 
 use kprobed_proto::v1;
-use tonic::Status;
 
-use super::status;
+use crate::error::Error;
 use kprobed_lang::model::{KernelChange, LeaseTerm, Metadata, MetadataChange, MetadataError};
 
 /// Longest id of a hold, in bytes.
 const MAX_HOLDER: usize = 128;
 
 /// The metadata of a new probe.
-pub(super) fn of(request: &v1::CreateProbeRequest) -> Result<MetadataChange, Status> {
+pub(super) fn of(request: &v1::CreateProbeRequest) -> Result<MetadataChange, Error> {
     checked(MetadataChange {
         description: Some(request.description.clone()),
         owner: Some(request.owner.clone()),
         declared_by: None,
-        lease: request.lease.as_ref().map(lease).transpose().map_err(|error| refused(&error))?,
+        lease: request.lease.as_ref().map(lease).transpose().map_err(refused)?,
         on_kernel_change: policy(request.on_kernel_change()),
     })
 }
 
 /// The metadata changes of an update.
-pub(super) fn change(request: &v1::UpdateProbeRequest) -> Result<MetadataChange, Status> {
+pub(super) fn change(request: &v1::UpdateProbeRequest) -> Result<MetadataChange, Error> {
     checked(MetadataChange {
         description: request.description.clone(),
         owner: request.owner.clone(),
         declared_by: request.take_over.then_some(None),
-        lease: request.lease.as_ref().map(lease).transpose().map_err(|error| refused(&error))?,
+        lease: request.lease.as_ref().map(lease).transpose().map_err(refused)?,
         on_kernel_change: policy(request.on_kernel_change()),
     })
 }
 
-fn checked(change: MetadataChange) -> Result<MetadataChange, Status> {
+fn checked(change: MetadataChange) -> Result<MetadataChange, Error> {
     let description = change.description.as_deref().map_or(Ok(()), Metadata::check_description);
     let owner = change.owner.as_deref().map_or(Ok(()), Metadata::check_owner);
-    description.and(owner).map_err(|error| refused(&error))?;
+    description.and(owner).map_err(refused)?;
     Ok(change)
 }
 
-fn refused(error: &MetadataError) -> Status {
-    status::invalid(error.field, &error.message)
+fn refused(error: MetadataError) -> Error {
+    Error::bad_argument(error.field, error.message)
 }
 
 /// The lease of a request. Absent if it has neither a duration nor a holder: the probe stays.
@@ -72,7 +71,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::messages;
+    use crate::rpc::messages;
     use kprobed_lang::model::Moment;
 
     fn epoch() -> Moment {
@@ -116,6 +115,6 @@ mod tests {
         assert!(untouched.is_empty());
         assert_eq!(made.changed(untouched, &epoch()), made);
         let refused = of(&v1::CreateProbeRequest { owner: "a\u{1b}".to_owned(), ..Default::default() });
-        assert_eq!(refused.unwrap_err().code(), tonic::Code::InvalidArgument);
+        assert_eq!(refused.unwrap_err().reason.code, tonic::Code::InvalidArgument);
     }
 }

@@ -14,12 +14,12 @@ use super::checks::{self, CheckStream};
 use super::events::Responses;
 use super::sight::Sight;
 use super::verdict::{Detail, answer, checked_cost, hit_cost};
-use super::{changes, convert, labels, spec, status, watch};
+use super::{changes, labels, messages, spec, watch};
 use crate::auth::{Pace, Rights};
 use crate::control::{
-    Applied, Changed, ControlError, ControlHandle, Costs, Declarations, Probe, ProbeStates, Registry, Unit,
+    Applied, Changed, ControlHandle, Costs, Declarations, Probe, ProbeStates, Registry, Unit,
 };
-use crate::messages;
+use crate::error::Error;
 use crate::store::{Fingerprint, KEPT_STATES, RequestKey, Store};
 use kprobed_lang::model::{Glob, ProbeName, ProbeUid};
 use kprobed_verdict::checker::{Checker, DefinitionText};
@@ -56,9 +56,9 @@ pub(super) fn page_size(asked: u32, (default, most): (u32, u32)) -> u32 {
 }
 
 /// What makes a request safe to repeat: its id, and everything that it asks for.
-pub(super) fn request_key(id: String, fingerprint: String) -> Result<Option<RequestKey>, Status> {
+pub(super) fn request_key(id: String, fingerprint: String) -> Result<Option<RequestKey>, Error> {
     if id.len() > MAX_REQUEST_ID {
-        return Err(status::invalid("request_id", "`request_id` must have at most 128 bytes"));
+        return Err(Error::bad_argument("request_id", "`request_id` must have at most 128 bytes"));
     }
     Ok(non_empty(id).map(|id| RequestKey { id, fingerprint: Fingerprint(fingerprint) }))
 }
@@ -79,7 +79,7 @@ pub(super) fn probe_message(checker: &Checker, probe: &Probe) -> v1::Probe {
 
 impl ProbeServer {
     /// What the caller of a request may look at.
-    fn sight<T>(&self, request: &Request<T>) -> Result<Sight, Status> {
+    fn sight<T>(&self, request: &Request<T>) -> Result<Sight, Error> {
         Ok(Sight::new(&self.rights, access::caller(request)?))
     }
 
@@ -90,23 +90,23 @@ impl ProbeServer {
 
     fn declaration_problems(&self) -> Vec<v1::DeclarationProblem> {
         let state = self.declarations.state().unwrap_or_default();
-        state.problems.iter().map(convert::declaration_problem).collect()
+        state.problems.iter().map(messages::declaration_problem).collect()
     }
 
     /// The states that a probe has had, the latest first.
-    async fn past_states(&self, uid: ProbeUid) -> Result<Vec<v1::ProbeStateRecord>, Status> {
+    async fn past_states(&self, uid: ProbeUid) -> Result<Vec<v1::ProbeStateRecord>, Error> {
         let unsaved = self.registry.log().unsaved_of(uid);
-        let stored = self.store.states_of(uid).await.map_err(ControlError::from)?;
+        let stored = self.store.states_of(uid).await?;
         // The database has got some of them meanwhile.
         let stored = stored.iter().filter(|state| !unsaved.contains(state));
         let states = unsaved.iter().rev().chain(stored).take(KEPT_STATES as usize);
-        Ok(states.map(convert::state_record).collect())
+        Ok(states.map(messages::state_record).collect())
     }
 
     /// The outcome of one of several changes.
-    fn outcome(&self, changed: Result<Changed, ControlError>) -> v1::ProbeOutcome {
+    fn outcome(&self, changed: Result<Changed, Error>) -> v1::ProbeOutcome {
         let outcome = match changed {
-            Err(error) => return changes::failed(&error.into()),
+            Err(error) => return changes::failed(&error),
             Ok(Changed::Probe(probe)) => Outcome::Probe(Box::new(self.message(&probe))),
             Ok(Changed::Removed(removed)) => Outcome::Deleted(changes::deleted(removed)),
         };
@@ -117,11 +117,11 @@ impl ProbeServer {
         &self,
         request: v1::CheckProbeRequest,
         shows_addresses: bool,
-    ) -> Result<v1::CheckProbeResponse, Status> {
+    ) -> Result<v1::CheckProbeResponse, Error> {
         let definition = Arc::new(DefinitionText::new(request.definition));
         let (mut facts, detail) = (self.checker.recent_facts(), (Detail::Listing, shows_addresses));
         let answer = answer(&self.checker, &definition, &mut facts, detail);
-        let mut response = answer.map_err(ControlError::from)?;
+        let mut response = answer?;
         response.hit_cost = checked_cost(&self.costs.table(), &response);
         if request.explain {
             // What cannot be read has no explanation; the verdict says why.
@@ -152,7 +152,7 @@ impl ProbeService for ProbeServer {
     ) -> Result<Response<v1::GetProbeResponse>, Status> {
         let sight = self.sight(&request)?;
         let v1::GetProbeRequest { name, with_states } = request.into_inner();
-        let gone = || ControlError::NotFound { name: name.clone(), foreign: false };
+        let gone = || Error::no_probe(&name);
         let probe = self.registry.find(&name)?;
         sight.require(&probe)?;
         let probe = self.states.of_one(probe).await?.ok_or_else(gone)?;
@@ -172,7 +172,7 @@ impl ProbeService for ProbeServer {
         // The token is the last name of the page before: it stays good whatever is added or deleted
         // in between.
         let after = non_empty(request.page_token).map(|token| token.parse::<ProbeName>()).transpose();
-        let after = after.map_err(|_error| status::page_token())?;
+        let after = after.map_err(|_error| Error::page_token())?;
         let mut page = self.registry.page(after.as_ref(), limit + 1, |probe| {
             glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
                 && selector.matches(&probe.spec.labels)
@@ -222,7 +222,7 @@ impl ProbeService for ProbeServer {
             self.control.apply(&caller, changes::all(changes, unit)?, unit).await?;
         Ok(Response::new(v1::ApplyProbesResponse {
             outcomes: outcomes.into_iter().map(|changed| self.outcome(changed)).collect(),
-            plan: convert::plan(&plan),
+            plan: messages::plan(&plan),
         }))
     }
 
@@ -233,7 +233,7 @@ impl ProbeService for ProbeServer {
         let shows_addresses = self.rights.show_addresses(&access::caller(&request)?);
         let request = request.into_inner();
         // Reads kernel memory, and the symbol table when modules have changed.
-        tokio::task::block_in_place(|| self.check(request, shows_addresses)).map(Response::new)
+        Ok(Response::new(tokio::task::block_in_place(|| self.check(request, shows_addresses))?))
     }
 
     async fn check_probes(
@@ -259,6 +259,6 @@ impl ProbeService for ProbeServer {
         request: Request<v1::ListHitsRequest>,
     ) -> Result<Response<v1::ListHitsResponse>, Status> {
         let sight = self.sight(&request)?;
-        self.hits(request.into_inner(), &sight).await.map(Response::new)
+        Ok(Response::new(self.hits(request.into_inner(), &sight).await?))
     }
 }

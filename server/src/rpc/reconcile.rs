@@ -12,14 +12,13 @@ use tonic::{Request, Response, Status};
 use super::access;
 use super::probes::{PROBE_PAGE, non_empty, page_size, probe_message, request_key};
 use super::sight::Sight;
-use super::{convert, labels, status};
+use super::{labels, messages};
 use crate::auth::Rights;
 use crate::control::{
-    AdoptRequest, Adopted, ControlHandle, Foreign, ForeignEvent, LookOutcome, Reconciled, Reconciliation,
+    AdoptRequest, Adopted, ControlHandle, Foreign, LookOutcome, Reconciled, Reconciliation,
 };
-use crate::messages;
+use crate::error::Error;
 use crate::turns;
-use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Glob, ProbeName};
 
 /// The service.
@@ -47,7 +46,7 @@ impl ReconcileService for ReconcileServer {
         // in between.
         let after = non_empty(request.page_token);
         if after.as_ref().is_some_and(|name| !name.contains('/')) {
-            return Err(status::page_token());
+            return Err(Error::page_token().into());
         }
         let attached: HashSet<_> = self.control.attached().await?.into_iter().map(|one| one.name).collect();
         let selected = |name: &str, place: &str| {
@@ -60,7 +59,7 @@ impl ReconcileService for ReconcileServer {
         page.truncate(limit);
         Ok(Response::new(v1::ListForeignProbesResponse {
             next_page_token: page.last().filter(|_| more).map(|last| last.name.clone()).unwrap_or_default(),
-            events: page.into_iter().map(event).collect(),
+            events: page,
         }))
     }
 
@@ -74,7 +73,7 @@ impl ReconcileService for ReconcileServer {
         Ok(Response::new(v1::AdoptProbeResponse {
             probe: Some(probe_message(&self.foreign.checker, &probe)),
             enabled_in,
-            plan: convert::plan(&plan),
+            plan: messages::plan(&plan),
         }))
     }
 
@@ -85,13 +84,13 @@ impl ReconcileService for ReconcileServer {
         let v1::ReconcileProbesRequest { force, validate_only } = request.into_inner();
         let Reconciliation { probes, plan } = self.control.reconcile(force, validate_only).await?;
         let probes = probes.iter().map(looked_at).collect();
-        Ok(Response::new(v1::ReconcileProbesResponse { probes, plan: convert::plan(&plan) }))
+        Ok(Response::new(v1::ReconcileProbesResponse { probes, plan: messages::plan(&plan) }))
     }
 }
 
-fn adoption(request: v1::AdoptProbeRequest) -> Result<AdoptRequest, Status> {
+fn adoption(request: v1::AdoptProbeRequest) -> Result<AdoptRequest, Error> {
     let name = request.name.parse::<ProbeName>();
-    let name = name.map_err(|error| status::invalid("name", &error.to_string()))?;
+    let name = name.map_err(|error| Error::bad_argument("name", error.to_string()))?;
     let labels = labels::of(request.labels)?;
     let fingerprint = format!("adopt {name} {:?} {:?} {labels}", request.enabled, request.filter);
     Ok(AdoptRequest {
@@ -103,30 +102,6 @@ fn adoption(request: v1::AdoptProbeRequest) -> Result<AdoptRequest, Status> {
         request: request_key(request.request_id, fingerprint)?,
         validate_only: request.validate_only,
     })
-}
-
-fn event(event: ForeignEvent) -> v1::ForeignEvent {
-    let (definition, obstacle) = match event.adoptable {
-        Ok(definition) => (definition, None),
-        Err(obstacle) => (String::new(), Some(obstacle)),
-    };
-    let kind = match event.kind {
-        ProbeKind::Entry => v1::ProbeKind::Entry,
-        ProbeKind::Return => v1::ProbeKind::Return,
-    };
-    v1::ForeignEvent {
-        name: event.name,
-        kernel_definitions: event.lines,
-        kind: kind.into(),
-        place: event.place,
-        enabled_in: event.enabled_in,
-        hits: event.hits.map(|hits| hits.hits),
-        nmissed: event.hits.map(|hits| hits.nmissed),
-        made_by_kprobed: event.looks_own,
-        obstacle: obstacle.as_ref().map(|obstacle| obstacle.code.to_owned()).unwrap_or_default(),
-        obstacle_message: obstacle.map(|obstacle| obstacle.message).unwrap_or_default(),
-        definition,
-    }
 }
 
 fn looked_at(reconciled: &Reconciled) -> v1::ReconciledProbe {

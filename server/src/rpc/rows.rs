@@ -8,7 +8,7 @@ use std::vec;
 
 use kprobed_proto::v1;
 
-use crate::messages;
+use super::messages;
 use kprobed_trace::decode::{Context, Value};
 use kprobed_trace::pipeline::{ColumnBatch, Group};
 use kprobed_trace::wire::{Projected, Projection, Task};

@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::stream_start::Start;
-use tonic::Status;
 
-use super::status;
 use crate::control::{ControlHandle, Registry};
+use crate::error::{self, Error, Reason};
 use kprobed_host::kernel::nearest_name;
 use kprobed_lang::model::Labels;
 use kprobed_trace::decode::Schema;
@@ -43,7 +42,7 @@ pub(super) fn probes(registry: &Registry, view: &View) -> Vec<Selected> {
 }
 
 /// Selected attached events that are recorded.
-async fn attached(control: &ControlHandle, view: &View) -> Result<Vec<Selected>, Status> {
+async fn attached(control: &ControlHandle, view: &View) -> Result<Vec<Selected>, Error> {
     // They have no labels.
     let labels = Labels::default();
     let all = control.attached().await?;
@@ -65,19 +64,17 @@ pub(super) fn filters(
     features: KernelFilterFeatures,
 ) -> Vec<v1::ProbeFilter> {
     let Some(filter) = &view.filter else { return Vec::new() };
-    let judged = |Selected { name: probe, schema }: Selected| match hub
-        .binder()
-        .bind_to(filter, &probe, &schema)
-    {
-        Ok(bound) => {
-            let pushed = bound.kernel_text(features);
-            let kernel_filter = pushed.text.unwrap_or_default();
-            v1::ProbeFilter { probe, problem: None, kernel_filter, exact: pushed.exact }
-        }
-        Err(error) => {
-            v1::ProbeFilter { probe, problem: Some(status::filter_diagnostic(&error)), ..Default::default() }
-        }
-    };
+    let judged =
+        |Selected { name: probe, schema }: Selected| match hub.binder().bind_to(filter, &probe, &schema) {
+            Ok(bound) => {
+                let pushed = bound.kernel_text(features);
+                let kernel_filter = pushed.text.unwrap_or_default();
+                v1::ProbeFilter { probe, problem: None, kernel_filter, exact: pushed.exact }
+            }
+            Err(error) => {
+                v1::ProbeFilter { probe, problem: Some(error::of_filter(&error)), ..Default::default() }
+            }
+        };
     probes(registry, view).into_iter().map(judged).collect()
 }
 
@@ -90,7 +87,7 @@ pub(super) async fn judge(
     view: &View,
     text: &str,
     start: Option<&v1::StreamStart>,
-) -> Result<(), Status> {
+) -> Result<(), Error> {
     // A resumed stream was judged when it began, and the probe may have gone since.
     let goes_on = matches!(start.and_then(|start| start.start.as_ref()), Some(Start::Cursor(_)));
     let names = !goes_on && !view.projection.is_everything();
@@ -100,7 +97,7 @@ pub(super) async fn judge(
     let judge = |sources: &[Selected]| {
         let filter = view.filter.as_ref().map_or(Ok(()), |filter| {
             filter_of(sources, |one| hub.binder().bind_to(filter, &one.name, &one.schema).map(drop))
-                .map_err(|error| status::filter_status(text, &error))
+                .map_err(|error| Error::filter(text, &error))
         });
         filter.and_then(|()| if names { fields_of(sources, &view.projection) } else { Ok(()) })
     };
@@ -136,7 +133,7 @@ fn filter_of(
     problem.map_or(Ok(()), Err)
 }
 
-fn fields_of(sources: &[Selected], projection: &Projection) -> Result<(), Status> {
+fn fields_of(sources: &[Selected], projection: &Projection) -> Result<(), Error> {
     let schemas: Vec<&Schema> = sources.iter().map(|source| &*source.schema).collect();
     match projection.unknown(&schemas) {
         Some(name) => Err(unknown_field(sources, name)),
@@ -144,7 +141,7 @@ fn fields_of(sources: &[Selected], projection: &Projection) -> Result<(), Status
     }
 }
 
-fn unknown_field(sources: &[Selected], name: &str) -> Status {
+fn unknown_field(sources: &[Selected], name: &str) -> Error {
     let names = |source: &Selected| -> Vec<String> {
         source.schema.fields.iter().map(|field| field.name.clone()).collect()
     };
@@ -164,7 +161,7 @@ fn unknown_field(sources: &[Selected], name: &str) -> Status {
         write!(hint, "`kprobectl get NAME` lists the fields of others; ").ok();
     }
     write!(hint, "all events have {}", listed(&COMMON_FIELDS)).ok();
-    status::unknown_field(name, &message, hint)
+    Error::unknown(Reason::UNKNOWN_FIELD, ("fields", name), message, &hint)
 }
 
 /// Names, and how many were left out.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use kprobed_rights::{Method, Object, Reads};
 
 use crate::auth::{Caller, Rights};
-use crate::control::{ControlError, Probe, Registry, permission};
+use crate::control::{Probe, Registry, permission};
+use crate::error::Error;
 use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
 
 /// What one caller may look at. Roles that change close its connection, so that it stays as it is for
@@ -38,11 +39,11 @@ impl Sight {
     pub(super) fn shows(&self, probe: &Probe) -> bool {
         self.sees_all
             || probe.creator == self.caller.principal.account()
-            || self.rights.decide(&self.caller, Some(&probe.object())).is_ok()
+            || self.rights.allows(&self.caller, Some(&probe.object()))
     }
 
     /// Refuses to show one probe, with the rule.
-    pub(super) fn require(&self, probe: &Probe) -> Result<(), ControlError> {
+    pub(super) fn require(&self, probe: &Probe) -> Result<(), Error> {
         if !self.shows(probe) {
             self.rights.require(&self.caller, Some(&probe.object()))?;
         }
@@ -58,14 +59,14 @@ impl Sight {
     pub(super) fn shows_host(&self) -> bool {
         Method::named("GetHost").is_some_and(|method| {
             let caller = Caller { method: Some(method), ..self.caller.clone() };
-            self.rights.decide(&caller, None).is_ok()
+            self.rights.allows(&caller, None)
         })
     }
 
     /// Whether an event of the host is shown that is not a probe.
     pub(super) fn shows_event(&self, name: &ProbeName) -> bool {
         let none = Labels::default();
-        self.sees_all || self.rights.decide(&self.caller, Some(&permission::host_event(name, &none))).is_ok()
+        self.sees_all || self.rights.allows(&self.caller, Some(&permission::host_event(name, &none)))
     }
 
     /// Whether a foreign probe is shown, by its name and its place as the kernel lists them. A name that no
@@ -84,7 +85,7 @@ impl Sight {
             module: Some(module),
             reads: Reads::NONE,
         };
-        self.rights.decide(&self.caller, Some(&object)).is_ok()
+        self.rights.allows(&self.caller, Some(&object))
     }
 }
 

@@ -9,10 +9,10 @@ use kprobed_proto::v1::source_service_server::SourceService;
 use tonic::{Request, Response, Status};
 
 use super::sight::Sight;
-use super::{access, convert, status};
+use super::{access, messages};
 use crate::auth::Rights;
 use crate::control::{AttachRequest, AttachedEvent, AttachedState, ControlHandle, DetachRequest, Sourced};
-use crate::messages;
+use crate::error::Error;
 use kprobed_lang::model::ProbeName;
 use kprobed_trace::pipeline::EventSource;
 use kprobed_trace::wire::schema_message;
@@ -38,7 +38,7 @@ impl SourceService for SourceServer {
         let Sourced { event, plan } = self.control.attach(&caller, request).await?;
         Ok(Response::new(v1::AttachEventResponse {
             event: event.as_ref().map(message),
-            plan: convert::plan(&plan),
+            plan: messages::plan(&plan),
         }))
     }
 
@@ -52,7 +52,7 @@ impl SourceService for SourceServer {
         let Sourced { event, plan } = self.control.detach(&caller, request).await?;
         Ok(Response::new(v1::DetachEventResponse {
             event: event.as_ref().map(message),
-            plan: convert::plan(&plan),
+            plan: messages::plan(&plan),
         }))
     }
 
@@ -67,8 +67,8 @@ impl SourceService for SourceServer {
     }
 }
 
-fn parse(name: &str) -> Result<ProbeName, Status> {
-    name.parse::<ProbeName>().map_err(|error| status::invalid("name", &error.to_string()))
+fn parse(name: &str) -> Result<ProbeName, Error> {
+    name.parse::<ProbeName>().map_err(|error| Error::bad_argument("name", error.to_string()))
 }
 
 fn message(attached: &AttachedEvent) -> v1::AttachedEvent {

@@ -14,7 +14,7 @@ use kprobed_lang::definition::{
 };
 
 /// The fields of a definition. They contain neither positions in its text nor warnings.
-pub(super) fn write(definition: &ProbeDefinition) -> v1::ProbeSpec {
+pub(crate) fn write(definition: &ProbeDefinition) -> v1::ProbeSpec {
     let name = |name: &Option<Name>| name.as_ref().map(|name| name.text.clone()).unwrap_or_default();
     let kind = match definition.kind {
         ProbeKind::Entry => v1::ProbeKind::Entry,

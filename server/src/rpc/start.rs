@@ -4,29 +4,28 @@
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::stream_start::Start;
-use tonic::Status;
 
-use super::status;
-use crate::control::ControlError;
+use crate::error::{Error, Reason};
 use kprobed_trace::feed::{FeedError, FeedStart};
-use kprobed_trace::history::HistoryStart;
-use kprobed_trace::spool::{BootId, Cursor};
+use kprobed_trace::history::{HistoryError, HistoryStart};
+use kprobed_trace::spool::{BootId, Cursor, SpoolError};
 
 /// Where a client wants its stream to begin.
-pub(super) fn of(start: Option<v1::StreamStart>) -> Result<FeedStart, Status> {
+pub(super) fn of(start: Option<v1::StreamStart>) -> Result<FeedStart, Error> {
     let start = start.unwrap_or_default();
     Ok(FeedStart { place: start.start.map(place_of).transpose()?, until_now: start.until_now })
 }
 
-fn place_of(start: Start) -> Result<HistoryStart, Status> {
+fn place_of(start: Start) -> Result<HistoryStart, Error> {
     Ok(match start {
         Start::Oldest(true) => HistoryStart::Oldest,
         Start::Oldest(false) => {
-            return Err(status::invalid("start.oldest", "`start.oldest` can only be true"));
+            return Err(Error::bad_argument("start.oldest", "`start.oldest` can only be true"));
         }
         Start::LastEvents(events) => HistoryStart::Last(events),
         Start::Since(time) => {
-            let bad = || status::invalid("start.since", "`start.since` must be a time between 1970 and 2554");
+            let bad =
+                || Error::bad_argument("start.since", "`start.since` must be a time between 1970 and 2554");
             let seconds = u64::try_from(time.seconds).map_err(|_negative| bad())?;
             let nanos = u64::try_from(time.nanos).map_err(|_negative| bad())?;
             let ns = seconds.checked_mul(1_000_000_000).and_then(|ns| ns.checked_add(nanos));
@@ -35,7 +34,8 @@ fn place_of(start: Start) -> Result<HistoryStart, Status> {
         Start::Cursor(cursor) => {
             let boot_id = cursor.boot_id.parse::<BootId>();
             let field = "start.cursor.boot_id";
-            let boot_id = boot_id.map_err(|error| status::invalid(field, &format!("`{field}`: {error}")))?;
+            let boot_id =
+                boot_id.map_err(|error| Error::bad_argument(field, format!("`{field}`: {error}")))?;
             HistoryStart::Cursor(Cursor { boot_id, epoch: cursor.epoch, sequence: cursor.sequence })
         }
     })
@@ -48,15 +48,31 @@ pub(super) fn message(cursor: &Cursor) -> v1::Cursor {
 }
 
 /// Why a stream did not begin, or how it ended.
-pub(super) fn ended(error: FeedError) -> Status {
+pub(super) fn ended(error: FeedError) -> Error {
     match error {
-        FeedError::NoHistory => status::no_history(),
+        FeedError::NoHistory => Error::new(
+            Reason::NO_HISTORY,
+            "this daemon keeps no history: set `spool.enabled` in its configuration, or start with the present",
+        )
+        .field("start"),
         FeedError::AheadOfLog { .. } => {
-            status::invalid("start.cursor", &format!("`start.cursor` is ahead of the log: {error}"))
+            Error::bad_argument("start.cursor", format!("`start.cursor` is ahead of the log: {error}"))
         }
-        FeedError::History(error) => status::of_history(&error),
-        FeedError::Stopping => ControlError::Stopping.into(),
-        FeedError::Overflowed { sequence } => status::overflowed(sequence),
+        FeedError::History(HistoryError::Spool(error @ SpoolError::ForeignCursor { .. })) => {
+            Error::new(Reason::FOREIGN_CURSOR, format!("`start.cursor`: {error}")).field("start.cursor")
+        }
+        FeedError::History(error @ HistoryError::Ended) => Error::caused(Reason::STOPPING, error),
+        FeedError::History(error) => {
+            tracing::error!(%error, "cannot read the history");
+            Error::caused(Reason::HISTORY, error)
+        }
+        FeedError::Stopping => Error::stopping(),
+        FeedError::Overflowed { sequence } => {
+            let message = format!(
+                "the queue of this subscriber was full: the daemon ended the stream as asked, at log position {sequence}"
+            );
+            Error::new(Reason::QUEUE_FULL, message).with("sequence", &sequence)
+        }
     }
 }
 
@@ -91,11 +107,11 @@ mod tests {
             (Start::Oldest(false), "`start.oldest`"),
         ] {
             let refused = of(Some(start(place))).unwrap_err();
-            assert_eq!(refused.code(), tonic::Code::InvalidArgument);
-            assert!(refused.message().starts_with(field), "{refused}");
+            assert_eq!(refused.reason.code, tonic::Code::InvalidArgument);
+            assert!(refused.message.starts_with(field), "{refused}");
         }
         let refused = ended(FeedError::AheadOfLog { log: 4, cursor: 5 });
-        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
-        assert!(ended(FeedError::NoHistory).message().contains("spool.enabled"));
+        assert_eq!(refused.reason.code, tonic::Code::InvalidArgument);
+        assert!(ended(FeedError::NoHistory).message.contains("spool.enabled"));
     }
 }

@@ -1,23 +1,31 @@
 //! Messages of functions and types of the kernel, from BTF, which is not read here.
 
 use kprobed_proto::v1;
-use tonic::Status;
+use tonic::Code;
 
-use super::status;
+use crate::error::{self, Error, Reason};
 use kprobed_host::kernel::KernelFacts;
 use kprobed_verdict::validate::typed::{
-    DescribedMember, DescribedParameter, FunctionDescription, MembersDescription, describe_function,
-    describe_members,
+    DescribeError, DescribedMember, DescribedParameter, FunctionDescription, MembersDescription,
+    describe_function, describe_members,
 };
 
 /// Describes a function, and the structure that a path from it leads to.
 pub(super) fn describe(
     request: &v1::DescribeFunctionRequest,
     facts: &KernelFacts,
-) -> Result<v1::DescribeFunctionResponse, Status> {
+) -> Result<v1::DescribeFunctionResponse, Error> {
     let v1::DescribeFunctionRequest { function: name, module, path } = request;
     let module = Some(module.as_str()).filter(|module| !module.is_empty());
-    let failed = |error| status::undescribed(&error, name, path);
+    let failed = |error| {
+        let (code, field, text, found) = match &error {
+            DescribeError::Function(found) => (Code::NotFound, "function", name, found),
+            DescribeError::Path(found) => (Code::InvalidArgument, "path", path, found),
+        };
+        Error::new(Reason { name: found.code.name(), code }, &found.message)
+            .field(field)
+            .diagnostics(text, vec![error::diagnostic(found)])
+    };
     let found = describe_function(name, module, facts).map_err(failed)?;
     let structure = if path.is_empty() {
         None

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use kprobed_proto::v1;
 use nix::errno::Errno;
 
-use super::{convert, hidden, meaning, spec, status};
+use super::{hidden, meaning, messages, spec};
 use crate::control::{CostTable, livepatch_warning};
-use crate::messages;
+use crate::error;
 use kprobed_host::kernel::RecentFacts;
 use kprobed_lang::definition::{
     Definition, DeleteDefinition, Diagnostic, Place, ProbeDefinition, ProbeKind, RefusedBy,
@@ -114,7 +114,7 @@ pub(crate) fn judged(checker: &Checker, outcome: &CheckOutcome, detail: Detail) 
         Some(Against::Place(refusal)) => {
             let found = refusal.clone().or_hint(|| nearest.hint());
             v1::CheckProbeResponse {
-                diagnostics: vec![status::refusal_diagnostic(found)],
+                diagnostics: vec![error::of_refusal(&found)],
                 kernel_reason: refusal.kernel_code().to_owned(),
                 ..refused(refusal.errno as i32, refusal.rule.name(), refusal.rule.refused_by())
             }
@@ -130,7 +130,7 @@ pub(crate) fn judged(checker: &Checker, outcome: &CheckOutcome, detail: Detail) 
     let livepatched = is_accepted.then(|| livepatch_warning(outcome, &checker.livepatches())).flatten();
     let CheckOutcome { definition, dialect, report, unread, .. } = outcome;
     if unread.is_empty() {
-        response.diagnostics.extend(definition.warnings.iter().chain(&livepatched).map(messages::diagnostic));
+        response.diagnostics.extend(definition.warnings.iter().chain(&livepatched).map(error::diagnostic));
         let Preview { name, canonical, kernel_definition } = checker.preview(definition);
         if detail == Detail::Listing {
             response.spec = Some(spec::write(definition));
@@ -138,11 +138,11 @@ pub(crate) fn judged(checker: &Checker, outcome: &CheckOutcome, detail: Detail) 
         response.name = name;
         response.canonical = canonical;
         response.kernel_definition = kernel_definition;
-        response.dialect = convert::dialect(*dialect).into();
+        response.dialect = messages::dialect(*dialect).into();
     }
-    response.diagnostics.extend(unread.iter().map(messages::diagnostic));
+    response.diagnostics.extend(unread.iter().map(error::diagnostic));
     response.location.clone_from(&report.location);
-    response.arming = arming.map_or(v1::Arming::Unspecified, convert::arming).into();
+    response.arming = arming.map_or(v1::Arming::Unspecified, messages::arming).into();
     response.listing = listing.into_iter().map(instruction).collect();
     response.nearest_before = nearest.before;
     response.nearest_after = nearest.after;
@@ -157,8 +157,8 @@ fn address_not_allowed(definition: &ProbeDefinition) -> v1::CheckProbeResponse {
         code: "ADDRESS_NOT_ALLOWED".to_owned(),
         message: "a place that is an address needs a role that may see addresses".to_owned(),
         hint: "name the function, or ask for a rule with `addresses` in `reads`".to_owned(),
-        span_start: messages::length(span.start),
-        span_end: messages::length(span.end),
+        span_start: error::length(span.start),
+        span_end: error::length(span.end),
         ..Default::default()
     };
     let refused = refused(Errno::EPERM as i32, "ADDRESS_NOT_ALLOWED", RefusedBy::Kprobed);
@@ -171,7 +171,7 @@ fn unreadable(diagnostics: &[Diagnostic]) -> v1::CheckProbeResponse {
         return refused(Errno::EINVAL as i32, "", RefusedBy::Kprobed);
     };
     v1::CheckProbeResponse {
-        diagnostics: diagnostics.iter().map(messages::diagnostic).collect(),
+        diagnostics: diagnostics.iter().map(error::diagnostic).collect(),
         kernel_reason: first.code.name().to_owned(),
         ..refused(first.errno, first.code.name(), first.by)
     }
@@ -191,7 +191,7 @@ fn deletion(
                 severity: v1::Severity::Warning.into(),
                 code: "NOTHING_TO_CHECK".to_owned(),
                 message: "this line deletes: there is nothing to check".to_owned(),
-                span_end: messages::length(text.len()),
+                span_end: error::length(text.len()),
                 ..Default::default()
             };
             let (verdict, diagnostics) = (v1::Verdict::Accepted.into(), vec![warning]);
@@ -210,7 +210,7 @@ fn refused(errno: i32, rule: &str, by: RefusedBy) -> v1::CheckProbeResponse {
         errno: errno.unsigned_abs(),
         errno_name: format!("{:?}", Errno::from_raw(errno)),
         rule: rule.to_owned(),
-        by: messages::refused_by(by).into(),
+        by: error::refused_by(by).into(),
         ..Default::default()
     }
 }

@@ -5,11 +5,10 @@
 use std::time::Duration;
 
 use kprobed_proto::v1;
-use tonic::Status;
 
-use super::convert::known;
 use super::labels;
-use super::status::{self, filter_status};
+use super::messages::known;
+use crate::error::Error;
 use kprobed_lang::model::Glob;
 use kprobed_trace::filter::Filter;
 use kprobed_trace::pipeline::{Form, Order, Overflow, Pace, QueueLimits, View};
@@ -22,7 +21,7 @@ pub(super) fn of(
     selection: Option<v1::EventSelection>,
     fields: Vec<String>,
     delivery: Option<v1::Delivery>,
-) -> Result<View, Status> {
+) -> Result<View, Error> {
     let selection = selection.unwrap_or_default();
     let delivery = delivery.unwrap_or_default();
     let defaults = QueueLimits::default();
@@ -46,13 +45,13 @@ pub(super) fn of(
         (_, Order::PerCpu) => {
             let message = "`delivery.heartbeat_ms` is how often watermarks come, and only a stream in the order of time has them: \
                            set `delivery.order` to EVENT_ORDER_TIME, or `delivery.heartbeat_ms` to 0";
-            return Err(status::invalid("delivery.heartbeat_ms", message));
+            return Err(Error::bad_argument("delivery.heartbeat_ms", message));
         }
     };
     let filter = match selection.filter.trim() {
         "" => None,
         _ => {
-            Some(Filter::parse(&selection.filter).map_err(|error| filter_status(&selection.filter, &error))?)
+            Some(Filter::parse(&selection.filter).map_err(|error| Error::filter(&selection.filter, &error))?)
         }
     };
     let or = |value: u64, default: u64| if value == 0 { default } else { value };
@@ -79,13 +78,14 @@ pub(super) fn of(
 #[cfg(test)]
 mod tests {
     use kprobed_client::Error;
+    use tonic::Status;
 
     use super::*;
 
     fn selecting(label_selector: &str) -> Result<View, Status> {
         let selection =
             v1::EventSelection { label_selector: label_selector.to_owned(), ..Default::default() };
-        of(Some(selection), Vec::new(), None)
+        of(Some(selection), Vec::new(), None).map_err(Status::from)
     }
 
     #[test]
@@ -100,7 +100,8 @@ mod tests {
         let beat = |heartbeat_ms| asked(v1::EventOrder::Time, heartbeat_ms).unwrap().heartbeat;
         assert_eq!([0, 1, 250].map(beat), [None, Some(SHORTEST_HEARTBEAT), Some(Duration::from_millis(250))]);
         assert_eq!(asked(v1::EventOrder::PerCpu, 0).unwrap().heartbeat, None);
-        let Error::Rpc(refused) = Error::from(asked(v1::EventOrder::PerCpu, 250).unwrap_err()) else {
+        let Error::Rpc(refused) = Error::from(Status::from(asked(v1::EventOrder::PerCpu, 250).unwrap_err()))
+        else {
             panic!("no status of the API")
         };
         assert_eq!(refused.code, tonic::Code::InvalidArgument);

@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use futures_util::stream;
 use kprobed_proto::v1;
-use tonic::Status;
 
 use super::events::Responses;
 use super::probes::non_empty;
 use super::sight::Sight;
-use super::{labels, status};
-use crate::control::{Probe, ProbeWatch, Registry};
-use crate::messages::{watch_position, watched};
+use super::{labels, messages};
+use crate::control::{Probe, ProbeWatch, Registry, WatchPosition, Watched, WatchedEvent};
+use crate::error::Error;
 use kprobed_lang::model::Glob;
 
 /// Answers a watch.
@@ -22,11 +21,11 @@ pub(super) fn stream(
     registry: &Arc<Registry>,
     sight: Sight,
     request: v1::WatchProbesRequest,
-) -> Result<Responses<v1::WatchProbesResponse>, Status> {
+) -> Result<Responses<v1::WatchProbesResponse>, Error> {
     let resume = non_empty(request.resume_token);
     let resume = resume.map(|token| watch_position(&token).ok_or(token)).transpose();
     let resume = resume.map_err(|_token| {
-        status::invalid("resume_token", "`resume_token` was not returned by this call: watch without it")
+        Error::bad_argument("resume_token", "`resume_token` was not returned by this call: watch without it")
     })?;
     let glob = non_empty(request.name_glob).map(Glob::new);
     let selector = labels::selector("label_selector", &request.label_selector)?;
@@ -37,6 +36,34 @@ pub(super) fn stream(
     };
     let watch = ProbeWatch::new(registry, resume, Box::new(selects));
     Ok(Box::pin(stream::unfold(watch, async |mut watch| Some((Ok(watched(&watch.next().await?)), watch)))))
+}
+
+/// One thing that a watch tells.
+fn watched(watched: &Watched) -> v1::WatchProbesResponse {
+    let event = match watched.event {
+        WatchedEvent::Present => v1::WatchEvent::Present,
+        WatchedEvent::Synced => v1::WatchEvent::Synced,
+        WatchedEvent::Added => v1::WatchEvent::Added,
+        WatchedEvent::Changed => v1::WatchEvent::Changed,
+        WatchedEvent::Deleted => v1::WatchEvent::Deleted,
+        WatchedEvent::Restarted => v1::WatchEvent::Restarted,
+    };
+    v1::WatchProbesResponse {
+        event: event.into(),
+        probe: watched.probe.as_ref().map(|found| v1::Probe { schema: None, ..messages::probe(found) }),
+        resume_token: watched.position.map(watch_token).unwrap_or_default(),
+    }
+}
+
+/// A position as a text.
+fn watch_token(position: WatchPosition) -> String {
+    format!("{:x}.{}", position.run, position.sequence)
+}
+
+/// The position of a token. None if the text is not a token.
+fn watch_position(token: &str) -> Option<WatchPosition> {
+    let (run, sequence) = token.split_once('.')?;
+    Some(WatchPosition { run: u64::from_str_radix(run, 16).ok()?, sequence: sequence.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -120,7 +147,7 @@ mod tests {
             [(Event::Restarted, 0), (Event::Present, 3), (Event::Synced, 0)]
         );
         let refused = stream(&registry, all(), asked("rubbish")).err().unwrap();
-        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert_eq!(refused.reason.code, tonic::Code::InvalidArgument);
         registry.log().close();
         assert!(watch.next().await.is_none() && again.next().await.is_none());
     }

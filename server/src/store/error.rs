@@ -1,12 +1,13 @@
 //! Errors of the database, with what an operator can do about them.
 //!
-//! Owns the texts, and what SQLite's result codes mean. Never chooses a gRPC code: `rpc::status`
-//! does.
+//! Owns the texts, what SQLite's result codes mean, and how each fails a request.
 
 use std::path::{Path, PathBuf};
 
 use sqlx::migrate::MigrateError;
 use thiserror::Error;
+
+use crate::error::{self, Reason};
 
 /// Why a read or write of the database failed.
 #[derive(Debug, Error)]
@@ -141,6 +142,24 @@ pub enum Fault {
     Other,
 }
 
+impl From<StoreError> for error::Error {
+    fn from(source: StoreError) -> Self {
+        let why = source.to_string();
+        let error = match &source {
+            StoreError::RequestReused(_) => Self::new(Reason::REQUEST_ID_REUSED, why).field("request_id"),
+            StoreError::TooManyPoints { step_s, .. } => Self::new(Reason::TOO_MANY_POINTS, why)
+                .field("step_seconds")
+                .fix(&format!("ask for a step of at least {step_s} seconds, or for a shorter range")),
+            StoreError::Database(error) => Self::new(error.fault.failure(), why)
+                .with("path", &error.path.display())
+                .fix(error.fault.fix()),
+            StoreError::Corrupt { .. } => Self::new(Reason::DATABASE_CORRUPT, why),
+            _ => Self::new(Reason::DATABASE, why),
+        };
+        error.because(source)
+    }
+}
+
 /// Result codes of SQLite: <https://www.sqlite.org/rescode.html>.
 mod code {
     pub(super) const BUSY: i32 = 5;
@@ -200,6 +219,20 @@ impl Fault {
         }
     }
 
+    /// The reason of a request that it fails.
+    const fn failure(self) -> Reason {
+        match self {
+            Self::Full => Reason::DATABASE_FULL,
+            // Not UNAVAILABLE: clients take that for a daemon that does not answer, and try again at once.
+            Self::Io => Reason::DATABASE_IO,
+            Self::ReadOnly => Reason::DATABASE_READ_ONLY,
+            Self::Busy => Reason::DATABASE_BUSY,
+            Self::Moved => Reason::DATABASE_MOVED,
+            Self::Corrupt => Reason::DATABASE_CORRUPT,
+            Self::Constraint | Self::Other => Reason::DATABASE,
+        }
+    }
+
     /// What to do about it; empty if nothing is known.
     pub fn fix(self) -> &'static str {
         match self {
@@ -231,4 +264,29 @@ pub(super) fn may_be_written(error: &sqlx::Error) -> bool {
         extended != code::IOERR_WRITE
             && ![code::FULL, code::READONLY, code::BUSY].contains(&(extended & 0xff))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn what_an_operator_can_mend_is_no_internal_error() {
+        let of = |fault| {
+            let path = PathBuf::from("/var/lib/kprobed/kprobed.db");
+            let source = sqlx::Error::WorkerCrashed;
+            let error = DatabaseError { action: "write", path, fault, in_doubt: false, source };
+            error::Error::from(StoreError::Database(Box::new(error)))
+        };
+        let full = of(Fault::Full);
+        assert_eq!((full.reason.code, full.reason.name), (Code::ResourceExhausted, "DATABASE_FULL"));
+        assert_eq!(full.message, "cannot write the database `/var/lib/kprobed/kprobed.db`: its disk is full");
+        for fault in [Fault::Full, Fault::Io, Fault::ReadOnly, Fault::Busy, Fault::Moved, Fault::Corrupt] {
+            let error = of(fault);
+            assert_ne!(error.reason.code, Code::Internal);
+            assert!(error.value("fix").is_some_and(|fix| !fix.is_empty()), "{fault:?}");
+        }
+    }
 }

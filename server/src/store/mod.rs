@@ -32,9 +32,7 @@ pub use changes::{Accepted, Intended, Intent, Settled};
 pub use connection::{Failure, Health};
 pub use costs::StoredCalibration;
 pub use error::{DatabaseError, Fault, StoreError};
-pub use hits::{
-    Counted, Counters, HitRetention, MAX_POINTS, RatePage, RatePoint, RateQuery, RateSeries, Tick, TickOf,
-};
+pub use hits::{Counted, Counters, HitRetention, MAX_POINTS, RatePage, RateQuery, Tick, TickOf};
 pub use probes::{Phase, ProbeSpec, Record, StoredProbe};
 pub use requests::{Fingerprint, RequestKey};
 pub use set_aside::{SetAside, set_aside_in};

@@ -34,13 +34,13 @@ const CRATES: &[Crate] = &[
     Crate {
         sources: "src",
         layers: &[
+            &["error"],
             &["auth", "sandbox", "turns"],
             &["store"],
             &["health", "auditor"],
             &["control"],
             &["doctor"],
             &["config", "shutdown", "telemetry"],
-            &["messages"],
             &["export"],
             &["rpc"],
             &["front", "declared"],

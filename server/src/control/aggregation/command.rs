@@ -5,10 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Snapshot;
-use super::spec::{Aggregation, AggregationSpec};
-use crate::control::ControlError;
+use kprobed_proto::v1;
+use kprobed_proto::v1::aggregation_spec::Aggregation as Spec;
+
 use crate::control::command::{Command, ControlHandle, Reply};
+use crate::error::Error;
 
 /// Begin to count.
 #[derive(Clone, Debug)]
@@ -16,7 +17,7 @@ pub struct CreateAggregation {
     /// Its name; if empty, the daemon chooses one.
     pub name: String,
     /// What to count.
-    pub spec: AggregationSpec,
+    pub spec: Spec,
     /// How long it lives.
     pub ttl: Option<Duration>,
     /// Whether a stream will delete it.
@@ -24,10 +25,10 @@ pub struct CreateAggregation {
 }
 
 pub(in crate::control) enum AggregationCommand {
-    Create(CreateAggregation, Reply<Arc<Aggregation>>),
-    Delete(String, Reply<Option<Snapshot>>),
-    Read(String, Reply<Snapshot>),
-    List(Reply<Vec<Arc<Aggregation>>>),
+    Create(CreateAggregation, Reply<Arc<v1::Aggregation>>),
+    Delete(String, Reply<Option<v1::AggregationSnapshot>>),
+    Read(String, Reply<v1::AggregationSnapshot>),
+    List(Reply<Vec<Arc<v1::Aggregation>>>),
 }
 
 impl AggregationCommand {
@@ -46,35 +47,35 @@ impl ControlHandle {
     /// Begins to count.
     ///
     /// # Errors
-    /// See [`ControlError`].
+    /// See [`Error`].
     pub async fn create_aggregation(
         &self,
         request: CreateAggregation,
-    ) -> Result<Arc<Aggregation>, ControlError> {
+    ) -> Result<Arc<v1::Aggregation>, Error> {
         self.ask(|reply| Command::Aggregation(AggregationCommand::Create(request, reply))).await
     }
 
     /// Stops counting. Returns what was counted until then, if the kernel's table could be read.
     ///
     /// # Errors
-    /// See [`ControlError`].
-    pub async fn delete_aggregation(&self, name: String) -> Result<Option<Snapshot>, ControlError> {
+    /// See [`Error`].
+    pub async fn delete_aggregation(&self, name: String) -> Result<Option<v1::AggregationSnapshot>, Error> {
         self.ask(|reply| Command::Aggregation(AggregationCommand::Delete(name, reply))).await
     }
 
     /// Reads what was counted.
     ///
     /// # Errors
-    /// See [`ControlError`].
-    pub async fn read_aggregation(&self, name: String) -> Result<Snapshot, ControlError> {
+    /// See [`Error`].
+    pub async fn read_aggregation(&self, name: String) -> Result<v1::AggregationSnapshot, Error> {
         self.ask(|reply| Command::Aggregation(AggregationCommand::Read(name, reply))).await
     }
 
     /// All aggregations by name.
     ///
     /// # Errors
-    /// See [`ControlError`].
-    pub async fn aggregations(&self) -> Result<Vec<Arc<Aggregation>>, ControlError> {
+    /// See [`Error`].
+    pub async fn aggregations(&self) -> Result<Vec<Arc<v1::Aggregation>>, Error> {
         self.ask(|reply| Command::Aggregation(AggregationCommand::List(reply))).await
     }
 }

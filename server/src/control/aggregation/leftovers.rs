@@ -4,7 +4,7 @@
 //! Owns which of these are the daemon's, by their names. Never touches what another program made.
 
 use super::{LATENCY_FIELD, SYNTHETIC_PREFIX, instance_name};
-use crate::control::ControlError;
+use crate::error::Error;
 use kprobed_host::tracefs::{Instance, Tracefs};
 use kprobed_lang::model::ProbeName;
 
@@ -12,7 +12,7 @@ use kprobed_lang::model::ProbeName;
 ///
 /// # Errors
 /// When the kernel cannot be asked. What cannot be removed is left, with a warning.
-pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Result<(), ControlError> {
+pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Result<(), Error> {
     // Kernels without synthetic events have no latencies.
     let synthetic: Vec<_> =
         tracefs.list_synthetic().unwrap_or_default().iter().filter_map(|listed| ours(listed)).collect();

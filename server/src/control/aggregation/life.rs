@@ -7,17 +7,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use kprobed_proto::v1;
+use kprobed_proto::v1::aggregation_spec::Aggregation as Spec;
 use tokio::time::Instant;
 
 use super::plan::{Role, TriggerPlan};
-use super::spec::{Aggregation, AggregationSpec, HistogramSpec, LatencySpec};
-use super::{
-    AggregationCommand, AggregationError, CreateAggregation, LATENCY_FIELD, MAX_AGGREGATIONS, Snapshot,
-    instance_name, result,
-};
+use super::{AggregationCommand, CreateAggregation, LATENCY_FIELD, MAX_AGGREGATIONS, instance_name, result};
+use crate::control::Probe;
 use crate::control::controller::{Controller, answer, in_kernel};
 use crate::control::harm::refuse_harm;
-use crate::control::{ControlError, Probe};
+use crate::error::{Error, Reason};
 use kprobed_host::kernel::TRACE_CLOCK;
 use kprobed_host::tracefs::{Claim, Instance, InstanceOptions};
 use kprobed_lang::model::ProbeName;
@@ -34,7 +33,7 @@ pub(in crate::control) struct Aggregations {
 
 #[derive(Debug)]
 struct LiveAggregation {
-    aggregation: Arc<Aggregation>,
+    aggregation: Arc<v1::Aggregation>,
     plan: TriggerPlan,
     expires: Option<Instant>,
 }
@@ -64,8 +63,8 @@ impl Aggregations {
         self.by_name.values().find(uses).map(|live| live.aggregation.name.as_str())
     }
 
-    fn live(&self, name: &str) -> Result<&LiveAggregation, AggregationError> {
-        self.by_name.get(name).ok_or_else(|| AggregationError::NotFound(name.to_owned()))
+    fn live(&self, name: &str) -> Result<&LiveAggregation, Error> {
+        self.by_name.get(name).ok_or_else(|| no_aggregation(name))
     }
 }
 
@@ -82,16 +81,20 @@ impl Controller {
         }
     }
 
-    fn create_aggregation(&mut self, request: CreateAggregation) -> Result<Arc<Aggregation>, ControlError> {
+    fn create_aggregation(&mut self, request: CreateAggregation) -> Result<Arc<v1::Aggregation>, Error> {
         let CreateAggregation { name, spec, ttl, bound_to_stream } = request;
         let all = &self.aggregations;
         if all.by_name.len() >= MAX_AGGREGATIONS {
-            return Err(AggregationError::TooMany(MAX_AGGREGATIONS).into());
+            let message = format!(
+                "there are {MAX_AGGREGATIONS} aggregations, the most that a host can have: delete one first"
+            );
+            return Err(Error::new(Reason::TOO_MANY_AGGREGATIONS, message));
         }
         let number = all.made + 1;
         let name = chosen_name(name, number)?;
         if all.by_name.contains_key(&name) {
-            return Err(AggregationError::Exists(name).into());
+            let message = format!("there is an aggregation `{name}` already");
+            return Err(Error::new(Reason::AGGREGATION_EXISTS, message).with("aggregation", &name));
         }
         let (spec, plan) = self.plan_aggregation(spec, number)?;
         self.aggregations.made = number;
@@ -101,11 +104,11 @@ impl Controller {
             return Err(error);
         }
         let create_time = SystemTime::now();
-        let aggregation = Arc::new(Aggregation {
+        let aggregation = Arc::new(v1::Aggregation {
             name: name.clone(),
-            spec,
-            create_time,
-            expire_time: ttl.and_then(|ttl| create_time.checked_add(ttl)),
+            spec: Some(v1::AggregationSpec { aggregation: Some(spec) }),
+            create_time: Some(create_time.into()),
+            expire_time: ttl.and_then(|ttl| create_time.checked_add(ttl)).map(Into::into),
             bound_to_stream,
             keys: plan.keys.clone(),
             sums: plan.sums.clone(),
@@ -120,36 +123,32 @@ impl Controller {
     }
 
     /// Refuses what the kernel was built without (kernel/trace/trace.c:readme_msg).
-    fn require_built(&self, spec: &AggregationSpec) -> Result<(), ControlError> {
+    fn require_built(&self, spec: &Spec) -> Result<(), Error> {
         let readme = self.tracefs().readme()?;
-        let is_latency = matches!(spec, AggregationSpec::Latency(_));
+        let is_latency = matches!(spec, Spec::Latency(_));
         for (part, needed, option) in [
             ("hist trigger", true, "CONFIG_HIST_TRIGGERS"),
             ("synthetic_events", is_latency, "CONFIG_SYNTH_EVENTS"),
         ] {
             if needed && !readme.contains(part) {
-                return Err(AggregationError::NotBuilt { option }.into());
+                let message = format!("this kernel cannot count events: it was built without `{option}`");
+                return Err(Error::new(Reason::NOT_BUILT, message).with("option", option));
             }
         }
         Ok(())
     }
 
     /// Decides on triggers, and puts full names of probes into the spec.
-    fn plan_aggregation(
-        &self,
-        spec: AggregationSpec,
-        number: u64,
-    ) -> Result<(AggregationSpec, TriggerPlan), ControlError> {
+    fn plan_aggregation(&self, spec: Spec, number: u64) -> Result<(Spec, TriggerPlan), Error> {
         self.require_built(&spec)?;
         match spec {
-            AggregationSpec::Histogram(spec) => {
+            Spec::Histogram(spec) => {
                 let (probe, schema) = self.countable(&spec.probe)?;
                 self.judge_aggregation_filter(&probe.name, &spec.filter, "spec.histogram.filter")?;
                 let plan = TriggerPlan::histogram(&spec, number, &probe.name, &schema)?;
-                let spec = HistogramSpec { probe: probe.name.to_string(), ..spec };
-                Ok((AggregationSpec::Histogram(spec), plan))
+                Ok((Spec::Histogram(v1::HistogramSpec { probe: probe.name.to_string(), ..spec }), plan))
             }
-            AggregationSpec::Latency(spec) => {
+            Spec::Latency(spec) => {
                 let (start, start_schema) = self.countable(&spec.start_probe)?;
                 let (end, end_schema) = self.countable(&spec.end_probe)?;
                 self.judge_aggregation_filter(&start.name, &spec.start_filter, "spec.latency.start_filter")?;
@@ -157,13 +156,13 @@ impl Controller {
                 let ends = [(&start.name, &*start_schema), (&end.name, &*end_schema)];
                 let plan = TriggerPlan::latency(&spec, number, ends, TRACE_CLOCK)?;
                 let (start_probe, end_probe) = (start.name.to_string(), end.name.to_string());
-                Ok((AggregationSpec::Latency(LatencySpec { start_probe, end_probe, ..spec }), plan))
+                Ok((Spec::Latency(v1::LatencySpec { start_probe, end_probe, ..spec }), plan))
             }
         }
     }
 
     /// A probe that the kernel has, and its fields.
-    fn countable(&self, name: &str) -> Result<(Arc<Probe>, Arc<Schema>), ControlError> {
+    fn countable(&self, name: &str) -> Result<(Arc<Probe>, Arc<Schema>), Error> {
         let probe = self.probe(name)?;
         self.require_own(&probe)?;
         match &probe.schema {
@@ -171,10 +170,7 @@ impl Controller {
                 let schema = Arc::clone(schema);
                 Ok((probe, schema))
             }
-            _ => {
-                let reason = "it cannot be counted".to_owned();
-                Err(ControlError::NotInKernel { name: probe.name.clone(), reason, hint: String::new() })
-            }
+            _ => Err(Error::not_in_kernel(&probe.name, "it cannot be counted", "")),
         }
     }
 
@@ -183,20 +179,19 @@ impl Controller {
         probe: &ProbeName,
         filter: &str,
         field: &'static str,
-    ) -> Result<(), ControlError> {
+    ) -> Result<(), Error> {
         if filter.is_empty() {
             return Ok(());
         }
         if filter.contains('\n') {
-            let message = "a filter is one line".to_owned();
-            return Err(AggregationError::Field { field: field.to_owned(), message }.into());
+            return Err(Error::bad_argument(field, "a filter is one line"));
         }
         refuse_harm(self.tracefs(), probe, filter)?;
         let judged = self.tracefs().try_filter(probe, filter);
-        judged.map_err(|(error, message)| AggregationError::Filter { field, error, message }.into())
+        judged.map_err(|refused| Error::kernel_filter((field, filter), &refused, None))
     }
 
-    fn aggregation_instance(&mut self) -> Result<Instance, ControlError> {
+    fn aggregation_instance(&mut self) -> Result<Instance, Error> {
         if let Some((instance, _)) = &self.aggregations.instance {
             return Ok(instance.clone());
         }
@@ -214,18 +209,15 @@ impl Controller {
     }
 
     /// Makes the synthetic event and the triggers; undoes what was done when a step fails.
-    fn put_aggregation_into_kernel(
-        &self,
-        instance: &Instance,
-        plan: &TriggerPlan,
-    ) -> Result<(), ControlError> {
+    fn put_aggregation_into_kernel(&self, instance: &Instance, plan: &TriggerPlan) -> Result<(), Error> {
         if let Some(synthetic) = &plan.synthetic {
             self.tracefs().define_synthetic(synthetic, &format!("u64 {LATENCY_FIELD}"))?;
         }
         for (done, table) in plan.tables.iter().enumerate() {
             if let Err(error) = instance.add_hist(&table.event, &table.trigger) {
                 self.take_aggregation_out_of_kernel(instance, plan, done)?;
-                return Err(AggregationError::Trigger(Box::new(error)).into());
+                let errno = error.error.errno();
+                return Err(Error::new(Reason::TRIGGER_REFUSED, error.to_string()).with("errno", &errno));
             }
         }
         Ok(())
@@ -237,7 +229,7 @@ impl Controller {
         instance: &Instance,
         plan: &TriggerPlan,
         tables: usize,
-    ) -> Result<(), ControlError> {
+    ) -> Result<(), Error> {
         for table in plan.tables.iter().take(tables).rev() {
             instance.remove_hist(&table.event, &table.trigger)?;
         }
@@ -247,15 +239,19 @@ impl Controller {
         Ok(())
     }
 
-    fn read_aggregation(&self, name: &str) -> Result<Snapshot, ControlError> {
+    fn read_aggregation(&self, name: &str) -> Result<v1::AggregationSnapshot, Error> {
         let live = self.aggregations.live(name)?;
         let Some((instance, _)) = &self.aggregations.instance else {
-            return Err(AggregationError::NotFound(name.to_owned()).into());
+            return Err(no_aggregation(name));
         };
         let time = SystemTime::now();
         let mut tables = Vec::new();
         for table in &live.plan.tables {
-            tables.push(instance.hist(&table.event, &table.trigger)?.map_err(AggregationError::from)?);
+            let read = instance.hist(&table.event, &table.trigger)?;
+            tables.push(read.map_err(|error| {
+                let message = format!("cannot read what the kernel has counted: {error}");
+                Error::new(Reason::UNREADABLE_TABLE, message)
+            })?);
         }
         let sum = |of: fn(Role) -> bool, term: fn(&kprobed_host::tracefs::hist::HistTable) -> u64| -> u64 {
             let wanted = tables.iter().zip(&live.plan.tables).filter(|(_, planned)| of(planned.role));
@@ -264,23 +260,22 @@ impl Controller {
         let is_result = |role| matches!(role, Role::Result { .. });
         let is_match = |role| matches!(role, Role::Starts | Role::Ends);
         let leaves_out = live.plan.tables.iter().any(|table| table.role == Role::Own);
-        Ok(Snapshot {
+        Ok(v1::AggregationSnapshot {
             name: name.to_owned(),
-            time,
+            time: Some(time.into()),
             since: live.aggregation.create_time,
             delta: false,
             rows: result::rows(&live.plan, &tables),
             hits: sum(is_result, |table| table.hits),
             dropped: sum(is_result, |table| table.dropped),
-            kernel_rows: usize::try_from(sum(is_result, |table| table.rows.len() as u64))
-                .unwrap_or(usize::MAX),
+            kernel_rows: u32::try_from(sum(is_result, |table| table.rows.len() as u64)).unwrap_or(u32::MAX),
             starts: sum(|role| role == Role::Starts, |table| table.hits),
             match_dropped: sum(is_match, |table| table.dropped),
             own: leaves_out.then(|| sum(|role| role == Role::Own, |table| table.hits)),
         })
     }
 
-    fn delete_aggregation(&mut self, name: &str) -> Result<Option<Snapshot>, ControlError> {
+    fn delete_aggregation(&mut self, name: &str) -> Result<Option<v1::AggregationSnapshot>, Error> {
         let live = self.aggregations.live(name)?;
         let snapshot = self.read_aggregation(name);
         if let Some((instance, _)) = &self.aggregations.instance {
@@ -344,25 +339,32 @@ impl Controller {
     }
 
     /// Refuses while a probe is counted.
-    pub(in crate::control) fn require_uncounted(&self, probe: &ProbeName) -> Result<(), AggregationError> {
+    pub(in crate::control) fn require_uncounted(&self, probe: &ProbeName) -> Result<(), Error> {
         match self.aggregations.user_of(probe) {
             None => Ok(()),
             Some(aggregation) => {
-                Err(AggregationError::InUse { probe: probe.clone(), aggregation: aggregation.to_owned() })
+                let message =
+                    format!("`{probe}` is counted by the aggregation `{aggregation}`: delete that first");
+                Err(Error::of_probe(Reason::COUNTED, probe, message).with("aggregation", aggregation))
             }
         }
     }
 }
 
 /// The requested name, or one made of the number of the aggregation.
-fn chosen_name(name: String, number: u64) -> Result<String, AggregationError> {
+fn chosen_name(name: String, number: u64) -> Result<String, Error> {
     if name.is_empty() {
         return Ok(format!("aggregation-{number}"));
     }
     let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.len() > 63 || !name.chars().all(good) {
-        let message = "a name has 1 to 63 letters, digits, `_` and `-`".to_owned();
-        return Err(AggregationError::Field { field: "name".to_owned(), message });
+        return Err(Error::bad_argument("name", "a name has 1 to 63 letters, digits, `_` and `-`"));
     }
     Ok(name)
+}
+
+/// There is no aggregation of that name.
+pub(crate) fn no_aggregation(name: &str) -> Error {
+    let message = format!("there is no aggregation `{name}`");
+    Error::new(Reason::NO_SUCH_AGGREGATION, message).with("aggregation", name)
 }

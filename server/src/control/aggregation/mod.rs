@@ -7,24 +7,20 @@
 //! anything: the kernel's tables are removed with the instance.
 
 mod command;
-mod delta;
-mod error;
 mod leftovers;
 mod life;
 mod own_threads;
 mod plan;
 mod result;
-mod spec;
 #[cfg(test)]
 mod tests;
 
 pub(super) use command::AggregationCommand;
 pub use command::CreateAggregation;
-pub use error::AggregationError;
 pub(super) use leftovers::remove_leftovers;
 pub(super) use life::Aggregations;
-pub use result::{KeyValue, Row, Snapshot, SumValue};
-pub use spec::{Aggregation, AggregationSpec, Column, ContextKey, HistogramSpec, Key, LatencySpec, Scale};
+pub(crate) use life::no_aggregation;
+pub use result::grown_since;
 
 /// Name of the instance of the aggregations of a daemon whose own instance has this name.
 pub(super) fn instance_name(own: &str) -> String {

@@ -4,8 +4,8 @@
 //! (kernel/trace/trace.h: `__event_trigger_test_discard` calls triggers before it looks at `set_event_notrace_pid`),
 //! so that only its own filter can leave them out. Never changes a filter of a client.
 
-use super::error::AggregationError;
 use super::plan::{Role, Table, both};
+use crate::error::Error;
 use kprobed_host::tracefs::hist::{HistKey, HistTrigger, HistVariable, KeyForm, TABLE_ROWS};
 use kprobed_lang::model::ProbeName;
 use kprobed_trace::decode::Schema;
@@ -27,16 +27,14 @@ impl OwnThreads {
     ///
     /// # Errors
     /// When fields of the probe hide both names that the kernel has for it.
-    pub(super) fn of(spec: &str, probe: &ProbeName, schema: &Schema) -> Result<Self, AggregationError> {
+    pub(super) fn of(spec: &str, probe: &ProbeName, schema: &Schema) -> Result<Self, Error> {
         let is_hidden = |name: &str| schema.fields.iter().any(|field| field.name == name);
         let Some(name) = ["COMM", "comm"].into_iter().find(|name| !is_hidden(name)) else {
-            return Err(AggregationError::Field {
-                field: format!("{spec}.include_self"),
-                message: format!(
-                    "the fields `COMM` and `comm` of `{probe}` hide the name of the thread, so that kprobed's own \
-                     threads cannot be left out: set `include_self`, or rename one of the fields"
-                ),
-            });
+            let message = format!(
+                "the fields `COMM` and `comm` of `{probe}` hide the name of the thread, so that kprobed's own threads \
+                 cannot be left out: set `include_self`, or rename one of the fields"
+            );
+            return Err(Error::bad_argument(format!("{spec}.include_self"), message));
         };
         Ok(Self { probe: probe.clone(), condition: format!("{name} ~ \"{NAME_PREFIX}*\"") })
     }

@@ -3,10 +3,13 @@
 //! Owns the translation of a specification into triggers, and how their tables are to be read.
 //! Plain functions over names and fields: never reads or writes the kernel.
 
-use super::error::AggregationError;
+use kprobed_proto::v1;
+use kprobed_proto::v1::aggregation_key::Key;
+use kprobed_proto::v1::{AggregationColumn as Column, ContextKey, HistogramSpec, KeyScale, LatencySpec};
+
 use super::own_threads::OwnThreads;
-use super::spec::{Column, ContextKey, HistogramSpec, Key, LatencySpec, Scale};
 use super::{LATENCY_FIELD, SYNTHETIC_PREFIX};
+use crate::error::Error;
 use kprobed_host::tracefs::hist::{
     HistAction, HistKey, HistTrigger, HistVariable, KeyForm, MAX_KEYS, MAX_SUMS, TABLE_ROWS,
 };
@@ -74,11 +77,11 @@ const DEFAULT_ROWS: u32 = 2048;
 /// Rows for starts and ends of latencies: one for each thread (or match key) that was ever seen.
 const MATCH_ROWS: u32 = 16384;
 
-fn refuse<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, AggregationError> {
-    Err(AggregationError::Field { field: field.into(), message: message.into() })
+fn refuse<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, Error> {
+    Err(Error::bad_argument(field.into(), message))
 }
 
-fn rows(size: u32, field: &str) -> Result<u32, AggregationError> {
+fn rows(size: u32, field: &str) -> Result<u32, Error> {
     match size {
         0 => Ok(DEFAULT_ROWS),
         size if TABLE_ROWS.contains(&size) => Ok(size),
@@ -95,7 +98,7 @@ fn field_of<'a>(
     probe: &ProbeName,
     name: &str,
     path: &str,
-) -> Result<&'a FieldSchema, AggregationError> {
+) -> Result<&'a FieldSchema, Error> {
     if let Some(field) = schema.fields.iter().find(|field| field.name == name) {
         if field.array_len.is_some() {
             return refuse(path, format!("`{name}` is an array, and the kernel counts single values"));
@@ -121,38 +124,45 @@ fn column(name: &str, field: Option<&FieldSchema>) -> Column {
     Column { name: name.to_owned(), hexadecimal }
 }
 
-fn context_key(key: ContextKey) -> (HistKey, Meaning, &'static str) {
+/// Absent for a key that this version of the daemon does not know.
+fn context_key(key: ContextKey) -> Option<(HistKey, Meaning, &'static str)> {
     let (field, form, meaning, name) = match key {
+        ContextKey::Unspecified => return None,
         ContextKey::Thread => ("common_pid", KeyForm::Execname, Meaning::Printed, "thread"),
         ContextKey::Comm => ("common_pid", KeyForm::Execname, Meaning::Comm, "comm"),
         ContextKey::Cpu => ("common_cpu", KeyForm::Number, Meaning::Unsigned, "cpu"),
         // Known to all kernels by this name; newer ones print another.
         ContextKey::Stack => ("stacktrace", KeyForm::Stack, Meaning::Printed, "stack"),
     };
-    (HistKey { field: field.to_owned(), form }, meaning, name)
+    Some((HistKey { field: field.to_owned(), form }, meaning, name))
 }
 
 /// The form of a field as a key.
-fn form_of(field: &FieldSchema, scale: Scale, path: &str) -> Result<(KeyForm, Meaning), AggregationError> {
+fn form_of(field: &FieldSchema, key: &v1::FieldKey, path: &str) -> Result<(KeyForm, Meaning), Error> {
     let meaning = if is_signed(field.kind) { Meaning::Signed } else { Meaning::Unsigned };
     let name = &field.name;
     let address =
         matches!(field.kind, FieldKind::Symbol | FieldKind::SymbolName | FieldKind::Unsigned { bytes: 8 });
-    match (scale, field.kind) {
-        (Scale::Exact, FieldKind::String) => Ok((KeyForm::Text, Meaning::Printed)),
-        (Scale::Exact | Scale::SymbolOffset, FieldKind::Symbol | FieldKind::SymbolName) => {
+    match (key.scale(), field.kind) {
+        (scale, _) if key.bucket_size != 0 && scale != KeyScale::Linear => {
+            refuse(format!("{path}.bucket_size"), "`bucket_size` is only valid with KEY_SCALE_LINEAR")
+        }
+        (KeyScale::Unspecified, FieldKind::String) => Ok((KeyForm::Text, Meaning::Printed)),
+        (KeyScale::Unspecified | KeyScale::SymbolOffset, FieldKind::Symbol | FieldKind::SymbolName) => {
             Ok((KeyForm::SymbolOffset, Meaning::Printed))
         }
-        (Scale::Exact, _) => Ok((KeyForm::Number, meaning)),
-        (Scale::Log2, kind) if is_integer(kind) => Ok((KeyForm::Log2, meaning)),
-        (Scale::Linear(0), _) => refuse(format!("{path}.bucket_size"), "a bucket has a width of 1 or more"),
-        (Scale::Linear(size), kind) if is_integer(kind) => Ok((KeyForm::Buckets(size), meaning)),
-        (Scale::Log2 | Scale::Linear(_), _) => {
+        (KeyScale::Unspecified, _) => Ok((KeyForm::Number, meaning)),
+        (KeyScale::Log2, kind) if is_integer(kind) => Ok((KeyForm::Log2, meaning)),
+        (KeyScale::Linear, _) if key.bucket_size == 0 => {
+            refuse(format!("{path}.bucket_size"), "a bucket has a width of 1 or more")
+        }
+        (KeyScale::Linear, kind) if is_integer(kind) => Ok((KeyForm::Buckets(key.bucket_size), meaning)),
+        (KeyScale::Log2 | KeyScale::Linear, _) => {
             refuse(format!("{path}.scale"), format!("`{name}` is not an integer: only integers have buckets"))
         }
-        (Scale::Symbol, _) if address => Ok((KeyForm::Symbol, Meaning::Printed)),
-        (Scale::SymbolOffset, _) if address => Ok((KeyForm::SymbolOffset, Meaning::Printed)),
-        (Scale::Symbol | Scale::SymbolOffset, _) => refuse(
+        (KeyScale::Symbol, _) if address => Ok((KeyForm::Symbol, Meaning::Printed)),
+        (KeyScale::SymbolOffset, _) if address => Ok((KeyForm::SymbolOffset, Meaning::Printed)),
+        (KeyScale::Symbol | KeyScale::SymbolOffset, _) => refuse(
             format!("{path}.scale"),
             format!("`{name}` is not an address: addresses are unsigned and have 64 bits"),
         ),
@@ -171,7 +181,7 @@ impl TriggerPlan {
         number: u64,
         probe: &ProbeName,
         schema: &Schema,
-    ) -> Result<Self, AggregationError> {
+    ) -> Result<Self, Error> {
         let root = "spec.histogram";
         if spec.keys.len() > MAX_KEYS {
             return refuse(format!("{root}.keys"), format!("the kernel takes at most {MAX_KEYS} keys"));
@@ -186,15 +196,20 @@ impl TriggerPlan {
         let mut split: Option<(usize, [String; 2])> = None;
         for (index, key) in spec.keys.iter().enumerate() {
             let path = format!("{root}.keys[{index}]");
-            let (hist, meaning, column) = match key {
-                Key::Context(context) => {
-                    let (hist, meaning, name) = context_key(*context);
+            let (hist, meaning, column) = match &key.key {
+                None => return refuse(path, "a key must be a field or a context key"),
+                Some(Key::Context(context)) => {
+                    let Some((hist, meaning, name)) =
+                        ContextKey::try_from(*context).ok().and_then(context_key)
+                    else {
+                        return refuse(path, "`context` must name a context key");
+                    };
                     (hist, meaning, column(name, None))
                 }
-                Key::Field { field: name, scale } => {
-                    let path = format!("{path}.field");
+                Some(Key::Field(key)) => {
+                    let (path, name) = (format!("{path}.field"), &key.field);
                     let field = field_of(schema, probe, name, &format!("{path}.field"))?;
-                    let (form, meaning) = form_of(field, *scale, &path)?;
+                    let (form, meaning) = form_of(field, key, &path)?;
                     let conditions = match (form, field.kind) {
                         (KeyForm::Log2, FieldKind::Signed { .. }) => {
                             Some([format!("{name} >= 0"), format!("{name} < 0")])
@@ -275,7 +290,7 @@ impl TriggerPlan {
         number: u64,
         [start, end]: [(&ProbeName, &Schema); 2],
         clock: &'static str,
-    ) -> Result<Self, AggregationError> {
+    ) -> Result<Self, Error> {
         let root = "spec.latency";
         if start.0 == end.0 {
             return refuse(
@@ -294,12 +309,14 @@ impl TriggerPlan {
         let form = if spec.bucket_ns == 0 { KeyForm::Log2 } else { KeyForm::Buckets(spec.bucket_ns) };
         let mut keys = vec![HistKey { field: LATENCY_FIELD.to_owned(), form }];
         let (mut meanings, mut columns) = (vec![Meaning::Unsigned], vec![column(LATENCY_FIELD, None)]);
-        for (index, context) in spec.keys.iter().enumerate() {
+        for (index, context) in spec.keys().enumerate() {
             let path = format!("{root}.keys[{index}]");
-            if *context == ContextKey::Stack {
+            if context == ContextKey::Stack {
                 return refuse(path, "a latency has no call stack: it lies between two places");
             }
-            let (hist, meaning, name) = context_key(*context);
+            let Some((hist, meaning, name)) = context_key(context) else {
+                return refuse(path, "a key must be a field or a context key");
+            };
             if keys.contains(&hist) {
                 return refuse(path, "this key occurs twice");
             }
@@ -362,10 +379,7 @@ impl TriggerPlan {
 
 /// The key by which starts and ends are matched. The kernel compares bytes: both must have the same
 /// form.
-fn match_key(
-    spec: &LatencySpec,
-    [start, end]: [(&ProbeName, &Schema); 2],
-) -> Result<HistKey, AggregationError> {
+fn match_key(spec: &LatencySpec, [start, end]: [(&ProbeName, &Schema); 2]) -> Result<HistKey, Error> {
     if spec.match_field.is_empty() {
         return Ok(HistKey { field: "common_pid".to_owned(), form: KeyForm::Number });
     }

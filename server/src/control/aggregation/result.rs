@@ -1,86 +1,21 @@
-//! Results of an aggregation: rows of keys, counts and sums, made of the kernel's tables.
+//! Results of an aggregation: rows of keys, counts and sums, made of the kernel's tables, and the difference of two
+//! snapshots.
 //!
-//! Owns what a value of the kernel's table means, and which rows are one. Never reads the tables
-//! itself.
+//! Owns what a value of the kernel's table means, and which rows are one. Never reads the tables itself.
 
-use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::collections::{BTreeMap, HashMap};
+
+use kprobed_proto::v1;
+use kprobed_proto::v1::key_value::Value;
+use kprobed_proto::v1::sum_value::Value as Sum;
 
 use super::plan::{Meaning, Role, TriggerPlan};
 use kprobed_host::tracefs::hist::{HistRow, HistTable, HistValue};
 
-/// What an aggregation has counted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
-    /// The aggregation.
-    pub name: String,
-    /// When it was read.
-    pub time: SystemTime,
-    /// When counting began.
-    pub since: SystemTime,
-    /// Whether it holds only what was counted since the previous snapshot.
-    pub delta: bool,
-    /// In the order of their keys.
-    pub rows: Vec<Row>,
-    /// Events counted.
-    pub hits: u64,
-    /// Events for which the kernel's table had no row left.
-    pub dropped: u64,
-    /// Rows in the kernel's tables of results.
-    pub kernel_rows: usize,
-    /// Starts of latencies.
-    pub starts: u64,
-    /// Starts and ends for which the kernel's table had no row left.
-    pub match_dropped: u64,
-    /// Events of the daemon's own threads, which are in no row. Absent if they are counted like others.
-    pub own: Option<u64>,
-}
-
-/// One row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// One for each key.
-    pub keys: Vec<KeyValue>,
-    /// Events.
-    pub count: u64,
-    /// One for each sum.
-    pub sums: Vec<SumValue>,
-}
-
-/// The value of a key.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum KeyValue {
-    /// Unsigned integer.
-    Unsigned(u64),
-    /// Signed integer.
-    Signed(i64),
-    /// Bytes.
-    Text(Vec<u8>),
-    /// From the first to the last, both included.
-    UnsignedBucket(u64, u64),
-    /// From the first to the last, both included.
-    SignedBucket(i64, i64),
-    /// Symbol.
-    Symbol(String),
-    /// Id and name.
-    Thread(u32, Vec<u8>),
-    /// Frames from the innermost outward.
-    Stack(Vec<String>),
-}
-
-/// A sum, modulo 2^64.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SumValue {
-    /// Of an unsigned field.
-    Unsigned(u64),
-    /// Of a signed field.
-    Signed(i64),
-}
-
 /// Rows with the same meaning become one: the kernel distinguishes threads of the same name,
 /// addresses in the same function, and stacks that differ in how the probe was reached.
-pub(super) fn rows(plan: &TriggerPlan, tables: &[HistTable]) -> Vec<Row> {
-    let mut merged = BTreeMap::<Vec<KeyValue>, (u64, Vec<u64>)>::new();
+pub(super) fn rows(plan: &TriggerPlan, tables: &[HistTable]) -> Vec<v1::AggregationRow> {
+    let mut merged = BTreeMap::<Vec<Value>, (u64, Vec<u64>)>::new();
     for (table, planned) in tables.iter().zip(&plan.tables) {
         let Role::Result { beyond } = planned.role else { continue };
         for row in &table.rows {
@@ -92,20 +27,20 @@ pub(super) fn rows(plan: &TriggerPlan, tables: &[HistTable]) -> Vec<Row> {
             }
         }
     }
-    let sum = |(signed, sum): (&bool, u64)| match signed {
-        true => SumValue::Signed(sum.cast_signed()),
-        false => SumValue::Unsigned(sum),
+    let sum = |(signed, sum): (&bool, u64)| v1::SumValue {
+        value: Some(if *signed { Sum::Signed(sum.cast_signed()) } else { Sum::Unsigned(sum) }),
     };
-    let row = |(keys, (count, sums)): (Vec<KeyValue>, (u64, Vec<u64>))| {
-        let sums = plan.signed_sums.iter().zip(sums).map(sum).collect();
-        Row { keys, count, sums }
+    let row = |(keys, (count, sums)): (Vec<Value>, (u64, Vec<u64>))| v1::AggregationRow {
+        keys: keys.into_iter().map(|value| v1::KeyValue { value: Some(value) }).collect(),
+        count,
+        sums: plan.signed_sums.iter().zip(sums).map(sum).collect(),
     };
     merged.into_iter().map(row).collect()
 }
 
 /// The keys of a row in the order in which they were requested. `beyond` is the key that the table
 /// of values beyond the powers of two leaves out.
-fn keys(plan: &TriggerPlan, row: &HistRow, beyond: Option<usize>) -> Vec<KeyValue> {
+fn keys(plan: &TriggerPlan, row: &HistRow, beyond: Option<usize>) -> Vec<Value> {
     let mut values = row.keys.iter();
     let mut printed: Vec<_> = vec![None; plan.meanings.len()];
     for &index in &plan.printed {
@@ -119,40 +54,82 @@ fn keys(plan: &TriggerPlan, row: &HistRow, beyond: Option<usize>) -> Vec<KeyValu
 
 impl Meaning {
     /// What a value of the kernel's table means.
-    fn of(self, value: &HistValue) -> KeyValue {
+    fn of(self, value: &HistValue) -> Value {
         match value {
-            HistValue::Number(number) if self == Self::Signed => KeyValue::Signed(number.cast_signed()),
-            HistValue::Number(number) => KeyValue::Unsigned(*number),
+            HistValue::Number(number) if self == Self::Signed => Value::Signed(number.cast_signed()),
+            HistValue::Number(number) => Value::Unsigned(*number),
             HistValue::Log2(exponent) => self.bucket(log2(*exponent)),
             // The bucket around -1 wraps around; what is above 0 in it has another one.
             HistValue::Bucket(first, last) if last < first => self.bucket((*first, u64::MAX)),
             HistValue::Bucket(first, last) => self.bucket((*first, *last)),
-            HistValue::Symbol(symbol) => KeyValue::Symbol(symbol.clone()),
-            HistValue::Thread { comm, .. } if self == Self::Comm => KeyValue::Text(comm.clone()),
-            HistValue::Thread { tid, comm } => KeyValue::Thread(*tid, comm.clone()),
-            HistValue::Text(text) => KeyValue::Text(text.clone()),
-            HistValue::Stack(frames) => KeyValue::Stack(without_probing(frames)),
+            HistValue::Symbol(symbol) => Value::Symbol(symbol.clone()),
+            HistValue::Thread { comm, .. } if self == Self::Comm => Value::Text(comm.clone()),
+            HistValue::Thread { tid, comm } => Value::Thread(v1::ThreadKey { tid: *tid, comm: comm.clone() }),
+            HistValue::Text(text) => Value::Text(text.clone()),
+            HistValue::Stack(frames) => Value::Stack(v1::StackKey { frames: without_probing(frames) }),
         }
     }
 
-    fn bucket(self, (first, last): (u64, u64)) -> KeyValue {
+    fn bucket(self, (first, last): (u64, u64)) -> Value {
         match self {
             Self::Signed => {
                 let (first, last) = (first.cast_signed(), last.cast_signed());
                 // The last range of powers of two ends beyond the largest number.
-                KeyValue::SignedBucket(first, if last < first { i64::MAX } else { last })
+                let last = if last < first { i64::MAX } else { last };
+                Value::SignedBucket(v1::SignedBucket { first, last })
             }
-            _ => KeyValue::UnsignedBucket(first, last),
+            _ => Value::UnsignedBucket(v1::UnsignedBucket { first, last }),
         }
     }
 
     /// The one row of the values that have no power of two of their own.
-    fn beyond(self) -> KeyValue {
+    fn beyond(self) -> Value {
         match self {
-            Self::Signed => KeyValue::SignedBucket(i64::MIN, -1),
-            _ => KeyValue::UnsignedBucket((1 << 63) + 1, u64::MAX),
+            Self::Signed => Value::SignedBucket(v1::SignedBucket { first: i64::MIN, last: -1 }),
+            _ => Value::UnsignedBucket(v1::UnsignedBucket { first: (1 << 63) + 1, last: u64::MAX }),
         }
     }
+}
+
+/// What was counted since an earlier snapshot of the same aggregation: rows that have grown, by how much.
+#[must_use]
+pub fn grown_since(
+    now: &v1::AggregationSnapshot,
+    before: &v1::AggregationSnapshot,
+) -> v1::AggregationSnapshot {
+    let earlier: HashMap<_, _> = before.rows.iter().map(|row| (&row.keys, row)).collect();
+    let grown = |row: &v1::AggregationRow| match earlier.get(&row.keys) {
+        None => Some(row.clone()),
+        Some(then) if then.count == row.count => None,
+        Some(then) => Some(v1::AggregationRow {
+            keys: row.keys.clone(),
+            count: row.count.wrapping_sub(then.count),
+            sums: row.sums.iter().zip(&then.sums).map(|(now, then)| grown_sum(*now, *then)).collect(),
+        }),
+    };
+    v1::AggregationSnapshot {
+        name: now.name.clone(),
+        time: now.time,
+        since: before.time,
+        delta: true,
+        rows: now.rows.iter().filter_map(grown).collect(),
+        hits: now.hits.saturating_sub(before.hits),
+        dropped: now.dropped.saturating_sub(before.dropped),
+        kernel_rows: now.kernel_rows,
+        starts: now.starts.saturating_sub(before.starts),
+        match_dropped: now.match_dropped.saturating_sub(before.match_dropped),
+        own: now.own.map(|own| own.saturating_sub(before.own.unwrap_or_default())),
+    }
+}
+
+/// Sums are modulo 2^64.
+fn grown_sum(now: v1::SumValue, then: v1::SumValue) -> v1::SumValue {
+    let value = match (now.value, then.value) {
+        (Some(Sum::Signed(now)), Some(Sum::Signed(then))) => Some(Sum::Signed(now.wrapping_sub(then))),
+        (Some(Sum::Unsigned(now)), Some(Sum::Unsigned(then))) => Some(Sum::Unsigned(now.wrapping_sub(then))),
+        (now, _) => now,
+    };
+    v1::SumValue { value }
 }
 
 /// First and last number whose next power of two is that one. The kernel takes 0 for 1
@@ -203,7 +180,17 @@ fn without_probing(frames: &[String]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use prost_types::Timestamp;
+
     use super::*;
+
+    fn signed(first: i64, last: i64) -> Value {
+        Value::SignedBucket(v1::SignedBucket { first, last })
+    }
+
+    fn unsigned(first: u64, last: u64) -> Value {
+        Value::UnsignedBucket(v1::UnsignedBucket { first, last })
+    }
 
     #[test]
     fn powers_of_two_are_ranges_without_gaps() {
@@ -217,16 +204,49 @@ mod tests {
     #[test]
     fn negative_buckets_end_at_minus_one() {
         let bucket = HistValue::Bucket((-6_i64).cast_unsigned(), 3);
-        assert_eq!(Meaning::Signed.of(&bucket), KeyValue::SignedBucket(-6, -1));
+        assert_eq!(Meaning::Signed.of(&bucket), signed(-6, -1));
         let bucket = HistValue::Bucket(10, 19);
-        assert_eq!(Meaning::Signed.of(&bucket), KeyValue::SignedBucket(10, 19));
+        assert_eq!(Meaning::Signed.of(&bucket), signed(10, 19));
     }
 
     #[test]
     fn the_largest_bucket_ends_with_the_largest_number() {
         let bucket = |meaning: Meaning| meaning.bucket(log2(63));
-        assert_eq!(bucket(Meaning::Signed), KeyValue::SignedBucket((1 << 62) + 1, i64::MAX));
-        assert_eq!(bucket(Meaning::Unsigned), KeyValue::UnsignedBucket((1 << 62) + 1, 1 << 63));
+        assert_eq!(bucket(Meaning::Signed), signed((1 << 62) + 1, i64::MAX));
+        assert_eq!(bucket(Meaning::Unsigned), unsigned((1 << 62) + 1, 1 << 63));
+    }
+
+    #[test]
+    fn only_growth_is_told() {
+        let row = |key, count, sum| v1::AggregationRow {
+            keys: vec![v1::KeyValue { value: Some(Value::Unsigned(key)) }],
+            count,
+            sums: vec![v1::SumValue { value: Some(Sum::Signed(sum)) }],
+        };
+        let time = |seconds| Some(Timestamp { seconds, nanos: 0 });
+        let before = v1::AggregationSnapshot {
+            name: "a".to_owned(),
+            time: time(0),
+            since: time(0),
+            rows: vec![row(1, 5, 50), row(2, 1, 1)],
+            hits: 6,
+            kernel_rows: 2,
+            own: Some(4),
+            ..Default::default()
+        };
+        let now = v1::AggregationSnapshot {
+            time: time(1),
+            rows: vec![row(1, 7, 40), row(2, 1, 1), row(3, 4, 4)],
+            hits: 12,
+            dropped: 3,
+            kernel_rows: 3,
+            own: Some(9),
+            ..before.clone()
+        };
+        let delta = grown_since(&now, &before);
+        assert_eq!(delta.rows, [row(1, 2, -10), row(3, 4, 4)]);
+        assert_eq!((delta.hits, delta.dropped, delta.kernel_rows, delta.delta), (6, 3, 3, true));
+        assert_eq!((delta.since, delta.own), (before.time, Some(5)));
     }
 
     #[test]

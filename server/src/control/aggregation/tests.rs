@@ -1,8 +1,15 @@
 //! Tests of trigger plans: what specifications become, and which ones are refused.
 
+use kprobed_proto::v1;
+use kprobed_proto::v1::aggregation_key::Key;
+use kprobed_proto::v1::key_value::Value;
+use kprobed_proto::v1::{
+    AggregationKey, ContextKey, HistogramSpec, KeyScale as Scale, LatencySpec, sum_value,
+};
+
 use super::plan::{Role, TriggerPlan};
-use super::result::{Row, rows};
-use super::*;
+use super::result::rows;
+use crate::error::Error;
 use kprobed_host::tracefs::hist::{HistRow, HistTable, HistValue};
 use kprobed_lang::model::ProbeName;
 use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Schema};
@@ -32,11 +39,29 @@ fn name() -> ProbeName {
     ProbeName::new("g", "open").unwrap()
 }
 
-fn key(field: &str, scale: Scale) -> Key {
-    Key::Field { field: field.to_owned(), scale }
+fn key(field: &str, scale: Scale) -> AggregationKey {
+    buckets(field, scale, 0)
 }
 
-fn histogram(keys: Vec<Key>, sums: &[&str], filter: &str) -> HistogramSpec {
+fn buckets(field: &str, scale: Scale, bucket_size: u64) -> AggregationKey {
+    let key = v1::FieldKey { field: field.to_owned(), scale: scale.into(), bucket_size };
+    AggregationKey { key: Some(Key::Field(key)) }
+}
+
+fn context(key: ContextKey) -> AggregationKey {
+    AggregationKey { key: Some(Key::Context(key.into())) }
+}
+
+fn row(keys: Vec<Value>, count: u64, sums: &[i64]) -> v1::AggregationRow {
+    let sum = |sum: &i64| v1::SumValue { value: Some(sum_value::Value::Signed(*sum)) };
+    v1::AggregationRow {
+        keys: keys.into_iter().map(|value| v1::KeyValue { value: Some(value) }).collect(),
+        count,
+        sums: sums.iter().map(sum).collect(),
+    }
+}
+
+fn histogram(keys: Vec<AggregationKey>, sums: &[&str], filter: &str) -> HistogramSpec {
     HistogramSpec {
         probe: "g/open".to_owned(),
         keys,
@@ -47,7 +72,7 @@ fn histogram(keys: Vec<Key>, sums: &[&str], filter: &str) -> HistogramSpec {
     }
 }
 
-fn plan(keys: Vec<Key>, sums: &[&str], filter: &str) -> Result<TriggerPlan, AggregationError> {
+fn plan(keys: Vec<AggregationKey>, sums: &[&str], filter: &str) -> Result<TriggerPlan, Error> {
     TriggerPlan::histogram(&histogram(keys, sums, filter), 7, &name(), &schema())
 }
 
@@ -60,8 +85,7 @@ fn histograms_become_triggers() {
     let plain = plan(Vec::new(), &["n", "dfd"], "").unwrap();
     assert_eq!(triggers(&plain), ["hist:keys=common_type:vals=n,dfd:kprobed_7=0:size=2048"]);
     assert_eq!(plain.signed_sums, [false, true]);
-    let keys =
-        vec![key("path", Scale::Exact), Key::Context(ContextKey::Stack), Key::Context(ContextKey::Comm)];
+    let keys = vec![key("path", Scale::Unspecified), context(ContextKey::Stack), context(ContextKey::Comm)];
     let stack = plan(keys, &[], "dfd < 0").unwrap();
     assert_eq!(
         triggers(&stack),
@@ -69,16 +93,16 @@ fn histograms_become_triggers() {
     );
     assert_eq!(stack.printed, [1, 0, 2]);
     assert_eq!(
-        triggers(&plan(vec![key("n", Scale::Log2), key("dfd", Scale::Linear(10))], &[], "").unwrap()),
+        triggers(&plan(vec![key("n", Scale::Log2), buckets("dfd", Scale::Linear, 10)], &[], "").unwrap()),
         ["hist:keys=n.log2,dfd.buckets=10:kprobed_7=0:size=2048"]
     );
-    let hexadecimal = plan(vec![key("big", Scale::Exact)], &[], "").unwrap();
-    assert_eq!(hexadecimal.keys, [Column { name: "big".to_owned(), hexadecimal: true }]);
+    let hexadecimal = plan(vec![key("big", Scale::Unspecified)], &[], "").unwrap();
+    assert_eq!(hexadecimal.keys, [v1::AggregationColumn { name: "big".to_owned(), hexadecimal: true }]);
 }
 
 #[test]
 fn what_has_no_power_of_two_has_a_table_of_its_own() {
-    let keys = vec![key("dfd", Scale::Log2), Key::Context(ContextKey::Cpu)];
+    let keys = vec![key("dfd", Scale::Log2), context(ContextKey::Cpu)];
     let plan = plan(keys, &[], "n == 1").unwrap();
     assert_eq!(
         triggers(&plan),
@@ -94,45 +118,44 @@ fn what_has_no_power_of_two_has_a_table_of_its_own() {
     };
     let tables =
         [table(vec![HistValue::Log2(2), HistValue::Number(1)], 5), table(vec![HistValue::Number(1)], 3)];
-    let row = |first, last, count| Row {
-        keys: vec![KeyValue::SignedBucket(first, last), KeyValue::Unsigned(1)],
-        count,
-        sums: Vec::new(),
+    let row = |first, last, count| {
+        row(vec![Value::SignedBucket(v1::SignedBucket { first, last }), Value::Unsigned(1)], count, &[])
     };
     assert_eq!(rows(&plan, &tables), [row(i64::MIN, -1, 3), row(3, 4, 5)]);
 }
 
 #[test]
 fn rows_of_one_meaning_are_one() {
-    let plan = plan(vec![Key::Context(ContextKey::Comm)], &["dfd"], "").unwrap();
-    let row = |tid, hits, sum: i64| HistRow {
+    let plan = plan(vec![context(ContextKey::Comm)], &["dfd"], "").unwrap();
+    let counted = |tid, hits, sum: i64| HistRow {
         keys: vec![HistValue::Thread { tid, comm: b"cat".to_vec() }],
         hits,
         sums: vec![sum.cast_unsigned()],
     };
-    let table = HistTable { rows: vec![row(1, 2, -200), row(2, 1, 3)], hits: 3, dropped: 0 };
-    let expected =
-        Row { keys: vec![KeyValue::Text(b"cat".to_vec())], count: 3, sums: vec![SumValue::Signed(-197)] };
-    assert_eq!(rows(&plan, &[table]), [expected]);
+    let table = HistTable { rows: vec![counted(1, 2, -200), counted(2, 1, 3)], hits: 3, dropped: 0 };
+    assert_eq!(rows(&plan, &[table]), [row(vec![Value::Text(b"cat".to_vec())], 3, &[-197])]);
 }
 
 #[test]
 fn refusals_name_the_field() {
-    let refused = |keys: Vec<Key>, sums: &[&str]| match plan(keys, sums, "") {
-        Err(AggregationError::Field { field, message }) => (field, message),
-        other => panic!("{other:?}"),
+    let refused = |keys: Vec<AggregationKey>, sums: &[&str]| {
+        let error = plan(keys, sums, "").unwrap_err();
+        (error.field.unwrap().into_owned(), error.message)
     };
-    let (field, message) = refused(vec![key("n", Scale::Exact), key("nope", Scale::Exact)], &[]);
+    let (field, message) = refused(vec![key("n", Scale::Unspecified), key("nope", Scale::Unspecified)], &[]);
     assert_eq!(field, "spec.histogram.keys[1].field.field");
     assert!(message.contains("`g/open` has no field `nope`: it has `dfd`, `n`"), "{message}");
-    let field = |keys: Vec<Key>, sums: &[&str]| refused(keys, sums).0;
+    let field = |keys: Vec<AggregationKey>, sums: &[&str]| refused(keys, sums).0;
     assert_eq!(field(vec![key("path", Scale::Log2)], &[]), "spec.histogram.keys[0].field.scale");
-    assert_eq!(field(vec![key("n", Scale::Linear(0))], &[]), "spec.histogram.keys[0].field.bucket_size");
+    assert_eq!(field(vec![buckets("n", Scale::Linear, 0)], &[]), "spec.histogram.keys[0].field.bucket_size");
     assert_eq!(field(vec![key("n", Scale::Symbol)], &[]), "spec.histogram.keys[0].field.scale");
-    assert_eq!(field(vec![key("bytes", Scale::Exact)], &[]), "spec.histogram.keys[0].field.field");
-    assert_eq!(field(vec![key("n", Scale::Exact), key("n", Scale::Exact)], &[]), "spec.histogram.keys[1]");
+    assert_eq!(field(vec![key("bytes", Scale::Unspecified)], &[]), "spec.histogram.keys[0].field.field");
     assert_eq!(
-        field(vec![key("path", Scale::Exact), key("name", Scale::Exact)], &[]),
+        field(vec![key("n", Scale::Unspecified), key("n", Scale::Unspecified)], &[]),
+        "spec.histogram.keys[1]"
+    );
+    assert_eq!(
+        field(vec![key("path", Scale::Unspecified), key("name", Scale::Unspecified)], &[]),
         "spec.histogram.keys[1]"
     );
     assert_eq!(
@@ -141,8 +164,11 @@ fn refusals_name_the_field() {
     );
     assert_eq!(field(Vec::new(), &["n", "dfd", "big"]), "spec.histogram.sums");
     assert_eq!(field(Vec::new(), &["path"]), "spec.histogram.sums[0]");
-    let four = ["n", "dfd", "big", "path"].map(|name| key(name, Scale::Exact)).to_vec();
+    let four = ["n", "dfd", "big", "path"].map(|name| key(name, Scale::Unspecified)).to_vec();
     assert_eq!(field(four, &[]), "spec.histogram.keys");
+    assert_eq!(field(vec![buckets("n", Scale::Log2, 8)], &[]), "spec.histogram.keys[0].field.bucket_size");
+    assert_eq!(field(vec![context(ContextKey::Unspecified)], &[]), "spec.histogram.keys[0]");
+    assert_eq!(field(vec![AggregationKey::default()], &[]), "spec.histogram.keys[0]");
     let tiny = HistogramSpec { size: 5, ..histogram(Vec::new(), &[], "") };
     assert!(TriggerPlan::histogram(&tiny, 7, &name(), &schema()).is_err());
 }
@@ -156,7 +182,7 @@ fn latencies_become_three_triggers() {
         start_filter: "dfd < 0".to_owned(),
         end_filter: String::new(),
         bucket_ns: 0,
-        keys: vec![ContextKey::Comm],
+        keys: vec![ContextKey::Comm.into()],
         size: 128,
         include_self: true,
     };
@@ -183,8 +209,11 @@ fn latencies_become_three_triggers() {
     );
     for wrong in [
         LatencySpec { match_field: "path".to_owned(), ..spec.clone() },
-        LatencySpec { keys: vec![ContextKey::Stack], ..spec.clone() },
-        LatencySpec { keys: vec![ContextKey::Thread, ContextKey::Comm, ContextKey::Cpu], ..spec.clone() },
+        LatencySpec { keys: vec![ContextKey::Stack.into()], ..spec.clone() },
+        LatencySpec {
+            keys: [ContextKey::Thread, ContextKey::Comm, ContextKey::Cpu].map(i32::from).to_vec(),
+            ..spec.clone()
+        },
     ] {
         assert!(made(&wrong).is_err(), "{wrong:?}");
     }
@@ -258,11 +287,7 @@ fn a_field_that_hides_the_name_of_the_thread_is_not_taken_for_it() {
         TriggerPlan::histogram(&spec, 7, &name(), &schema)
     };
     assert_eq!(with(&["COMM"]).unwrap().tables[0].trigger.filter, "!(comm ~ \"kprobed*\")");
-    match with(&["COMM", "comm"]) {
-        Err(AggregationError::Field { field, message }) => {
-            assert_eq!(field, "spec.histogram.include_self");
-            assert!(message.contains("set `include_self`"), "{message}");
-        }
-        other => panic!("{other:?}"),
-    }
+    let refused = with(&["COMM", "comm"]).unwrap_err();
+    assert_eq!(refused.field.as_deref(), Some("spec.histogram.include_self"));
+    assert!(refused.message.contains("set `include_self`"), "{refused}");
 }

@@ -16,12 +16,13 @@ use super::cost::{CostTable, whole};
 use super::meter::{Breach, BudgetSettings, Meter, Reading};
 use super::pace::Pace;
 use super::trip::{to_store, trouble_of};
+use crate::control::Probe;
 use crate::control::apply::{Before, Work};
 use crate::control::audited;
 use crate::control::controller::{Controller, in_kernel};
 use crate::control::job::Job;
 use crate::control::step::Step;
-use crate::control::{ControlError, Probe};
+use crate::error::Error;
 use kprobed_lang::model::ProbeUid;
 
 /// The smallest record of a probe in a ring buffer, in bytes: its header, the fields that all
@@ -155,7 +156,7 @@ impl Controller {
     }
 
     /// The counts of the probes that the daemon has armed.
-    fn readings(&mut self) -> Result<Vec<Reading>, ControlError> {
+    fn readings(&mut self) -> Result<Vec<Reading>, Error> {
         let counted: HashSet<_> = self.aggregations.counted().collect();
         let is_armed = |probe: &Probe| {
             in_kernel(&probe.state) && (probe.is_to_record() || counted.contains(&probe.name))

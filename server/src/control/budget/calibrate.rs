@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::{getpgrp, getppid};
 
 use super::cost::{CostTable, HitCost};
-use crate::control::ControlError;
+use crate::error::Error;
 use kprobed_host::kernel::TRACE_CLOCK;
 use kprobed_host::tracefs::{
     ClaimError, DefineError, Instance, InstanceOptions, OwnEvent, Tracefs, TracefsError,
@@ -325,7 +325,7 @@ fn instance_name(own: &str) -> String {
 ///
 /// # Errors
 /// When the kernel cannot be asked. What cannot be removed is left, with a warning.
-pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Result<(), ControlError> {
+pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Result<(), Error> {
     let Some(instance) = Instance::find(tracefs, &instance_name(own)) else { return Ok(()) };
     let list = tracefs.kprobe_list()?;
     let ours = list.probes().iter().filter_map(|listed| {

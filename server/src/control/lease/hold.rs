@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::error::{Error, Reason};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -16,20 +17,6 @@ const PER_CONNECTION: usize = 64;
 
 /// Random bytes in a key: no client can guess the key of another one.
 const KEY_BYTES: usize = 16;
-
-/// Why the daemon cannot make a hold.
-#[derive(Debug, thiserror::Error)]
-pub enum HoldError {
-    /// The connection has as many holds as it can have.
-    #[error("this connection has {PER_CONNECTION} holds, and can have no more")]
-    TooMany,
-    /// The kernel gives no random numbers.
-    #[error("cannot make a key for a hold: {0}")]
-    Random(getrandom::Error),
-    /// The daemon is stopping.
-    #[error("the daemon is stopping")]
-    Stopping,
-}
 
 /// All holds.
 #[derive(Debug, Default)]
@@ -63,16 +50,19 @@ impl Holds {
     /// Begins a hold of a connection.
     ///
     /// # Errors
-    /// See [`HoldError`].
-    pub fn begin(self: &Arc<Self>, connection: u64) -> Result<Hold, HoldError> {
+    /// When the daemon is stopping, the connection has too many holds, or the kernel gives no random numbers.
+    pub fn begin(self: &Arc<Self>, connection: u64) -> Result<Hold, Error> {
         let mut random = [0; KEY_BYTES];
-        getrandom::fill(&mut random).map_err(HoldError::Random)?;
+        getrandom::fill(&mut random).map_err(|error| {
+            Error::new(Reason::NO_RANDOM_NUMBERS, format!("cannot make a key for a hold: {error}"))
+        })?;
         let mut state = self.state();
         if self.closed.is_cancelled() {
-            return Err(HoldError::Stopping);
+            return Err(Error::stopping());
         }
         if state.open.values().filter(|(_, of)| *of == connection).count() >= PER_CONNECTION {
-            return Err(HoldError::TooMany);
+            let message = format!("this connection has {PER_CONNECTION} holds, and can have no more");
+            return Err(Error::new(Reason::TOO_MANY_HOLDS, message));
         }
         state.last += 1;
         let name = format!("hold-{}", state.last);
@@ -183,7 +173,7 @@ mod tests {
         assert!(other.ended().now_or_never().is_none());
         holds.close();
         assert!(other.ended().now_or_never().is_some() && open().is_empty());
-        assert!(matches!(holds.begin(2), Err(HoldError::Stopping)));
+        assert_eq!(holds.begin(2).unwrap_err().reason, Reason::STOPPING);
         assert!(holds.take_ended());
         drop(other);
         assert!(!holds.has_ended(), "it had ended before");
@@ -193,7 +183,7 @@ mod tests {
     fn keys_differ_and_a_connection_has_so_many() {
         let holds = Arc::<Holds>::default();
         let mut greedy: Vec<_> = (0..PER_CONNECTION).map(|_| holds.begin(7).unwrap()).collect();
-        assert!(matches!(holds.begin(7), Err(HoldError::TooMany)));
+        assert_eq!(holds.begin(7).unwrap_err().reason, Reason::TOO_MANY_HOLDS);
         greedy.push(holds.begin(8).unwrap());
         let keys: HashSet<_> = greedy.iter().map(|hold| hold.key().rsplit('-').next().unwrap()).collect();
         assert_eq!(keys.len(), PER_CONNECTION + 1);

@@ -12,7 +12,7 @@ mod alarm;
 mod ends;
 mod hold;
 
-pub use hold::{Hold, HoldError, Holds};
+pub use hold::{Hold, Holds};
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -26,8 +26,9 @@ use super::audited;
 use super::command::UpdateRequest;
 use super::controller::{Controller, ControllerParts};
 use super::job::Job;
+use super::own;
 use super::probe::{Probe, ProbeState, Trouble};
-use super::{ControlError, own};
+use crate::error::{Error, Reason};
 use crate::store::{StoredProbe, Undo};
 use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::tracefs::Presence;
@@ -77,9 +78,10 @@ pub(super) enum AtStart {
 
 impl Leases {
     /// No leases yet.
-    pub(super) fn new(parts: &ControllerParts) -> Result<Self, ControlError> {
+    pub(super) fn new(parts: &ControllerParts) -> Result<Self, Error> {
         Ok(Self {
-            alarm: BootAlarm::new().map_err(ControlError::Alarm)?,
+            alarm: BootAlarm::new()
+                .map_err(|error| Error::new(Reason::NO_TIMER, format!("cannot make a timer: {error}")))?,
             holds: Arc::clone(&parts.holds),
             boot_id: parts.host.boot_id.as_str().into(),
             ends: Ends::new(parts.lease_keep),
@@ -131,9 +133,12 @@ impl Leases {
 
 impl Controller {
     /// Replaces the key of a hold by its name, which other clients may see.
-    pub(super) fn with_hold(&self, mut change: MetadataChange) -> Result<MetadataChange, ControlError> {
+    pub(super) fn with_hold(&self, mut change: MetadataChange) -> Result<MetadataChange, Error> {
         if let Some(Some(LeaseTerm::Held(key))) = &mut change.lease {
-            *key = self.leases.holds.name_of(key).ok_or(ControlError::NoHold)?;
+            *key = self.leases.holds.name_of(key).ok_or_else(|| {
+                let message = "there is no such hold: it has ended, or the daemon never gave out this key";
+                Error::new(Reason::NO_SUCH_HOLD, message).field("lease.holder")
+            })?;
         }
         Ok(change)
     }
@@ -255,7 +260,7 @@ impl Controller {
 
     /// Removes probes from the kernel after their lease, with the aggregations that count them.
     /// Reads what they have recorded first.
-    async fn take_out_of_use(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, ControlError>> {
+    async fn take_out_of_use(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, Error>> {
         if probes.is_empty() {
             return Vec::new();
         }
@@ -278,7 +283,7 @@ impl Controller {
 
     /// A probe that could not be removed from the kernel: it is at least switched off, and its
     /// removal is tried again.
-    fn mark_stuck(&mut self, probe: &Probe, trouble: &Trouble, error: &ControlError) {
+    fn mark_stuck(&mut self, probe: &Probe, trouble: &Trouble, error: &Error) {
         tracing::warn!(probe = %probe.name, %error, "cannot take a probe out whose time is over");
         if let Err(error) = self.switch_own(&probe.name, false) {
             tracing::warn!(probe = %probe.name, %error, "cannot switch it off either");
@@ -308,17 +313,17 @@ impl Controller {
         wanted: Probe,
         request: &UpdateRequest,
         grounds: &mut Grounds<'_>,
-    ) -> Result<Job, ControlError> {
+    ) -> Result<Job, Error> {
         if request.metadata.lease.is_none() {
             if request.is_about_the_row_alone() {
                 return Ok(Job::change(wanted, Vec::new()));
             }
-            return Err(ControlError::LeaseEnded { name: probe.name.clone() });
+            return Err(Error::lease_ended(&probe.name));
         }
         if let Some(own) = &probe.own {
             // It could not be removed, and cannot be defined a second time.
             own::require(self.tracefs().presence(own)?, &probe.name)?;
-            return Err(ControlError::InUse { name: probe.name.clone() });
+            return Err(Error::in_use(&probe.name));
         }
         self.define_anew(wanted, grounds)
     }

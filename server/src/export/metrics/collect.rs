@@ -7,7 +7,8 @@ use std::time::SystemTime;
 use super::process::Process;
 use crate::auth::LiveTls;
 use crate::config::export::Selection;
-use crate::control::{ControlError, ControlHandle, Ledger, Registry};
+use crate::control::{ControlHandle, Ledger, Registry};
+use crate::error::Error;
 use crate::export::{ExporterStatus, Exporters};
 use crate::health::LabelsFile;
 use crate::store::Store;
@@ -64,7 +65,7 @@ impl Sources {
     ///
     /// # Errors
     /// When the ledger cannot be read.
-    pub async fn read(&self, selection: &Selection) -> Result<Metrics, ControlError> {
+    pub async fn read(&self, selection: &Selection) -> Result<Metrics, Error> {
         let mut ledger = self.control.ledger().await?;
         let view =
             View { probes: selection.probes.clone(), labels: selection.labels.clone(), ..View::default() };

@@ -24,7 +24,7 @@ use tokio_rustls::rustls::ServerConfig;
 use super::super::metrics::Sources;
 use super::text;
 use crate::config::export::Selection;
-use crate::control::ControlError;
+use crate::error;
 use crate::shutdown::Tasks;
 
 /// Connections at a time. A Prometheus has one.
@@ -54,7 +54,7 @@ pub struct PrometheusError {
 enum ScrapeError {
     /// The ledger cannot be read.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Control(#[from] error::Error),
     /// The text cannot be made.
     #[error("cannot write the figures: {0}")]
     Text(#[from] std::fmt::Error),

@@ -30,7 +30,7 @@ mod record;
 mod rollup;
 mod watch;
 
-pub use rates::{MAX_POINTS, RatePage, RatePoint, RateQuery, RateSeries};
+pub use rates::{MAX_POINTS, RatePage, RateQuery};
 pub use record::{Counted, Counters, Tick, TickOf};
 pub use rollup::HitRetention;
 

@@ -7,12 +7,13 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::time::SystemTime;
 
+use kprobed_proto::v1;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::watch::{Watched, cover};
 use super::{DAY, HOUR, MINUTE, as_second, second, unsigned};
 use crate::store::{Store, StoreError};
-use kprobed_lang::model::{Glob, Hits, ProbeName, ProbeUid};
+use kprobed_lang::model::{Glob, Hits, ProbeUid};
 
 /// Most points of one series.
 pub const MAX_POINTS: u64 = 50_000;
@@ -42,49 +43,17 @@ pub struct RateQuery {
 pub struct RatePage {
     /// Length of an interval in seconds: as requested, or the next longer one that the tables have.
     pub step_s: u64,
-    /// One for each probe and boot.
-    pub series: Vec<RateSeries>,
+    /// One for each probe and boot, with the intervals from the first to the last in which it was counted, without a
+    /// gap.
+    pub series: Vec<v1::HitSeries>,
     /// `after` of the next page. Absent if this was the last.
     pub next: Option<i64>,
-}
-
-/// Hits of one probe in one boot.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RateSeries {
-    /// The probe.
-    pub uid: ProbeUid,
-    /// Its name.
-    pub name: ProbeName,
-    /// The boot.
-    pub boot_id: String,
-    /// The kernel of that boot.
-    pub kernel_release: String,
-    /// Intervals from the first to the last in which it was counted, without a gap.
-    pub points: Vec<RatePoint>,
-}
-
-/// Hits of one interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RatePoint {
-    /// When it begins.
-    pub start: SystemTime,
-    /// How many of its seconds were watched.
-    pub covered_s: u64,
-    /// Hits in those seconds.
-    pub hits: Hits,
-}
-
-impl RatePoint {
-    /// Hits per second, if any second was watched.
-    pub(crate) fn hits_per_s(&self) -> Option<f64> {
-        (self.covered_s > 0).then(|| self.hits.hits as f64 / self.covered_s as f64)
-    }
 }
 
 /// A series while it is read: its intervals are numbered from 1970.
 struct Found {
     id: i64,
-    series: RateSeries,
+    series: v1::HitSeries,
     watched: Vec<Range<i64>>,
     intervals: Range<i64>,
     hits: Vec<Hits>,
@@ -101,15 +70,17 @@ impl Found {
         }
     }
 
-    fn finish(mut self, step: i64) -> RateSeries {
+    fn finish(mut self, step: i64) -> v1::HitSeries {
         let mut covered = vec![0; self.hits.len()];
         cover(&self.watched, step, self.intervals.start, &mut covered);
         let points = self.intervals.zip(self.hits.iter().zip(covered));
         self.series.points = points
-            .map(|(interval, (hits, covered))| RatePoint {
-                start: as_second(interval * step),
-                covered_s: u64::try_from(covered).unwrap_or_default(),
-                hits: *hits,
+            .map(|(interval, (hits, covered))| v1::HitRate {
+                start_time: Some(as_second(interval * step).into()),
+                covered_seconds: u32::try_from(covered).unwrap_or_default(),
+                hits: hits.hits,
+                nmissed: hits.nmissed,
+                hits_per_second: (covered > 0).then(|| hits.hits as f64 / covered as f64),
             })
             .collect();
         self.series
@@ -254,9 +225,9 @@ async fn select(
         found.push(Found {
             id: row.try_get("id")?,
             watched: watched.within(&boot_id, &(first_s..last_s.min(seconds.end).max(first_s))),
-            series: RateSeries {
-                uid,
-                name,
+            series: v1::HitSeries {
+                probe: name.to_string(),
+                probe_uid: uid.0,
                 boot_id,
                 kernel_release: row.try_get("kernel_release")?,
                 points: Vec::new(),

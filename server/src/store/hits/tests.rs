@@ -1,5 +1,6 @@
 //! Tests of the hit history, from samples to queries.
 
+use kprobed_proto::v1;
 use proptest::prelude::*;
 
 use super::*;
@@ -40,11 +41,15 @@ const NOT_AT_ALL: HitRetention =
     HitRetention { minutes: Duration::ZERO, hours: Duration::from_hours(24 * 400) };
 
 /// Start, seconds that were watched, and hits of each point.
-fn points(series: &RateSeries) -> Vec<(i64, u64, u64)> {
-    series.points.iter().map(|point| (second(point.start), point.covered_s, point.hits.hits)).collect()
+fn points(series: &v1::HitSeries) -> Vec<(i64, u32, u64)> {
+    let point = |point: &v1::HitRate| {
+        let start = point.start_time.as_ref().unwrap().seconds;
+        (start, point.covered_seconds, point.hits)
+    };
+    series.points.iter().map(point).collect()
 }
 
-async fn only(store: &Store, query: &RateQuery) -> Vec<(i64, u64, u64)> {
+async fn only(store: &Store, query: &RateQuery) -> Vec<(i64, u32, u64)> {
     let page = store.rates(query).await.unwrap();
     assert_eq!(page.series.len(), 1, "{page:?}");
     points(&page.series[0])
@@ -77,7 +82,7 @@ async fn rates_are_of_the_time_that_was_watched() {
     let series = &found.series[0];
     assert_eq!(points(series), expected);
     assert_eq!((series.boot_id.as_str(), series.kernel_release.as_str()), ("boot", "6.1"));
-    let rates: Vec<_> = series.points.iter().map(RatePoint::hits_per_s).collect();
+    let rates: Vec<_> = series.points.iter().map(|point| point.hits_per_second).collect();
     assert_eq!(rates[..4], [Some(1.0), Some(2.0), Some(0.0), None]);
     // The same while minutes are kept, and from the hours.
     assert_eq!(roll_all(&store, 100_000, &KEEP).await, 0);
@@ -120,7 +125,7 @@ async fn a_counter_that_begins_anew_loses_nothing() {
     let found: Vec<_> = page.series.iter().map(|series| (series.boot_id.as_str(), points(series))).collect();
     let of_one = 150 + 20 + 5 + 30 + 40 + 1;
     assert_eq!(found, [("one", vec![(0, 80, of_one)]), ("two", vec![(0, 10, 7)])]);
-    assert_eq!(page.series[0].points[0].hits.nmissed, 15 + 2 + 3 + 4);
+    assert_eq!(page.series[0].points[0].nmissed, 15 + 2 + 3 + 4);
 }
 
 #[tokio::test]
@@ -150,7 +155,7 @@ async fn a_probe_is_watched_as_long_as_it_lives() {
     store.add_tick(&mut counters, &tick(120, 180, &[]), false).await.unwrap();
     store.add_tick(&mut counters, &tick(180, 240, &[(1, 5)]), true).await.unwrap();
     let page = store.rates(&query(0, 240, 60)).await.unwrap();
-    let found: Vec<_> = page.series.iter().map(|series| (series.uid.0, points(series))).collect();
+    let found: Vec<_> = page.series.iter().map(|series| (series.probe_uid, points(series))).collect();
     let expected =
         [(1, vec![(0, 60, 0), (60, 60, 0)]), (2, vec![(60, 30, 30), (120, 30, 30)]), (1, vec![(180, 60, 5)])];
     assert_eq!(found, expected);
@@ -206,7 +211,7 @@ async fn what_is_too_old_is_forgotten() {
     roll_all(&store, now, &KEEP).await;
     store.forget_old(at(now), &KEEP).await.unwrap();
     let left = store.rates(&query(0, now, DAY.unsigned_abs())).await.unwrap();
-    assert_eq!(left.series.iter().map(|series| series.uid.0).collect::<Vec<_>>(), [2]);
+    assert_eq!(left.series.iter().map(|series| series.probe_uid).collect::<Vec<_>>(), [2]);
     let count = async |connection: &mut sqlx::SqliteConnection| {
         let tables = "SELECT (SELECT count(*) FROM hit_series) || ' ' || (SELECT count(*) FROM hit_span) || ' ' || \
                       (SELECT count(*) FROM hit_minute) || ' ' || (SELECT count(*) FROM hit_hour)";
@@ -303,10 +308,10 @@ proptest! {
                     page.series.extend(rest.series);
                 }
                 for (uid, total) in [(1, total[0]), (2, total[1])] {
-                    let of_one = || page.series.iter().filter(|series| series.uid.0 == uid).flat_map(|series| &series.points);
-                    assert_eq!(of_one().map(|point| point.hits.hits).sum::<u64>(), total, "step {step}");
-                    assert_eq!(of_one().map(|point| point.covered_s).sum::<u64>(), watched.unsigned_abs(), "step {step}");
-                    assert!(of_one().all(|point| point.covered_s <= page.step_s));
+                    let of_one = || page.series.iter().filter(|series| series.probe_uid == uid).flat_map(|series| &series.points);
+                    assert_eq!(of_one().map(|point| point.hits).sum::<u64>(), total, "step {step}");
+                    assert_eq!(of_one().map(|point| u64::from(point.covered_seconds)).sum::<u64>(), watched.unsigned_abs(), "step {step}");
+                    assert!(of_one().all(|point| u64::from(point.covered_seconds) <= page.step_s));
                 }
             }
         });
