@@ -12,11 +12,11 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         a_million_events_are_accounted_for_in_a_small_buffer,
-        deleting_a_probe_keeps_the_events_of_others,
         hits_while_a_probe_is_disabled_are_told_apart,
         what_the_buffers_do_not_take_is_counted,
     }
     Daemon {
+        deleting_a_probe_keeps_the_events_of_others,
         a_million_events_arrive_through_a_large_buffer,
         a_slow_subscriber_costs_only_itself,
         a_profile_leaves_the_daemons_own_hits_out,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -125,6 +126,7 @@ fn compare(guest: &DaemonGuest, places: Vec<Vec<Predicted>>) -> Result<()> {
             if jumps(&armed(&list)) || since.elapsed() > SETTLED_AFTER {
                 break list;
             }
+            thread::sleep(Duration::from_millis(50));
         };
         guest.shell(&format!(
             "echo 0 > {TRACEFS}/events/opt/enable && echo '{removals}' >> {TRACEFS}/kprobe_events"

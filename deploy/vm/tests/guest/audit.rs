@@ -10,6 +10,7 @@ use kprobed_client::event::StreamRequest;
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, config_with_roles};
+use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -107,7 +108,7 @@ fn every_change_and_refusal_is_logged(fixture: &Fixture) -> Result<()> {
 fn a_killed_daemon_leaves_a_whole_log(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.new_daemon(&config())?;
     let mut head = String::new();
-    for turn in 0..4 {
+    for turn in 0..effort::pick(2, 4) {
         let add = |number| guest.start_ctl(&format!("add 'p:t{turn}_{number} __x64_sys_getppid'"));
         let adding = (1..=8).map(add).collect::<Result<Vec<_>>>()?;
         guest.until("two probes", || {

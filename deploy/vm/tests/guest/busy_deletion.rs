@@ -14,7 +14,7 @@ use crate::effort;
 use crate::fixture::{Fixture, Shared};
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         deletions_pause_nothing,
     }
 };
@@ -40,7 +40,7 @@ fn rounds() -> u64 {
 const CONFIG: &str = "[tracing]\nbuffer_kib = 32768\nbuffer_max_kib = 32768\n[spool]\nmax_mib = 32";
 
 /// A guest with the probes and the callers.
-fn busy(fixture: &Fixture) -> Result<Shared<'_, DaemonGuest>> {
+fn busy(fixture: &Fixture) -> Result<Shared<'_>> {
     let guest = fixture.daemon_with(&config(CONFIG))?;
     for number in 0..PROBES {
         guest.add(&format!("p:stays{number} __x64_sys_getpgid number=+0x70(%di):u64 ip=%ip sp=%sp"))?;

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
+use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -129,7 +130,7 @@ fn traces(guest: &DaemonGuest, runs: u32, arguments: &str) -> Result<Vec<u64>> {
 /// of a few milliseconds misses.
 fn a_command_that_ends_at_once_has_its_events(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    let counts = traces(&guest, 20, "'p:brief __x64_sys_execve' -- touch /tmp/brief")?;
+    let counts = traces(&guest, effort::pick(8, 20), "'p:brief __x64_sys_execve' -- touch /tmp/brief")?;
     ensure!(counts.iter().all(|count| *count > 0), "a run without the execve of its command: {counts:?}");
     // The history has all that the kernel recorded.
     guest.ledger()?;
@@ -137,7 +138,7 @@ fn a_command_that_ends_at_once_has_its_events(fixture: &Fixture) -> Result<()> {
     ensure!(counts.iter().sum::<u64>() == recorded, "{recorded} were recorded: {counts:?}");
 
     let numbers = NUMBERS.replacen(":numbers ", ":few ", 1);
-    let counts = traces(&guest, 10, &format!("'{numbers}' -- workload numbers {FIRST} 3"))?;
+    let counts = traces(&guest, effort::pick(5, 10), &format!("'{numbers}' -- workload numbers {FIRST} 3"))?;
     ensure!(counts.iter().all(|count| *count == 3), "{counts:?}");
     // A limit that is over before the first event.
     let counts = traces(&guest, 5, "'p:never __x64_sys_getsid' --for 1ms")?;

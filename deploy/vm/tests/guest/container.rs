@@ -22,7 +22,7 @@ use crate::daemon::OwnMachine;
 use crate::fixture::{Fixture, programs};
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         the_image_works_as_the_daemonset_runs_it,
     }
 };

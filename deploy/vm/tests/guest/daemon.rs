@@ -67,7 +67,7 @@ pub(crate) struct DaemonGuest {
     /// The configuration with which the daemon was started last.
     started_with: String,
     /// What the guest shows when no trial has left anything.
-    clean: OnceCell<String>,
+    clean: OnceCell<Vec<String>>,
     /// Where `kprobectl` on the host keeps what it remembers.
     home: TempDir,
 }
@@ -144,18 +144,6 @@ impl Recording {
     /// The events of one probe that a task of that name caused.
     pub(crate) fn of<'a>(&'a self, probe: &'a str, comm: &'a str) -> impl Iterator<Item = &'a Event> {
         self.events.iter().filter(move |event| event.probe == probe && event.comm == comm)
-    }
-}
-
-impl AsRef<Self> for OwnMachine {
-    fn as_ref(&self) -> &Self {
-        self
-    }
-}
-
-impl AsRef<OwnMachine> for DaemonGuest {
-    fn as_ref(&self) -> &OwnMachine {
-        &self.machine
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::{ExporterLedger, ExporterState, GetLedgerResponse};
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::{daemon, progress};
 use serde_json::Value;
 
@@ -153,7 +153,7 @@ fn a_stuck_side_costs_nobody_else(fixture: &Fixture) -> Result<()> {
         "reader",
         &Command::shell(
             // It can write too: its pipe does not end while the daemon waits to try again.
-            "exec 3<>/tmp/pipe; while [ ! -e /tmp/read ]; do sleep 0.1; done; cat <&3 >/tmp/lines",
+            "exec 3<>/tmp/pipe; while [ ! -e /tmp/read ]; do sleep 0.1; done; exec cat <&3 >/tmp/lines",
         ),
     )?;
     guest.restart(&config)?;
@@ -187,13 +187,17 @@ fn a_stuck_side_costs_nobody_else(fixture: &Fixture) -> Result<()> {
         line["fields"]["n"].as_i64()
     };
     guest.until("the reader has every number", || {
+        if guest.shell("wc -l < /tmp/lines")?.trim().parse::<i64>()? < CALLS {
+            return Ok(false);
+        }
         let text = guest.shell("cat /tmp/lines")?;
         let mut all: Vec<i64> = text.lines().filter_map(numbers).collect();
         all.sort_unstable();
         all.dedup();
         Ok(all == (FIRST..FIRST + CALLS).collect::<Vec<_>>())
     })?;
-    Ok(())
+    guest.machine.signal("reader", Signal::SIGKILL)?;
+    guest.machine.wait("reader", Duration::from_mins(1)).map(drop).map_err(Into::into)
 }
 
 /// Samples of a scrape by name and labels.

@@ -16,7 +16,7 @@ use kprobed_vm::machine::{Command, Machine, Snapshot, cpu_time_of_dropped};
 use kprobed_vm::workspace::{Profile, Programs};
 use kprobed_vm::{packages, progress};
 
-use crate::daemon::{DaemonGuest, OwnMachine};
+use crate::daemon::DaemonGuest;
 use crate::report;
 use crate::schedule::Turn;
 
@@ -46,8 +46,8 @@ impl Kernels {
                 series: series.clone(),
                 other,
                 lab: OnceLock::new(),
-                bare: Mutex::new(None),
                 with_daemon: Mutex::new(None),
+                started: Mutex::new(None),
                 booted: Mutex::new(Kept::NotYet),
                 serving: Mutex::new(Kept::NotYet),
             })
@@ -55,15 +55,15 @@ impl Kernels {
     }
 }
 
-/// One kernel, and the machines that its trials share: one with nothing in it, and one with the
-/// daemon.
+/// One kernel, and the machines that its trials share: one with a daemon that has the usual
+/// configuration, and one whose daemon is started for most trials.
 pub(crate) struct Fixture {
     series: String,
     /// Another kernel, for trials that change it.
     other: String,
     lab: OnceLock<Lab>,
-    bare: Mutex<Option<OwnMachine>>,
     with_daemon: Mutex<Option<DaemonGuest>>,
+    started: Mutex<Option<DaemonGuest>>,
     /// A guest with the programs and an empty disk, when it had just booted.
     booted: Mutex<Kept>,
     /// The same when its daemon had read what it needs of the kernel.
@@ -73,50 +73,43 @@ pub(crate) struct Fixture {
 thread_local! {
     /// CPU time of shared machines while the trial of this thread had them.
     static SHARED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    /// CPU time for other trials of shared machines that this one has dropped.
+    static OF_OTHERS: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// CPU time of all machines that the trial of this thread has given up so far.
+/// CPU time, for the trial of this thread, of all machines that it has given up so far.
 pub(crate) fn cpu_time() -> Duration {
-    cpu_time_of_dropped() + SHARED.get()
+    (cpu_time_of_dropped() + SHARED.get()).saturating_sub(OF_OTHERS.get())
 }
 
 /// A shared machine for as long as one trial has it.
-pub(crate) struct Shared<'a, M: AsRef<OwnMachine>> {
-    machine: MutexGuard<'a, Option<M>>,
+pub(crate) struct Shared<'a> {
+    guest: MutexGuard<'a, Option<DaemonGuest>>,
+    /// CPU time before the trial.
     begun: Duration,
     _turn: Option<Turn>,
 }
 
-impl<'a, M: AsRef<OwnMachine>> Shared<'a, M> {
-    fn new(turn: Option<Turn>, mut slot: MutexGuard<'a, Option<M>>, machine: M) -> Self {
-        machine.as_ref().is_used();
-        let begun = machine.as_ref().cpu_time();
-        *slot = Some(machine);
-        Self { machine: slot, begun, _turn: turn }
+impl Deref for Shared<'_> {
+    type Target = DaemonGuest;
+
+    fn deref(&self) -> &DaemonGuest {
+        let Some(guest) = &*self.guest else { unreachable!("it was put there, under the same lock") };
+        guest
     }
 }
 
-impl<M: AsRef<OwnMachine>> Deref for Shared<'_, M> {
-    type Target = M;
-
-    fn deref(&self) -> &M {
-        let Some(machine) = &*self.machine else { unreachable!("it was put there, under the same lock") };
-        machine
+impl DerefMut for Shared<'_> {
+    fn deref_mut(&mut self) -> &mut DaemonGuest {
+        let Some(guest) = &mut *self.guest else { unreachable!("it was put there, under the same lock") };
+        guest
     }
 }
 
-impl<M: AsRef<OwnMachine>> DerefMut for Shared<'_, M> {
-    fn deref_mut(&mut self) -> &mut M {
-        let Some(machine) = &mut *self.machine else { unreachable!("it was put there, under the same lock") };
-        machine
-    }
-}
-
-impl<M: AsRef<OwnMachine>> Drop for Shared<'_, M> {
+impl Drop for Shared<'_> {
     fn drop(&mut self) {
-        let machine = (**self).as_ref();
-        report::keep_last_words(machine);
-        SHARED.set(SHARED.get() + machine.cpu_time().saturating_sub(self.begun));
+        report::keep_last_words(&self.machine);
+        SHARED.set(SHARED.get() + self.machine.cpu_time().saturating_sub(self.begun));
     }
 }
 
@@ -168,55 +161,56 @@ impl Fixture {
         lab.kernel(&self.other)
     }
 
-    /// The shared machine, booted now if it does not run (any more). No other trial has it
-    /// meanwhile.
-    pub(crate) fn machine(&self) -> Result<Shared<'_, OwnMachine>> {
-        let turn = report::turn(&self.series, "machine")?;
-        let mut slot = self.bare.lock().unwrap_or_else(PoisonError::into_inner);
-        let machine = match slot.take().filter(|machine| machine.failure().is_none()) {
-            Some(machine) => machine,
-            None => OwnMachine::new(self.lab()?.boot(&GuestOptions::new(self.kernel()?))?),
-        };
-        Ok(Shared::new(turn, slot, machine))
-    }
-
     /// The shared machine with the daemon in it, with the usual configuration, without any probe.
     /// What earlier trials have left on its disk, such as events in the history, is there. No other
     /// trial has it meanwhile.
-    pub(crate) fn daemon(&self) -> Result<Shared<'_, DaemonGuest>> {
-        self.daemon_with(daemon::DEFAULT_CONFIG)
+    pub(crate) fn daemon(&self) -> Result<Shared<'_>> {
+        self.shared("daemon", &self.with_daemon, |guest| guest.reset(daemon::DEFAULT_CONFIG))
     }
 
-    /// The same with another configuration.
-    pub(crate) fn daemon_with(&self, config: &str) -> Result<Shared<'_, DaemonGuest>> {
-        self.shared(|guest| guest.reset(config))
+    /// Another shared machine, with another configuration: so that the daemon with the usual one is
+    /// not started anew for each trial.
+    pub(crate) fn daemon_with(&self, config: &str) -> Result<Shared<'_>> {
+        self.shared("started", &self.started, |guest| guest.reset(config))
     }
 
     /// The same with a daemon that has just started, with nothing on its disk.
-    pub(crate) fn new_daemon(&self, config: &str) -> Result<Shared<'_, DaemonGuest>> {
-        self.shared(|guest| guest.renew(config))
+    pub(crate) fn new_daemon(&self, config: &str) -> Result<Shared<'_>> {
+        self.shared("started", &self.started, |guest| guest.renew(config))
     }
 
-    fn shared(&self, prepare: impl Fn(&mut DaemonGuest) -> Result<()>) -> Result<Shared<'_, DaemonGuest>> {
-        let turn = report::turn(&self.series, "daemon")?;
-        let mut slot = self.with_daemon.lock().unwrap_or_else(PoisonError::into_inner);
+    fn shared<'a>(
+        &'a self,
+        kind: &'static str,
+        slot: &'a Mutex<Option<DaemonGuest>>,
+        prepare: impl Fn(&mut DaemonGuest) -> Result<()>,
+    ) -> Result<Shared<'a>> {
+        let turn = report::turn(&self.series, kind)?;
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = slot.take().and_then(|mut guest| {
+            guest.machine.is_used();
+            let begun = guest.machine.cpu_time();
             let outcome =
                 guest.machine.failure().map_or_else(|| prepare(&mut guest), |failure| Err(failure.into()));
             // It is gone before the next one uses its disk.
-            outcome.map(|()| guest).map_err(|error| {
+            outcome.map(|()| (guest, begun)).map_err(|error| {
+                OF_OTHERS.set(OF_OTHERS.get() + begun);
                 note_again(format_args!(
                     "{}: the shared guest cannot be used any more, another one takes its place: {error:#}",
                     self.series
                 ));
             }).ok()
         });
-        if let Some(guest) = kept {
-            return Ok(Shared::new(turn, slot, guest));
-        }
-        let mut guest = self.own_daemon("shared", daemon::DEFAULT_CONFIG)?;
-        prepare(&mut guest)?;
-        Ok(Shared::new(turn, slot, guest))
+        let (guest, begun) = kept.map_or_else(
+            || {
+                let mut guest = self.own_daemon(kind, daemon::DEFAULT_CONFIG)?;
+                prepare(&mut guest)?;
+                Ok::<_, anyhow::Error>((guest, Duration::ZERO))
+            },
+            Ok,
+        )?;
+        *slot = Some(guest);
+        Ok(Shared { guest: slot, begun, _turn: turn })
     }
 
     /// A machine with the daemon in it, on an empty disk, for one trial. With the usual

@@ -20,7 +20,7 @@ use crate::daemon::{DaemonGuest, Running, Said, kprobectl};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         three_hosts_are_one_fleet,
     }
 };
@@ -288,6 +288,13 @@ fn one_order_while_a_host_is_killed(fleet: &Fleet) -> Result<()> {
         states(objects, host).last().is_some_and(|last| last == state)
     };
     until(&observer, "all are there", |objects| NAMES.iter().all(|host| is_now(objects, host, "live")))?;
+    // To none of them anything happens, and they say so: for three times as long as one may be silent,
+    // none is late.
+    std::thread::sleep(Duration::from_secs(12));
+    let idle = observer.objects()?;
+    let is_live =
+        |host: &&str| is_now(&idle, host, "live") && !states(&idle, host).contains(&"late".to_owned());
+    ensure!(NAMES.iter().all(is_live) && of_type(&idle, "event").next().is_none(), "{idle:?}");
     let mut called = BTreeMap::from(NAMES.map(|host| (host, 0_u64)));
     let mut next = 0;
     let mut call = |hosts: &[&'static str]| -> Result<usize> {

@@ -12,6 +12,8 @@ use kprobed_vm::daemon;
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, Recording, TRACEFS};
+use crate::differential::Random;
+use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -283,8 +285,10 @@ fn an_adopted_event_survives(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.daemon()?;
     let line = format!("p:theirs/numbers {NUMBERS}");
     guest.shell(&format!("echo '{line}' >> {TRACEFS}/kprobe_events"))?;
-    // Killed at different moments of the call.
-    for pause_ms in [0, 30, 100, 400] {
+    // Killed at different moments of the call; with little effort at one, which the commit decides.
+    let moments = [0, 30, 100, 400];
+    let first = Random::of_theme("foreign").below(moments.len());
+    for pause_ms in moments.into_iter().skip(effort::pick(first, 0)).take(effort::pick(1, moments.len())) {
         let adopting = guest.start_ctl("adopt theirs/numbers --enable")?;
         thread::sleep(Duration::from_millis(pause_ms));
         guest.kill()?;

@@ -8,10 +8,8 @@ use crate::daemon::{self, DaemonGuest};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
-        buffers_grow_with_the_rate,
-    }
     Daemon {
+        buffers_grow_with_the_rate,
         fixed_buffers_stay,
     }
 };

@@ -26,6 +26,8 @@ pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         documented_examples_work,
         python_reads_what_kprobectl_reads,
+    }
+    Seldom {
         python_speaks_tls,
     }
 };

@@ -25,6 +25,9 @@ use crate::report::Running;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) const TESTS: &[Test] = tests! {
+    Kernel {
+        the_kernel_is_the_one_that_was_asked_for,
+    }
     Harness {
         commands_report_how_they_ended,
         ten_megabytes_pass_in_both_directions,
@@ -34,43 +37,56 @@ pub(crate) const TESTS: &[Test] = tests! {
         the_guest_goes_on_without_its_daemon,
         what_a_command_leaves_behind_does_not_hold_it,
         background_processes_obey,
-        a_panic_is_noticed,
         a_hang_is_noticed,
-        a_trial_that_does_not_end_is_ended,
         a_guest_that_cannot_start_says_why,
-        machines_do_not_disturb_each_other,
+        one_machine_ends_and_another_goes_on,
         a_shared_guest_that_is_not_clean_is_replaced,
         qemu_dies_with_its_owner,
     }
 };
 
+fn the_kernel_is_the_one_that_was_asked_for(fixture: &Fixture) -> Result<()> {
+    let release = fixture.daemon()?.shell("uname -r")?;
+    ensure!(release.trim() == fixture.kernel()?.release, "{release}");
+    Ok(())
+}
+
 /// What a trial leaves behind does not reach the next one, also if it has failed half-way.
 fn a_shared_guest_that_is_not_clean_is_replaced(fixture: &Fixture) -> Result<()> {
-    let mut before = fixture.daemon()?.machine.qemu_pid();
-    for leave in [
-        "sleep 1000 > /dev/null 2>&1 &",
-        "mkdir /sys/kernel/tracing/instances/theirs",
-        "echo 0 > /sys/kernel/debug/kprobes/enabled",
-        "mkdir /tmp/state && mount -t tmpfs tmpfs /tmp/state",
+    let mut guest = fixture.own_daemon("not-clean", daemon::DEFAULT_CONFIG)?;
+    guest.reset(daemon::DEFAULT_CONFIG)?;
+    for (leave, mend) in [
+        ("sleep 1000 > /dev/null 2>&1 &", "killall sleep"),
+        ("mkdir /sys/kernel/tracing/instances/theirs", "rmdir /sys/kernel/tracing/instances/theirs"),
+        ("echo 0 > /sys/kernel/debug/kprobes/enabled", "echo 1 > /sys/kernel/debug/kprobes/enabled"),
+        ("mkdir /tmp/state && mount -t tmpfs tmpfs /tmp/state", "umount /tmp/state"),
     ] {
-        fixture.daemon()?.shell(leave)?;
-        let after = fixture.daemon()?.machine.qemu_pid();
-        ensure!(after != before, "the guest goes on after `{leave}`");
-        before = after;
+        guest.shell(leave)?;
+        ensure!(guest.reset(daemon::DEFAULT_CONFIG).is_err(), "it is taken for clean after `{leave}`");
+        guest.shell(mend)?;
+        guest.reset(daemon::DEFAULT_CONFIG).context(mend)?;
     }
     // What is cleaned is no reason.
-    let guest = fixture.daemon()?;
     guest.add("p:left vfs_read")?;
     guest.shell("echo 'p:theirs/left vfs_read' >> /sys/kernel/tracing/kprobe_events; touch /tmp/left")?;
-    drop(guest);
-    let guest = fixture.daemon()?;
-    ensure!(guest.machine.qemu_pid() == before && guest.probes()?.is_empty(), "{:?}", guest.probes()?);
-    ensure!(guest.tracefs("kprobe_events")?.is_empty());
+    guest.reset(daemon::DEFAULT_CONFIG)?;
+    ensure!(
+        guest.probes()?.is_empty() && guest.tracefs("kprobe_events")?.is_empty(),
+        "{:?}",
+        guest.probes()?
+    );
+
+    let dirty = fixture.daemon()?;
+    let before = dirty.machine.qemu_pid();
+    dirty.shell("mkdir /sys/kernel/tracing/instances/theirs")?;
+    drop(dirty);
+    ensure!(fixture.daemon()?.machine.qemu_pid() != before, "the guest goes on");
     Ok(())
 }
 
 fn commands_report_how_they_ended(fixture: &Fixture) -> Result<()> {
-    let machine = fixture.machine()?;
+    let guest = fixture.daemon()?;
+    let machine = &guest.machine;
     let output = machine.exec(&Command::shell("echo out; echo err >&2; exit 42"))?;
     ensure!(output.status == Status::Exited(42), "{output:?}");
     ensure!(output.stdout == b"out\n" && output.stderr == b"err\n", "{output:?}");
@@ -97,7 +113,8 @@ fn commands_report_how_they_ended(fixture: &Fixture) -> Result<()> {
 }
 
 fn ten_megabytes_pass_in_both_directions(fixture: &Fixture) -> Result<()> {
-    let machine = fixture.machine()?;
+    let guest = fixture.daemon()?;
+    let machine = &guest.machine;
     let bytes: Vec<u8> =
         (0..10_000_000_u32).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
     // The echo is on its way back while the rest is still being sent.
@@ -117,10 +134,11 @@ fn ten_megabytes_pass_in_both_directions(fixture: &Fixture) -> Result<()> {
 }
 
 fn output_arrives_while_the_command_runs(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
     let mut seen = Vec::new();
     let start = Instant::now();
     let command = Command::shell("echo first; sleep 1; echo second >&2");
-    let status = fixture.machine()?.exec_streaming(&command, |stream, bytes| {
+    let status = guest.machine.exec_streaming(&command, |stream, bytes| {
         seen.push((stream, bytes.to_vec(), start.elapsed()));
     })?;
     ensure!(status.success());
@@ -137,7 +155,8 @@ fn a_command_ends_before_its_input(fixture: &Fixture) -> Result<()> {
     input.write_all(b"echo $((6 * 7))\nexit 5\n")?;
     let mut seen = Vec::new();
     let command = Command::new("sh").limit(PATIENCE);
-    let machine = fixture.machine()?;
+    let guest = fixture.daemon()?;
+    let machine = &guest.machine;
     let status = machine.exec_with_input(&command, Input::read(script), |_, bytes| seen.extend(bytes))?;
     ensure!(status == Status::Exited(5) && seen == b"42\n", "{status:?}: {}", String::from_utf8_lossy(&seen));
     // Held until here: the script had no end.
@@ -146,6 +165,7 @@ fn a_command_ends_before_its_input(fixture: &Fixture) -> Result<()> {
 }
 
 fn a_shell_at_a_terminal_answers(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
     let command =
         Command::new("sh").env("PS1", "> ").terminal(Size { rows: 33, columns: 111 }).limit(PATIENCE);
     let (keys, typed) = mpsc::channel();
@@ -162,7 +182,7 @@ fn a_shell_at_a_terminal_answers(fixture: &Fixture) -> Result<()> {
     .into_iter()
     .peekable();
     let (mut all, mut fresh) = (String::new(), String::new());
-    let status = fixture.machine()?.exec_with_input(&command, typed.into_iter(), |_, bytes| {
+    let status = guest.machine.exec_with_input(&command, typed.into_iter(), |_, bytes| {
         let text = String::from_utf8_lossy(bytes).replace('\r', "");
         all.push_str(&text);
         fresh.push_str(&text);
@@ -190,18 +210,20 @@ fn the_guest_goes_on_without_its_daemon(fixture: &Fixture) -> Result<()> {
     ensure!(machine.failure().is_none() && machine.exec(&Command::new("true"))?.status.success());
     daemon::start(machine, daemon::DEFAULT_CONFIG)?;
     ensure!(daemon::ended(machine, Duration::ZERO)?.is_none(), "the daemon was started again");
-    Ok(())
+    guest.machine.power_off().map_err(Into::into)
 }
 
 fn what_a_command_leaves_behind_does_not_hold_it(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
     let start = Instant::now();
-    let output = fixture.machine()?.exec(&Command::shell("sleep 50 & echo done"))?;
+    let output = guest.machine.exec(&Command::shell("sleep 50 & echo done"))?;
     ensure!(output.stdout == b"done\n" && start.elapsed() < Duration::from_secs(20), "{output:?}");
-    Ok(())
+    guest.shell("killall sleep").map(drop)
 }
 
 fn background_processes_obey(fixture: &Fixture) -> Result<()> {
-    let machine = fixture.machine()?;
+    let guest = fixture.daemon()?;
+    let machine = &guest.machine;
     let command = Command::shell("trap 'echo bye; exit 3' TERM; echo hello; while :; do sleep 0.1; done");
     machine.spawn("patient", &command)?;
     ensure!(matches!(machine.spawn("patient", &command), Err(MachineError::Refused { .. })));
@@ -225,8 +247,7 @@ fn background_processes_obey(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-fn a_panic_is_noticed(fixture: &Fixture) -> Result<()> {
-    let machine = fixture.lab()?.boot(&GuestOptions::new(fixture.kernel()?))?;
+fn a_panic_is_noticed(machine: &Machine) -> Result<()> {
     ensure!(machine.console_problem().is_none(), "{:?}", machine.console_problem());
     match machine.exec(&Command::shell("echo c > /proc/sysrq-trigger")) {
         Err(error @ MachineError::Panicked { .. }) if error.is_guest_failure() => {}
@@ -236,8 +257,7 @@ fn a_panic_is_noticed(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-fn a_trial_that_does_not_end_is_ended(fixture: &Fixture) -> Result<()> {
-    let machine = OwnMachine::new(fixture.lab()?.boot(&GuestOptions::new(fixture.kernel()?))?);
+fn a_trial_that_does_not_end_is_ended(machine: OwnMachine) -> Result<()> {
     let (begun, pid) = (Instant::now(), machine.qemu_pid());
     let trial = Running::new("a trial that does not end", Duration::from_secs(1), None);
     let end = trial.run(move || {
@@ -285,7 +305,7 @@ fn a_guest_that_cannot_start_says_why(fixture: &Fixture) -> Result<()> {
     }
 }
 
-fn machines_do_not_disturb_each_other(fixture: &Fixture) -> Result<()> {
+fn one_machine_ends_and_another_goes_on(fixture: &Fixture) -> Result<()> {
     let options = GuestOptions { forwards: vec![(0, 7000)], ..GuestOptions::new(fixture.kernel()?) };
     let lab = fixture.lab()?;
     let (one, two) = thread::scope(|scope| {
@@ -298,10 +318,9 @@ fn machines_do_not_disturb_each_other(fixture: &Fixture) -> Result<()> {
     one.put("/tmp/mark", 0o600, b"one")?;
     two.put("/tmp/mark", 0o600, b"two")?;
     ensure!(one.get("/tmp/mark")? == b"one" && two.get("/tmp/mark")? == b"two");
-    one.power_cut();
+    a_trial_that_does_not_end_is_ended(OwnMachine::new(one))?;
     ensure!(two.get("/tmp/mark")? == b"two");
-    two.power_off()?;
-    Ok(())
+    a_panic_is_noticed(&two)
 }
 
 /// Set for the program that [`qemu_dies_with_its_owner`] starts: this one again.

@@ -3,8 +3,9 @@
 //! `KPROBED_VM_KERNELS` selects the kernels (`6.1,6.12` when it is not set), `KPROBED_VM_TESTS` the
 //! tests, by parts of their names, separated by commas (all when it is not set), and
 //! `KPROBED_VM_EFFORT` how much is drawn and counted ([`effort`]), and whether tests that are not
-//! about the kernel run on all of them ([`About`]). What is drawn, and on which kernel such a test
-//! runs, follows from the commit ([`differential::random`]).
+//! about the kernel run on all of them, and those that are slow run at all ([`About`]). What is
+//! drawn, on which kernel such a test runs, and which slow ones do, follows from the commit
+//! ([`differential::random`]).
 //!
 //! The tests of one kernel share a machine, which is booted when the first of them needs it; a test
 //! that ends its machine boots one of its own. [`schedule`] says when each runs.
@@ -22,7 +23,6 @@ mod api;
 mod arming;
 mod attached;
 mod audit;
-mod boot;
 mod budget;
 mod busy_deletion;
 mod certificates;
@@ -64,7 +64,6 @@ mod leases;
 mod livepatch;
 mod machine;
 mod manifests;
-mod merge;
 mod nats;
 mod neighbour_war;
 mod neighbours;
@@ -121,6 +120,9 @@ enum About {
     /// The daemon's own matters, such as clients, files and receivers, that need some kernel below.
     /// With little effort it runs on one of the kernels; which one, the commit decides.
     Daemon,
+    /// As one about the daemon, and so slow, and so seldom the only one that fails, that with little
+    /// effort one of some commits has it: [`schedule::is_due`].
+    Seldom,
     /// The machine that tests run in. As one about the daemon, and only if its source or that kernel
     /// is another one than when it passed last.
     Harness,
@@ -135,7 +137,6 @@ impl About {
 
 /// All tests.
 const TESTS: &[(&str, &[Test])] = &[
-    ("boot", boot::TESTS),
     ("machine", machine::TESTS),
     ("seeds", seeds::TESTS),
     ("dialects", dialects::TESTS),
@@ -197,7 +198,6 @@ const TESTS: &[(&str, &[Test])] = &[
     ("growth", growth::TESTS),
     ("aggregation", aggregation::TESTS),
     ("history", history::TESTS),
-    ("merge", merge::TESTS),
     ("fleet", fleet::TESTS),
     ("overload", overload::TESTS),
     ("start_errors", start_errors::TESTS),
@@ -226,10 +226,18 @@ fn main() -> ExitCode {
     // Who asks for a test wants it, and on the kernels that were named.
     let is_whole = !wanted.is_empty() || effort::is_full();
     let notes = trials::noted();
-    let (mut chosen, mut passed) = (Vec::new(), 0);
+    let (mut chosen, mut passed, mut left_out) = (Vec::new(), 0, Vec::new());
+    let mut seldom = 0;
     for (theme, tests) in TESTS {
         for (name, about, test) in *tests {
             let name = format!("{theme}::{name}");
+            if *about == About::Seldom {
+                seldom += 1;
+                if !is_whole && !schedule::is_due(seldom) {
+                    left_out.push(name);
+                    continue;
+                }
+            }
             let one = schedule::kernel_of(&name, fixtures.len());
             for (at, fixture) in fixtures.iter().enumerate() {
                 let trial = format!("{}::{name}", fixture.series());
@@ -261,6 +269,9 @@ fn main() -> ExitCode {
         progress::note(format_args!(
             "{passed} tests of the guests' machine are left out: they passed with this source, kernel and QEMU"
         ));
+    }
+    if !left_out.is_empty() {
+        progress::note(format_args!("other commits, and a whole run, have {}", left_out.join(", ")));
     }
     let schedule = Arc::new(Schedule::new(chosen.iter().map(|(name, ..)| name.as_str()).collect(), &notes));
     // Each has a thread, and the schedule says when it begins.

@@ -24,7 +24,7 @@ use crate::exporters::{exporter, is_drained};
 use crate::fixture::{Fixture, programs};
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         what_is_published_is_what_was_recorded,
     }
 };

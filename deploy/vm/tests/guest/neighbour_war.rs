@@ -20,7 +20,7 @@ use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         all_is_as_declared_or_explained,
     }
 };

@@ -1,14 +1,14 @@
 //! Other programs in tracefs: their events are left unchanged, and their changes to the daemon's
 //! probes are reported, and repaired on request.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{
     AttachedEventState, CheckStatus, CreateProbeRequest, DeleteProbeRequest, HostCheck, ProbeState,
 };
 use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, TRACEFS, refused};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -31,14 +31,6 @@ fn expect(guest: &DaemonGuest, name: &str, state: ProbeState, reason: &str) -> R
             .is_some_and(|listed| (listed.state, &listed.state_reason) == (probe.state, &probe.state_reason))
     );
     Ok(())
-}
-
-/// Why a request was refused.
-fn reason<T: std::fmt::Debug>(outcome: Result<T, kprobed_client::Error>) -> Result<String> {
-    match outcome {
-        Err(error) => Ok(error.rpc().with_context(|| format!("{error}"))?.reason.clone()),
-        Ok(answer) => bail!("it was not refused: {answer:?}"),
-    }
 }
 
 /// One of the doctor's findings.
@@ -81,8 +73,13 @@ fn what_others_made_is_left_alone(fixture: &Fixture) -> Result<()> {
         ensure!(guest.in_instance(&format!("{event}/enable"))?.trim() == "0");
         Ok(())
     };
-    ensure!(reason(guest.wait_for(guest.client.set_enabled("fork", true))?)? == "FOREIGN_EVENT_EXISTS");
-    ensure!(reason(guest.wait_for(guest.client.set_filter("fork", "common_pid > 2"))?)? == "NOT_IN_KERNEL");
+    ensure!(
+        refused(guest.wait_for(guest.client.set_enabled("fork", true))?)?.reason == "FOREIGN_EVENT_EXISTS"
+    );
+    ensure!(
+        refused(guest.wait_for(guest.client.set_filter("fork", "common_pid > 2"))?)?.reason
+            == "NOT_IN_KERNEL"
+    );
     untouched(&guest)?;
     // Off is what it is.
     guest.wait_for(guest.client.set_enabled("fork", false))??;
@@ -255,10 +252,10 @@ fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
         enabled,
         ..Default::default()
     };
-    let refused = guest.wait_for(guest.client.create_probe(create("p:new __x64_sys_getppid", true)))?;
-    ensure!(reason(refused)? == "KPROBES_DISABLED");
+    let made = guest.wait_for(guest.client.create_probe(create("p:new __x64_sys_getppid", true)))?;
+    ensure!(refused(made)?.reason == "KPROBES_DISABLED");
     for name in ["calls", "other"] {
-        ensure!(reason(guest.wait_for(guest.client.set_enabled(name, true))?)? == "KPROBES_DISABLED");
+        ensure!(refused(guest.wait_for(guest.client.set_enabled(name, true))?)?.reason == "KPROBES_DISABLED");
     }
     guest.wait_for(guest.client.create_probe(create("p:new __x64_sys_getsid", false)))??;
     // Another program toggles the daemon's probe while kprobes are off: the kernel (6.1) then

@@ -31,6 +31,8 @@ pub(crate) const TESTS: &[Test] = tests! {
     }
     Daemon {
         the_command_judges_a_file_for_a_directory,
+    }
+    Seldom {
         kernels_are_compared,
     }
 };

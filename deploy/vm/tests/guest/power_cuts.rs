@@ -32,7 +32,7 @@ use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         nothing_acknowledged_is_lost_with_the_power,
     }
 };

@@ -14,8 +14,10 @@ use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
-        hits_are_exact_across_a_kill_and_a_boot,
         a_damaged_database_is_set_aside,
+    }
+    Seldom {
+        hits_are_exact_across_a_kill_and_a_boot,
     }
 };
 

@@ -20,7 +20,7 @@ use crate::daemon::config;
 use crate::fixture::{Fixture, METRICS_PORT};
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         prometheus_scrapes_the_daemon,
     }
 };

@@ -23,8 +23,10 @@ pub(crate) const TESTS: &[Test] = tests! {
         an_instance_that_is_emptied_goes_on,
         recording_can_be_switched_off_and_on,
         an_instance_in_use_can_not_be_removed,
-        cpus_come_and_go,
         one_event_arrives_at_once,
+    }
+    Daemon {
+        cpus_come_and_go,
     }
 };
 
@@ -102,7 +104,7 @@ fn sub_buffers_can_change_their_size(fixture: &Fixture) -> Result<()> {
 }
 
 fn an_instance_that_is_emptied_goes_on(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("emptied", daemon::DEFAULT_CONFIG)?;
+    let guest = fixture.new_daemon(daemon::DEFAULT_CONFIG)?;
     guest.add(PROBE)?;
     expect_all(&guest, "the start")?;
     let file = format!("{}/trace", guest.instance()?);

@@ -69,29 +69,16 @@ const BAD: &[&str] = &[
     "r:g/e vfs_read+10",
 ];
 
-/// What the kernel itself says to a line: the text of its message, and where its caret points.
-pub(crate) fn kernel_says(guest: &DaemonGuest, line: &str) -> Result<(String, usize)> {
-    guest.machine.put("/tmp/line", 0o600, line.as_bytes())?;
-    guest.shell(&format!("echo > {TRACEFS}/error_log; ! cat /tmp/line >> {TRACEFS}/kprobe_events"))?;
-    let log = guest.tracefs("error_log")?;
-    let mut lines = log.lines();
-    let text = lines.find_map(|line| line.split_once(": error: ")).map(|(_, text)| text.trim().to_owned());
-    let caret = lines
-        .nth(1)
-        .and_then(|caret| caret.find('^'))
-        .and_then(|column| column.checked_sub("  Command: ".len()));
-    guest.shell(&format!("echo > {TRACEFS}/error_log"))?;
-    Ok((text.with_context(|| format!("{line}: {log}"))?, caret.with_context(|| format!("{line}: {log}"))?))
-}
-
 fn bad_definitions_get_the_kernels_message_and_position(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let mut wrong = Vec::new();
-    for line in BAD {
-        let refusal = guest.refusal(line)?;
-        let log = guest.tracefs("error_log")?;
-        ensure!(!log.contains("trace_kprobe"), "the kernel heard of `{line}`: {log}");
-        let (text, caret) = kernel_says(&guest, line)?;
+    let refusals = BAD.iter().map(|line| guest.refusal(line)).collect::<Result<Vec<_>>>()?;
+    let log = guest.tracefs("error_log")?;
+    ensure!(!log.contains("trace_kprobe"), "the kernel heard of one: {log}");
+    let lines: Vec<_> = BAD.iter().map(|line| (*line).to_owned()).collect();
+    let answers = kernel_answers(&guest, &lines)?;
+    for ((line, refusal), answer) in lines.iter().zip(refusals).zip(answers) {
+        let (text, caret) = answer.said.with_context(|| line.clone())?;
         let found = refusal.diagnostics.as_ref().and_then(|found| found.diagnostics.first());
         let found = found.with_context(|| format!("{line}: no diagnostic in {refusal:?}"))?;
         let known = Code::from_kernel_text(&text);

@@ -36,7 +36,7 @@ fn config(of_the_client: &str) -> String {
 }
 
 /// The shared guest with these roles in force.
-fn with_roles<'a>(fixture: &'a Fixture, config: &str) -> Result<Shared<'a, DaemonGuest>> {
+fn with_roles<'a>(fixture: &'a Fixture, config: &str) -> Result<Shared<'a>> {
     let guest = fixture.daemon()?;
     guest.reload(config)?;
     Ok(guest)

@@ -18,20 +18,23 @@ use crate::trials::Notes;
 /// times.
 const MORE_THAN_CPUS: usize = 2;
 
-/// The trials that take longest with a guest of their own, for a machine that has run none yet.
-const LONGEST: [&str; 13] = [
-    "crash::nothing_acknowledged_is_lost",
+/// The trials that take longest, for a machine that has run none yet. Nearly all have a guest of
+/// their own.
+const LONGEST: [&str; 15] = [
+    "fleet::three_hosts_are_one_fleet",
     "systemd::a_life_under_systemd",
-    "kernels::one_disk_and_two_kernels",
-    "power_cuts::nothing_acknowledged_is_lost_with_the_power",
+    "crash::nothing_acknowledged_is_lost",
     "overload::the_ledger_closes_under_everything",
-    "container::the_image_works_as_the_daemonset_runs_it",
+    "power_cuts::nothing_acknowledged_is_lost_with_the_power",
+    "busy_deletion::deletions_pause_nothing",
     "filters::filters_select_what_the_kernel_selects",
+    "kernels::one_disk_and_two_kernels",
     "profiles::hits_are_exact_across_a_kill_and_a_boot",
-    "full_disk::a_full_tmpfs_loses_nothing",
-    "full_disk::a_full_ext4_loses_nothing",
-    "livepatch::a_livepatch_is_warned_of_while_it_is_there",
+    "container::the_image_works_as_the_daemonset_runs_it",
+    "history::a_power_cut_leaves_what_is_older",
+    "full_disk::a_full_disk_loses_nothing",
     "readers::cpus_come_and_go",
+    "livepatch::a_livepatch_is_warned_of_while_it_is_there",
     "survival::probes_survive_a_power_cut",
 ];
 
@@ -40,6 +43,14 @@ const LONGEST: [&str; 13] = [
 pub(crate) fn kernel_of(test: &str, kernels: usize) -> usize {
     let count = u64::try_from(kernels.max(1)).unwrap_or(1);
     usize::try_from(mix(commit(), test) % count).unwrap_or(0)
+}
+
+/// Of so many commits one has a test that runs seldom.
+const SELDOM: u64 = 4;
+
+/// Whether the test with this number, among those that run seldom, is one of this commit.
+pub(crate) fn is_due(number: u64) -> bool {
+    (mix(commit(), "seldom") % SELDOM + number).is_multiple_of(SELDOM)
 }
 
 /// Where a trial stands among those that wait: whoever has waited for a shared guest comes first.
@@ -175,14 +186,17 @@ impl Drop for Turn {
     }
 }
 
-/// By turns one of those that have a guest of their own, the longest first, and one of all others: so
-/// that the shared guests are in use from the start, and nothing long comes last.
+/// What takes longer begins early, with a shared guest too.
+const LONG: Duration = Duration::from_secs(20);
+
+/// By turns one of those that have a guest of their own or are long, the longest first, and one of all
+/// others: so that the shared guests are in use from the start, and nothing long comes last.
 fn order<'a>(names: Vec<&'a str>, notes: &Notes) -> Vec<&'a str> {
     let length = |name: &str| {
         let test = name.split_once("::").map_or(name, |(_, test)| test);
         let unknown = || LONGEST.iter().rev().position(|long| *long == test);
         match notes.get(name) {
-            Some(noted) => (!noted.is_shared).then_some(noted.wall),
+            Some(noted) => (!noted.is_shared || noted.wall > LONG).then_some(noted.wall),
             None => unknown().map(|place| Duration::from_secs(10 + place as u64)),
         }
     };

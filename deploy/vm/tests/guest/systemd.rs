@@ -19,7 +19,7 @@ use crate::fixture::{Fixture, programs};
 use crate::sandbox::is_restricted;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         a_life_under_systemd,
     }
 };

@@ -25,7 +25,7 @@ const NUMBERED: &str = "p:numbered __x64_sys_getpgid number=+0x70(%di):u64";
 
 /// Kills, each at another moment.
 fn kills() -> usize {
-    effort::pick(2, 6)
+    effort::pick(1, 6)
 }
 
 /// An emulated daemon takes up to a second to delete a probe.

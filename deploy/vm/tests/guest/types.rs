@@ -7,10 +7,9 @@ use nix::errno::Errno;
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
-use crate::differential::{Compared, Random, compare_errnos_but, kernel_answers};
+use crate::differential::{Compared, Random, compare_errnos_but, daemon_answers, kernel_answers};
 use crate::effort;
 use crate::fixture::Fixture;
-use crate::refusals::kernel_says;
 use crate::verdicts::functions;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -247,12 +246,11 @@ fn names_get_the_kernels_verdict(fixture: &Fixture) -> Result<()> {
     }
     // If the kernel knows no names, everything that can be resolved is accepted, and the kernel
     // takes what it becomes.
-    let mut accepted = 0;
-    for line in lines() {
-        if guest.wait_for(guest.client.check_probe(&line))??.errno == 0 {
-            guest.add(&line)?;
-            accepted += 1;
-        }
+    let (mut accepted, lines) = (0, lines());
+    for (line, _) in lines.iter().zip(daemon_answers(&guest, &lines)?).filter(|(_, answer)| answer.errno == 0)
+    {
+        guest.add(line)?;
+        accepted += 1;
     }
     ensure!(accepted > 25, "only {accepted}");
     Ok(())
@@ -296,14 +294,12 @@ fn parameters_of_random_functions(fixture: &Fixture) -> Result<()> {
         let entry = words.iter().map(|words| ('p', words.as_str()));
         let returns = ["$retval", "$retval:string", "$retval->x", "$arg*"].map(|words| ('r', words));
         let all = entry.chain(returns).enumerate();
-        for (index, (letter, words)) in all {
-            let line = format!("{letter}:d{draw}/e{index} {function} {words}");
-            let verdict = guest.wait_for(guest.client.check_probe(&line))??;
-            if verdict.errno == 0 {
-                resolved.push(verdict.kernel_definition);
-            }
-            lines.push(line);
-        }
+        let all: Vec<_> = all
+            .map(|(index, (letter, words))| format!("{letter}:d{draw}/e{index} {function} {words}"))
+            .collect();
+        let accepted = daemon_answers(&guest, &all)?.into_iter().filter(|verdict| verdict.errno == 0);
+        resolved.extend(accepted.map(|verdict| verdict.kernel_definition));
+        lines.extend(all);
     }
     let taken = kernel_answers(&guest, &resolved)?;
     let refused: Vec<_> = resolved.iter().zip(&taken).filter(|(_, answer)| answer.errno != 0).collect();
@@ -347,8 +343,10 @@ const BAD: &[&str] = &[
 fn bad_names_get_the_kernels_message_and_position(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let native = is_native(&guest)?;
+    let lines: Vec<_> = BAD.iter().map(|line| (*line).to_owned()).collect();
+    let kernel = native.then(|| kernel_answers(&guest, &lines)).transpose()?;
     let mut wrong = Vec::new();
-    for line in BAD {
+    for (index, line) in lines.iter().enumerate() {
         let refusal = match guest.refusal(line) {
             Ok(refusal) => refusal,
             // A kernel without BTF takes some of these for other words than names.
@@ -363,11 +361,11 @@ fn bad_names_get_the_kernels_message_and_position(fixture: &Fixture) -> Result<(
         if found.hint.is_empty() {
             wrong.push(format!("`{line}`: no hint for {}", found.code));
         }
-        if native {
-            let (text, caret) = kernel_says(&guest, line)?;
-            let known = kprobed_lang::definition::Code::from_kernel_text(&text)
+        if let Some(answers) = &kernel {
+            let (text, caret) = answers[index].said.as_ref().with_context(|| line.clone())?;
+            let known = kprobed_lang::definition::Code::from_kernel_text(text)
                 .map(kprobed_lang::definition::Code::name);
-            if known != Some(found.code.as_str()) || found.span_start as usize != caret {
+            if known != Some(found.code.as_str()) || found.span_start as usize != *caret {
                 let ours = (&found.code, found.span_start);
                 wrong.push(format!("`{line}`: kernel `{text}` at {caret}, daemon {} at {}", ours.0, ours.1));
             }

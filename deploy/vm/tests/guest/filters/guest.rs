@@ -112,7 +112,7 @@ impl Probes {
              if [ $((number % 5)) = 0 ]; then cat \"$path\"; else true < \"$path\"; fi; done < /tmp/paths 2>/dev/null; \
              echo 0 > tracing_on; timeout 20 dd if=per_cpu/cpu0/trace_pipe_raw of=/tmp/raw bs=4096 2>/dev/null & \
              reader=$!; while ! grep -q '^entries: 0$' per_cpu/cpu0/stats; do sleep 0.2; done; kill $reader; \
-             grep -q '^overrun: 0$' per_cpu/cpu0/stats; for event in events/ft/e*; do echo $event $(cat $event/id); done > /tmp/ids",
+             grep -q '^overrun: 0$' per_cpu/cpu0/stats; grep -H '' events/ft/e*/id > /tmp/ids",
         )?;
         let ids = self.shell("cat /tmp/ids")?;
         let raw = self.machine.get("/tmp/raw")?;
@@ -123,7 +123,7 @@ impl Probes {
         let mut plans = Vec::new();
         let mut recorded = Vec::new();
         for number in 0..=self.verdicts.len() {
-            let name = format!("events/ft/e{number} ");
+            let name = format!("events/ft/e{number}/id:");
             let id = ids
                 .lines()
                 .find_map(|line| line.strip_prefix(&name))

@@ -42,7 +42,7 @@ pub(crate) const TESTS: &[Test] = tests! {
 const OVERLOAD: u64 = 10;
 /// Things that happen in one storm, at least.
 fn steps_at_least() -> usize {
-    effort::pick(12, 24)
+    effort::pick(8, 24)
 }
 /// How long a storm lasts, at least.
 fn storm_at_least() -> Duration {
