@@ -13,7 +13,7 @@ use kprobed_client::fleet::Host;
 use kprobed_client::{Client, Target, TargetError};
 
 use crate::config::LabelSelector;
-use crate::quantity::{Tolerance, duration};
+use crate::quantity::{Limit, duration};
 
 /// Checks an address. Whether `HOST:PORT` is TLS depends on the certificates, which are read later.
 fn address(text: &str) -> Result<String, TargetError> {
@@ -50,7 +50,7 @@ pub(crate) struct Global {
     /// Number or percentage of hosts that may fail to answer without an effect on the exit code:
     /// `3` or `5%` [default: 0]
     #[arg(long, global = true, value_name = "HOSTS", default_value = "0", hide_default_value = true)]
-    pub(crate) tolerate: Tolerance,
+    pub(crate) tolerate: Limit,
     /// Change many hosts without a confirmation [needed above 20 hosts, or `confirm_above` of the context]
     #[arg(long, global = true)]
     pub(crate) yes: bool,

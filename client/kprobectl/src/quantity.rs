@@ -1,7 +1,8 @@
-//! Durations, points in time, sizes and host tolerances as command-line arguments.
+//! Durations, points in time, sizes and limits as command-line arguments.
 //!
 //! Owns their notation. A time of day and a duration never look alike: a colon makes it a time of day.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -102,42 +103,70 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     })
 }
 
-/// How many hosts may fail to answer.
+/// A number, or a share of a total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tolerance {
-    /// A number.
-    Hosts(u64),
-    /// A percentage of all hosts, rounded down.
-    Percent(u8),
+pub(crate) enum Limit {
+    Count(u64),
+    /// Millionths.
+    Share(u32),
 }
 
-impl Tolerance {
-    /// Whether this many of all hosts may be missing.
-    pub(crate) fn covers(self, missing: u64, targeted: u64) -> bool {
+impl Limit {
+    /// Whether this many of a total are allowed.
+    pub(crate) fn covers(self, count: u64, total: u64) -> bool {
         match self {
-            Self::Hosts(hosts) => missing <= hosts,
-            Self::Percent(percent) => u128::from(missing) * 100 <= u128::from(targeted) * u128::from(percent),
+            Self::Count(limit) => count <= limit,
+            Self::Share(share) => u128::from(count) * 1_000_000 <= u128::from(total) * u128::from(share),
         }
+    }
+
+    /// Millionths out of a percentage with up to four decimal places.
+    fn share(percent: &str) -> Option<Self> {
+        let (whole, rest) = percent.split_once('.').unwrap_or((percent, "0"));
+        if rest.is_empty() || rest.len() > 4 {
+            return None;
+        }
+        let share = number(whole)?.checked_mul(10_000)?.checked_add(number(&format!("{rest:0<4}"))?)?;
+        u32::try_from(share).ok().filter(|share| *share <= 1_000_000).map(Self::Share)
     }
 }
 
-impl FromStr for Tolerance {
+fn number(text: &str) -> Option<u64> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+impl FromStr for Limit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("`{text}` is not a number of hosts: write `3`, or `5%` of them, at most `100%`");
-        match text.strip_suffix('%') {
-            Some(percent) => {
-                percent.parse().ok().filter(|percent| *percent <= 100).map(Self::Percent).ok_or_else(wrong)
+        let found = match text.strip_suffix('%') {
+            Some(percent) => Self::share(percent),
+            None => number(text).map(Self::Count),
+        };
+        found.ok_or_else(|| {
+            format!(
+                "`{text}` is neither a number nor a percentage: write `3`, `5%` or `0.1%`, at most `100%`"
+            )
+        })
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Share(share) => {
+                let rest = format!(".{:04}", share % 10_000);
+                write!(f, "{}{}%", share / 10_000, rest.trim_end_matches('0').trim_end_matches('.'))
             }
-            None => text.parse().map(Self::Hosts).map_err(|_not_a_number| wrong()),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Central Europe, without a data base of zones.
@@ -224,13 +253,34 @@ mod tests {
     }
 
     #[test]
-    fn tolerances() {
-        let covers =
-            |text: &str, missing, targeted| text.parse::<Tolerance>().unwrap().covers(missing, targeted);
+    fn limits() {
+        let covers = |text: &str, count, total| text.parse::<Limit>().unwrap().covers(count, total);
         assert!(covers("5%", 5, 100) && !covers("5%", 6, 100) && !covers("5%", 1, 19) && covers("0", 0, 1));
         assert!(covers("3", 3, 3) && !covers("3", 4, 1000) && covers("100%", 7, 7));
-        for wrong in ["", "%", "101%", "-1", "x", "1.5"] {
-            assert!(wrong.parse::<Tolerance>().is_err(), "{wrong}");
+        let wrong =
+            ["", "%", "101%", "-1", "+1", "x", "1.5", "0.00001%", ".5%", "1.%", "-1%", "429496.7296%"];
+        for wrong in wrong {
+            assert!(wrong.parse::<Limit>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shares_are_exact() {
+        let limit = Limit::Share(1_000);
+        assert!(limit.covers(1, 1000) && !limit.covers(1, 999) && !limit.covers(u64::MAX, u64::MAX));
+        assert!(limit.covers(0, 0) && !limit.covers(1, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn a_percentage_is_what_it_says(
+            whole in 0_u64..=99, rest in 0_u64..10_000, count in 0..u64::MAX / 2, total in 1..u64::MAX / 2,
+        ) {
+            let limit: Limit = format!("{whole}.{rest:04}%").parse().unwrap();
+            prop_assert_eq!(limit.to_string().parse(), Ok(limit));
+            // Without a division: count / total <= (whole + rest / 10000) / 100.
+            let is_within = u128::from(count) * 1_000_000 <= u128::from(total) * u128::from(whole * 10_000 + rest);
+            prop_assert_eq!(limit.covers(count, total), is_within);
         }
     }
 }

@@ -14,7 +14,6 @@ use tonic::Code;
 
 use crate::config::ConfigError;
 use crate::output::Output;
-use crate::rollout::StateError;
 
 /// An exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,9 +130,6 @@ pub(crate) enum Failure {
     /// A last reading failed.
     #[error("cannot read the final counts")]
     NotCounted,
-    /// The state of a roll-out cannot be used.
-    #[error(transparent)]
-    Rollout(#[from] StateError),
     /// Published events cannot be read.
     #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "made with the feature only"))]
     #[error("{message}")]
@@ -191,7 +187,7 @@ impl Failure {
             | Self::StreamEnded
             | Self::RolloutInterrupted(_)
             | Self::Interrupted => Exit::Interrupted,
-            Self::Usage { .. } | Self::Config(_) | Self::Rollout(_) => Exit::Usage,
+            Self::Usage { .. } | Self::Config(_) => Exit::Usage,
             // The reader that closed the pipe needs no more output.
             Self::Output(_) if self.is_broken_pipe() => Exit::Success,
             Self::Client(_)
@@ -231,7 +227,6 @@ impl Failure {
             Self::InStream(Error::Disconnected(_)) | Self::StreamEnded => {
                 vec!["is the daemon running? `systemctl status kprobed`".to_owned()]
             }
-            Self::Rollout(error) => error.hint().into_iter().collect(),
             Self::RolloutInterrupted(path) => {
                 let path = path.display();
                 vec![format!(
@@ -279,7 +274,6 @@ impl Operation for Failure {
             Self::Published { is_there: false, .. } => Outcome::Unreachable,
             // A local problem, found before any host was asked.
             Self::Config(_)
-            | Self::Rollout(_)
             | Self::Usage { .. }
             | Self::File { .. }
             | Self::NotWritten { .. }

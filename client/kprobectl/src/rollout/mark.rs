@@ -9,7 +9,6 @@ use std::str::FromStr;
 use kprobed_client::api::UpdateProbeRequest;
 use kprobed_client::api::probe_change::Change as Asked;
 use kprobed_document::{Document, ROLLOUT_LABEL};
-use thiserror::Error;
 
 /// The most characters of a name: it is the value of a label.
 const LONGEST: usize = 63;
@@ -18,35 +17,17 @@ const LONGEST: usize = 63;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RolloutName(String);
 
-/// A name or a mark that a roll-out cannot have.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum MarkError {
-    /// The text cannot be the value of a label.
-    #[error(
-        "`{0}` cannot be the name of a roll-out: write 1 to {LONGEST} letters, digits, `.`, `_`, `/` and `-`"
-    )]
-    Name(String),
-    /// A document is of another roll-out.
-    #[error(
-        "the document of `{probe}` has the label `{ROLLOUT_LABEL}={found}`, and this roll-out is `{wanted}`"
-    )]
-    Other {
-        /// The probe of the document.
-        probe: String,
-        /// The name in the document.
-        found: String,
-        /// The name of this roll-out.
-        wanted: String,
-    },
-}
-
 impl FromStr for RolloutName {
-    type Err = MarkError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, MarkError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"._/-".contains(&byte);
         let is_name = (1..=LONGEST).contains(&text.len()) && text.bytes().all(is_good);
-        if is_name { Ok(Self(text.to_owned())) } else { Err(MarkError::Name(text.to_owned())) }
+        is_name.then(|| Self(text.to_owned())).ok_or_else(|| {
+            format!(
+                "`{text}` cannot be the name of a roll-out: write 1 to {LONGEST} letters, digits, `.`, `_`, `/` and `-`"
+            )
+        })
     }
 }
 
@@ -64,16 +45,16 @@ impl RolloutName {
     /// Puts the mark into documents.
     ///
     /// # Errors
-    /// [`MarkError::Other`].
-    pub(crate) fn mark(&self, documents: &mut [Document]) -> Result<(), MarkError> {
+    /// When a document is of another roll-out.
+    pub(crate) fn mark(&self, documents: &mut [Document]) -> Result<(), String> {
+        let Self(wanted) = self;
         for document in documents {
-            let mark = document.labels.entry(ROLLOUT_LABEL.to_owned()).or_insert_with(|| self.0.clone());
-            if *mark != self.0 {
-                return Err(MarkError::Other {
-                    probe: document.name.clone(),
-                    found: mark.clone(),
-                    wanted: self.0.clone(),
-                });
+            let found = document.labels.entry(ROLLOUT_LABEL.to_owned()).or_insert_with(|| wanted.clone());
+            if found != wanted {
+                return Err(format!(
+                    "the document of `{}` has the label `{ROLLOUT_LABEL}={found}`, and this roll-out is `{wanted}`",
+                    document.name
+                ));
             }
         }
         Ok(())
@@ -135,7 +116,7 @@ labels: {team: net}
         let parsed = |text: &str| text.parse::<RolloutName>();
         assert!(parsed(&RolloutName::of(&two).0).is_ok() && parsed(&"x".repeat(LONGEST)).is_ok());
         for text in ["", "a b", "a=b", &"x".repeat(LONGEST + 1)] {
-            assert_eq!(parsed(text), Err(MarkError::Name(text.to_owned())));
+            assert!(parsed(text).unwrap_err().starts_with(&format!("`{text}` cannot be the name")));
         }
     }
 
@@ -148,7 +129,7 @@ labels: {team: net}
         name.mark(&mut marked).unwrap();
         let other = "8".parse::<RolloutName>().unwrap().mark(&mut marked).unwrap_err();
         assert_eq!(
-            other.to_string(),
+            other,
             "the document of `k/a` has the label `kprobed/rollout=7`, and this roll-out is `8`"
         );
         for (plain, marked) in plain.iter().zip(&marked) {

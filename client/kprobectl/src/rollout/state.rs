@@ -5,23 +5,37 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kprobed_client::Target;
-use kprobed_client::api::Probe;
-use kprobed_client::api::probe_change::Change as Asked;
 use kprobed_document::Document;
 use serde::{Deserialize, Serialize};
 
-use super::gate::Gates;
-use super::reading::{Reading, Spent};
-use super::recorded_change::{Armed, Change, decoded};
+use super::change::Armed;
+use super::gate::{Figure, Gates, Metric};
+use super::judgement::Reading;
 
 /// Version of the file format.
-pub(super) const FORMAT: u32 = 1;
+const FORMAT: u32 = 1;
+
+/// Shows a choice by its name in the file.
+macro_rules! shown_as_serialized {
+    ($($choice:ty),+) => {$(
+        impl std::fmt::Display for $choice {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                serde::Serialize::serialize(self, f)
+            }
+        }
+    )+};
+}
+pub(super) use shown_as_serialized;
+
+shown_as_serialized!(Phase, Step, OnFailure);
 
 /// Phase of a roll-out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Phase {
-    /// It is running, or its client was stopped while it was.
+    /// It has not begun, and is not in a file.
+    Planned,
+    /// It is running, or its client was killed while it was.
     Running,
     /// It is paused until `resume` or `undo`.
     Paused,
@@ -33,28 +47,16 @@ pub(crate) enum Phase {
     Done,
 }
 
-impl Phase {
-    /// Its name in files and in JSON.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Undoing => "undoing",
-            Self::Undone => "undone",
-            Self::Done => "done",
-        }
-    }
-}
-
 /// State of a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
     /// It was not asked yet.
+    #[default]
     Waiting,
     /// It accepts the change. Nothing is changed yet.
     Accepted,
-    /// Its requests are recorded; they may have been sent.
+    /// What it has before the change is recorded; the change may have been sent.
     Intended,
     /// It has the change, or had it before.
     Changed,
@@ -62,26 +64,8 @@ pub(crate) enum Step {
     Passed,
     /// It did not answer, or refused before anything was changed, and that is tolerated.
     LeftOut,
-    /// The requests that put it back are recorded; they may have been sent.
-    UndoIntended,
     /// It is back in its state before the change.
     Undone,
-}
-
-impl Step {
-    /// Its name in files and in JSON.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Accepted => "accepted",
-            Self::Intended => "intended",
-            Self::Changed => "changed",
-            Self::Passed => "passed",
-            Self::LeftOut => "left_out",
-            Self::UndoIntended => "undo_intended",
-            Self::Undone => "undone",
-        }
-    }
 }
 
 /// Action if a gate fails.
@@ -95,7 +79,7 @@ pub(crate) enum OnFailure {
 }
 
 /// A host of the roll-out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Host {
     pub(crate) name: String,
@@ -103,61 +87,38 @@ pub(crate) struct Host {
     pub(crate) address: String,
     /// The name in its certificate, if it is not that of the address.
     pub(crate) domain: Option<String>,
-    /// Its wave, from 0.
+    /// Its wave, from 1.
     pub(crate) wave: usize,
     pub(crate) step: Step,
     /// Release of its kernel, when it was asked.
     pub(crate) kernel: String,
-    /// Before the change.
-    pub(crate) before: Option<Reading>,
-    /// The latest since the change.
-    pub(crate) last: Option<Reading>,
-    /// CPU time of its daemon at the first reading of the soak.
-    pub(crate) soak_begun: Option<Spent>,
+    /// The probes that the roll-out changes, with the etag that they had before; null: there was none.
+    pub(crate) changes: BTreeMap<String, Option<String>>,
+    /// Those that were there before, as they were: `kprobectl apply` reads it.
+    #[serde(with = "text")]
+    pub(crate) before: Vec<Document>,
     /// All probes of the roll-out, as the change left them.
     pub(crate) armed: BTreeMap<String, Armed>,
-    /// Requests of the change, sent or not.
-    pub(crate) changes: Vec<Change>,
-    /// Requests that put it back, sent or not.
-    pub(crate) undo: Vec<Change>,
+    /// Counters and health before the change.
+    pub(crate) base: Option<Reading>,
+    /// Whether a person has resumed the roll-out since its last reading.
+    pub(crate) is_resumed: bool,
     /// The worst figure of each gate, as read last.
-    pub(crate) figures: BTreeMap<String, String>,
+    pub(crate) figures: BTreeMap<Metric, Figure>,
     /// What is wrong with it. Empty: nothing is.
     pub(crate) note: String,
 }
 
 impl Host {
-    /// A host that was not asked yet.
-    pub(crate) fn new(name: String, address: String, domain: Option<String>) -> Self {
-        Self {
-            name,
-            address,
-            domain,
-            wave: 0,
-            step: Step::Waiting,
-            kernel: String::new(),
-            before: None,
-            last: None,
-            soak_begun: None,
-            armed: BTreeMap::new(),
-            changes: Vec::new(),
-            undo: Vec::new(),
-            figures: BTreeMap::new(),
-            note: String::new(),
-        }
-    }
-
     /// Whether it may have been changed, and was not put back.
     pub(crate) fn is_touched(&self) -> bool {
-        !self.changes.is_empty() && self.step != Step::Undone
+        !self.changes.is_empty() && !matches!(self.step, Step::Waiting | Step::Accepted | Step::Undone)
     }
 }
 
 /// An event of a roll-out.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct RolloutEvent {
-    /// In milliseconds since 1970.
-    pub(crate) time_ms: u64,
     /// The wave, from 1.
     pub(crate) wave: usize,
     /// `started`, `accepted`, `intended`, `changed`, `passed`, `left_out`, `gate_failed`, `paused`,
@@ -169,12 +130,21 @@ pub(crate) struct RolloutEvent {
     pub(crate) message: String,
 }
 
+impl RolloutEvent {
+    /// An event of the current wave.
+    pub(super) fn new(state: &State, event: &'static str, hosts: &[usize], message: String) -> Self {
+        let hosts = hosts.iter().map(|index| state.hosts[*index].name.clone()).collect();
+        Self { wave: state.wave, event, hosts, message }
+    }
+}
+
 /// Options of a roll-out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Setting {
-    /// Documents of the probes, whole.
-    pub(crate) documents: String,
+    /// Documents of the probes, as text.
+    #[serde(with = "text")]
+    pub(crate) documents: Vec<Document>,
     /// How far the waves reach, for people.
     pub(crate) waves: String,
     pub(crate) gates: Gates,
@@ -186,97 +156,49 @@ pub(crate) struct Setting {
 }
 
 /// A roll-out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {
-    pub(super) format: u32,
+    format: u32,
     /// Unique: request ids begin with it.
     pub(crate) id: String,
     pub(crate) setting: Setting,
     pub(crate) phase: Phase,
     /// Why it is paused or being undone. Empty: it is neither.
     pub(crate) reason: String,
-    /// The current wave, from 0.
+    /// The current wave, from 1.
     pub(crate) wave: usize,
-    /// Number of the next request id.
-    pub(super) next_request: u64,
     /// By wave.
     pub(crate) hosts: Vec<Host>,
 }
 
-/// Why bytes are not a state.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FormError {
-    /// Not JSON, or other fields.
-    #[error("it is not the state of a roll-out: {0}")]
-    Form(String),
-    /// Another number of the form.
-    #[error(
-        "it has the form {found}, and this command reads the form {FORMAT}: use the version that wrote it"
-    )]
-    Version {
-        /// The number that it has.
-        found: u64,
-    },
-    /// A value that is not valid.
-    #[error("it is damaged: {0}")]
-    Damaged(String),
+/// What all forms of the file have.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
 }
 
 impl State {
     /// A roll-out over these hosts, which are in the order of the waves.
     pub(crate) fn new(id: String, setting: Setting, hosts: Vec<Host>) -> Self {
-        Self {
-            format: FORMAT,
-            id,
-            setting,
-            phase: Phase::Running,
-            reason: String::new(),
-            wave: 0,
-            next_request: 0,
-            hosts,
-        }
+        Self { format: FORMAT, id, setting, phase: Phase::Planned, reason: String::new(), wave: 1, hosts }
     }
 
     /// Waves that have hosts.
     pub(crate) fn waves(&self) -> usize {
-        self.hosts.iter().map(|host| host.wave + 1).max().unwrap_or(0)
+        self.hosts.iter().map(|host| host.wave).max().unwrap_or(0)
     }
 
     /// Hosts of the current wave in this state.
     pub(super) fn at(&self, step: Step) -> Vec<usize> {
-        (0..self.hosts.len())
-            .filter(|index| self.hosts[*index].wave == self.wave && self.hosts[*index].step == step)
-            .collect()
+        let mut hosts = self.of_all_waves(step);
+        hosts.retain(|index| self.hosts[*index].wave == self.wave);
+        hosts
     }
 
     /// Hosts of all waves in this state.
-    pub(crate) fn of_all_waves(&self, step: Step) -> Vec<usize> {
+    pub(super) fn of_all_waves(&self, step: Step) -> Vec<usize> {
         (0..self.hosts.len()).filter(|index| self.hosts[*index].step == step).collect()
-    }
-
-    /// Records a request under an id of its own.
-    pub(super) fn record(
-        &mut self,
-        probe: &str,
-        asked: Asked,
-        before: Option<&Probe>,
-    ) -> Result<Change, String> {
-        let request_id = format!("{}-{}", self.id, self.next_request);
-        self.next_request = self.next_request.saturating_add(1);
-        Change::new(probe, request_id, asked, before)
-    }
-
-    /// The documents.
-    ///
-    /// # Errors
-    /// When they cannot be read, which is damage.
-    pub(crate) fn documents(&self) -> Result<Vec<Document>, FormError> {
-        let entries = kprobed_document::read(&self.setting.documents).map_err(|problems| {
-            let first = problems.first().map_or_else(String::new, |problem| problem.message.clone());
-            FormError::Damaged(format!("`setting.documents`: {first}"))
-        })?;
-        Ok(entries.into_iter().map(|entry| entry.document).collect())
     }
 
     /// The bytes of the file.
@@ -289,57 +211,67 @@ impl State {
     /// Reads the bytes of a file.
     ///
     /// # Errors
-    /// For bytes that [`State::encode`] does not write.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FormError> {
-        let form = |error: serde_json::Error| FormError::Form(error.to_string());
+    /// For bytes that [`State::encode`] does not write: what is wrong with them.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let form = |error: serde_json::Error| format!("it is not the state of a roll-out: {error}");
         // The version first: the fields of another one are not known here.
-        let whole: serde_json::Value = serde_json::from_slice(bytes).map_err(form)?;
-        match whole.get("format").and_then(serde_json::Value::as_u64) {
-            Some(found) if found != u64::from(FORMAT) => return Err(FormError::Version { found }),
-            Some(_) => {}
-            None => return Err(FormError::Form("the number `format` is missing".to_owned())),
+        let Version { format } = serde_json::from_slice(bytes).map_err(form)?;
+        if format != FORMAT {
+            return Err(format!(
+                "it has the form {format}, and this command reads the form {FORMAT}: use the version that wrote it"
+            ));
         }
         let state: Self = serde_json::from_slice(bytes).map_err(form)?;
-        state.check()?;
-        Ok(state)
+        state.problem().map_or(Ok(state), |problem| Err(format!("it is damaged: {problem}")))
     }
 
-    fn check(&self) -> Result<(), FormError> {
-        let damaged = |what: String| Err(FormError::Damaged(what));
+    /// What is wrong with the values of a state that was read.
+    fn problem(&self) -> Option<String> {
         if self.id.is_empty() || self.id.len() > 64 {
-            return damaged("`id` must have 1 to 64 bytes".to_owned());
+            return Some("`id` must have 1 to 64 bytes".to_owned());
         }
-        if !self.setting.gates.is_whole() {
-            return damaged("`setting.gates` must have each gate once, in order".to_owned());
+        let documents: BTreeSet<_> = self.setting.documents.iter().map(|document| &document.name).collect();
+        if documents.is_empty() {
+            return Some("`setting.documents` has no document".to_owned());
         }
-        if self.documents()?.is_empty() {
-            return damaged("`setting.documents` has no document".to_owned());
-        }
-        let mut names = BTreeSet::new();
-        let mut wave = 0;
+        let (mut names, mut wave) = (BTreeSet::new(), 1);
         for host in &self.hosts {
+            let of_host = |problem: String| Some(format!("the host `{}` {problem}", host.name));
             if !names.insert(&host.name) {
-                return damaged(format!("the host `{}` is there twice", host.name));
+                return of_host("is there twice".to_owned());
             }
             if let Err(error) = host.address.parse::<Target>() {
-                return damaged(format!("the host `{}`: {error}", host.name));
+                return of_host(format!("has no address: {error}"));
             }
             if host.wave != wave && host.wave != wave + 1 {
-                return damaged(format!(
-                    "the host `{}` is in wave {}, behind wave {wave}",
-                    host.name, host.wave
-                ));
+                return of_host(format!("is in wave {}, behind wave {wave}", host.wave));
+            }
+            if let Some(name) = host.changes.keys().find(|name| !documents.contains(name)) {
+                return of_host(format!("has `{name}`, and there is no document of it"));
             }
             wave = host.wave;
-            for change in host.changes.iter().chain(&host.undo) {
-                if let Err(problem) = decoded(change) {
-                    return damaged(format!("the host `{}`, `{}`: {problem}", host.name, change.probe));
-                }
-            }
         }
-        if self.wave > self.waves() {
-            return damaged(format!("`wave` is {}, and there are {}", self.wave, self.waves()));
-        }
-        Ok(())
+        let waves = self.waves();
+        (self.wave == 0 || self.wave > waves + 1)
+            .then(|| format!("`wave` is {}, and there are {waves}", self.wave))
+    }
+}
+
+/// Documents in the file: as the text that `kprobectl get -o yaml` prints and `kprobectl apply` reads.
+pub(super) mod text {
+    use kprobed_document::{Document, read, write};
+    use serde::de::Error as _;
+    use serde::ser::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(documents: &[Document], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&write(documents).map_err(S::Error::custom)?)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Document>, D::Error> {
+        let problem = |problem: &str| D::Error::custom(format!("documents: {problem}"));
+        let entries = read(&String::deserialize(deserializer)?)
+            .map_err(|problems| problem(problems.first().map_or("", |first| first.message.as_str())))?;
+        Ok(entries.into_iter().map(|entry| entry.document).collect())
     }
 }

@@ -6,8 +6,6 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use thiserror::Error;
-
 /// How many hosts are changed when a wave is over, counted from the first one: `1,5%,100%`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Waves(Vec<Reach>);
@@ -17,35 +15,7 @@ pub(crate) struct Waves(Vec<Reach>);
 enum Reach {
     Hosts(u64),
     /// A percentage, rounded up.
-    Percent(u8),
-}
-
-/// Why a text does not describe waves.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum WavesError {
-    /// Not a number.
-    #[error(
-        "`{0}` is neither a number of hosts nor a percentage from 1% to 100%: write waves as in `1,5%,100%`"
-    )]
-    Form(String),
-    /// Not upward.
-    #[error(
-        "the wave `{next}` reaches no further than `{before}`: each wave counts from the first host, as in `1,5%,100%`"
-    )]
-    Order {
-        /// The wave before.
-        before: String,
-        /// The one that is too small.
-        next: String,
-    },
-    /// Some hosts are in no wave.
-    #[error("the last wave reaches {reached} of {hosts} hosts: end with `100%`")]
-    Short {
-        /// Hosts in waves.
-        reached: usize,
-        /// All hosts.
-        hosts: usize,
-    },
+    Percent(u64),
 }
 
 impl Reach {
@@ -54,8 +24,7 @@ impl Reach {
             Self::Hosts(count) => usize::try_from(count).unwrap_or(usize::MAX).min(hosts),
             Self::Percent(percent) => {
                 // At most `hosts`, because a percentage is at most 100.
-                let exact = (hosts as u128 * u128::from(percent)).div_ceil(100);
-                usize::try_from(exact).unwrap_or(hosts)
+                usize::try_from((hosts as u128 * u128::from(percent)).div_ceil(100)).unwrap_or(hosts)
             }
         }
     }
@@ -71,41 +40,37 @@ impl fmt::Display for Reach {
 }
 
 impl FromStr for Reach {
-    type Err = WavesError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, WavesError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let digits = text.strip_suffix('%').unwrap_or(text);
-        let wrong = || WavesError::Form(text.to_owned());
-        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(wrong());
+        let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten();
+        match number.filter(|number| *number > 0) {
+            Some(hosts) if digits.len() == text.len() => Ok(Self::Hosts(hosts)),
+            Some(percent @ 1..=100) => Ok(Self::Percent(percent)),
+            _ => Err(format!(
+                "`{text}` is neither a number of hosts nor a percentage from 1% to 100%: write waves as in `1,5%,100%`"
+            )),
         }
-        let number: u64 = digits.parse().map_err(|_too_large| wrong())?;
-        if digits.len() == text.len() {
-            return if number > 0 { Ok(Self::Hosts(number)) } else { Err(wrong()) };
-        }
-        u8::try_from(number)
-            .ok()
-            .filter(|percent| (1..=100).contains(percent))
-            .map(Self::Percent)
-            .ok_or_else(wrong)
     }
 }
 
 impl FromStr for Waves {
-    type Err = WavesError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, WavesError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let reaches = text.split(',').map(|term| term.trim().parse()).collect::<Result<Vec<Reach>, _>>()?;
-        for pair in reaches.windows(2) {
-            // A number and a percentage compare only when the hosts are known.
-            let is_upward = match (pair[0], pair[1]) {
-                (Reach::Hosts(before), Reach::Hosts(next)) => before < next,
-                (Reach::Percent(before), Reach::Percent(next)) => before < next,
-                _ => true,
-            };
-            if !is_upward {
-                return Err(WavesError::Order { before: pair[0].to_string(), next: pair[1].to_string() });
+        // A number and a percentage compare only when the hosts are known.
+        let is_behind = |pair: &&[Reach]| match pair {
+            [Reach::Hosts(before), Reach::Hosts(next)] | [Reach::Percent(before), Reach::Percent(next)] => {
+                before >= next
             }
+            _ => false,
+        };
+        if let Some([before, next]) = reaches.windows(2).find(is_behind) {
+            return Err(format!(
+                "the wave `{next}` reaches no further than `{before}`: each wave counts from the first host, as in `1,5%,100%`"
+            ));
         }
         Ok(Self(reaches))
     }
@@ -113,10 +78,8 @@ impl FromStr for Waves {
 
 impl fmt::Display for Waves {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, reach) in self.0.iter().enumerate() {
-            write!(f, "{}{reach}", if index == 0 { "" } else { "," })?;
-        }
-        Ok(())
+        let reaches: Vec<_> = self.0.iter().map(Reach::to_string).collect();
+        f.write_str(&reaches.join(","))
     }
 }
 
@@ -125,7 +88,7 @@ impl Waves {
     ///
     /// # Errors
     /// When hosts are left over after the last wave.
-    pub(crate) fn cut(&self, hosts: usize) -> Result<Vec<Range<usize>>, WavesError> {
+    pub(crate) fn cut(&self, hosts: usize) -> Result<Vec<Range<usize>>, String> {
         let (mut waves, mut begin) = (Vec::new(), 0);
         for reach in &self.0 {
             let end = reach.of(hosts);
@@ -134,7 +97,10 @@ impl Waves {
                 begin = end;
             }
         }
-        if begin < hosts { Err(WavesError::Short { reached: begin, hosts }) } else { Ok(waves) }
+        if begin < hosts {
+            return Err(format!("the last wave reaches {begin} of {hosts} hosts: end with `100%`"));
+        }
+        Ok(waves)
     }
 }
 
@@ -161,12 +127,16 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for text in ["", "0", "1,,2", "0%", "101%", "1.5%", "-1", "one", "%", "99999999999999999999"] {
-            assert!(matches!(text.parse::<Waves>(), Err(WavesError::Form(_))), "{text}");
+            assert!(text.parse::<Waves>().unwrap_err().contains("is neither a number of hosts"), "{text}");
         }
-        assert!(matches!("50%,5%,100%".parse::<Waves>(), Err(WavesError::Order { .. })));
-        assert!(matches!("3,3".parse::<Waves>(), Err(WavesError::Order { .. })));
+        for (text, problem) in [
+            ("50%,5%,100%", "the wave `5%` reaches no further than `50%`"),
+            ("3,3", "the wave `3` reaches no"),
+        ] {
+            assert!(text.parse::<Waves>().unwrap_err().starts_with(problem), "{text}");
+        }
         let short = "1,50%".parse::<Waves>().unwrap().cut(9).unwrap_err();
-        assert_eq!(short, WavesError::Short { reached: 5, hosts: 9 });
+        assert_eq!(short, "the last wave reaches 5 of 9 hosts: end with `100%`");
     }
 
     proptest! {

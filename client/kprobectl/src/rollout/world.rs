@@ -1,157 +1,143 @@
-//! Interface of a roll-out to hosts, the state file and the clock: queries and answers.
+//! What a roll-out needs from outside: hosts, the state file, the clock, and a reader of its events.
 //!
-//! Owns the types between decisions and actions. Behind [`World`] are real hosts and a file on
-//! disk, or those of a test. It decides nothing.
+//! Behind [`World`] are real hosts and a file on disk, or those of a test. It decides nothing.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kprobed_client::Error;
 use kprobed_client::api::Probe;
-use kprobed_client::api::probe_change::Change as Asked;
+use kprobed_client::fleet::{NoAnswer, Operation, Outcome};
+use kprobed_document::{Document, document_of};
 
-use super::reading::Reading;
-use super::state::{FormError, RolloutEvent, State};
+use super::change::{Armed, Target};
+use super::judgement::Reading;
+use super::state::{RolloutEvent, State};
 
-/// A query to a host.
-#[derive(Clone, Debug)]
-pub(crate) enum HostQuery {
-    /// The verdict on the documents. Changes nothing.
-    Judge,
-    /// The verdict and the counters.
-    Look,
-    /// These changes, all or none.
-    Make(Vec<Asked>),
-    /// Its counters.
-    Read,
-    /// The probes that the roll-out is about.
-    Probes,
-}
-
-impl HostQuery {
-    /// Whether another process needs the answer. Other queries are repeated.
-    pub(crate) const fn is_kept(&self) -> bool {
-        matches!(self, Self::Judge | Self::Make(_))
-    }
-}
-
-/// An answer of a host.
-#[derive(Clone, Debug)]
-pub(crate) enum HostAnswer {
-    Judged(Box<Verdict>),
-    Inspected(Box<Inspection>),
-    /// The outcome of each change, in order.
-    Made(Vec<ChangeDone>),
-    Read(Box<Reading>),
-    Probes(Vec<Probe>),
-}
-
-/// A host's verdict on the documents.
-#[derive(Clone, Debug)]
-pub(crate) struct Verdict {
+/// What a host says of the change before it is made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
     /// Release of its kernel.
     pub(crate) kernel: String,
-    /// One for each document, in their order.
-    pub(crate) planned: Vec<PlannedProbe>,
+    /// Read before the host worked on its verdict.
+    pub(crate) reading: Reading,
+    /// As in [`Host`](super::Host).
+    pub(crate) changes: BTreeMap<String, Option<String>>,
+    /// As in [`Host`](super::Host).
+    pub(crate) before: Vec<Document>,
+    /// The probes that are as their documents say.
+    pub(crate) armed: BTreeMap<String, Armed>,
     /// Why it refuses the change. Empty: it does not.
     pub(crate) refusals: Vec<String>,
 }
 
-impl Verdict {
-    /// Why the host must not be changed: its refusals, and changes that could not be undone. Empty:
-    /// it can be changed.
-    pub(super) fn objection(&self) -> String {
-        let obstacles = self.planned.iter().filter_map(PlannedProbe::obstacle);
-        self.refusals.iter().cloned().chain(obstacles).collect::<Vec<_>>().join("; ")
-    }
-}
-
-/// A host before it is changed.
-#[derive(Clone, Debug)]
-pub(crate) struct Inspection {
-    pub(crate) verdict: Verdict,
-    pub(crate) reading: Reading,
-}
-
-/// A document on a host.
-#[derive(Clone, Debug)]
-pub(crate) struct PlannedProbe {
-    pub(crate) name: String,
-    /// The probe that the host has, if any.
-    pub(crate) live: Option<Probe>,
-    /// Absent: the probe matches the document.
-    pub(crate) change: Option<Asked>,
-}
-
-impl PlannedProbe {
-    /// Why the probe could not be put back after this change. None: it could.
-    fn obstacle(&self) -> Option<String> {
-        let live = self.live.as_ref()?;
-        self.change.as_ref()?;
-        let holder = live.lease.as_ref().map_or("", |lease| lease.holder.as_str());
-        (!holder.is_empty()).then(|| {
-            format!(
-                "`{}` lives as long as a client holds it, and could not be put back: end that client, or use another name",
-                self.name
-            )
-        })
-    }
-}
-
-/// A change that was made.
-#[derive(Clone, Debug)]
-pub(crate) enum ChangeDone {
-    Probe(Box<Probe>),
-    Deleted,
-}
-
 /// Why a host failed.
-#[derive(Clone, Debug)]
-pub(crate) struct HostFailure {
-    /// Whether it refused, and changed nothing. Otherwise it may have carried out the request.
-    pub(crate) is_refusal: bool,
-    pub(crate) message: String,
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum HostFailure {
+    /// It refused, and changed nothing.
+    #[error("{0}")]
+    Refused(String),
+    /// A probe is not as this roll-out left it.
+    #[error("{0}")]
+    Foreign(String),
+    /// It gave no answer, and may have carried out the request.
+    #[error("{0}")]
+    Silent(String),
 }
 
-/// Why the process stops. The state has everything that was done.
-#[derive(Debug)]
-pub(crate) enum Stopped<E> {
-    /// The world failed, as when the state cannot be written.
-    World(E),
-    /// The state is damaged.
-    State(FormError),
-}
+impl Plan {
+    /// Adds the probe that the host has for a document, if any. `is_changed`: it is not as the document says.
+    pub(crate) fn add(&mut self, name: &str, live: Option<&Probe>, is_changed: bool) {
+        let Some(live) = live else {
+            self.changes.insert(name.to_owned(), None);
+            return;
+        };
+        if !is_changed {
+            self.armed.insert(name.to_owned(), Armed::of(live));
+            return;
+        }
+        if live.lease.as_ref().is_some_and(|lease| !lease.holder.is_empty()) {
+            self.refusals.push(format!(
+                "`{name}` lives as long as a client holds it, and could not be put back: end that client, or use another name"
+            ));
+        }
+        self.changes.insert(name.to_owned(), Some(live.etag.clone()));
+        self.before.push(document_of(live));
+    }
 
-impl<E> From<FormError> for Stopped<E> {
-    fn from(error: FormError) -> Self {
-        Self::State(error)
+    /// The plan, if the host takes the change, and the change can be undone.
+    pub(super) fn accepted(self) -> Result<Self, HostFailure> {
+        if self.refusals.is_empty() { Ok(self) } else { Err(HostFailure::Refused(self.refusals.join("; "))) }
     }
 }
 
-/// Handles an answer: the host's index in the state, and the answer.
-pub(crate) type AnswerHandler<'a> = dyn FnMut(&mut State, usize, Result<HostAnswer, HostFailure>) + 'a;
+impl HostFailure {
+    /// The failure of a request.
+    pub(crate) fn of(outcome: Outcome, message: String) -> Self {
+        if outcome == Outcome::Refused { Self::Refused(message) } else { Self::Silent(message) }
+    }
+}
 
-/// Interface to everything outside.
+impl From<Error> for HostFailure {
+    fn from(error: Error) -> Self {
+        Self::of(error.outcome(), error.to_string())
+    }
+}
+
+impl From<NoAnswer<Self>> for HostFailure {
+    fn from(why: NoAnswer<Self>) -> Self {
+        match why {
+            NoAnswer::Operation { error, .. } => error,
+            // Without the address, so that hosts with the same problem are shown together.
+            NoAnswer::Unreachable(Error::Connect { kind, .. }) => {
+                Self::of(Outcome::Unreachable, kind.to_string())
+            }
+            other => Self::of(other.outcome(), other.to_string()),
+        }
+    }
+}
+
+impl Operation for HostFailure {
+    fn outcome(&self) -> Outcome {
+        if matches!(self, Self::Silent(_)) { Outcome::Failed } else { Outcome::Refused }
+    }
+}
+
+/// Takes the answer of a host, which the index in the state names.
+pub(crate) type Note<'a, T> = &'a mut dyn FnMut(&mut State, usize, Result<T, HostFailure>);
+
+/// Interface to everything outside. Several hosts are asked at a time, and each answer is noted as it arrives;
+/// the state is written from time to time meanwhile.
 pub(crate) trait World {
     /// Why it fails.
     type Error;
 
-    /// Asks hosts, several at a time, and passes each answer on as it arrives. If answers are kept
-    /// ([`HostQuery::is_kept`]), the state is written from time to time.
-    async fn ask(
+    /// Asks hosts for their verdict on the documents, and for a reading. Changes nothing.
+    async fn plan(&self, state: &mut State, hosts: &[usize], note: Note<'_, Plan>)
+    -> Result<(), Self::Error>;
+
+    /// Changes probes of hosts, all of a host or none. The answer has the probes that it changed, as
+    /// [`settled`](super::settled) says.
+    async fn apply(
         &self,
         state: &mut State,
-        asks: Vec<(usize, HostQuery)>,
-        said: &mut AnswerHandler<'_>,
+        targets: Vec<(usize, Vec<Target>)>,
+        note: Note<'_, BTreeMap<String, Armed>>,
+    ) -> Result<(), Self::Error>;
+
+    /// Reads counters and health of hosts.
+    async fn read(
+        &self,
+        state: &mut State,
+        hosts: &[usize],
+        note: Note<'_, Reading>,
     ) -> Result<(), Self::Error>;
 
     /// Writes the state durably: it survives the process and a power failure.
     fn save(&self, state: &State) -> Result<(), Self::Error>;
 
-    /// Writes the state for `rollout status` if the file is old. Nothing new in it is needed to
-    /// continue.
-    fn show(&self, state: &State) -> Result<(), Self::Error>;
-
     /// Reports an event. The saved state is the one after it.
-    fn tell(&self, happened: &RolloutEvent) -> Result<(), Self::Error>;
+    fn tell(&self, event: &RolloutEvent) -> Result<(), Self::Error>;
 
     /// Sleeps.
     async fn wait(&self, time: Duration) -> Result<(), Self::Error>;

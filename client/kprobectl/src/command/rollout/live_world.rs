@@ -1,28 +1,38 @@
 //! The roll-out's interface to real hosts, the state file and the output.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use kprobed_client::Client;
-use kprobed_client::fleet::{FanOut, Host, Run};
+use kprobed_client::api::probe_outcome::Outcome as Made;
+use kprobed_client::api::{CheckStatus, HitProfile, Probe, ProbeLedger, ProbeState};
+use kprobed_client::fleet::{FanOut, Host, Operation as _, Run};
+use kprobed_client::{Client, Error};
 use kprobed_document::Document;
 
 use super::super::Failure;
 use super::super::connection::parallel;
+use super::super::create_all::is_taken_back;
+use super::super::document_changes::compare_one;
 use super::super::open_file_limit::raise_for;
-use super::host_requests;
+use super::state_file::StateFile;
 use crate::global::Global;
 use crate::output::Output;
-use crate::rollout::{AnswerHandler, HostQuery, RolloutEvent, State, StateFile, World};
+use crate::rollout::{
+    Armed, HostFailure, Note, Plan, ProbeReading, Reading, RolloutEvent, State, Target, World, only_marks,
+    requests, settled,
+};
 
-/// The state in the file is at most this old while answers arrive. Later answers may be lost: the
-/// queries are in the state, and are repeated.
+/// The state in the file is at most this old while answers arrive. Later answers may be lost: another process
+/// asks for them again.
 const WRITE_EACH: Duration = Duration::from_millis(200);
 
-/// How old the figures of `rollout status` may be.
+/// The same while hosts are read, for `rollout status`.
 const SHOW_EACH: Duration = Duration::from_secs(10);
+
+/// Reason of a trip that has nothing to do with other probes.
+const OWN_BUDGET: &str = "OVER_PROBE_BUDGET";
 
 pub(super) struct LiveWorld<'a> {
     id: String,
@@ -40,9 +50,8 @@ impl<'a> LiveWorld<'a> {
     pub(super) fn new(
         global: &Global,
         hosts: Vec<Host>,
-        documents: Vec<Document>,
+        state: &State,
         file: Option<&'a StateFile>,
-        id: &str,
         output: &'a mut Output,
     ) -> Result<Self, Failure> {
         let default = FanOut::default();
@@ -53,51 +62,73 @@ impl<'a> LiveWorld<'a> {
         };
         raise_for(&fan_out, hosts.len())?;
         Ok(Self {
-            id: id.to_owned(),
+            id: state.id.clone(),
             hosts,
-            documents: Arc::new(documents),
+            documents: Arc::new(state.setting.documents.clone()),
             fan_out,
             file,
             written: Cell::new(Instant::now()),
             output: RefCell::new(output),
         })
     }
+
+    /// Asks hosts, each with its own question.
+    async fn ask<Q, T, F, A>(
+        &self,
+        state: &mut State,
+        asks: Vec<(usize, Q)>,
+        write_each: Duration,
+        operation: F,
+        note: Note<'_, T>,
+    ) -> Result<(), Failure>
+    where
+        Q: Clone + Send + Sync + 'static,
+        T: Send + 'static,
+        F: Fn(Client, Q) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<T, HostFailure>> + Send + 'static,
+    {
+        let hosts: Vec<_> = asks.iter().filter_map(|(index, _)| self.hosts.get(*index).cloned()).collect();
+        let asks: HashMap<_, _> = hosts.iter().map(|host| host.name.clone()).zip(asks).collect();
+        let asks = Arc::new(asks);
+        let asked = Arc::clone(&asks);
+        let mut run = Run::start(hosts, self.fan_out, move |host, client| {
+            operation(client, asked[&host.name].1.clone())
+        });
+        while let Some(report) = run.next().await {
+            note(state, asks[&report.host.name].0, report.result.map_err(HostFailure::from));
+            if self.written.get().elapsed() >= write_each {
+                self.save(state)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn with_documents(&self, hosts: &[usize]) -> Vec<(usize, Arc<Vec<Document>>)> {
+        hosts.iter().map(|index| (*index, Arc::clone(&self.documents))).collect()
+    }
 }
 
 impl World for LiveWorld<'_> {
     type Error = Failure;
 
-    async fn ask(
+    async fn plan(&self, state: &mut State, hosts: &[usize], note: Note<'_, Plan>) -> Result<(), Failure> {
+        self.ask(state, self.with_documents(hosts), WRITE_EACH, plan, note).await
+    }
+
+    async fn apply(
         &self,
         state: &mut State,
-        asks: Vec<(usize, HostQuery)>,
-        said: &mut AnswerHandler<'_>,
+        targets: Vec<(usize, Vec<Target>)>,
+        note: Note<'_, BTreeMap<String, Armed>>,
     ) -> Result<(), Failure> {
-        let is_kept = asks.iter().any(|(_, ask)| ask.is_kept());
-        let hosts: Vec<_> = asks.iter().filter_map(|(index, _)| self.hosts.get(*index).cloned()).collect();
-        let indexes: HashMap<_, _> =
-            hosts.iter().zip(&asks).map(|(host, (index, _))| (host.name.clone(), *index)).collect();
-        let asks: HashMap<_, _> =
-            hosts.iter().map(|host| host.name.clone()).zip(asks.into_iter().map(|(_, ask)| ask)).collect();
-        let shared = Arc::new((asks, Arc::clone(&self.documents)));
-        let operation = move |host: Host, client: Client| {
-            let shared = Arc::clone(&shared);
-            async move {
-                let (asks, documents) = &*shared;
-                // Each host of the run has a query.
-                let what = asks.get(&host.name).cloned().unwrap_or(HostQuery::Read);
-                Box::pin(host_requests::ask(client, what, documents)).await
-            }
+        self.ask(state, targets, WRITE_EACH, apply, note).await
+    }
+
+    async fn read(&self, state: &mut State, hosts: &[usize], note: Note<'_, Reading>) -> Result<(), Failure> {
+        let read = |client: Client, documents: Arc<Vec<Document>>| async move {
+            Ok::<_, HostFailure>(reading(&client, &documents).await?.1)
         };
-        let mut run = Run::start(hosts, self.fan_out, operation);
-        while let Some(report) = run.next().await {
-            let Some(index) = indexes.get(&report.host.name) else { continue };
-            said(state, *index, report.result.map_err(host_requests::trouble));
-            if is_kept && self.written.get().elapsed() >= WRITE_EACH {
-                self.save(state)?;
-            }
-        }
-        Ok(())
+        self.ask(state, self.with_documents(hosts), SHOW_EACH, read, note).await
     }
 
     fn save(&self, state: &State) -> Result<(), Failure> {
@@ -108,13 +139,9 @@ impl World for LiveWorld<'_> {
         Ok(())
     }
 
-    fn show(&self, state: &State) -> Result<(), Failure> {
-        if self.written.get().elapsed() >= SHOW_EACH { self.save(state) } else { Ok(()) }
-    }
-
-    fn tell(&self, happened: &RolloutEvent) -> Result<(), Failure> {
+    fn tell(&self, event: &RolloutEvent) -> Result<(), Failure> {
         let mut output = self.output.borrow_mut();
-        output.rollout_event(&self.id, happened)?;
+        output.rollout_event(&self.id, self.now_ms(), event)?;
         Ok(output.flush()?)
     }
 
@@ -127,4 +154,135 @@ impl World for LiveWorld<'_> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+impl From<Failure> for HostFailure {
+    fn from(failure: Failure) -> Self {
+        Self::of(failure.outcome(), failure.to_string())
+    }
+}
+
+async fn plan(client: Client, documents: Arc<Vec<Document>>) -> Result<Plan, HostFailure> {
+    // Before the change, and before the host works on its verdict.
+    let (kernel, reading) = reading(&client, &documents).await?;
+    let live = live(&client).await?;
+    let mut plan = Plan { kernel, reading, ..Plan::default() };
+    let (mut names, mut changes) = (Vec::new(), Vec::new());
+    for document in documents.iter() {
+        let live = live.get(&document.name);
+        let change = compare_one(&client, document, live).await?.1.filter(|change| !only_marks(change));
+        plan.add(&document.name, live, change.is_some());
+        if let Some(change) = change {
+            names.push(&document.name);
+            changes.push(change);
+        }
+    }
+    let outcomes = if changes.is_empty() { Vec::new() } else { client.plan_probes(changes).await?.outcomes };
+    for (wanted, outcome) in names.into_iter().zip(outcomes) {
+        match outcome {
+            Ok(Made::Probe(probe)) if probe.name != *wanted => {
+                let failure = Failure::OtherName { found: probe.name, wanted: wanted.clone() };
+                plan.refusals.push(failure.to_string());
+            }
+            Ok(_) => {}
+            Err(error) => plan.refusals.push(format!("`{wanted}`: {error}")),
+        }
+    }
+    Ok(plan)
+}
+
+async fn live(client: &Client) -> Result<BTreeMap<String, Probe>, Error> {
+    Ok(client.list_probes("").await?.into_iter().map(|probe| (probe.name.clone(), probe)).collect())
+}
+
+async fn apply(client: Client, targets: Vec<Target>) -> Result<BTreeMap<String, Armed>, HostFailure> {
+    let mut live = live(&client).await?;
+    let mut changes = Vec::with_capacity(targets.len());
+    for target in &targets {
+        changes.push(compare_one(&client, &target.document, live.get(target.name())).await?.1);
+    }
+    let requests = requests(&targets, &live, changes)?;
+    let outcomes =
+        if requests.is_empty() { Vec::new() } else { client.apply_all_or_nothing(requests).await? };
+    let mut taken_back = None;
+    for outcome in outcomes {
+        match outcome {
+            Ok(Made::Probe(probe)) => drop(live.insert(probe.name.clone(), *probe)),
+            Ok(Made::Deleted(deleted)) => drop(live.remove(&deleted.name)),
+            Ok(Made::Failed(_)) => return Err(Error::Incomplete("outcomes").into()),
+            // It says only that another one failed.
+            Err(error) if is_taken_back(&error) => taken_back = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    taken_back.map_or_else(|| settled(&targets, &live), |error| Err(error.into()))
+}
+
+/// The release of the kernel, and all that gates are about. What the host does not say is absent.
+async fn reading(client: &Client, documents: &[Document]) -> Result<(String, Reading), Error> {
+    let (host, probes, profiles, ledger) =
+        tokio::try_join!(client.host(), client.list_probes(""), Box::pin(client.hits("")), client.ledger())?;
+    let names: BTreeSet<&str> = documents.iter().map(|document| document.name.as_str()).collect();
+    let profiles: BTreeMap<_, _> = profiles
+        .iter()
+        .filter(|one| one.boot_id == host.boot_id)
+        .map(|one| ((one.probe.as_str(), one.probe_uid), one))
+        .collect();
+    let terms: BTreeMap<_, _> =
+        ledger.probes.iter().map(|one| ((one.probe.as_str(), one.probe_uid), one)).collect();
+    let (mut tripped, mut own) = (BTreeMap::new(), BTreeMap::new());
+    for probe in &probes {
+        let is_own = names.contains(probe.name.as_str());
+        if probe.state() == ProbeState::Tripped && (is_own || probe.state_reason != OWN_BUDGET) {
+            tripped.insert(probe.uid, format!("`{}` is {}", probe.name, shown(probe)));
+        }
+        if is_own {
+            let key = (probe.name.as_str(), probe.uid);
+            let reading = probe_reading(probe, profiles.get(&key).copied(), terms.get(&key).copied());
+            own.insert(probe.name.clone(), reading);
+        }
+    }
+    let failed = host.checks.iter().filter(|check| check.status() == CheckStatus::Failed);
+    let reading = Reading {
+        daemon_start_ms: milliseconds(host.daemon_start_time.as_ref()).unwrap_or(0),
+        failed_checks: failed.map(|check| check.id.clone()).collect(),
+        boot_id: host.boot_id,
+        probes: own,
+        tripped,
+    };
+    Ok((host.kernel_release, reading))
+}
+
+fn probe_reading(probe: &Probe, profile: Option<&HitProfile>, ledger: Option<&ProbeLedger>) -> ProbeReading {
+    ProbeReading {
+        uid: probe.uid,
+        etag: probe.etag.clone(),
+        enabled: probe.enabled,
+        is_as_wanted: match probe.state() {
+            ProbeState::Armed => probe.enabled,
+            ProbeState::Disabled => !probe.enabled,
+            // It waits for its module, as defined.
+            ProbeState::PendingModule => true,
+            _ => false,
+        },
+        state: shown(probe),
+        counted_ms: profile.and_then(|profile| milliseconds(profile.time.as_ref())),
+        hits: profile.map(|profile| profile.hits),
+        misses: profile.map(|profile| profile.nmissed),
+        ledger_hits: ledger.and_then(|ledger| ledger.hits),
+        lost: ledger.and_then(|ledger| ledger.lost),
+    }
+}
+
+/// The state of a probe, with the reason.
+fn shown(probe: &Probe) -> String {
+    let name =
+        probe.state().as_str_name().trim_start_matches("PROBE_STATE_").to_lowercase().replace('_', "-");
+    let why = probe.state_message.as_str();
+    if why.is_empty() { name } else { format!("{name}: {why}") }
+}
+
+fn milliseconds(time: Option<&prost_types::Timestamp>) -> Option<u64> {
+    let time = jiff::Timestamp::new(time?.seconds, time?.nanos).ok()?;
+    u64::try_from(time.as_millisecond()).ok()
 }

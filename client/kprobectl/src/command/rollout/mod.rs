@@ -3,64 +3,48 @@
 //! Owns the subcommands and the exit codes. `prepare` reads the arguments, `crate::rollout` decides each
 //! step, and `live_world` carries it out.
 
-mod host_requests;
 mod live_world;
 mod prepare;
+mod state_file;
 
 use std::path::Path;
 
 use clap::{Args, Subcommand};
 use kprobed_client::fleet::Host;
-use tokio::signal::unix::{SignalKind, signal};
 
 use self::live_world::LiveWorld;
 use self::prepare::{Prepared, RolloutOptions, StateLocation, prepare};
+use self::state_file::StateFile;
 use super::connection::at_addresses;
+use super::stop_condition::StopCondition;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
-use crate::rollout::{self, Outlook, Phase, State, StateError, StateFile, Stopped, drive};
+use crate::rollout::{self, Phase, State, drive};
 
 const AFTER_HELP: &str = "\
 `apply` changes the hosts of --hosts wave by wave. First it asks every host of every wave for its verdict. \
 If a host refuses, nothing is changed anywhere; if a host does not answer, the roll-out pauses. Up to \
---tolerate such hosts are left out instead. Right before its change, each host of a wave is asked again; \
-all changes of a host are made, or none. Then the command reads the hosts for --soak, and every gate must \
-hold on each of them:
+--tolerate such hosts are left out instead. All changes of a host are made, or none. Then the command reads \
+the hosts of the wave for --soak, and every gate must hold on each of them:
 
   errors<=0        probes of the host that are not as requested
-  health<=0        checks of `kprobectl doctor` that fail, and did not before
   loss<=0.1%       lost events of a probe, of its hits since the change; or a number
   misses<=0.1%     runs of a probe that the kernel skipped; or a number
   hits<=100000/s   hits per second of a probe between two readings: the load on the tasks that hit it
-  cpu<=25%         CPU time of the daemon, of one core over the soak, for events and these readings
 
-A probe that a host has disarmed for its cost (`tripped`) is a failure too, whatever the gates are, unless it \
-was so before the change. So is another probe of the host that is disarmed for the budget of the host.
+These are the defaults; --gate replaces one, and `--gate loss=off` disables it. Three things are failures \
+whatever the gates are, unless they were so before the change: a probe of the roll-out that is disarmed for \
+its cost (`tripped`), another probe that is disarmed for the budget of the host, and a check of `kprobectl \
+doctor` that fails. If a gate fails, the roll-out stops and is undone on all hosts: new probes are deleted, \
+the others are as they were. Missing data never passes, and pauses the roll-out.
 
-These are the defaults; --gate replaces one, and `--gate loss=off` disables it. Missing data never passes: \
-a host that does not answer, an unknown value, a counter that went backwards, or a restarted daemon pauses \
-the roll-out. If a gate fails, the roll-out stops and is undone on all hosts: new probes are deleted, the \
-others get back their definition, filter, labels and switch. A probe that another client has changed since \
-is left alone and reported. A restored lease starts anew, and the counters of a restored definition start \
-at zero.
+Ctrl-C and SIGTERM pause it too. `resume` continues after a pause, and after a client that was killed, here \
+or on another machine: the state is one file, written before and after each step. Without --state it is one \
+file for each context in kprobectl/rollout in $XDG_STATE_HOME or ~/.local/state.
 
-The probes that a roll-out creates and changes get the label `kprobed/rollout=NAME`. `apply` leaves the label \
-as it is, and a roll-back takes it off.
-
-`plan` takes the same options, asks all hosts for their verdict, and shows the waves with each answer. It \
-changes nothing and writes no state.
-
-The state is a file that is replaced as a whole before and after each step. It has the documents, the \
-addresses, the hosts that have accepted, the probes before the change, and the id of each request: if this \
-command ends at any point, Ctrl-C among them, `resume` continues, here or on another machine, and makes no \
-change twice. What an event says is in the file before it is printed. Readings are not in it: the soak of a \
-wave starts anew. It has no private keys: each machine uses its own. Without --state it is one file for each \
-context in kprobectl/rollout in $XDG_STATE_HOME or ~/.local/state.
-
-With -o json each event is one line: rollout, time, wave, event (started, accepted, intended, changed, \
-passed, left_out, gate_failed, paused, resumed, undoing, undone, done), hosts and message; the last line \
-is the roll-out as `status` prints it.
+With -o json each event is one line: rollout, time, wave, event, hosts and message; the last line is the \
+roll-out as `status` prints it.
 
 Exit codes: 0 all hosts have passed; 1 it was undone; 4 it is paused, or a host could not be put back. \
 Of `plan`: 0 `apply` would begin; 1 a host refuses; 4 an answer is missing.
@@ -68,7 +52,7 @@ Of `plan`: 0 `apply` would begin; 1 a host refuses; 4 an answer is missing.
 Examples:
   kprobectl rollout plan -f probes/ --hosts all --waves 1,5%,100%
   kprobectl rollout apply -f probes/ --hosts all --waves 1,5%,100% --soak 5m --yes
-  kprobectl rollout apply -f probes.yaml --hosts 'web*' --gate misses<=0 --gate cpu<=5% --state roll.json
+  kprobectl rollout apply -f probes.yaml --hosts 'web*' --gate misses<=0 --state roll.json
   kprobectl rollout status --state roll.json
   kprobectl rollout resume --state roll.json
   kprobectl rollout undo";
@@ -83,7 +67,7 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
-    /// HostQuery all hosts for their verdict, show the waves, and change nothing
+    /// Ask all hosts for their verdict, show the waves, and change nothing
     Plan(RolloutOptions),
     /// Create and change probes as documents describe them, wave by wave
     Apply(RolloutOptions),
@@ -97,27 +81,25 @@ enum Action {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     match arguments.action {
-        Action::Plan(wanted) => {
-            let Some(mut prepared) = prepare(global, wanted, output).await? else { return Ok(Exit::Refused) };
-            plan(global, &mut prepared, output).await
+        Action::Plan(options) => {
+            let Some(mut prepared) = prepare(global, options, output).await? else {
+                return Ok(Exit::Refused);
+            };
+            plan(global, &mut prepared.state, output).await
         }
-        Action::Apply(wanted) => {
-            let Some(prepared) = prepare(global, wanted, output).await? else { return Ok(Exit::Refused) };
+        Action::Apply(options) => {
+            let Some(prepared) = prepare(global, options, output).await? else { return Ok(Exit::Refused) };
             start(global, prepared, output).await
         }
         Action::Status(place) => {
             let path = place.path(global)?;
-            let state = StateFile::read(&path)?;
-            output.rollout(&state, Some(&path))?;
+            output.rollout(&StateFile::read(&path)?)?;
             Ok(Exit::Success)
         }
         Action::Resume(place) => {
             let (file, state) = locked(&place.path(global)?)?;
             if matches!(state.phase, Phase::Done | Phase::Undone) {
-                output.note(&format!(
-                    "this roll-out is {}: there is nothing to go on with",
-                    state.phase.name()
-                ));
+                output.note(&format!("this roll-out is {}: nothing is left to do", state.phase));
                 return Ok(exit(state.phase));
             }
             go_on(global, &file, state, Direction::Forward, output).await
@@ -141,7 +123,7 @@ fn exit(phase: Phase) -> Exit {
     match phase {
         Phase::Done => Exit::Success,
         Phase::Undone => Exit::Refused,
-        Phase::Running | Phase::Paused | Phase::Undoing => Exit::Interrupted,
+        Phase::Planned | Phase::Running | Phase::Paused | Phase::Undoing => Exit::Interrupted,
     }
 }
 
@@ -149,23 +131,23 @@ fn locked(path: &Path) -> Result<(StateFile, State), Failure> {
     // Before the lock, which would create its file even if there is no state.
     StateFile::read(path)?;
     let file = StateFile::lock(path)?;
-    let state = StateFile::read(file.path())?;
+    let state = StateFile::read(&file.path)?;
     Ok((file, state))
 }
 
-async fn start(global: &Global, mut prepared: Prepared, output: &mut Output) -> Result<Exit, Failure> {
-    let (hosts, limit) = (prepared.state.hosts.len(), prepared.limit);
+async fn start(global: &Global, prepared: Prepared, output: &mut Output) -> Result<Exit, Failure> {
+    let Prepared { mut state, path, limit } = prepared;
+    let hosts = state.hosts.len();
     if hosts as u64 > limit && !global.yes {
-        plan(global, &mut prepared, output).await?;
+        plan(global, &mut state, output).await?;
         let message = format!("this would change {hosts} hosts, and more than {limit} need a confirmation");
         return Err(Failure::usage(message, Some("add `--yes`".to_owned())));
     }
-    let Prepared { state, path, .. } = prepared;
     let file = StateFile::lock(&path)?;
-    if file.path().exists() {
-        let before = StateFile::read(file.path())?;
-        if !matches!(before.phase, Phase::Done | Phase::Undone) {
-            let message = format!("`{}` has a roll-out that is {}", path.display(), before.phase.name());
+    if file.path.exists() {
+        let phase = StateFile::read(&file.path)?.phase;
+        if !matches!(phase, Phase::Done | Phase::Undone) {
+            let message = format!("`{}` has a roll-out that is {phase}", path.display());
             let hint = "`kprobectl rollout resume` goes on with it and `rollout undo` puts everything back; or name another file with `--state`";
             return Err(Failure::usage(message, Some(hint.to_owned())));
         }
@@ -194,15 +176,13 @@ async fn go_on(
     way: Direction,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let damaged = |problem| StateError::Form { path: file.path().to_owned(), problem };
     let hosts = hosts(global, &state)?;
-    let documents = state.documents().map_err(damaged)?;
     // Before the first event is reported: a signal that follows it is not lost.
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
-    let world = LiveWorld::new(global, hosts, documents, Some(file), &state.id, output)?;
+    let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
+    let world = LiveWorld::new(global, hosts, &state, Some(file), output)?;
     let work = async {
         match way {
-            Direction::New => rollout::begin(&world, &state)?,
+            Direction::New => rollout::begin(&world, &mut state)?,
             Direction::Forward => rollout::resume(&world, &mut state)?,
             Direction::Back if state.phase == Phase::Undoing => {}
             Direction::Back => {
@@ -211,37 +191,35 @@ async fn go_on(
         }
         drive(&world, &mut state).await
     };
-    let result = tokio::select! {
-        result = work => result,
-        _ = interrupt.recv() => return Err(Failure::RolloutInterrupted(file.path().to_owned())),
+    let is_interrupted = tokio::select! {
+        result = work => result.map(|()| false)?,
+        () = stop.signal() => true,
     };
+    if is_interrupted {
+        if state.phase == Phase::Running {
+            rollout::pause(&world, &mut state, "its client was interrupted".to_owned())?;
+        }
+        return Err(Failure::RolloutInterrupted(file.path.clone()));
+    }
     drop(world);
-    result.map_err(|stopped| match stopped {
-        Stopped::World(failure) => failure,
-        Stopped::State(problem) => damaged(problem).into(),
-    })?;
-    output.rollout_end(&state, file.path())?;
+    output.rollout_end(&state, &file.path)?;
     Ok(exit(state.phase))
 }
 
 /// Asks all hosts for their verdict, and shows what each says.
-async fn plan(global: &Global, prepared: &mut Prepared, output: &mut Output) -> Result<Exit, Failure> {
-    let Prepared { state, path, .. } = prepared;
-    let damaged = |problem| StateError::Form { path: path.clone(), problem };
-    let (hosts, documents) = (hosts(global, state)?, state.documents().map_err(damaged)?);
-    let world = LiveWorld::new(global, hosts, documents, None, &state.id, output)?;
-    let all = (0..state.hosts.len()).collect();
-    let verdicts = rollout::ask_for_verdicts(&world, state, all).await.map_err(|stopped| match stopped {
-        Stopped::World(failure) => failure,
-        Stopped::State(problem) => damaged(problem).into(),
-    })?;
+async fn plan(global: &Global, state: &mut State, output: &mut Output) -> Result<Exit, Failure> {
+    let world = LiveWorld::new(global, hosts(global, state)?, state, None, output)?;
+    let all: Vec<_> = (0..state.hosts.len()).collect();
+    let answers = rollout::ask_for_verdicts(&world, state, &all).await?;
     drop(world);
-    state.reason = verdicts.reason(state);
-    output.rollout(state, None)?;
+    let obstacle = answers.obstacle(state);
+    let exit = match &obstacle {
+        None => Exit::Success,
+        Some(_) if answers.refused.is_empty() => Exit::Interrupted,
+        Some(_) => Exit::Refused,
+    };
+    state.reason = obstacle.unwrap_or_default();
+    output.rollout(state)?;
     output.note("nothing was changed");
-    Ok(match verdicts.outlook(state) {
-        Outlook::Good => Exit::Success,
-        Outlook::Refused => Exit::Refused,
-        Outlook::Unknown => Exit::Interrupted,
-    })
+    Ok(exit)
 }

@@ -2,20 +2,21 @@
 //!
 //! Owns the checks of documents, hosts and waves. It never asks a host.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use kprobed_client::Client;
-use kprobed_client::fleet::Host;
 
 use super::super::connection::{Destination, destination};
+use super::super::many_hosts::CONFIRM_ABOVE;
 use super::super::{Failure, apply, documents};
 use crate::config::{Config, rollout_file};
 use crate::global::Global;
 use crate::output::Output;
 use crate::quantity::duration;
-use crate::rollout::{self, Gate, Gates, OnFailure, RolloutName, Setting, State, Waves};
+use crate::rollout::{Gate, Gates, Host, OnFailure, RolloutName, Setting, State, Waves};
 
 /// Options of `rollout plan` and `rollout apply`.
 #[derive(Clone, Debug, Args)]
@@ -54,12 +55,13 @@ pub(super) struct StateLocation {
 
 impl StateLocation {
     pub(super) fn path(self, global: &Global) -> Result<PathBuf, Failure> {
-        let Self { state: None } = self else { return Ok(self.state.unwrap_or_default()) };
+        if let Some(path) = self.state {
+            return Ok(path);
+        }
         let config = Config::read()?;
         let context = config.context(global.context.as_deref())?.map(|(name, _)| name);
-        let hint = "name a file with `--state FILE`".to_owned();
         rollout_file(context).ok_or_else(|| {
-            Failure::usage("there is no directory for state: HOME is not set".to_owned(), Some(hint))
+            usage("there is no directory for state: HOME is not set", "name a file with `--state FILE`")
         })
     }
 }
@@ -76,80 +78,66 @@ pub(super) struct Prepared {
     pub(super) limit: u64,
 }
 
+fn usage(message: impl Into<String>, hint: &str) -> Failure {
+    Failure::usage(message.into(), Some(hint.to_owned()))
+}
+
 /// Reads documents and hosts. None: the documents have problems, which were reported.
 pub(super) async fn prepare(
     global: &Global,
-    wanted: RolloutOptions,
+    options: RolloutOptions,
     output: &mut Output,
 ) -> Result<Option<Prepared>, Failure> {
-    let RolloutOptions { files, waves, gates, soak, on_failure, name, place } = wanted;
+    let RolloutOptions { files, waves, gates, soak, on_failure, name, place } = options;
     if soak < SHORTEST_SOAK {
-        let message = format!("{soak:?} is too short to read a rate");
-        return Err(Failure::usage(message, Some("give `--soak` at least 100ms".to_owned())));
+        return Err(usage(format!("{soak:?} is too short to read a rate"), "give `--soak` at least 100ms"));
     }
     let Some(declared) = documents::read(&files.files, files.recursive, output).await? else {
         output.note("nothing was changed");
         return Ok(None);
     };
-    if declared.len() > Client::CHANGES_AT_ONCE {
-        let message = format!(
-            "these are {} documents, and a host can change at most {} probes as a whole",
-            declared.len(),
-            Client::CHANGES_AT_ONCE
-        );
-        return Err(Failure::usage(message, Some("roll the files out one by one".to_owned())));
+    let (count, most) = (declared.len(), Client::CHANGES_AT_ONCE);
+    if count > most {
+        let message =
+            format!("these are {count} documents, and a host can change at most {most} probes as a whole");
+        return Err(usage(message, "roll the files out one by one"));
     }
     let Destination::Many(fleet) = destination(global).await? else {
-        let message = "a roll-out changes many hosts, and the command does not name them".to_owned();
-        return Err(Failure::usage(
-            message,
-            Some("add `--hosts all`, or name the hosts; `apply` is for one daemon".to_owned()),
+        return Err(usage(
+            "a roll-out changes many hosts, and the command does not name them",
+            "add `--hosts all`, or name the hosts; `apply` is for one daemon",
         ));
     };
     let path = place.path(global)?;
-    let mut hosts = fleet.hosts;
-    hosts.sort_by(|a, b| a.name.cmp(&b.name));
     let mut documents: Vec<_> = declared.into_iter().map(|declared| declared.entry.document).collect();
     let name = name.unwrap_or_else(|| RolloutName::of(&documents));
     name.mark(&mut documents).map_err(|error| {
-        let hint =
-            "leave that label out of the document: the roll-out sets it, and `--name` names it".to_owned();
-        Failure::usage(error.to_string(), Some(hint))
+        usage(error, "leave that label out of the document: the roll-out sets it, and `--name` names it")
     })?;
-    let text =
-        kprobed_document::write(&documents).map_err(|error| Failure::usage(error.to_string(), None))?;
+    let mut hosts = fleet.hosts;
+    let count = hosts.len() as u64;
+    let tolerated = (0..=count).rev().find(|missing| global.tolerate.covers(*missing, count)).unwrap_or(0);
+    hosts.sort_by(|a, b| a.name.cmp(&b.name));
+    let cut = waves.cut(hosts.len()).map_err(|error| Failure::usage(error, None))?;
+    let wave_of = cut.into_iter().enumerate().flat_map(|(wave, range)| range.map(move |_host| wave));
+    let hosts = hosts.into_iter().zip(wave_of).map(|(host, wave)| {
+        let domain = host.options.tls.and_then(|tls| tls.domain);
+        Host { name: host.name, address: host.target.to_string(), domain, wave: wave + 1, ..Host::default() }
+    });
     let setting = Setting {
-        documents: text,
+        documents,
         waves: waves.to_string(),
         gates: Gates::with(&gates),
         soak_ms: u64::try_from(soak.as_millis()).unwrap_or(u64::MAX),
         on_failure,
-        tolerated: (0..=hosts.len() as u64)
-            .rev()
-            .find(|missing| global.tolerate.covers(*missing, hosts.len() as u64))
-            .unwrap_or(0),
+        tolerated,
     };
-    let cut = waves.cut(hosts.len()).map_err(|error| Failure::usage(error.to_string(), None))?;
-    let mut members: Vec<_> = hosts.iter().map(member).collect();
-    for (wave, range) in cut.into_iter().enumerate() {
-        for member in members.get_mut(range).unwrap_or_default() {
-            member.wave = wave;
-        }
-    }
-    let state = State::new(unique(), setting, members);
-    let limit = fleet.confirm_above.unwrap_or(super::super::many_hosts::CONFIRM_ABOVE);
-    Ok(Some(Prepared { state, path, limit }))
-}
-
-fn member(host: &Host) -> rollout::Host {
-    let domain = host.options.tls.as_ref().and_then(|tls| tls.domain.clone());
-    rollout::Host::new(host.name.clone(), host.target.to_string(), domain)
+    let state = State::new(unique(), setting, hosts.collect());
+    Ok(Some(Prepared { state, path, limit: fleet.confirm_above.unwrap_or(CONFIRM_ABOVE) }))
 }
 
 /// An id that no other roll-out has: the hashes of the standard library begin with random keys of the system.
 fn unique() -> String {
-    use std::hash::{BuildHasher as _, RandomState};
-    let half =
-        |salt: u64| RandomState::new().hash_one((std::process::id(), std::time::SystemTime::now(), salt));
-    format!("{:016x}{:016x}", half(0), half(1))
+    let half = || RandomState::new().hash_one((std::process::id(), SystemTime::now()));
+    format!("{:016x}{:016x}", half(), half())
 }

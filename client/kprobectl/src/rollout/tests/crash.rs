@@ -52,6 +52,8 @@ fn a_process_that_ends_at_any_point_is_followed_by_another_one() {
     assert!(killed_everywhere(bad, "1,100%") > 40);
     let changes_its_mind = |world: &Simulated| world.daemons.borrow_mut()[3].changes_its_mind = true;
     assert!(killed_everywhere(changes_its_mind, "1,50%,100%") > 40);
+    let hides_answers = |world: &Simulated| world.daemons.borrow_mut()[1].hides_answers = true;
+    assert!(killed_everywhere(hides_answers, "1,50%,100%") > 30);
     let refuses = |world: &Simulated| world.daemons.borrow_mut()[3].refuses = true;
     assert!(killed_everywhere(refuses, "1,50%,100%") > 12);
 }

@@ -1,11 +1,11 @@
-//! Tests of the state file: its form, damage, and the lock.
+//! Tests of the state file: its form, and damage.
 
+use kprobed_document::document_of;
 use proptest::prelude::*;
 
-use super::super::state::FormError;
 use super::super::*;
-use super::world::Simulated;
-use super::{state, whole};
+use super::world::{Daemon, Simulated};
+use super::{documents, state, whole};
 
 #[test]
 fn another_version_and_damage_are_named() {
@@ -14,43 +14,39 @@ fn another_version_and_damage_are_named() {
         assert!(good.contains(from), "{from}");
         State::decode(good.replacen(from, to, 1).as_bytes()).unwrap_err()
     };
-    assert_eq!(problem("\"format\": 1", "\"format\": 2"), FormError::Version { found: 2 });
-    assert!(matches!(problem("\"format\": 1", "\"form\": 1"), FormError::Form(_)));
-    assert!(matches!(problem("\"tolerated\"", "\"tolerates\""), FormError::Form(_)));
-    assert!(matches!(problem("loss<=0.1%", "loss<0.1%"), FormError::Form(_)));
-    assert!(matches!(problem("\"h1\"", "\"h0\""), FormError::Damaged(_)));
-    assert!(matches!(problem("\"/h1\"", "\"h1\""), FormError::Damaged(_)));
-    assert!(matches!(problem("probe: kprobes/a", "prob: kprobes/a"), FormError::Damaged(_)));
-    assert!(matches!(problem("\"wave\": 0", "\"wave\": 9"), FormError::Damaged(_)));
-}
-
-#[test]
-fn one_process_drives_a_state() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("deep/rollout.json");
-    let file = StateFile::lock(&path).unwrap();
-    assert!(matches!(StateFile::lock(&path), Err(StateError::InUse(_))));
-    file.write(&state(2, "100%")).unwrap();
-    assert!(matches!(StateFile::lock(&path), Err(StateError::InUse(_))));
-    assert_eq!(StateFile::read(&path).unwrap(), state(2, "100%"));
-    drop(file);
-    StateFile::lock(&path).unwrap();
-    assert!(matches!(StateFile::read(&directory.path().join("absent")), Err(StateError::Read { .. })));
-}
-
-/// Whether they outlive a power cut shows on a real disk only; here, that nothing is left out of
-/// the path.
-#[test]
-fn directories_are_made_as_deep_as_asked() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a/b/c/rollout.json");
-    for _ in 0..2 {
-        StateFile::lock(&path).unwrap().write(&state(2, "100%")).unwrap();
+    let form = "it is not the state of a roll-out: ";
+    for (from, to, wanted) in [
+        ("\"format\": 1", "\"format\": 2", "it has the form 2, and this command reads the form 1"),
+        ("\"format\": 1", "\"form\": 1", form),
+        ("\"tolerated\"", "\"tolerates\"", form),
+        ("loss<=0.1%", "loss<0.1%", form),
+        ("probe: kprobes/a", "prob: kprobes/a", form),
+        ("\"h1\"", "\"h0\"", "it is damaged: the host `h0` is there twice"),
+        ("\"/h1\"", "\"h1\"", "it is damaged: the host `h1` has no address: "),
+        ("\"wave\": 1", "\"wave\": 9", "it is damaged: `wave` is 9, and there are 2"),
+        ("\"wave\": 1", "\"wave\": 0", "it is damaged: `wave` is 0, and there are 2"),
+        ("\"changes\": {}", "\"changes\": {\"k/x\": null}", "it is damaged: the host `h0` has `k/x`"),
+    ] {
+        let found = problem(from, to);
+        assert!(found.starts_with(wanted), "{from} -> {to}: {found}");
     }
-    assert_eq!(StateFile::read(&path).unwrap(), state(2, "100%"));
-    std::fs::write(directory.path().join("file"), "").unwrap();
-    let below_a_file = StateFile::lock(&directory.path().join("file/rollout.json"));
-    assert!(matches!(below_a_file, Err(StateError::Lock { .. })), "{below_a_file:?}");
+}
+
+/// What a person reads in the file of a roll-out that stands in the middle of a change.
+#[test]
+fn a_state_can_be_read() {
+    let world = Simulated::new(1);
+    world.daemons.borrow_mut()[0].hides_answers = true;
+    let end = whole(&world, state(1, "100%"));
+    let read: serde_json::Value = serde_json::from_slice(&end.encode().unwrap()).unwrap();
+    let host = &read["hosts"][0];
+    assert_eq!((&host["step"], &host["note"]), (&"intended".into(), &"no answer within 1s".into()));
+    assert_eq!(host["changes"], serde_json::json!({"kprobes/a": null, "kprobes/b": "e1"}));
+    let before = kprobed_document::write(&[document_of(&Daemon::new().probes["kprobes/b"])]).unwrap();
+    assert_eq!(host["before"], serde_json::Value::String(before));
+    assert_eq!(host["armed"], serde_json::json!({"kprobes/same": {"uid": 2, "etag": "e2"}}));
+    let all = kprobed_document::write(&documents()).unwrap();
+    assert_eq!(read["setting"]["documents"], serde_json::Value::String(all));
 }
 
 proptest! {

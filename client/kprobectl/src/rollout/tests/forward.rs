@@ -1,6 +1,9 @@
 //! Tests of waves that pass, gates that fail, missing data, and undo.
 
-use kprobed_document::document_of;
+use std::time::Duration;
+
+use kprobed_document::{Document, KernelChange, Lease, document_of};
+use proptest::prelude::*;
 
 use super::super::*;
 use super::world::{Daemon, Simulated};
@@ -25,16 +28,18 @@ fn all_waves_pass_and_nothing_else_is_touched() {
     }
     // Once more: there is nothing to do, and all hosts are watched.
     world.told.borrow_mut().clear();
-    let again = whole(&world, State { id: "s".to_owned(), ..state(5, "100%") });
+    let mut again = state(5, "100%");
+    again.id = "s".to_owned();
+    let again = whole(&world, again);
     assert_eq!((again.phase, world.daemons.borrow()[0].effects.len()), (Phase::Done, 2));
 }
 
 #[test]
 fn a_gate_that_fails_puts_all_hosts_back() {
-    for (changes_its_mind, wave) in [(true, 1), (false, 1), (false, 0)] {
+    for (changes_its_mind, wave) in [(true, 2), (false, 2), (false, 1)] {
         let world = Simulated::new(4);
         let before = world.shown();
-        let index = if wave == 0 { 0 } else { 2 };
+        let index = if wave == 1 { 0 } else { 2 };
         if changes_its_mind {
             world.daemons.borrow_mut()[index].changes_its_mind = true;
         } else {
@@ -122,4 +127,95 @@ fn what_someone_else_has_changed_is_left_alone() {
     );
     assert_eq!(world.daemons.borrow()[0].probes["kprobes/b"].filter, "new == 7");
     assert_eq!(world.daemons.borrow()[1].shown(), Daemon::new().shown());
+}
+
+#[test]
+fn a_change_without_an_answer_is_found_by_the_probes() {
+    for is_undone in [false, true] {
+        let world = Simulated::new(2);
+        let before = world.shown();
+        world.daemons.borrow_mut()[1].hides_answers = true;
+        let mut end = whole(&world, state(2, "100%"));
+        assert_eq!((end.phase, end.reason.as_str()), (Phase::Paused, "no answer: h1: no answer within 1s"));
+        world.daemons.borrow_mut()[1].hides_answers = false;
+        world.daemons.borrow_mut()[1].requests.clear();
+        if is_undone {
+            take_back(&world, &mut end, "wished".to_owned()).unwrap();
+            run(drive(&world, &mut end)).unwrap();
+            assert_eq!((end.phase, world.shown()), (Phase::Undone, before));
+        } else {
+            assert_eq!(go_on(&world).unwrap().phase, Phase::Done);
+            assert_eq!(world.daemons.borrow()[1].effects.len(), 2);
+        }
+    }
+}
+
+/// All changes of a host are made, or none: where only some are there, another client was at work, and what is
+/// left of the roll-out is not forgotten.
+#[test]
+fn a_host_that_was_changed_and_then_changed_by_another_client_stays_recorded() {
+    let world = Simulated::new(1);
+    world.daemons.borrow_mut()[0].hides_answers = true;
+    whole(&world, state(1, "100%"));
+    {
+        let daemon = &mut world.daemons.borrow_mut()[0];
+        daemon.hides_answers = false;
+        let probe = daemon.probes.get_mut("kprobes/b").unwrap();
+        (probe.etag, probe.filter) = ("theirs".to_owned(), "new == 7".to_owned());
+    }
+    let end = go_on(&world).unwrap();
+    assert_eq!((end.phase, end.hosts[0].step), (Phase::Undoing, Step::Intended), "{}", end.reason);
+    assert!(end.hosts[0].note.starts_with("`kprobes/b` was changed by someone else since"), "{}", end.reason);
+    // The other client takes its change back: now the undo finds what the roll-out has made.
+    {
+        let daemon = &mut world.daemons.borrow_mut()[0];
+        daemon.probes.get_mut("kprobes/b").unwrap().filter = String::new();
+    }
+    assert_eq!(go_on(&world).unwrap().phase, Phase::Undone);
+    assert_eq!(world.daemons.borrow()[0].shown(), Daemon::new().shown());
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof!["[a-z =0-9]{0,12}", any::<String>().prop_map(|text| text.replace('\0', ""))]
+}
+
+fn any_document(definition: &'static str) -> impl Strategy<Value = Document> {
+    let labels = proptest::collection::btree_map("[a-z.]{1,8}", text(), 0..4);
+    let lease = proptest::option::of((0..1_000_000_u64, 0..1_000_000_000_u32));
+    let texts = (text(), text(), text(), text());
+    (texts, any::<bool>(), any::<bool>(), labels, lease).prop_map(
+        move |((behind, filter, owner, description), enabled, arms, labels, lease)| Document {
+            name: "kprobes/b".to_owned(),
+            definition: format!("{definition} {behind}"),
+            enabled,
+            filter,
+            labels,
+            owner,
+            description,
+            lease: lease.map(|(seconds, nanos)| Lease::Lasting(Duration::new(seconds, nanos))),
+            on_kernel_change: if arms { KernelChange::ArmAnyway } else { KernelChange::Hold },
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What was before goes through the file as a document, and loses nothing.
+    #[test]
+    fn an_undo_restores_every_part_of_a_probe(
+        before in any_document("p:kprobes/b vfs_write"), wanted in any_document("p:kprobes/b vfs_open"),
+    ) {
+        let world = Simulated::over(&before);
+        let mut begun = state(1, "100%");
+        begun.setting.documents = vec![wanted.clone()];
+        let end = whole(&world, begun);
+        prop_assert_eq!(end.phase, Phase::Done, "{}", end.reason);
+        prop_assert_eq!(world.daemons.borrow()[0].shown(), vec![wanted]);
+        let mut read = State::decode(world.disk.borrow().as_ref().unwrap()).unwrap();
+        take_back(&world, &mut read, "wished".to_owned()).unwrap();
+        run(drive(&world, &mut read)).unwrap();
+        prop_assert_eq!(read.phase, Phase::Undone, "{}", read.reason);
+        prop_assert_eq!(world.daemons.borrow()[0].shown(), vec![before]);
+    }
 }

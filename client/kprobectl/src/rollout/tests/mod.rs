@@ -33,18 +33,19 @@ fn documents() -> Vec<Document> {
 
 fn state(hosts: usize, waves: &str) -> State {
     let setting = Setting {
-        documents: DOCUMENTS.to_owned(),
+        documents: documents(),
         waves: waves.to_owned(),
         gates: Gates::with(&[]),
         soak_ms: 1000,
         on_failure: OnFailure::Undo,
         tolerated: 0,
     };
-    let mut all: Vec<_> =
-        (0..hosts).map(|number| Host::new(format!("h{number}"), format!("/h{number}"), None)).collect();
+    let mut all: Vec<_> = (0..hosts)
+        .map(|number| Host { name: format!("h{number}"), address: format!("/h{number}"), ..Host::default() })
+        .collect();
     for (wave, range) in waves.parse::<Waves>().unwrap().cut(hosts).unwrap().into_iter().enumerate() {
         for host in &mut all[range] {
-            host.wave = wave;
+            host.wave = wave + 1;
         }
     }
     State::new("r".to_owned(), setting, all)
@@ -56,7 +57,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// A new process takes the state from the disk until it comes to an end.
-fn go_on(world: &Simulated) -> Result<State, Stopped<Killed>> {
+fn go_on(world: &Simulated) -> Result<State, Killed> {
     let mut state = State::decode(world.disk.borrow().as_ref().unwrap()).unwrap();
     run(async {
         resume(world, &mut state)?;
@@ -68,7 +69,7 @@ fn go_on(world: &Simulated) -> Result<State, Stopped<Killed>> {
 /// The whole without a disturbance.
 fn whole(world: &Simulated, mut state: State) -> State {
     run(async {
-        begin(world, &state).unwrap();
+        begin(world, &mut state).unwrap();
         drive(world, &mut state).await.unwrap();
     });
     state

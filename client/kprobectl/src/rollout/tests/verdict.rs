@@ -19,7 +19,7 @@ fn a_host_of_the_last_wave_that_refuses_stops_everything_before_it_begins() {
     let world = Simulated::new(4);
     world.daemons.borrow_mut()[3].refuses = true;
     let end = whole(&world, state(4, "1,50%,100%"));
-    assert_eq!((end.phase, end.wave), (Phase::Undone, 0));
+    assert_eq!((end.phase, end.wave), (Phase::Undone, 1));
     assert_eq!(end.reason, "the change is refused: h3: not here");
     assert_eq!(world.events(), "started accepted gate_failed undoing undone");
     assert!(is_untouched(&world));

@@ -4,11 +4,11 @@
 //! request and each reported event is on the disk before.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kprobed_client::api::probe_change::Change as Asked;
-use kprobed_client::api::{Probe, ProbeState};
+use kprobed_client::api::{KernelChange, Probe, ProbeState};
 use kprobed_document::{Document, changed, creation, document_of};
 
 use super::super::*;
@@ -18,6 +18,8 @@ use super::documents;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Daemon {
     pub(super) probes: BTreeMap<String, Probe>,
+    /// Those that it had at the beginning.
+    begun: BTreeMap<String, Probe>,
     pub(super) requests: BTreeMap<String, Option<Probe>>,
     /// Changes that were carried out.
     pub(super) effects: Vec<String>,
@@ -32,10 +34,14 @@ pub(super) struct Daemon {
     /// It says no more than this many readings of it are good.
     pub(super) good_readings: Option<u64>,
     pub(super) loses_counters: bool,
-    /// Hundredths of one core that it uses.
-    pub(super) used_percent: u64,
-    /// It does not say what it uses.
-    pub(super) hides_use: bool,
+    /// Lost events and hits of its probes since the change.
+    pub(super) lost: [u64; 2],
+    /// It carries changes out, and does not answer.
+    pub(super) hides_answers: bool,
+    /// It has disarmed another probe for a budget that they share.
+    pub(super) pushes_out: bool,
+    /// A check of `kprobectl doctor` fails that did not.
+    pub(super) is_ill: bool,
     /// It was started anew after so many readings.
     pub(super) restarts_after: Option<u64>,
 }
@@ -74,6 +80,7 @@ fn probe(document: &Document, number: i64) -> Probe {
         description: request.description,
         owner: request.owner,
         on_kernel_change: request.on_kernel_change,
+        lease: request.lease,
         state: if document.enabled { ProbeState::Armed } else { ProbeState::Disabled }.into(),
         ..Probe::default()
     }
@@ -104,7 +111,7 @@ enabled: true
             .zip(1..)
             .map(|(entry, number)| (entry.document.name.clone(), probe(&entry.document, number)))
             .collect();
-        Self { probes, next: 10, ..Self::default() }
+        Self { begun: probes.clone(), probes, next: 10, ..Self::default() }
     }
 
     /// What people would see of it: everything but numbers.
@@ -112,7 +119,7 @@ enabled: true
         self.probes.values().map(document_of).collect()
     }
 
-    fn make(&mut self, asked: &Asked) -> Result<ChangeDone, String> {
+    fn make(&mut self, asked: &Asked) -> Result<Option<Probe>, String> {
         let (id, name, etag) = match asked {
             Asked::Create(request) => {
                 let name = request.definition.split([':', ' ']).nth(1).unwrap();
@@ -123,7 +130,7 @@ enabled: true
         };
         assert!(!id.is_empty());
         if let Some(known) = self.requests.get(id) {
-            return Ok(known.clone().map_or(ChangeDone::Deleted, |probe| ChangeDone::Probe(Box::new(probe))));
+            return Ok(known.clone());
         }
         let live = self.probes.get(&name).cloned();
         if !etag.is_empty() && live.as_ref().is_none_or(|live| live.etag != etag) {
@@ -145,6 +152,14 @@ enabled: true
                 }
                 probe.enabled = request.enabled.unwrap_or(probe.enabled);
                 probe.filter = request.filter.clone().unwrap_or(probe.filter);
+                probe.description = request.description.clone().unwrap_or(probe.description);
+                probe.owner = request.owner.clone().unwrap_or(probe.owner);
+                if let Some(lease) = &request.lease {
+                    probe.lease = lease.duration.is_some().then(|| lease.clone());
+                }
+                if request.on_kernel_change() != KernelChange::Unspecified {
+                    probe.on_kernel_change = request.on_kernel_change;
+                }
                 probe.labels.retain(|key, _| !request.remove_labels.contains(key));
                 probe.labels.extend(request.set_labels.clone());
                 probe.state = if probe.enabled { ProbeState::Armed } else { ProbeState::Disabled }.into();
@@ -159,81 +174,92 @@ enabled: true
         };
         self.effects.push(id.clone());
         self.requests.insert(id.clone(), after.clone());
-        Ok(after.map_or(ChangeDone::Deleted, |probe| ChangeDone::Probe(Box::new(probe))))
+        Ok(after)
     }
 
     fn reading(&mut self, now_ms: u64) -> Reading {
         self.readings += 1;
         let is_good = self.good_readings.is_none_or(|good| self.readings <= good);
+        let [lost, hits] = self.lost;
         let one = |probe: &Probe| ProbeReading {
             uid: probe.uid,
             etag: probe.etag.clone(),
             enabled: probe.enabled,
             is_as_wanted: true,
-            is_tripped: false,
             state: "armed".to_owned(),
             counted_ms: Some(now_ms),
             hits: Some(self.readings * 100),
             misses: Some(if is_good { 0 } else { 50 }),
-            ledger_hits: Some(self.readings * 100),
-            lost: if self.loses_counters { None } else { Some(0) },
+            ledger_hits: Some(self.readings * 100 + hits),
+            lost: if self.loses_counters { None } else { Some(lost) },
         };
         let is_anew = self.restarts_after.is_some_and(|after| self.readings > after);
-        let uptime_ns = now_ms * 1_000_000;
-        let spent = Spent { processor_ns: uptime_ns / 100 * self.used_percent, uptime_ns };
+        let checks = if self.is_ill { &["ever", "new"][..] } else { &["ever"] };
         Reading {
             boot_id: "b".to_owned(),
             daemon_start_ms: if is_anew { 2 } else { 1 },
-            spent: (!self.hides_use).then_some(spent),
-            failed_checks: BTreeSet::from(["ever".to_owned()]),
+            failed_checks: checks.iter().map(|check| (*check).to_owned()).collect(),
+            tripped: self.pushes_out.then(|| (99, "`x/y` is tripped: why".to_owned())).into_iter().collect(),
             probes: self.probes.values().map(|probe| (probe.name.clone(), one(probe))).collect(),
-            others_tripped: BTreeMap::new(),
         }
     }
 
-    fn verdict(&self, refuses: bool) -> Verdict {
-        let planned = documents().into_iter().map(|document| {
-            let live = self.probes.get(&document.name).cloned();
-            let change = match &live {
-                None => Some(Asked::Create(creation(&document))),
-                Some(live) => {
-                    let wanted = creation(&document).definition;
-                    let definition = (wanted != live.definition).then_some(wanted);
-                    changed(&document, live, definition).map(Asked::Update)
-                }
+    /// What would make a probe as its document says.
+    fn change(&self, document: &Document) -> Option<Asked> {
+        let Some(live) = self.probes.get(&document.name) else {
+            return Some(Asked::Create(creation(document)));
+        };
+        let wanted = creation(document).definition;
+        let definition = (wanted != live.definition).then_some(wanted);
+        changed(document, live, definition).map(Asked::Update)
+    }
+
+    fn plan(&mut self, documents: &[Document], is_wave: bool, now_ms: u64) -> Result<Plan, HostFailure> {
+        self.answers()?;
+        self.verdicts += usize::from(!is_wave);
+        let reading = if is_wave { self.reading(now_ms) } else { Reading::default() };
+        let mut plan = Plan { kernel: "6.1".to_owned(), reading, ..Plan::default() };
+        for document in documents {
+            plan.add(&document.name, self.probes.get(&document.name), self.change(document).is_some());
+        }
+        if self.refuses || is_wave && self.changes_its_mind {
+            plan.refusals.push("not here".to_owned());
+        }
+        Ok(plan)
+    }
+
+    fn apply(&mut self, targets: &[Target]) -> Result<BTreeMap<String, Armed>, HostFailure> {
+        self.answers()?;
+        let changes = targets.iter().map(|target| self.change(&target.document)).collect();
+        let (kept, mut live) = (self.clone(), self.probes.clone());
+        for request in requests(targets, &self.probes, changes)? {
+            let name = match &request {
+                Asked::Create(request) => request.definition.split([':', ' ']).nth(1).unwrap().to_owned(),
+                Asked::Update(request) => request.name.clone(),
+                Asked::Delete(request) => request.name.clone(),
             };
-            PlannedProbe { name: document.name, live, change }
-        });
-        let refusals = if refuses { vec!["not here".to_owned()] } else { Vec::new() };
-        Verdict { kernel: "6.1".to_owned(), planned: planned.collect(), refusals }
+            match self.make(&request) {
+                Ok(Some(probe)) => drop(live.insert(name, probe)),
+                Ok(None) => drop(live.remove(&name)),
+                Err(message) => {
+                    *self = kept;
+                    return Err(HostFailure::Refused(message));
+                }
+            }
+        }
+        if self.hides_answers {
+            return Err(silent("no answer within 1s"));
+        }
+        settled(targets, &live)
     }
 
-    fn answer(&mut self, ask: &HostQuery, now_ms: u64) -> Result<HostAnswer, HostFailure> {
-        if self.is_dead {
-            return Err(HostFailure { is_refusal: false, message: "connection refused".to_owned() });
-        }
-        match ask {
-            HostQuery::Judge => {
-                self.verdicts += 1;
-                Ok(HostAnswer::Judged(Box::new(self.verdict(self.refuses))))
-            }
-            HostQuery::Look => {
-                let verdict = self.verdict(self.refuses || self.changes_its_mind);
-                let reading = self.reading(now_ms);
-                Ok(HostAnswer::Inspected(Box::new(Inspection { verdict, reading })))
-            }
-            HostQuery::Make(changes) => {
-                let kept = self.clone();
-                let made: Result<Vec<_>, _> = changes.iter().map(|change| self.make(change)).collect();
-                made.map(HostAnswer::Made).map_err(|message| {
-                    *self = kept;
-                    HostFailure { is_refusal: true, message }
-                })
-            }
-            HostQuery::Read => Ok(HostAnswer::Read(Box::new(self.reading(now_ms)))),
-            HostQuery::Probes => Ok(HostAnswer::Probes(self.probes.values().cloned().collect())),
-        }
+    fn answers(&self) -> Result<(), HostFailure> {
+        if self.is_dead { Err(silent("connection refused")) } else { Ok(()) }
     }
+}
+
+fn silent(message: &str) -> HostFailure {
+    HostFailure::Silent(message.to_owned())
 }
 
 impl Simulated {
@@ -249,6 +275,15 @@ impl Simulated {
             told: RefCell::new(Vec::new()),
             saves_told: Cell::new(0),
         }
+    }
+
+    /// One host with the probe of a document.
+    pub(super) fn over(document: &Document) -> Self {
+        let world = Self::new(1);
+        let probes = BTreeMap::from([(document.name.clone(), probe(document, 1))]);
+        world.daemons.borrow_mut()[0] =
+            Daemon { begun: probes.clone(), probes, next: 10, ..Daemon::default() };
+        world
     }
 
     /// Counts an action that was done, after which the process may end.
@@ -267,6 +302,20 @@ impl Simulated {
         self.daemons.borrow().iter().map(Daemon::shown).collect()
     }
 
+    /// Nothing is sent before the disk says what was there, and which way it goes.
+    fn check_disk(&self, index: usize, targets: &[Target]) {
+        let disk = State::decode(self.disk.borrow().as_ref().unwrap()).unwrap();
+        let (host, daemon) = (&disk.hosts[index], &self.daemons.borrow()[index]);
+        assert!(disk.phase == Phase::Undoing || host.step == Step::Intended, "{:?}", host.step);
+        assert!(targets.iter().map(Target::name).eq(host.changes.keys()), "{targets:?}");
+        let was = &daemon.begun;
+        for (name, etag) in &host.changes {
+            let before = host.before.iter().find(|document| document.name == *name);
+            assert_eq!(etag.is_some(), before.is_some());
+            assert_eq!(before.cloned(), was.get(name).map(document_of), "{name}");
+        }
+    }
+
     /// The events that were told, by name.
     pub(super) fn events(&self) -> String {
         self.told.borrow().iter().map(|one| one.event).collect::<Vec<_>>().join(" ")
@@ -276,30 +325,41 @@ impl Simulated {
 impl World for Simulated {
     type Error = Killed;
 
-    async fn ask(
+    async fn plan(&self, state: &mut State, hosts: &[usize], note: Note<'_, Plan>) -> Result<(), Killed> {
+        let documents = state.setting.documents.clone();
+        for index in hosts {
+            let is_wave = state.hosts[*index].step == Step::Accepted;
+            let answer = self.daemons.borrow_mut()[*index].plan(&documents, is_wave, self.time_ms.get());
+            self.acted()?;
+            note(state, *index, answer);
+            self.save(state)?;
+        }
+        Ok(())
+    }
+
+    async fn apply(
         &self,
         state: &mut State,
-        asks: Vec<(usize, HostQuery)>,
-        said: &mut AnswerHandler<'_>,
+        targets: Vec<(usize, Vec<Target>)>,
+        note: Note<'_, BTreeMap<String, Armed>>,
     ) -> Result<(), Killed> {
-        for (index, ask) in asks {
-            let is_kept = ask.is_kept();
-            if let HostQuery::Make(changes) = &ask {
-                // Nothing is sent that is not on the disk.
-                let disk = State::decode(self.disk.borrow().as_ref().unwrap()).unwrap();
-                let host = &disk.hosts[index];
-                let kept: Vec<_> = host
-                    .changes
-                    .iter()
-                    .chain(&host.undo)
-                    .map(|one| recorded_change::decoded(one).unwrap())
-                    .collect();
-                assert!(changes.iter().all(|change| kept.contains(change)));
-            }
-            let answer = self.daemons.borrow_mut()[index].answer(&ask, self.time_ms.get());
+        for (index, targets) in targets {
+            self.check_disk(index, &targets);
+            let answer = self.daemons.borrow_mut()[index].apply(&targets);
             self.acted()?;
-            said(state, index, answer);
-            if is_kept {
+            note(state, index, answer);
+            self.save(state)?;
+        }
+        Ok(())
+    }
+
+    async fn read(&self, state: &mut State, hosts: &[usize], note: Note<'_, Reading>) -> Result<(), Killed> {
+        for index in hosts {
+            let daemon = &mut self.daemons.borrow_mut()[*index];
+            let answer = daemon.answers().map(|()| daemon.reading(self.time_ms.get()));
+            self.acted()?;
+            note(state, *index, answer);
+            if self.shows.get() {
                 self.save(state)?;
             }
         }
@@ -312,10 +372,6 @@ impl World for Simulated {
         *self.disk.borrow_mut() = Some(bytes);
         self.saves.set(self.saves.get() + 1);
         self.acted()
-    }
-
-    fn show(&self, state: &State) -> Result<(), Killed> {
-        if self.shows.get() { self.save(state) } else { Ok(()) }
     }
 
     fn tell(&self, happened: &RolloutEvent) -> Result<(), Killed> {

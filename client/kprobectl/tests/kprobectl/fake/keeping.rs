@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
@@ -24,8 +24,6 @@ struct Host {
     made: Vec<String>,
     next: i64,
     readings: u64,
-    /// When it was asked first what it uses.
-    begun: Option<Instant>,
     habits: Habits,
 }
 
@@ -44,10 +42,8 @@ pub(crate) struct Habits {
     pub(crate) never_answers: bool,
     /// What every definition records.
     pub(crate) meaning: Option<CheckedMeaning>,
-    /// Hundredths of one core that the daemon uses.
-    pub(crate) used_percent: u32,
-    /// It does not say what it uses.
-    pub(crate) hides_use: bool,
+    /// A check of the host fails.
+    pub(crate) is_ill: bool,
     /// How often the daemon was started anew.
     pub(crate) restarts: i64,
 }
@@ -106,24 +102,16 @@ impl Kept {
     }
 
     pub(super) fn answer(&self) -> GetHostResponse {
-        let (habits, uptime) = {
-            let mut host = self.host();
-            let begun = *host.begun.get_or_insert_with(Instant::now);
-            (host.habits.clone(), begun.elapsed())
-        };
-        let host = answers::host();
-        let mut daemon_start_time = host.daemon_start_time;
-        if let Some(time) = &mut daemon_start_time {
+        let habits = self.habits();
+        let mut host = answers::host();
+        if let Some(time) = &mut host.daemon_start_time {
             time.seconds += habits.restarts;
         }
-        let processor_time = prost_types::Duration::try_from(uptime * habits.used_percent / 100).ok();
-        GetHostResponse {
-            kernel_release: habits.kernel,
-            daemon_start_time,
-            processor_time: processor_time.filter(|_time| !habits.hides_use),
-            uptime: prost_types::Duration::try_from(uptime).ok(),
-            ..host
+        if habits.is_ill {
+            let (id, status) = ("instance_exists".to_owned(), CheckStatus::Failed.into());
+            host.checks.push(HostCheck { id, status, ..HostCheck::default() });
         }
+        GetHostResponse { kernel_release: habits.kernel, ..host }
     }
 
     pub(super) fn profiles(&self) -> Vec<HitProfile> {

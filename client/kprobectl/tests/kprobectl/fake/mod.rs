@@ -225,7 +225,11 @@ pub(crate) async fn client(socket: &Path) -> Client {
 
 /// Ctrl-C.
 pub(crate) fn interrupt(child: &Child) {
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    signal(child, "-INT");
+}
+
+pub(crate) fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
 }
 
 /// Exit code, stdout and stderr in one text.
