@@ -9,16 +9,14 @@ pub use sum::add_snapshots;
 use std::time::Duration;
 
 use tonic::Streaming;
-use tonic::transport::Channel;
 
-use crate::api::aggregation_service_client::AggregationServiceClient;
 use crate::api::stream_aggregation_request::Source;
 use crate::api::stream_aggregation_response::Message;
 use crate::api::{
     Aggregation, AggregationSnapshot, AggregationSpec, CreateAggregationRequest, DeleteAggregationRequest,
     ListAggregationsRequest, StreamAggregationRequest, StreamAggregationResponse,
 };
-use crate::client::{Client, MAX_MESSAGE_BYTES};
+use crate::client::Client;
 use crate::error::Error;
 
 /// Snapshots of one aggregation. When it was made for the stream, dropping this deletes it.
@@ -119,10 +117,6 @@ impl Client {
             Some(Message::Started(aggregation)) => Ok(AggregationStream { aggregation, inner }),
             _ => Err(Error::Incomplete("started")),
         }
-    }
-
-    fn counting(&self) -> AggregationServiceClient<Channel> {
-        AggregationServiceClient::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 }
 

@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 
 use tonic::Streaming;
 
-use crate::api::audit_service_client::AuditServiceClient;
 use crate::api::{AuditEntry, AuditHead, ReadAuditRequest, ReadAuditResponse};
 use crate::client::Client;
 use crate::error::Error;
@@ -46,8 +45,7 @@ impl Client {
     /// # Errors
     /// A request that the daemon refuses, or a daemon that cannot be reached.
     pub async fn read_audit(&self, request: ReadAuditRequest) -> Result<AuditStream, Error> {
-        let service = || AuditServiceClient::new(self.channel());
-        let mut stream = self.begin(request, async |request| service().read_audit(request).await).await?;
+        let mut stream = self.begin(request, async |request| self.audit().read_audit(request).await).await?;
         let first = stream.message().await?.and_then(|message| message.after);
         let after = first.ok_or(Error::Incomplete("after"))?;
         Ok(AuditStream { stream, after, ready: VecDeque::new() })

@@ -3,7 +3,7 @@
 use crate::api::probe_change::Change;
 use crate::api::probe_outcome::Outcome;
 use crate::api::{
-    ApplyProbesRequest, CreateProbeRequest, DeleteProbeRequest, DeletedProbe, HitProfile, PlannedStep, Probe,
+    ApplyProbesRequest, CreateProbeRequest, DeleteProbeRequest, DeletedProbe, PlannedStep, Probe,
     ProbeChange, UpdateProbeRequest,
 };
 use crate::client::Client;
@@ -24,12 +24,6 @@ pub struct PlannedChanges {
 impl Client {
     /// How many changes one request can make.
     pub const CHANGES_AT_ONCE: usize = 1000;
-
-    /// Removes a probe. Returns its last hit counts, if the kernel had it.
-    pub async fn delete_probe(&self, request: DeleteProbeRequest) -> Result<Option<HitProfile>, Error> {
-        let response = self.call(request, async |request| self.probes().delete_probe(request).await).await?;
-        Ok(response.profile)
-    }
 
     /// Makes up to [`Client::CHANGES_AT_ONCE`] independent changes in one request, at the cost of
     /// one.
@@ -57,7 +51,7 @@ impl Client {
         let asked = changes.len();
         let changes = changes.into_iter().map(|change| ProbeChange { change: Some(change) }).collect();
         let request = ApplyProbesRequest { changes, all_or_nothing };
-        let response = self.call(request, async |request| self.probes().apply_probes(request).await).await?;
+        let response = self.apply(request).await?;
         let outcomes = response.outcomes.into_iter().map(|outcome| match outcome.outcome? {
             Outcome::Failed(failed) => Some(Err(failed.into())),
             done => Some(Ok(done)),

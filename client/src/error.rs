@@ -3,6 +3,7 @@
 //! Owns how a gRPC status is read. What to do about an error is data ([`Error::hints`]), apart from
 //! its text. It never prints.
 
+use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::io;
 use std::time::Duration;
@@ -11,14 +12,12 @@ use prost::Message as _;
 use thiserror::Error;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
-use tonic_types::pb;
+use tonic_types::{StatusExt as _, pb};
 
 use crate::api::{Diagnostics, FailedRequest};
 use crate::event::MalformedError;
 use crate::target::{DEFAULT_SOCKET, Target};
 
-const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
-const BAD_REQUEST: &str = "type.googleapis.com/google.rpc.BadRequest";
 const DIAGNOSTICS: &str = "type.googleapis.com/kprobed.v1.Diagnostics";
 
 /// Any failure of the library.
@@ -265,37 +264,27 @@ impl RpcError {
     /// Reads a status and its details. Details that cannot be read are left out: the code and the
     /// message still count.
     fn from_status(status: &Status) -> Self {
-        let mut error = Self {
+        let known = status.get_error_details();
+        let (reason, metadata) = known
+            .error_info()
+            .map(|info| (info.reason.clone(), BTreeMap::from_iter(info.metadata.clone())))
+            .unwrap_or_default();
+        let violations = known.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
+        let field = |violation: &tonic_types::FieldViolation| FieldViolation {
+            field: violation.field.clone(),
+            description: violation.description.clone(),
+        };
+        let all = pb::Status::decode(status.details()).map(|status| status.details).unwrap_or_default();
+        let own = all.iter().find(|any| any.type_url == DIAGNOSTICS);
+        Self {
             code: status.code(),
             message: message_of(status),
-            reason: String::new(),
-            metadata: Vec::new(),
-            fields: Vec::new(),
-            diagnostics: None,
+            reason,
+            metadata: metadata.into_iter().collect(),
+            fields: violations.iter().map(field).collect(),
+            diagnostics: own.and_then(|any| Diagnostics::decode(any.value.as_slice()).ok()),
             operation: text_of(status.metadata(), "x-request-id").unwrap_or_default(),
-        };
-        let details = pb::Status::decode(status.details()).map(|status| status.details).unwrap_or_default();
-        for any in details {
-            match any.type_url.as_str() {
-                ERROR_INFO => {
-                    if let Ok(info) = pb::ErrorInfo::decode(any.value.as_slice()) {
-                        error.reason = info.reason;
-                        error.metadata = info.metadata.into_iter().collect();
-                        error.metadata.sort();
-                    }
-                }
-                BAD_REQUEST => {
-                    if let Ok(bad) = pb::BadRequest::decode(any.value.as_slice()) {
-                        error.fields.extend(bad.field_violations.into_iter().map(|violation| {
-                            FieldViolation { field: violation.field, description: violation.description }
-                        }));
-                    }
-                }
-                DIAGNOSTICS => error.diagnostics = Diagnostics::decode(any.value.as_slice()).ok(),
-                _ => {}
-            }
         }
-        error
     }
 }
 
@@ -320,6 +309,9 @@ fn message_of(status: &Status) -> String {
 mod tests {
     use super::*;
     use crate::api::{Diagnostic, Severity};
+
+    const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
+    const BAD_REQUEST: &str = "type.googleapis.com/google.rpc.BadRequest";
 
     fn any(type_url: &str, message: &impl prost::Message) -> prost_types::Any {
         prost_types::Any { type_url: type_url.to_owned(), value: message.encode_to_vec() }

@@ -2,12 +2,8 @@
 //!
 //! Owns the stream that keeps the hold. Callers give probes its lease.
 
-use std::time::Duration;
-
 use tonic::Streaming;
-use tonic::transport::Channel;
 
-use crate::api::lease_service_client::LeaseServiceClient;
 use crate::api::{HoldProbesRequest, HoldProbesResponse, Lease};
 use crate::client::Client;
 use crate::error::Error;
@@ -37,7 +33,6 @@ use crate::error::Error;
 #[derive(Debug)]
 pub struct Hold {
     key: String,
-    vanished_after: Duration,
     stream: Streaming<HoldProbesResponse>,
 }
 
@@ -50,12 +45,7 @@ impl Client {
         let (first, stream) = self
             .begin_with_first(HoldProbesRequest {}, async |request| self.leases().hold_probes(request).await)
             .await?;
-        let vanished_after = first.vanished_after.and_then(|time| Duration::try_from(time).ok());
-        Ok(Hold { key: first.holder, vanished_after: vanished_after.unwrap_or_default(), stream })
-    }
-
-    fn leases(&self) -> LeaseServiceClient<Channel> {
-        LeaseServiceClient::new(self.channel())
+        Ok(Hold { key: first.holder, stream })
     }
 }
 
@@ -63,12 +53,6 @@ impl Hold {
     /// The lease for probes that end with this hold.
     pub fn lease(&self) -> Lease {
         Lease { holder: self.key.clone(), ..Lease::default() }
-    }
-
-    /// How long the probes can outlive this program if the network fails, so that the daemon does
-    /// not see its end.
-    pub fn vanished_after(&self) -> Duration {
-        self.vanished_after
     }
 
     /// Waits until the daemon ends the hold or the connection is lost, and returns why. The daemon

@@ -30,11 +30,10 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-mod access;
 mod aggregation;
-mod attached;
 mod audit;
 mod builder;
+mod calls;
 mod changes;
 mod checks;
 mod client;
@@ -42,13 +41,11 @@ mod connect;
 mod error;
 pub mod event;
 pub mod fleet;
-mod functions;
-mod hits;
 mod hold;
 pub mod merge;
 #[cfg(feature = "nats")]
 pub mod nats;
-mod reconcile;
+mod pages;
 mod target;
 mod watch;
 
@@ -60,8 +57,8 @@ pub use checks::CheckStream;
 pub use client::Client;
 pub use connect::{ConnectOptions, Identity, TlsOptions};
 pub use error::{ConnectError, Error, FieldViolation, RpcError};
-pub use hits::HitRates;
 pub use hold::Hold;
+pub use pages::HitRates;
 pub use target::{DEFAULT_SOCKET, Target, TargetError};
 pub use watch::ProbeWatch;
 

@@ -10,25 +10,10 @@ use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// Reads a duration such as `500ms`, `10s` or `1h 30m`.
+/// Reads a duration such as `500ms`, `10s` or `1h 30m`, as documents have them.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    // The library takes `07:00:00` for seven hours.
-    if text.contains(':') {
-        return Err(format!(
-            "`{text}` is a time of day, not a duration: write a number with a unit, such as `7h` or `1h 30m`"
-        ));
-    }
-    // A bare number of days has no fixed length in general; here it is 24 hours.
-    let span: jiff::Span = text
-        .parse()
-        .map_err(|_not_a_span| format!("`{text}` is not a duration: write `500ms`, `10s` or `1h 30m`"))?;
-    if span.is_negative() {
-        return Err(format!("`{text}` is negative: write a duration without a minus"));
-    }
-    span.to_duration(jiff::SpanRelativeTo::days_are_24_hours())
-        .ok()
-        .and_then(|duration| Duration::try_from(duration).ok())
-        .ok_or_else(|| format!("`{text}` has no fixed length: write it in days or shorter units"))
+    kprobed_document::read_duration(text)
+        .ok_or_else(|| format!("`{text}` is not a duration: write `500ms`, `10s` or `1h 30m`"))
 }
 
 /// Reads a point in time: how long ago it was (`10m`), a time of day (`07:00`, the last such

@@ -1,16 +1,31 @@
-//! Requests that make a probe match its document.
+//! The document of a probe, and requests that make a probe match its document.
 //!
-//! Owns the comparison of a probe with its document. Never sends a request: clients and the daemon
+//! Owns the comparison of the two. Never sends a request: clients and the daemon
 //! do.
 
 use kprobed_proto::v1;
 
-use crate::document::{Document, Lease};
-use crate::write::document_of;
+use crate::document::{Document, KernelChange, Lease};
+
+/// The document of a probe: applying it to that probe changes nothing.
+pub fn document_of(probe: &v1::Probe) -> Document {
+    Document {
+        name: probe.name.clone(),
+        definition: probe.definition.clone(),
+        enabled: probe.enabled,
+        filter: probe.filter.clone(),
+        labels: probe.labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+        owner: probe.owner.clone(),
+        description: probe.description.clone(),
+        lease: probe.lease.as_ref().and_then(Lease::of_message),
+        on_kernel_change: KernelChange::of_message(probe.on_kernel_change()),
+    }
+}
 
 /// The request that creates the probe of a document.
 pub fn creation(document: &Document) -> v1::CreateProbeRequest {
     v1::CreateProbeRequest {
+        name: document.name.clone(),
         definition: document.definition.clone(),
         enabled: document.enabled,
         filter: document.filter.clone(),

@@ -2,7 +2,7 @@
 //!
 //! ```yaml
 //! probe: kprobes/open
-//! definition: p:kprobes/open do_sys_openat2 name=+0($arg2):ustring
+//! definition: p do_sys_openat2 name=+0($arg2):ustring
 //! enabled: true
 //! filter: dfd >= 0
 //! labels:
@@ -22,18 +22,16 @@
 
 mod change;
 mod document;
+mod duration;
 pub mod json;
-mod lease;
 mod place;
 mod read;
-mod tree;
-mod write;
 
 #[cfg(test)]
 mod tests;
 
-pub use change::{ROLLOUT_LABEL, changed, creation, described, keeping_mark};
-pub use document::{Document, KernelChange, Lease};
+pub use change::{ROLLOUT_LABEL, changed, creation, described, document_of, keeping_mark};
+pub use document::{Document, KernelChange, Lease, write, yaml};
+pub use duration::read_duration;
 pub use place::{Place, Problem};
 pub use read::{PlacedDocument, read};
-pub use write::{document_of, write, yaml};

@@ -4,6 +4,8 @@
 
 use std::fmt::{self, Write as _};
 
+use serde_saphyr::Location;
+
 /// A piece of one line of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -32,10 +34,27 @@ pub struct Problem {
 /// cannot flood a terminal.
 const SHOWN: usize = 160;
 
+impl Place {
+    /// The part of a location that is in its first line. What is behind the last line is at its end.
+    pub(crate) fn of(lines: &[&str], location: Location) -> Self {
+        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let line = number(location.line()).clamp(1, lines.len().max(1));
+        let width = lines.get(line - 1).map_or(0, |line| line.trim_end().chars().count());
+        let column = if location.line() > line as u64 { width + 1 } else { number(location.column()).max(1) };
+        let length = number(location.span().len()).min((width + 1).saturating_sub(column)).max(1);
+        Self { line, column, length }
+    }
+}
+
 impl Problem {
-    /// A problem at a place of `text`.
-    pub(crate) fn new(text: &str, place: Place, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        let line = text.lines().nth(place.line.saturating_sub(1)).unwrap_or_default();
+    /// A problem at a place of a text with these lines.
+    pub(crate) fn new(
+        lines: &[&str],
+        place: Place,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        let line = lines.get(place.line.saturating_sub(1)).copied().unwrap_or_default();
         // One character replaces one: an escape sequence would shift the characters that follow.
         let line = line.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
         Self { place, line, message: message.into(), hint: hint.into() }
@@ -84,11 +103,11 @@ mod tests {
     #[test]
     fn carets_stand_below_the_place() {
         let place = Place { line: 2, column: 3, length: 4 };
-        let problem = Problem::new("a: 1\nö:\tbcde\n", place, "`bcde` is no number", "write `1`");
+        let problem = Problem::new(&["a: 1", "ö:\tbcde"], place, "`bcde` is no number", "write `1`");
         assert_eq!(problem.shown(), "  | ö: bcde\n  |   ^^^^");
         assert_eq!(problem.to_string(), "2:3: `bcde` is no number (write `1`)");
         for place in [Place::default(), Place { line: 9, column: 9, length: 9 }] {
-            Problem::new("a", place, "", "").shown();
+            Problem::new(&["a"], place, "", "").shown();
         }
     }
 

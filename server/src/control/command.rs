@@ -21,6 +21,8 @@ use kprobed_verdict::checker::DefinitionText;
 pub struct CreateRequest {
     /// The client's text.
     pub definition: Arc<DefinitionText>,
+    /// Its name, for a definition that leaves it out.
+    pub name: Option<ProbeName>,
     /// Record from now on.
     pub enabled: bool,
     /// Kernel filter; empty for none.

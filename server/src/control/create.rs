@@ -12,6 +12,7 @@ use super::controller::Controller;
 use super::footprint::Footprint;
 use super::job::{Basis, Job};
 use super::observed::{KPROBES_ON, Switches};
+use super::replace::of_another;
 use super::step::{self, Aim};
 use super::{Probe, ProbeState};
 use crate::auth::Caller;
@@ -69,7 +70,10 @@ fn new_probe(
     grounds: &mut Grounds<'_>,
     now: &Moment,
 ) -> Result<Work, Error> {
-    let outcome = checker.check_text(&request.definition, &mut grounds.facts)?;
+    let mut outcome = checker.check_text(&request.definition, &mut grounds.facts)?;
+    if let Some(name) = &request.name {
+        outcome = outcome.named(name).map_err(|found| of_another(&found, name))?;
+    }
     let taken = checker.taken(&outcome);
     refuse(request.definition.as_str(), &outcome, taken.as_ref())?;
     if request.enabled {

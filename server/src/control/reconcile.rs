@@ -317,7 +317,7 @@ fn job(
     let mut probe = Probe { own: left, tripped, ..probe };
     let Some(own) = &probe.own else {
         // The definition is rendered anew: another kernel may know other arguments.
-        let line = checker.kernel_line(&definition, record.name.event().to_owned()).text;
+        let line = checker.kernel_line(&definition, record.name.parts()).text;
         let steps = step::define(&line, aim);
         probe.record.kernel_definition = line;
         return Ok(Job::define(probe, Basis { definition, report }, steps));

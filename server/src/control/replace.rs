@@ -19,7 +19,6 @@ use crate::auth::Caller;
 use crate::error::Error;
 use crate::store::{ProbeSpec, Record};
 use kprobed_host::tracefs::Presence;
-use kprobed_lang::definition::ProbeDefinition;
 use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::DefinitionText;
 
@@ -51,12 +50,11 @@ impl Controller {
         }
         let outcome = self.parts.checker.check_text(definition, &mut grounds.facts)?;
         refuse(definition.as_str(), &outcome, None)?;
-        require_name(&outcome.definition, &probe.name)?;
+        let outcome = outcome.named(&probe.name).map_err(|found| of_another(&found, &probe.name))?;
         if wanted.enabled {
             grounds.observed.switches.require_firing(outcome.report.arming)?;
         }
-        let event = probe.name.event().to_owned();
-        let line = self.parts.checker.kernel_line(&outcome.definition, event).text;
+        let line = self.parts.checker.kernel_line(&outcome.definition, probe.name.parts()).text;
         let spec = ProbeSpec { definition: Arc::clone(&outcome.text), ..wanted };
         // It counts for who made the first one.
         let record = Record::new(probe.name.clone(), spec, line, SystemTime::now()).by(probe.creator.clone());
@@ -71,16 +69,10 @@ impl Controller {
     }
 }
 
-/// Refuses a definition that is of another probe.
-fn require_name(definition: &ProbeDefinition, name: &ProbeName) -> Result<(), Error> {
-    let group = kprobed_verdict::checker::group_of(definition);
-    let event = definition.event.as_ref().map(|event| event.text.as_str());
-    if group == name.group() && event.is_none_or(|event| event == name.event()) {
-        return Ok(());
-    }
-    let event = event.unwrap_or_else(|| name.event());
+/// The refusal of a definition that is of another probe, `found`.
+pub(super) fn of_another(found: &str, name: &ProbeName) -> Error {
     let message = format!(
-        "the definition is of `{group}/{event}`, and the probe is `{name}`: write `{name}` in it, or make another probe of it"
+        "the definition is of `{found}`, and the probe is `{name}`: write `{name}` in it, or make another probe of it"
     );
-    Err(Error::bad_argument("definition", message))
+    Error::bad_argument("definition", message)
 }

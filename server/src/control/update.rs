@@ -181,8 +181,7 @@ impl Controller {
             None => settled_state(probe.spec.enabled, &report),
         };
         let mut probe = Probe { state, guarded, ..probe }.resolved(&definition, &report, footprint);
-        let event = probe.name.event().to_owned();
-        probe.record.kernel_definition = self.parts.checker.kernel_line(&definition, event).text;
+        probe.record.kernel_definition = self.parts.checker.kernel_line(&definition, probe.name.parts()).text;
         let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
         Ok(Job::define(probe, Basis { definition, report }, steps))
     }

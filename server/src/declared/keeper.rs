@@ -24,7 +24,8 @@ use crate::error::{Error, Reason};
 use crate::rpc::changes::{declared_creation, declared_update};
 use crate::rpc::{messages, spec};
 use kprobed_lang::definition::Code;
-use kprobed_verdict::checker::{Checker, DefinitionText};
+use kprobed_lang::model::ProbeName;
+use kprobed_verdict::checker::{Checker, DefinitionText, named};
 
 /// Files are read once nothing has changed for so long: tools write several files, and some write
 /// one in pieces.
@@ -134,7 +135,7 @@ impl Keeper {
         probes: &[v1::Probe],
     ) -> Result<(usize, Vec<DeclarationProblem>), Stopping> {
         let (tasks, mut problems) =
-            tokio::task::block_in_place(|| plan(declared, probes, |text| self.read(text)));
+            tokio::task::block_in_place(|| plan(declared, probes, |text, name| self.read(text, name)));
         let mut asked = Vec::with_capacity(tasks.len());
         for task in tasks {
             match Self::request(&task) {
@@ -199,9 +200,16 @@ impl Keeper {
         }
     }
 
-    /// A definition as fields.
-    fn read(&self, definition: &str) -> Result<v1::ProbeSpec, Error> {
-        Ok(spec::write(&self.checker.probe(&DefinitionText::new(definition))?))
+    /// A definition as fields, with the name of its probe. It can leave the name out, and cannot be of another probe.
+    fn read(&self, definition: &str, name: &ProbeName) -> Result<v1::ProbeSpec, Error> {
+        let text = DefinitionText::new(definition);
+        let read = self.checker.probe(&text)?;
+        let read = named(read, self.checker.reading(&text).dialect, name).map_err(|found| {
+            let message = format!("the definition is of `{found}`, and the document of `{name}`");
+            let hint = format!("write `{name}` in it, or leave the name out");
+            Error::bad_argument("definition", message).fix(&hint)
+        })?;
+        Ok(spec::write(&read))
     }
 
     /// The change of a task, or why there is none and what to do.

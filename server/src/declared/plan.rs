@@ -131,11 +131,11 @@ impl DeclaredProbes {
 }
 
 /// The tasks that make `probes`, all probes of the daemon, the declared ones, and the problems that
-/// prevent a task. `read` parses a definition.
+/// prevent a task. `read` parses a definition of the probe with this name.
 pub(super) fn plan(
     declared: &DeclaredProbes,
     probes: &[v1::Probe],
-    read: impl Fn(&str) -> Result<v1::ProbeSpec, Error>,
+    read: impl Fn(&str, &ProbeName) -> Result<v1::ProbeSpec, Error>,
 ) -> (Vec<Task>, Vec<DeclarationProblem>) {
     let (mut tasks, mut problems) = (Vec::new(), Vec::new());
     let by_name: BTreeMap<&str, &v1::Probe> =
@@ -166,18 +166,15 @@ fn task(
     claim: &Claim,
     probe: Option<&v1::Probe>,
     unreadable_files: &BTreeSet<String>,
-    read: &impl Fn(&str) -> Result<v1::ProbeSpec, Error>,
+    read: &impl Fn(&str, &ProbeName) -> Result<v1::ProbeSpec, Error>,
 ) -> Result<Option<Task>, DeclarationProblem> {
-    let Claim { name, document, file, name_place, definition_place: _, take_over } = claim;
+    let Claim { name, document, file, name_place, definition_place, take_over } = claim;
+    let wanted = || {
+        read(&document.definition, name)
+            .map_err(|error| claim.problem(*definition_place, error.message.clone(), error.hint().to_owned()))
+    };
     let Some(probe) = probe else {
-        if read_named(claim, read)?.event.is_empty() {
-            let message = "the definition does not name its event".to_owned();
-            return Err(claim.problem(
-                claim.definition_place,
-                message,
-                format!("write `p:{name} ...`, or `r:{name} ...`"),
-            ));
-        }
+        wanted()?;
         return Ok(Some(Task::Create(claim.clone())));
     };
     if probe.declared_by.is_empty() && !take_over {
@@ -195,9 +192,8 @@ fn task(
     let definition = if document.definition == probe.definition {
         None
     } else {
-        let wanted = read_named(claim, read)?;
-        let is = read(&probe.definition).ok();
-        let is_same = is.is_some_and(|is| named(is, name) == named(wanted, name));
+        let wanted = wanted()?;
+        let is_same = read(&probe.definition, name).is_ok_and(|is| is == wanted);
         (!is_same).then(|| document.definition.clone())
     };
     let request = changed(document, probe, definition).or_else(|| {
@@ -208,28 +204,6 @@ fn task(
         })
     });
     Ok(request.map(|request| Task::Update(claim.clone(), Box::new(request))))
-}
-
-/// The definition of a claim, which must not name another probe.
-fn read_named(
-    claim: &Claim,
-    read: &impl Fn(&str) -> Result<v1::ProbeSpec, Error>,
-) -> Result<v1::ProbeSpec, DeclarationProblem> {
-    let place = claim.definition_place;
-    let unread = |error: Error| claim.problem(place, error.message.clone(), error.hint().to_owned());
-    let spec = read(&claim.document.definition).map_err(unread)?;
-    let group = if spec.group.is_empty() { "kprobes" } else { &spec.group };
-    let event = if spec.event.is_empty() { claim.name.event() } else { &spec.event };
-    if (group, event) == (claim.name.group(), claim.name.event()) {
-        return Ok(spec);
-    }
-    let message = format!("the definition is of `{group}/{event}`, and the document of `{}`", claim.name);
-    Err(claim.problem(place, message, format!("write `{}` in it", claim.name)))
-}
-
-/// The definition with the probe's own names, so that two of them can be compared.
-fn named(spec: v1::ProbeSpec, name: &ProbeName) -> v1::ProbeSpec {
-    v1::ProbeSpec { group: name.group().to_owned(), event: name.event().to_owned(), ..spec }
 }
 
 #[cfg(test)]

@@ -36,12 +36,17 @@ fn probe(text: &str, declared_by: &str) -> v1::Probe {
     }
 }
 
-/// Understands `p:GROUP/EVENT PLACE` and takes blanks for nothing.
-fn understand(text: &str) -> Result<v1::ProbeSpec, Error> {
-    let Some((name, place)) = text.strip_prefix("p:").and_then(|rest| rest.split_once(' ')) else {
+/// Understands `p:GROUP/EVENT PLACE`, in which the name can be missing, and takes blanks for nothing.
+fn understand(text: &str, of: &ProbeName) -> Result<v1::ProbeSpec, Error> {
+    let Some((name, place)) = text.strip_prefix('p').and_then(|rest| rest.split_once(' ')) else {
         return Err(Error::bad_argument("definition", "this is no definition").fix("write `p:`"));
     };
-    let (group, event) = name.split_once('/').unwrap_or(("", name));
+    let name = name.strip_prefix(':').unwrap_or(of.event());
+    let (group, event) = name.split_once('/').unwrap_or((of.group(), name));
+    if (group, event) != of.parts() {
+        let message = format!("the definition is of `{group}/{event}`, and the document of `{of}`");
+        return Err(Error::bad_argument("definition", message));
+    }
     let symbol = v1::SymbolPlace { symbol: place.trim().to_owned(), ..Default::default() };
     let place = v1::probe_place::Place::Symbol(symbol);
     Ok(v1::ProbeSpec {
@@ -99,6 +104,27 @@ fn a_definition_is_replaced_if_it_means_something_else() {
         let (tasks, problems) = planned(&[("a.yaml", &text(wrong))], std::slice::from_ref(&is));
         assert_eq!((tasks, problems), (vec![], vec![said.to_owned()]));
     }
+}
+
+#[test]
+fn a_definition_without_a_name_is_that_of_its_document() {
+    let text = |definition: &str| format!("probe: kprobes/open\ndefinition: {definition}\n");
+    let (tasks, problems) = planned(&[("a.yaml", &text("p vfs_open"))], &[]);
+    assert!(matches!(tasks.as_slice(), [Task::Create(claim)] if claim.name.to_string() == "kprobes/open"));
+    assert_eq!(problems, [""; 0]);
+    let is = probe(&text("p vfs_open"), "a.yaml");
+    for same in ["p vfs_open", "p:open vfs_open", "p:kprobes/open vfs_open"] {
+        assert_eq!(
+            planned(&[("a.yaml", &text(same))], std::slice::from_ref(&is)),
+            (vec![], vec![]),
+            "{same}"
+        );
+    }
+    let (tasks, _) = planned(&[("a.yaml", &text("p vfs_read"))], std::slice::from_ref(&is));
+    let [Task::Update(_, request)] = tasks.as_slice() else { panic!("{tasks:?}") };
+    assert_eq!(request.definition.as_deref(), Some("p vfs_read"));
+    let (tasks, problems) = planned(&[("a.yaml", &text("p:other vfs_open"))], &[]);
+    assert!(tasks.is_empty() && problems[0].contains("the definition is of `kprobes/other`"), "{problems:?}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::probes::{non_empty, request_key};
 use super::{labels, metadata, status};
 use crate::control::{Change, CreateRequest, RemoveRequest, Removed, Unit, UpdateRequest};
 use crate::error::Error;
+use kprobed_lang::model::{NameError, ProbeName};
 use kprobed_verdict::checker::DefinitionText;
 
 /// Most changes in one request: each delays those of other requests for some milliseconds, and its
@@ -24,11 +25,12 @@ pub(super) fn creation(request: v1::CreateProbeRequest) -> Result<CreateRequest,
     let metadata = metadata::of(&request)?;
     let labels = labels::of(request.labels)?;
     let fingerprint = format!(
-        "create {} {:?} {:?} {labels} {metadata:?}",
-        request.enabled, request.filter, request.definition
+        "create {} {:?} {:?} {:?} {labels} {metadata:?}",
+        request.enabled, request.filter, request.definition, request.name
     );
     Ok(CreateRequest {
         definition: Arc::new(DefinitionText::new(request.definition)),
+        name: name(request.name)?,
         enabled: request.enabled,
         filter: request.filter,
         labels,
@@ -36,6 +38,12 @@ pub(super) fn creation(request: v1::CreateProbeRequest) -> Result<CreateRequest,
         request: request_key(request.request_id, fingerprint)?,
         validate_only: request.validate_only,
     })
+}
+
+/// A name that a request gives a probe.
+pub(super) fn name(text: String) -> Result<Option<ProbeName>, Error> {
+    let name = non_empty(text).map(|text| text.parse()).transpose();
+    name.map_err(|error: NameError| Error::bad_argument("name", error.to_string()))
 }
 
 /// A request to change a probe.
@@ -167,6 +175,22 @@ mod tests {
     fn to_create(definition: &str) -> v1::ProbeChange {
         let request = v1::CreateProbeRequest { definition: definition.to_owned(), ..Default::default() };
         v1::ProbeChange { change: Some(Asked::Create(request)) }
+    }
+
+    #[test]
+    fn a_request_can_name_its_probe() {
+        let named = |name: &str| {
+            let name = name.to_owned();
+            creation(v1::CreateProbeRequest { definition: "p f".to_owned(), name, ..Default::default() })
+        };
+        assert_eq!(named("mine/open").unwrap().name, Some("mine/open".parse().unwrap()));
+        assert_eq!(named("").unwrap().name, None);
+        for wrong in ["open", "mine/a b", "../open"] {
+            let Error::Rpc(error) = Error::from(Status::from(named(wrong).unwrap_err())) else {
+                panic!("no refusal")
+            };
+            assert_eq!((error.code, error.fields[0].field.as_str()), (Code::InvalidArgument, "name"));
+        }
     }
 
     /// The field that a refusal is about.

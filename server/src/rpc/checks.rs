@@ -112,7 +112,7 @@ fn judge(
     let mut checked = Vec::new();
     let mut bytes = 0;
     let mut judge = |CutDefinition { line, offset, text }| {
-        let check = answer(checker, &Arc::new(DefinitionText::new(text.as_str())), &mut facts, detail)?;
+        let check = answer(checker, &Arc::new(DefinitionText::new(text.as_str())), None, &mut facts, detail)?;
         Ok::<_, Error>(v1::CheckedDefinition { line, offset, definition: text, check: Some(check) })
     };
     while checked.len() < MESSAGE_CHECKS && bytes < MESSAGE_BYTES {

@@ -118,9 +118,10 @@ impl ProbeServer {
         request: v1::CheckProbeRequest,
         shows_addresses: bool,
     ) -> Result<v1::CheckProbeResponse, Error> {
+        let name = changes::name(request.name)?;
         let definition = Arc::new(DefinitionText::new(request.definition));
         let (mut facts, detail) = (self.checker.recent_facts(), (Detail::Listing, shows_addresses));
-        let answer = answer(&self.checker, &definition, &mut facts, detail);
+        let answer = answer(&self.checker, &definition, name.as_ref(), &mut facts, detail);
         let mut response = answer?;
         response.hit_cost = checked_cost(&self.costs.table(), &response);
         if request.explain {

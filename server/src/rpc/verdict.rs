@@ -12,8 +12,9 @@ use crate::control::{CostTable, livepatch_warning};
 use crate::error;
 use kprobed_host::kernel::RecentFacts;
 use kprobed_lang::definition::{
-    Definition, DeleteDefinition, Diagnostic, Place, ProbeDefinition, ProbeKind, RefusedBy,
+    Definition, DeleteDefinition, Diagnostic, Place, ProbeDefinition, ProbeKind, RefusedBy, Span,
 };
+use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText, Preview};
 use kprobed_verdict::validate::{Arming, Nearest, ShownInstruction};
 
@@ -27,13 +28,14 @@ pub(crate) enum Detail {
     Listing,
 }
 
-/// Judges one text, for a client that may see addresses or may not.
+/// Judges one text, for a client that may see addresses or may not. With a name, the definition is of that probe.
 ///
 /// # Errors
 /// If the facts of the kernel cannot be read. A text that is not a definition has a verdict too.
 pub(crate) fn answer(
     checker: &Checker,
     text: &Arc<DefinitionText>,
+    name: Option<&ProbeName>,
     facts: &mut RecentFacts<'_>,
     (detail, shows_addresses): (Detail, bool),
 ) -> Result<v1::CheckProbeResponse, CheckError> {
@@ -43,6 +45,14 @@ pub(crate) fn answer(
             Ok(address_not_allowed(&outcome.definition))
         }
         Ok(outcome) => {
+            let span = outcome.definition.span;
+            let outcome = match name {
+                Some(name) => match outcome.named(name) {
+                    Ok(outcome) => outcome,
+                    Err(found) => return Ok(of_another(&found, name, span)),
+                },
+                None => outcome,
+            };
             let mut answer = judged(checker, &outcome, detail);
             if !shows_addresses {
                 hidden::listing(&mut answer.listing);
@@ -151,18 +161,35 @@ pub(crate) fn judged(checker: &Checker, outcome: &CheckOutcome, detail: Detail) 
 
 /// The answer about a place that is an address, for a client that may not see addresses.
 fn address_not_allowed(definition: &ProbeDefinition) -> v1::CheckProbeResponse {
-    let span = definition.place.span();
+    let message = "a place that is an address needs a role that may see addresses".to_owned();
+    let hint = "name the function, or ask for a rule with `addresses` in `reads`".to_owned();
+    against_rule((Errno::EPERM, "ADDRESS_NOT_ALLOWED"), definition.place.span(), message, hint)
+}
+
+/// The answer about a definition of another probe than the one that is meant.
+fn of_another(found: &str, name: &ProbeName, span: Span) -> v1::CheckProbeResponse {
+    let message = format!("the definition is of `{found}`, and the probe is `{name}`");
+    let hint = format!("write `{name}` in it, or leave the name out");
+    against_rule((Errno::EINVAL, "OTHER_NAME"), span, message, hint)
+}
+
+/// The answer about a definition that a rule of the daemon refuses.
+fn against_rule(
+    (errno, code): (Errno, &str),
+    span: Span,
+    message: String,
+    hint: String,
+) -> v1::CheckProbeResponse {
     let found = v1::Diagnostic {
         severity: v1::Severity::Error.into(),
-        code: "ADDRESS_NOT_ALLOWED".to_owned(),
-        message: "a place that is an address needs a role that may see addresses".to_owned(),
-        hint: "name the function, or ask for a rule with `addresses` in `reads`".to_owned(),
+        code: code.to_owned(),
+        message,
+        hint,
         span_start: error::length(span.start),
         span_end: error::length(span.end),
         ..Default::default()
     };
-    let refused = refused(Errno::EPERM as i32, "ADDRESS_NOT_ALLOWED", RefusedBy::Kprobed);
-    v1::CheckProbeResponse { diagnostics: vec![found], ..refused }
+    v1::CheckProbeResponse { diagnostics: vec![found], ..refused(errno as i32, code, RefusedBy::Kprobed) }
 }
 
 /// The verdict on a text that is refused for these reasons.

@@ -6,7 +6,6 @@ use clap::Args;
 use kprobed_client::Client;
 use kprobed_client::api::PlannedStep;
 use kprobed_client::api::probe_change::Change;
-use kprobed_client::api::probe_outcome::Outcome;
 
 use super::connection::connect;
 use super::document_changes::{compare, deletion, to_prune};
@@ -206,23 +205,12 @@ async fn carry_out(
             Mode::All => client.apply_all_or_nothing(changes).await?,
         };
         for (one, outcome) in asked.iter_mut().zip(outcomes) {
-            let outcome = outcome.map_err(Failure::from);
-            if let Err(failure) = outcome.and_then(|outcome| named(one, &outcome)) {
+            if let Err(error) = outcome {
                 one.told.action = "failed";
                 output.document_place(&one.place);
-                exit = exit.max(failure.report(output));
+                exit = exit.max(Failure::from(error).report(output));
             }
         }
     }
     Ok((exit, plan))
-}
-
-/// Checks that the probe has the name of its document: a definition can name another one, or none.
-fn named(asked: &RequestedChange, outcome: &Outcome) -> Result<(), Failure> {
-    match outcome {
-        Outcome::Probe(probe) if probe.name != asked.told.name => {
-            Err(Failure::OtherName { found: probe.name.clone(), wanted: asked.told.name.clone() })
-        }
-        _ => Ok(()),
-    }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use kprobed_client::Client;
 use kprobed_client::api::probe_change::Change;
-use kprobed_client::api::{DeleteProbeRequest, ListProbesRequest, Probe, ProbeSpec};
+use kprobed_client::api::{CheckProbeRequest, DeleteProbeRequest, ListProbesRequest, Probe};
 use kprobed_document::{Document, ROLLOUT_LABEL, changed, creation, described, keeping_mark};
 
 use super::Failure;
@@ -83,20 +83,11 @@ async fn other_definition(
     if document.definition == live.definition {
         return Ok(None);
     }
-    let checked = client.check_probe(&document.definition).await?;
+    let (definition, name) = (document.definition.clone(), document.name.clone());
+    let checked = client.check(CheckProbeRequest { definition, name, explain: false }).await?;
     // What cannot be read, or is of another probe, is for the daemon to refuse.
-    if checked.name == live.name
-        && let (Some(wanted), Some(is)) = (&checked.spec, &live.spec)
-        && named(wanted.clone(), is) == *is
-    {
-        return Ok(None);
-    }
-    Ok(Some(document.definition.clone()))
-}
-
-/// With the names of a probe, which a definition can leave out.
-fn named(spec: ProbeSpec, of: &ProbeSpec) -> ProbeSpec {
-    ProbeSpec { group: of.group.clone(), event: of.event.clone(), ..spec }
+    let is_same = checked.spec.is_some() && checked.spec == live.spec;
+    Ok((!is_same).then(|| document.definition.clone()))
 }
 
 /// The probes that a selector finds and no document names. Those that belong to a file of the daemon are left to it.

@@ -56,14 +56,6 @@ pub(crate) enum Failure {
     /// No probe matches.
     #[error("no probe matches `{0}`")]
     NoMatch(String),
-    /// A definition of another probe than its document.
-    #[error("the definition is of `{found}`, and the document of `{wanted}`")]
-    OtherName {
-        /// What the definition names, or is named by itself.
-        found: String,
-        /// What the document names.
-        wanted: String,
-    },
     /// The probe has the label with another value.
     #[error("`{probe}` has the label `{label}`")]
     Labelled {
@@ -193,7 +185,6 @@ impl Failure {
             Self::Client(_)
             | Self::Published { .. }
             | Self::NoMatch(_)
-            | Self::OtherName { .. }
             | Self::Labelled { .. }
             | Self::NoFunction { .. }
             | Self::SeveralFunctions { .. }
@@ -213,9 +204,6 @@ impl Failure {
             Self::Config(error) => error.hint().into_iter().collect(),
             Self::Published { hint, .. } => vec![(*hint).to_owned()],
             Self::NoMatch(_) => vec!["`kprobectl list` shows all probes".to_owned()],
-            Self::OtherName { wanted, .. } => {
-                vec![format!("write `p:{wanted} ...`, or `r:{wanted} ...`, in the definition")]
-            }
             Self::Labelled { .. } => vec!["`--overwrite` replaces its value".to_owned()],
             Self::NoFunction { suggestions, .. } => {
                 suggestions.iter().map(|name| format!("did you mean `{name}`?")).collect()
@@ -263,7 +251,6 @@ impl Operation for Failure {
         match self {
             Self::Client(error) | Self::InStream(error) => error.outcome(),
             Self::NoMatch(_)
-            | Self::OtherName { .. }
             | Self::Labelled { .. }
             | Self::NoFunction { .. }
             | Self::SeveralFunctions { .. } => Outcome::Refused,

@@ -43,7 +43,7 @@ impl Config {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Self::default());
         }
-        let config: Self = serde_yaml_ng::from_str(text).map_err(|error| form(error.to_string()))?;
+        let config: Self = super::read_yaml(text).map_err(form)?;
         for name in config.contexts.keys().chain(config.current_context.as_ref()) {
             if !is_name(name) {
                 return Err(form(ConfigError::Name(name.clone()).to_string()));
@@ -55,7 +55,7 @@ impl Config {
     /// Replaces the file as a whole.
     pub(crate) fn write(&self) -> Result<(), ConfigError> {
         let path = Self::path()?;
-        let text = serde_yaml_ng::to_string(self)
+        let text = kprobed_document::yaml(self)
             .map_err(|error| ConfigError::Form { path: path.clone(), problem: error.to_string() })?;
         replace(&path, text.as_bytes())
     }
@@ -170,7 +170,7 @@ mod tests {
     fn mistakes_have_a_place() {
         let problem = |text: &str| Config::parse(Path::new("f"), text).unwrap_err().to_string();
         assert!(problem("contexts:\n  a:\n    prot: 1\n").contains("unknown field `prot`"));
-        assert!(problem("contexts:\n  a:\n    port: x\n").contains("line 3 column"));
+        assert!(problem("contexts:\n  a:\n    port: x\n").contains("line 3, column"));
         assert!(problem("contexts:\n  a/b: {}\n").contains("`a/b` is not a name"));
         assert_eq!(Config::parse(Path::new("f"), "# nothing\n\n").unwrap(), Config::default());
     }

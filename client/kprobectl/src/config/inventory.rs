@@ -55,8 +55,8 @@ impl Context {
             let path = beside(path)?;
             let text = std::fs::read_to_string(&path)
                 .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
-            let file: Inventory = serde_yaml_ng::from_str(&text)
-                .map_err(|error| ConfigError::Form { path, problem: error.to_string() })?;
+            let file: Inventory =
+                super::read_yaml(&text).map_err(|problem| ConfigError::Form { path, problem })?;
             for (name, entry) in file.hosts {
                 if whole.hosts.insert(name.clone(), entry).is_some() {
                     return Err(ConfigError::Twice(name));

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 
 use kprobed_client::TargetError;
 use kprobed_client::fleet::names::NamesError;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -98,6 +99,12 @@ pub(crate) struct HostEntry {
     pub(crate) domain: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) labels: BTreeMap<String, String>,
+}
+
+/// Reads a file of the user. A problem says in which line and column it is.
+fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let options = serde_saphyr::options! { budget: None, with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
 }
 
 /// What is wrong with the configuration, or with what is asked of it.

@@ -168,7 +168,7 @@ hosts:
 groups:
   front: ['web[001-002]', bare]
 ";
-        serde_yaml_ng::from_str(text).unwrap()
+        serde_saphyr::from_str(text).unwrap()
     }
 
     fn chosen(terms: &[&str], selector: Option<&str>) -> Result<String, ConfigError> {

@@ -161,13 +161,13 @@ fn check() {
     }
     -- stderr
     "#);
-    assert_snapshot!(fake.run(&["check", DEFINITION, "-o", "yaml"]), @"
+    assert_snapshot!(fake.run(&["check", DEFINITION, "-o", "yaml"]), @r#"
     exit: 0
     -- stdout
     verdict: VERDICT_ACCEPTED
     errno: 0
-    errno_name: ''
-    rule: ''
+    errno_name: ""
+    rule: ""
     diagnostics: []
     kernel_definition: p:kprobes/open do_sys_openat2
     name: kprobes/open
@@ -177,18 +177,18 @@ fn check() {
       code: Dx9EAAA=
       text: nopl 0x0(%rax,%rax,1)
       probeable: true
-      refusal: ''
+      refusal: ""
     - offset: 5
       code: VQ==
       text: push %rbp
       probeable: true
-      refusal: ''
+      refusal: ""
     dialect: DIALECT_UNSPECIFIED
     arming: ARMING_UNSPECIFIED
-    kernel_reason: ''
+    kernel_reason: ""
     canonical: p:kprobes/open do_sys_openat2
     by: REFUSED_BY_UNSPECIFIED
-    explanation: ''
+    explanation: ""
     -- stderr
-    ");
+    "#);
 }

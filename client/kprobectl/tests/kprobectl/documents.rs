@@ -3,7 +3,7 @@
 
 use insta::assert_snapshot;
 
-use super::fake::{Ending, Fake};
+use super::fake::{Ending, Fake, Kept};
 
 /// The document of a probe that the daemon has, as it prints it.
 const OPEN: &str = "\
@@ -13,7 +13,7 @@ enabled: true
 filter: dfd == -100
 labels:
   team: storage
-  tier: '2'
+  tier: \"2\"
 owner: storage
 description: slow opens
 ";
@@ -51,8 +51,8 @@ fn what_is_printed_changes_nothing_when_it_is_applied() {
 #[test]
 fn a_difference_is_shown_and_made() {
     let fake = Fake::start(Ending::Open);
-    let wanted = OPEN.replace("-100", "-1").replace("  tier: '2'\n", "");
-    assert_snapshot!(run(&fake, &["diff", "-f", "FILE"], &wanted), @"
+    let wanted = OPEN.replace("-100", "-1").replace("  tier: \"2\"\n", "");
+    assert_snapshot!(run(&fake, &["diff", "-f", "FILE"], &wanted), @r#"
     exit: 1
     -- stdout
     --- live/kprobes/open
@@ -65,15 +65,15 @@ fn a_difference_is_shown_and_made() {
     +filter: dfd == -1
      labels:
        team: storage
-    -  tier: '2'
+    -  tier: "2"
      owner: storage
      description: slow opens
     -- stderr
-    ");
+    "#);
     assert_snapshot!(run(&fake, &["diff", "-f", "FILE", "-o", "json"], &wanted), @r#"
     exit: 1
     -- stdout
-    {"name":"kprobes/open","action":"configured","file":"FILE","diff":"--- live/kprobes/open\n+++ FILE\n@@ -1,9 +1,8 @@\n probe: kprobes/open\n definition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string\n enabled: true\n-filter: dfd == -100\n+filter: dfd == -1\n labels:\n   team: storage\n-  tier: '2'\n owner: storage\n description: slow opens\n"}
+    {"name":"kprobes/open","action":"configured","file":"FILE","diff":"--- live/kprobes/open\n+++ FILE\n@@ -1,9 +1,8 @@\n probe: kprobes/open\n definition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string\n enabled: true\n-filter: dfd == -100\n+filter: dfd == -1\n labels:\n   team: storage\n-  tier: \"2\"\n owner: storage\n description: slow opens\n"}
     -- stderr
     "#);
     assert_snapshot!(run(&fake, &["apply", "-f", "FILE", "--dry-run"], &wanted), @"
@@ -91,6 +91,42 @@ fn a_difference_is_shown_and_made() {
     {"name":"kprobes/open","action":"configured"}
     -- stderr
     "#);
+}
+
+#[test]
+fn a_definition_without_a_name_takes_that_of_its_document() {
+    let kept = Kept::new("6.12.1");
+    let fake = Fake::keeping(kept.clone());
+    let short = "probe: mine/open\ndefinition: p do_sys_openat2\n";
+    assert_snapshot!(run(&fake, &["diff", "-f", "FILE"], short), @"
+    exit: 1
+    -- stdout
+    --- nothing
+    +++ FILE
+    @@ -0,0 +1,3 @@
+    +probe: mine/open
+    +definition: p do_sys_openat2
+    +enabled: true
+    -- stderr
+    ");
+    assert_snapshot!(run(&fake, &["apply", "-f", "FILE"], short), @"
+    exit: 0
+    -- stdout
+    mine/open created
+    -- stderr
+    ");
+    assert_eq!(kept.shown(), ["mine/open | p do_sys_openat2 |  | true"]);
+    assert_snapshot!(run(&fake, &["apply", "-f", "FILE"], short), @"
+    exit: 0
+    -- stdout
+    mine/open unchanged
+    -- stderr
+    ");
+    assert_snapshot!(run(&fake, &["diff", "-f", "FILE"], short), @"
+    exit: 0
+    -- stdout
+    -- stderr
+    ");
 }
 
 #[test]

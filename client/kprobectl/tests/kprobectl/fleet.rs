@@ -134,9 +134,7 @@ fn programs_get_one_record_for_each_host_and_one_of_the_ledger() {
         let text = String::from_utf8(output.stdout).unwrap();
         let records: Vec<serde_json::Value> = match form {
             "json" => text.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
-            _ => serde_yaml_ng::Deserializer::from_str(&text)
-                .map(|document| serde::Deserialize::deserialize(document).unwrap())
-                .collect(),
+            _ => serde_saphyr::from_multiple(&text).unwrap(),
         };
         assert_eq!(records.len(), 6, "{text}");
         let ledger = &records[5]["ledger"];
@@ -396,7 +394,7 @@ fn configurations_are_made_and_read() {
     {"name":"db1","address":"db1","domain":null,"labels":{"role":"db"},"groups":[]}
     -- stderr
     "#);
-    assert_snapshot!(run(&["config", "view"]), @"
+    assert_snapshot!(run(&["config", "view"]), @r#"
     exit: 0
     -- stdout
     current_context: prod
@@ -411,14 +409,14 @@ fn configurations_are_made_and_read() {
             labels:
               role: db
           web[1-2]:
-            address: '{}.example.org'
+            address: "{}.example.org"
             labels:
               role: web
         groups:
           front:
           - web*
     -- stderr
-    ");
+    "#);
     assert_eq!(run(&["config", "delete-context", "lab"]), done);
     assert_snapshot!(run(&["config", "current-context"]), @"
     exit: 0
@@ -431,7 +429,7 @@ fn configurations_are_made_and_read() {
     exit: 2
     -- stdout
     -- stderr
-    error: `DIRECTORY/new/config.yaml` is not a valid configuration: contexts.a: unknown field `prot`, expected one of `server`, `ca`, `cert`, `key`, `domain`, `port`, `parallel`, `confirm_above`, `inventory`, `hosts`, `groups` at line 3 column 5
+    error: `DIRECTORY/new/config.yaml` is not a valid configuration: unknown field `prot`, expected one of server, ca, cert, key, domain, port, parallel, confirm_above, inventory, hosts, groups at line 3, column 5
     hint: `kprobectl help config` has an example of the file
     ");
 }

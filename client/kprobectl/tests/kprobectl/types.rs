@@ -18,7 +18,7 @@ fn a_function() {
     -          $retval   s32         int
     -- stderr
     ");
-    assert_snapshot!(fake.run(&["describe", "ext4:ext4_read", "-o", "yaml"]), @"
+    assert_snapshot!(fake.run(&["describe", "ext4:ext4_read", "-o", "yaml"]), @r#"
     exit: 0
     -- stdout
     function:
@@ -33,14 +33,14 @@ fn a_function() {
         argument: $arg1
         fetch_type: x64
         has_members: true
-      - name: ''
-        c_type: '...'
-        argument: ''
-        fetch_type: ''
+      - name: ""
+        c_type: "..."
+        argument: ""
+        fetch_type: ""
         has_members: false
       other_prototypes: []
     -- stderr
-    ");
+    "#);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn a_watch_prints_what_becomes_of_probes() {
     note: these are all; changes follow
     error: resumed behind a.3
     ");
-    assert_snapshot!(fake.run(&["list", "--watch", "-o", "yaml"]), @"
+    assert_snapshot!(fake.run(&["list", "--watch", "-o", "yaml"]), @r#"
     exit: 1
     -- stdout
     ---
@@ -42,7 +42,7 @@ fn a_watch_prints_what_becomes_of_probes() {
     filter: dfd == -100
     labels:
       team: storage
-      tier: '2'
+      tier: "2"
     owner: storage
     description: slow opens
     ---
@@ -58,7 +58,7 @@ fn a_watch_prints_what_becomes_of_probes() {
     filter: dfd == -100
     labels:
       team: storage
-      tier: '2'
+      tier: "2"
     owner: storage
     description: slow opens
     ---
@@ -69,7 +69,7 @@ fn a_watch_prints_what_becomes_of_probes() {
     -- stderr
     note: these are all; changes follow
     error: resumed behind a.3
-    ");
+    "#);
     let lines = fake.run(&["list", "--watch", "-o", "json"]);
     let events: Vec<serde_json::Value> = lines
         .lines()

@@ -44,6 +44,7 @@ const SEVERAL: &[(&str, &str)] = &[
     ("sha2", "sqlx"),
     ("syn", "jiff and logos, whose macros are older"),
     ("synstructure", "rcgen, by asn1-rs"),
+    ("unicode-width", "protox, by miette"),
 ];
 
 /// Where crates may come from, beside this workspace.

@@ -42,7 +42,7 @@ pub(crate) struct Pod {
 impl Pod {
     /// Reads the manifest.
     pub(crate) fn of(manifest: &str) -> Result<Self> {
-        let manifest: Value = serde_yaml_ng::from_str(manifest)?;
+        let manifest: Value = serde_saphyr::from_str(manifest)?;
         ensure!(manifest["kind"] == "DaemonSet", "not the DaemonSet");
         let pod = manifest["spec"]["template"]["spec"].clone();
         let containers = pod["containers"].as_array().context("no containers")?;

@@ -118,6 +118,17 @@ fn documents_make_probes_and_change_nothing_twice(fixture: &Fixture) -> Result<(
     }
     ensure!(run(&guest, 2, "diff -f nothing.yaml")?.contains("cannot read"));
 
+    // A definition takes what it leaves out of its name from its document; a prototype has no name.
+    let short =
+        "probe: mine/short\ndefinition: p vfs_read\n---\nprobe: mine/old\ndefinition: vfs_write(x64 file)\n";
+    guest.write_for_ctl("short.yaml", short)?;
+    ensure!(run(&guest, 0, "apply -f short.yaml")? == "mine/short created\nmine/old created\n");
+    ensure!(guest.tracefs("kprobe_events")?.contains("p:mine/short vfs_read"));
+    ensure!(run(&guest, 0, "apply -f short.yaml")? == "mine/short unchanged\nmine/old unchanged\n");
+    guest.write_for_ctl("short.yaml", &short.replace("p vfs_read", "p:mine/short vfs_read"))?;
+    ensure!(run(&guest, 0, "diff -f short.yaml")?.is_empty());
+    run(&guest, 0, "delete -f short.yaml")?;
+
     let pruned = run(&guest, 0, "apply -f numbers.yaml --prune -l team=storage")?;
     ensure!(pruned == "kprobes/numbers unchanged\nkprobes/opened deleted\n", "{pruned}");
     run(&guest, 0, "delete -f numbers.yaml")?;

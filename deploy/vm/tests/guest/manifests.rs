@@ -44,7 +44,7 @@ fn manifests_are_rendered(fixture: &Fixture) -> Result<()> {
         }
         let of_kind = |kind: &str| {
             let documents =
-                text.split("\n---\n").filter_map(|text| serde_yaml_ng::from_str::<Value>(text).ok());
+                text.split("\n---\n").filter_map(|text| serde_saphyr::from_str::<Value>(text).ok());
             documents.filter(|document| document["kind"] == kind).collect::<Vec<_>>()
         };
         let sets = of_kind("DaemonSet");
@@ -73,7 +73,7 @@ fn manifests_are_rendered(fixture: &Fixture) -> Result<()> {
 fn the_chart_is_the_base(_: &Fixture) -> Result<()> {
     let kubernetes = deploy()?.join("kubernetes");
     let read = |path: &str| fs::read_to_string(kubernetes.join(path)).with_context(|| path.to_owned());
-    let values: Value = serde_yaml_ng::from_str(&read("chart/values.yaml")?)?;
+    let values: Value = serde_saphyr::from_str(&read("chart/values.yaml")?)?;
     let rendered = |path: &str| -> Result<String> {
         let template = read(path)?;
         let mut pieces = template.split("{{ ");
@@ -91,15 +91,15 @@ fn the_chart_is_the_base(_: &Fixture) -> Result<()> {
         }
         Ok(text)
     };
-    let set: Value = serde_yaml_ng::from_str(&rendered("chart/templates/daemonset.yaml")?)?;
-    let mut base: Value = serde_yaml_ng::from_str(&read("base/daemonset.yaml")?)?;
+    let set: Value = serde_saphyr::from_str(&rendered("chart/templates/daemonset.yaml")?)?;
+    let mut base: Value = serde_saphyr::from_str(&read("base/daemonset.yaml")?)?;
     base["spec"]["template"]["spec"]["containers"][0]["image"] = values["image"].clone();
     ensure!(set["spec"]["template"]["spec"] == base["spec"]["template"]["spec"], "{set}\nis not\n{base}");
     ensure!(set["spec"]["updateStrategy"] == base["spec"]["updateStrategy"], "{set}");
     let labels = &set["spec"]["template"]["metadata"]["labels"];
     ensure!(*labels == set["spec"]["selector"]["matchLabels"] && labels.is_object(), "{set}");
     let others = rendered("chart/templates/config.yaml")?;
-    let maps: Vec<Value> = others.split("\n---\n").map(serde_yaml_ng::from_str).collect::<Result<_, _>>()?;
+    let maps: Vec<Value> = others.split("\n---\n").map(serde_saphyr::from_str).collect::<Result<_, _>>()?;
     let data =
         |name: &str| maps.iter().find(|map| map["metadata"]["name"] == name && map["kind"] == "ConfigMap");
     let (config, probes) = (data("kprobed-config").context("none")?, data("kprobed-probes").context("none")?);

@@ -52,6 +52,11 @@ impl ProbeName {
     pub fn event(&self) -> &str {
         &self.event
     }
+
+    /// Group and event.
+    pub fn parts(&self) -> (&str, &str) {
+        (&self.group, &self.event)
+    }
 }
 
 /// What `is_good_name` and, for groups since 5.17, `is_good_system_name` in

@@ -50,7 +50,7 @@ impl Neighbour {
         while took.len() < calls || first.elapsed() < time {
             let begun = Instant::now();
             let request =
-                v1::CheckProbeRequest { definition: "p:x vfs_read a=%di".to_owned(), explain: false };
+                v1::CheckProbeRequest { definition: "p:x vfs_read a=%di".to_owned(), ..Default::default() };
             let answer = tokio::time::timeout(PATIENCE, self.client.check_probe(request)).await;
             assert_eq!(answer.unwrap().unwrap().into_inner().verdict(), v1::Verdict::Accepted);
             took.push(begun.elapsed());

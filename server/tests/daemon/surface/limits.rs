@@ -96,7 +96,7 @@ async fn what_a_client_holds_ends_with_it() {
 async fn a_refusal_by_a_limit_names_it_and_is_audited() {
     let server = Server::open(Listen::default(), "checks_per_second = 0\nqueue_bytes = 100\n").await;
     let channel = server.local().await.unwrap();
-    let check = v1::CheckProbeRequest { definition: "p vfs_read".to_owned(), explain: false };
+    let check = v1::CheckProbeRequest { definition: "p vfs_read".to_owned(), ..Default::default() };
     let refused = ProbeServiceClient::new(channel.clone()).check_probe(check).await.unwrap_err();
     let named = by_limit(&refused);
     assert_eq!((named["limit"].as_str(), named["role"].as_str()), ("checks_per_second", "one"));
@@ -137,7 +137,7 @@ async fn a_call_beyond_a_limit_is_refused() {
     };
     let server = Server::open(listen, "").await;
     let channel = server.local().await.unwrap();
-    let check = |bytes: usize| v1::CheckProbeRequest { definition: " ".repeat(bytes), explain: false };
+    let check = |bytes: usize| v1::CheckProbeRequest { definition: " ".repeat(bytes), ..Default::default() };
     let mut probes = ProbeServiceClient::new(channel.clone());
     let exhausted = |reason: &str| (Code::ResourceExhausted, reason.to_owned());
 

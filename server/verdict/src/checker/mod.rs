@@ -29,7 +29,7 @@ use crate::validate::{self, typed};
 use kprobed_host::kernel::{FactsCache, KernelFacts, Livepatches, RecentFacts};
 use kprobed_lang::definition::explain::{Explanation, explain};
 use kprobed_lang::definition::{
-    Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Parameters, ProbeDefinition,
+    Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Name, Parameters, ProbeDefinition,
     ProbeKind, Reading, guard, parse_any_knowing,
 };
 use kprobed_lang::model::ProbeName;
@@ -267,11 +267,10 @@ impl Checker {
     }
 
     /// The line for the kernel, with the hidden arguments that distinguish faults from values.
-    pub fn kernel_line(&self, definition: &ProbeDefinition, event: String) -> KernelLine {
-        let group = group_of(definition).to_owned();
-        let canonical = definition.render(&group, &event);
-        let text = guard::guarded_line(definition, (&group, &event), &canonical, &self.features);
-        KernelLine { text, canonical, group, event }
+    pub fn kernel_line(&self, definition: &ProbeDefinition, (group, event): (&str, &str)) -> KernelLine {
+        let canonical = definition.render(group, event);
+        let text = guard::guarded_line(definition, (group, event), &canonical, &self.features);
+        KernelLine { text, canonical, group: group.to_owned(), event: event.to_owned() }
     }
 
     /// The line for the kernel with the name as it is written. Without a written name: the one that
@@ -284,7 +283,7 @@ impl Checker {
             }
             (None, None) => definition.default_event_name(),
         };
-        self.kernel_line(definition, event)
+        self.kernel_line(definition, (group_of(definition), &event))
     }
 
     /// What a definition would become now.
@@ -316,6 +315,30 @@ impl Checker {
 /// The event group of a definition: its own, or the kernel's default.
 pub fn group_of(definition: &ProbeDefinition) -> &str {
     definition.group.as_ref().map_or(DEFAULT_GROUP, |group| &group.text)
+}
+
+/// A definition as that of the probe `name`, whose group and event it can leave out. A prototype never has them.
+///
+/// # Errors
+/// The name of another probe, if the definition is of that.
+pub fn named(
+    mut definition: ProbeDefinition,
+    dialect: Dialect,
+    name: &ProbeName,
+) -> Result<ProbeDefinition, String> {
+    let own = |part: &Option<Name>| {
+        part.as_ref().filter(|_| dialect != Dialect::Prototype).map(|part| part.text.clone())
+    };
+    let group = own(&definition.group).unwrap_or_else(|| name.group().to_owned());
+    let event = own(&definition.event).unwrap_or_else(|| name.event().to_owned());
+    if (group.as_str(), event.as_str()) != (name.group(), name.event()) {
+        return Err(format!("{group}/{event}"));
+    }
+    let span = definition.place.span();
+    let part = |part: Option<Name>, text| Name { text, span: part.map_or(span, |part| part.span) };
+    definition.group = Some(part(definition.group, group));
+    definition.event = Some(part(definition.event, event));
+    Ok(definition)
 }
 
 /// BTF types of functions, looked up when a definition needs them.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::{Diagnostic, Dialect, ProbeDefinition, RefusedBy, Step};
+use kprobed_lang::model::ProbeName;
 
 use super::{DefinitionText, Taken};
 use crate::meaning::{self, Meaning, Subject};
@@ -62,6 +63,14 @@ impl Against<'_> {
 }
 
 impl CheckOutcome {
+    /// As that of the probe `name`: see [`super::named`].
+    ///
+    /// # Errors
+    /// The name of another probe, if the definition is of that.
+    pub fn named(self, name: &ProbeName) -> Result<Self, String> {
+        Ok(Self { definition: super::named(self.definition, self.dialect, name)?, ..self })
+    }
+
     /// Why the definition is refused, if it is: the problem that the kernel finds first, or else
     /// one by this daemon's own rules. `taken` is the result of [`super::Checker::taken`].
     pub fn against<'a>(&'a self, taken: Option<&'a Taken>) -> Option<Against<'a>> {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use kprobed_host::kernel::{FactsCache, KernelPaths};
 use kprobed_lang::definition::{Features, Step};
+use kprobed_lang::model::ProbeName;
 
-use super::{Against, CheckError, Checker, DefinitionText};
+use super::{Against, CheckError, Checker, DefinitionText, named};
 use crate::validate::tests::typed::{NATIVE, OTHER, kernel};
 
 /// Code and position of the verdict on a text in which `^` marks the position, and the number of
@@ -149,4 +150,27 @@ fn a_text_is_parsed_once_whoever_asks() {
     assert_ne!(pinned, old);
     assert_eq!(checker.probe(&pinned).unwrap(), checker.probe(&old).unwrap());
     assert_eq!(checker.texts_parsed(), 2);
+}
+
+#[test]
+fn a_definition_can_leave_its_name_to_its_probe() {
+    let name: ProbeName = "mine/open".parse().unwrap();
+    let read = |text: &str| {
+        let (checker, text) = (checker(), DefinitionText::new(text));
+        let definition = named(checker.probe(&text).unwrap(), checker.reading(&text).dialect, &name)?;
+        Ok::<_, String>(checker.preview(&definition).canonical)
+    };
+    for (text, line) in [
+        ("p f a=%di", "p:mine/open f a=%di"),
+        ("p:open f a=%di", "p:mine/open f a=%di"),
+        ("p:mine/open f a=%di", "p:mine/open f a=%di"),
+        ("r4 f", "r4:mine/open f"),
+        ("p f a0", "p:mine/open f a0=$arg1"),
+        ("f(int a)", "p:mine/open f a=$arg1:s32"),
+    ] {
+        assert_eq!(read(text).as_deref(), Ok(line), "{text}");
+    }
+    for (text, found) in [("p:other f", "mine/other"), ("p:yours/open f", "yours/open"), ("r:a/b f", "a/b")] {
+        assert_eq!(read(text), Err(found.to_owned()), "{text}");
+    }
 }

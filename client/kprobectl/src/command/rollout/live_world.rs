@@ -179,13 +179,8 @@ async fn plan(client: Client, documents: Arc<Vec<Document>>) -> Result<Plan, Hos
     }
     let outcomes = if changes.is_empty() { Vec::new() } else { client.plan_probes(changes).await?.outcomes };
     for (wanted, outcome) in names.into_iter().zip(outcomes) {
-        match outcome {
-            Ok(Made::Probe(probe)) if probe.name != *wanted => {
-                let failure = Failure::OtherName { found: probe.name, wanted: wanted.clone() };
-                plan.refusals.push(failure.to_string());
-            }
-            Ok(_) => {}
-            Err(error) => plan.refusals.push(format!("`{wanted}`: {error}")),
+        if let Err(error) = outcome {
+            plan.refusals.push(format!("`{wanted}`: {error}"));
         }
     }
     Ok(plan)

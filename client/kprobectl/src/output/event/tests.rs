@@ -246,9 +246,9 @@ fn objects_for_programs() {
     let second = of(&rows[1]);
     assert_eq!(second["fields"]["filename"], serde_json::json!({"hex": "2f746d702fff1b"}));
     assert_eq!(second["comm"], serde_json::Value::Null, "a name that is not known");
-    insta::assert_snapshot!(kprobed_document::yaml(&of(&rows[1])).unwrap(), @"
+    insta::assert_snapshot!(kprobed_document::yaml(&of(&rows[1])).unwrap(), @r#"
     type: event
-    time: 2026-01-31T12:00:00.124000500Z
+    time: "2026-01-31T12:00:00.124000500Z"
     timestamp_ns: 1000500
     probe: kprobes/open
     cpu: 1
@@ -268,7 +268,7 @@ fn objects_for_programs() {
     return_location: do_sys_open+0x10/0x20
     fields:
       fd: -1
-      flags: '18446744073709551615'
+      flags: "18446744073709551615"
       filename:
         hex: 2f746d702fff1b
       pair:
@@ -277,7 +277,7 @@ fn objects_for_programs() {
     faults: []
     unproven:
     - flags
-    ");
+    "#);
 }
 
 #[test]

@@ -43,10 +43,10 @@ fn stacks() {
     note: 32 hits, 0 dropped, 3 rows
     note: left out 1 stack with a sum below 1
     ");
-    assert_snapshot!(shown(&fake, &["stacks", "open", "--top", "1", "-o", "yaml"]), @"
+    assert_snapshot!(shown(&fake, &["stacks", "open", "--top", "1", "-o", "yaml"]), @r#"
     name: open-3
-    time: 2026-01-31T12:00:04Z
-    since: 2026-01-31T12:00:00Z
+    time: "2026-01-31T12:00:04Z"
+    since: "2026-01-31T12:00:00Z"
     delta: false
     rows:
     - keys:
@@ -55,16 +55,16 @@ fn stacks() {
           - vfs_open+0x0/0x40
           - do_filp_open+0xc1/0x120
           - do_syscall_64+0x3b/0x90
-      count: '20'
+      count: "20"
       sums: []
-    hits: '32'
-    dropped: '0'
+    hits: "32"
+    dropped: "0"
     kernel_rows: 3
-    starts: '0'
-    match_dropped: '0'
+    starts: "0"
+    match_dropped: "0"
     not_shown:
-      rows: '2'
-      count: '12'
+      rows: "2"
+      count: "12"
     last: true
-    ");
+    "#);
 }

@@ -172,7 +172,8 @@ impl Host {
     fn make(&mut self, change: Change) -> Result<Outcome, Status> {
         let (id, name, only_checked) = match &change {
             Change::Create(request) => {
-                let name = request.definition.split([':', ' ']).nth(1).unwrap_or_default();
+                let named = request.definition.split([':', ' ']).nth(1).unwrap_or_default();
+                let name = if request.name.is_empty() { named } else { &request.name };
                 (request.request_id.clone(), name.to_owned(), request.validate_only)
             }
             Change::Update(request) => {

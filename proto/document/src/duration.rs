@@ -1,4 +1,4 @@
-//! Notation of lease durations in documents: `90s`, `2h`, `1d 12h`.
+//! Notation of durations: `90s`, `2h`, `1d 12h`.
 //!
 //! Owns its units. Never limits a duration, except to the largest that the API can hold.
 
@@ -17,7 +17,7 @@ const UNITS: [(&str, u128); 7] = [
 ];
 
 /// Reads a duration. Absent if the text is not a duration.
-pub(crate) fn read(text: &str) -> Option<Duration> {
+pub fn read_duration(text: &str) -> Option<Duration> {
     let mut total: u128 = 0;
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -40,7 +40,7 @@ pub(crate) fn read(text: &str) -> Option<Duration> {
 }
 
 /// Writes a duration in the longest units, without a loss.
-pub(crate) fn write(duration: Duration) -> String {
+pub(crate) fn write_duration(duration: Duration) -> String {
     let mut rest = duration.as_nanos();
     let mut text = String::new();
     for (name, nanoseconds) in UNITS {
@@ -63,12 +63,12 @@ mod tests {
         for (text, seconds) in
             [("90s", 90), ("2h", 7200), ("1h30m", 5400), (" 1d 12h ", 129_600), ("0s", 0), ("1m 1m", 120)]
         {
-            assert_eq!(read(text), Some(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(read_duration(text), Some(Duration::from_secs(seconds)), "{text}");
         }
         for wrong in ["", "2", "h", "-1s", "1.5h", "2 h", "1y", "1h,", "99999999999999999999d"] {
-            assert_eq!(read(wrong), None, "{wrong}");
+            assert_eq!(read_duration(wrong), None, "{wrong}");
         }
-        assert_eq!(write(Duration::from_millis(5_400_250)), "1h 30m 250ms");
-        assert_eq!(write(Duration::ZERO), "0s");
+        assert_eq!(write_duration(Duration::from_millis(5_400_250)), "1h 30m 250ms");
+        assert_eq!(write_duration(Duration::ZERO), "0s");
     }
 }
