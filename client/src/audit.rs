@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use tonic::Streaming;
 
-use crate::api::{AuditEntry, AuditHead, ReadAuditRequest, ReadAuditResponse};
+use crate::api::{AuditEntry, AuditFilter, AuditHead, ReadAuditRequest, ReadAuditResponse};
 use crate::client::Client;
 use crate::error::Error;
 
@@ -49,5 +49,39 @@ impl Client {
         let first = stream.message().await?.and_then(|message| message.after);
         let after = first.ok_or(Error::Incomplete("after"))?;
         Ok(AuditStream { stream, after, ready: VecDeque::new() })
+    }
+
+    /// The last entries that match, the oldest first, and the number of the last entry that was read.
+    ///
+    /// Looks back from the end of the log, further each time. For a caller who may not see where that is, it
+    /// reads the whole log.
+    ///
+    /// # Errors
+    /// A request that the daemon refuses, or a daemon that cannot be reached.
+    pub async fn newest_audit_entries(
+        &self,
+        filter: &AuditFilter,
+        count: usize,
+    ) -> Result<(VecDeque<AuditEntry>, u64), Error> {
+        let end = self.host().await.ok().and_then(|host| host.audit_head).map_or(0, |head| head.sequence);
+        let mut reach = count as u64;
+        loop {
+            let after = end.saturating_sub(reach);
+            let request = ReadAuditRequest { after, follow: false, filter: Some(filter.clone()) };
+            let mut stream = self.read_audit(request).await?;
+            let is_whole = after == 0 || stream.after().sequence > after;
+            let (mut newest, mut last) = (VecDeque::new(), end);
+            while let Some(entry) = stream.next().await? {
+                last = last.max(entry.sequence);
+                newest.push_back(entry);
+                if newest.len() > count {
+                    newest.pop_front();
+                }
+            }
+            if is_whole || newest.len() >= count {
+                return Ok((newest, last));
+            }
+            reach = reach.saturating_mul(4).max(256);
+        }
     }
 }

@@ -40,13 +40,13 @@ pub(super) fn what(limit: Limit, asked: Asked) -> String {
 /// What to do about it.
 pub(super) const fn remedy(limit: Limit) -> &'static str {
     match limit {
-        Limit::Probes => "delete probes of yours, or give them leases (`kprobectl add --for 2h`)",
+        Limit::Probes => "delete probes of yours, or give them leases (`kprobectl add --lease 2h`)",
         Limit::Streams => "end a stream of yours",
         Limit::Connections => "use one connection for several calls, or close one of yours",
         Limit::ChecksPerSecond => {
             "try again in a second, or check many definitions in one stream (`kprobectl check -f`)"
         }
-        Limit::LeaseMaxS => "give the probe a shorter lease (`--for`), and renew it",
+        Limit::LeaseMaxS => "give the probe a shorter lease (`--lease`), and renew it",
         Limit::QueueBytes => "ask for a smaller queue (`delivery.queue_bytes`), or end a stream of yours",
         Limit::HostsPerCommand => "name fewer hosts (`--hosts`, `--host-selector`)",
     }

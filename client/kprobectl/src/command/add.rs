@@ -33,9 +33,9 @@ Examples:
   kprobectl add 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
   kprobectl add 'ip_rcv(x64 skb | int skb[32])'
   kprobectl add p:fork kernel_clone --disabled
-  kprobectl add p:fork kernel_clone -l team=storage -l tier=2
+  kprobectl add p:fork kernel_clone --label team=storage --label tier=2
   kprobectl add p:fork kernel_clone --owner 'storage team' --description 'who forks'
-  kprobectl add p:fork kernel_clone --for 2h
+  kprobectl add p:fork kernel_clone --lease 2h
   kprobectl add -f probes.txt
   echo 'p:fork kernel_clone' | kprobectl add -";
 
@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     filter: Option<String>,
     /// Give the probes this label; may be given more than once
-    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
     labels: Vec<(String, String)>,
     /// Describe the purpose of the probes
     #[arg(long, value_name = "TEXT")]
@@ -68,8 +68,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TEXT")]
     owner: Option<String>,
     /// Delete the probes after this time (`30m`, `2h`), unless `kprobectl update` prolongs it [default: never]
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
-    lasting: Option<Duration>,
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    lease: Option<Duration>,
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -99,7 +99,7 @@ fn require_no_deletion(line: &str, place: &str) -> Result<(), Failure> {
     let Some(name) = line.trim_start().strip_prefix("-:") else { return Ok(()) };
     let name = name.split(['#', ' ']).next().unwrap_or_default();
     let delete = match name.strip_suffix('/') {
-        Some(group) => format!("`kprobectl delete --all '{group}/*'` does it"),
+        Some(group) => format!("`kprobectl delete '{group}/*'` does it"),
         None => format!("`kprobectl delete {name}` does it"),
     };
     Err(Failure::usage(format!("{place} deletes a probe"), Some(delete)))
@@ -114,7 +114,7 @@ fn creation(definition: String, arguments: &Arguments) -> Result<CreateProbeRequ
         labels: labels(&arguments.labels)?,
         description: arguments.description.clone().unwrap_or_default(),
         owner: arguments.owner.clone().unwrap_or_default(),
-        lease: arguments.lasting.map(for_so_long),
+        lease: arguments.lease.map(for_so_long),
         ..CreateProbeRequest::default()
     })
 }

@@ -23,7 +23,7 @@ as they are in the daemon's instance.
 Examples:
   kprobectl list --foreign
   kprobectl adopt perf/slow_path --enable
-  kprobectl adopt perf/slow_path --enable --filter 'size > 4096' -l team=storage
+  kprobectl adopt perf/slow_path --enable --filter 'size > 4096' --label team=storage
   kprobectl adopt --all-own --dry-run
   kprobectl adopt --all-own";
 
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILTER", conflicts_with = "all_own")]
     filter: Option<String>,
     /// Give the probes this label; may be given more than once
-    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
     labels: Vec<(String, String)>,
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]

@@ -16,7 +16,7 @@ use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
 `kprobectl hist`, `latency` and `stacks` create aggregations. An aggregation ends with its command. With \
---keep it ends when it is deleted or its --ttl is over. All end when the daemon stops.
+--keep it ends when it is deleted or its --lease is over. All end when the daemon stops.
 
 Examples:
   kprobectl aggregations
@@ -58,7 +58,7 @@ pub(crate) struct ReadArguments {
     #[command(flatten)]
     readings: ReadingOptions,
     /// Stop reading after this time; counting continues [default: until Ctrl-C]
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "interval")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, requires = "interval")]
     duration: Option<Duration>,
     /// Unit of latencies
     #[arg(long, value_name = "UNIT", default_value = "auto")]

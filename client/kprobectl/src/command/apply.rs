@@ -73,7 +73,7 @@ pub(crate) struct Arguments {
 pub(crate) struct Files {
     /// A file of documents, or a directory of *.yaml, *.yml and *.json; `-` is standard input; may
     /// be given more than once
-    #[arg(short, long = "filename", value_name = "PATH", required = true)]
+    #[arg(short, long = "file", value_name = "PATH", required = true)]
     pub(super) files: Vec<PathBuf>,
     /// Also search subdirectories
     #[arg(short = 'R', long)]

@@ -1,7 +1,6 @@
 //! `kprobectl audit`: who changed, was refused, or received what; and whether the log is as it was
 //! written.
 
-use std::collections::VecDeque;
 use std::io;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -91,8 +90,8 @@ struct Selection {
     #[arg(long, value_name = "GLOB")]
     probe: Option<String>,
     /// Only the last so many of these [default: all]
-    #[arg(short = 'n', long = "lines", value_name = "COUNT")]
-    last: Option<usize>,
+    #[arg(short = 'n', long, value_name = "N")]
+    count: Option<usize>,
     /// Go on with new entries until Ctrl-C
     #[arg(short, long)]
     follow: bool,
@@ -163,7 +162,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 }
 
 async fn show(global: &Global, selection: Selection, output: &mut Output) -> Result<Exit, Failure> {
-    let Selection { since, principals, actions, probe, last, follow } = selection;
+    let Selection { since, principals, actions, probe, count, follow } = selection;
     let filter = AuditFilter {
         principals,
         actions: actions.into_iter().map(Into::into).collect(),
@@ -171,29 +170,20 @@ async fn show(global: &Global, selection: Selection, output: &mut Output) -> Res
         since: since.map(to_proto_time),
     };
     let client = connect(global).await?;
-    let ask = |after, follow| ReadAuditRequest { after, follow, filter: Some(filter.clone()) };
     let (mut after, mut is_first) = (0, true);
     let mut print = |entries: &[AuditEntry], output: &mut Output| -> io::Result<()> {
         output.part_of_rows(entries, std::mem::take(&mut is_first))?;
         output.flush()
     };
-    if let Some(last) = last {
-        // What was there is read to its end first: only then it is known which are the last.
-        let mut present = client.read_audit(ask(0, false)).await?;
-        let mut kept = VecDeque::new();
-        while let Some(entry) = present.next().await? {
-            after = entry.sequence;
-            kept.push_back(entry);
-            if kept.len() > last {
-                kept.pop_front();
-            }
-        }
-        print(kept.make_contiguous(), output)?;
+    if let Some(count) = count {
+        let (mut newest, last) = client.newest_audit_entries(&filter, count).await?;
+        print(newest.make_contiguous(), output)?;
         if !follow {
             return Ok(Exit::Success);
         }
+        after = last;
     }
-    let mut entries = client.read_audit(ask(after, follow)).await?;
+    let mut entries = client.read_audit(ReadAuditRequest { after, follow, filter: Some(filter) }).await?;
     let mut part = Vec::new();
     while let Some(entry) = entries.next().await? {
         part.push(entry);

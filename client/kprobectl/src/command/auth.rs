@@ -71,8 +71,8 @@ struct CanI {
     /// Ask about the probes that these documents describe, as for `apply`
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["definition", "name"])]
     file: Vec<PathBuf>,
-    /// Label of the probe; may be repeated
-    #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    /// Label of the probe; may be given more than once
+    #[arg(long = "label", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
     labels: Vec<(String, String)>,
     /// Another principal: `user:NAME`, `uid:N`, `group:NAME`, `gid:N`, `uri:URI`, `dns:NAME`; repeat it for each of
     /// its names

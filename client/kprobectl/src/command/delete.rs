@@ -23,7 +23,8 @@ once for each probe.
 Examples:
   kprobectl delete kprobes/open
   kprobectl delete open opened
-  kprobectl delete --all 'test/*'
+  kprobectl delete 'web/*'
+  kprobectl delete --all
   kprobectl delete -l team=storage
   kprobectl delete -f probes.yaml";
 
@@ -31,17 +32,17 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// GROUP/EVENT, or EVENT if only one probe has it
+    /// GROUP/EVENT, EVENT if only one probe has it, or a glob of names (`*`, `?`)
     #[arg(required_unless_present_any = ["all", "selector", "file"], value_name = "NAME")]
     names: Vec<String>,
-    /// Delete all probes whose names match (`*`, `?`)
-    #[arg(long, value_name = "GLOB", conflicts_with = "names")]
-    all: Option<String>,
-    /// Delete all probes whose labels match, as for `list`
-    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "names")]
+    /// Delete all probes
+    #[arg(long, conflicts_with_all = ["names", "selector"])]
+    all: bool,
+    /// Delete all probes whose labels match, as for `list`; with globs, those of them
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector)]
     selector: Option<String>,
     /// Delete the probes of the documents in this file or directory, as for `apply`; may be given more than once
-    #[arg(short, long = "filename", value_name = "PATH", conflicts_with_all = ["names", "all", "selector"])]
+    #[arg(short, long, value_name = "PATH", conflicts_with_all = ["names", "all", "selector"])]
     file: Vec<PathBuf>,
     /// Also search subdirectories
     #[arg(short = 'R', long, requires = "file")]
@@ -57,7 +58,7 @@ pub(crate) struct Arguments {
 
 /// Continues with the next name after a failure. The worst exit code wins.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let mut names = arguments.names;
+    let mut names = if arguments.all { vec!["*".to_owned()] } else { arguments.names };
     if !arguments.file.is_empty() {
         let Some(declared) = documents::read(&arguments.file, arguments.recursive, output).await? else {
             output.note("nothing was changed");
@@ -66,12 +67,12 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         names = declared.iter().map(|one| one.name().to_owned()).collect();
     }
     let client = connect(global).await?;
-    let chosen = choose(&client, names, arguments.all, arguments.selector).await?;
+    let chosen = choose(&client, names, arguments.selector.as_deref()).await?;
     let requests: Vec<_> = chosen
         .into_iter()
         .map(|one| DeleteProbeRequest {
+            etag: one.etag(),
             name: one.name,
-            etag: one.etag,
             take_over: arguments.take_over,
             ..Default::default()
         })

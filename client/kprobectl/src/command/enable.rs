@@ -4,8 +4,7 @@ use clap::Args;
 use kprobed_client::api::UpdateProbeRequest;
 
 use super::connection::connect;
-use super::label_arguments::selector;
-use super::probe_selection::{choose, update};
+use super::probe_selection::{ProbeSelection, choose, update};
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Output, state_name};
@@ -17,7 +16,7 @@ kernel records it.
 
 Examples:
   kprobectl enable kprobes/open
-  kprobectl enable open opened
+  kprobectl enable open 'web/*'
   kprobectl enable -l team=storage";
 
 const DISABLE_HELP: &str = "\
@@ -25,7 +24,7 @@ The event stays in the kernel and is not recorded. The probe keeps its definitio
 
 Examples:
   kprobectl disable kprobes/open
-  kprobectl disable open opened
+  kprobectl disable open 'web/*'
   kprobectl disable -l team=storage";
 
 /// Arguments of `enable`.
@@ -33,7 +32,7 @@ Examples:
 #[command(after_help = ENABLE_HELP)]
 pub(crate) struct EnableArguments {
     #[command(flatten)]
-    probes: Probes,
+    probes: ProbeSelection,
 }
 
 /// Arguments of `disable`.
@@ -41,20 +40,7 @@ pub(crate) struct EnableArguments {
 #[command(after_help = DISABLE_HELP)]
 pub(crate) struct DisableArguments {
     #[command(flatten)]
-    probes: Probes,
-}
-
-#[derive(Clone, Debug, Args)]
-struct Probes {
-    /// GROUP/EVENT, or EVENT if only one probe has it
-    #[arg(required_unless_present = "selector", value_name = "NAME")]
-    names: Vec<String>,
-    /// Switch all probes whose labels match, as for `list`, instead of named ones
-    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "names")]
-    selector: Option<String>,
-    /// Also switch probes that a file of the daemon declares; they then no longer belong to it
-    #[arg(long)]
-    take_over: bool,
+    probes: ProbeSelection,
 }
 
 pub(crate) async fn enable(
@@ -76,15 +62,15 @@ pub(crate) async fn disable(
 /// Continues with the next name after a failure. The worst exit code wins.
 async fn switch(
     global: &Global,
-    probes: Probes,
+    probes: ProbeSelection,
     enabled: bool,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    let chosen = choose(&client, probes.names, None, probes.selector).await?;
+    let chosen = choose(&client, probes.names, probes.selector.as_deref()).await?;
     let requests = chosen.into_iter().map(|one| UpdateProbeRequest {
+        etag: one.etag(),
         name: one.name,
-        etag: one.etag,
         enabled: Some(enabled),
         take_over: probes.take_over,
         ..Default::default()

@@ -25,10 +25,11 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Probes (GROUP/EVENT, or EVENT if only one probe has it), and changes: KEY=VALUE sets a label, KEY- removes one
+    /// Probes (GROUP/EVENT, EVENT if only one probe has it, or a glob of names), and changes: KEY=VALUE sets a label,
+    /// KEY- removes one
     #[arg(required = true, value_name = "NAME|KEY=VALUE|KEY-")]
     words: Vec<String>,
-    /// Change all probes whose labels match, as for `list`, instead of named ones
+    /// Change all probes whose labels match, as for `list`; with globs, those of them
     #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector)]
     selector: Option<String>,
     /// Replace values of labels that the probes already have
@@ -46,16 +47,18 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let mut changes = changes(&arguments.words)?;
     let names = std::mem::take(&mut changes.names);
-    let hint = || Some("write KEY=VALUE to set a label, KEY- to remove one".to_owned());
     if changes == Changes::default() {
-        return Err(Failure::usage("no label is given".to_owned(), hint()));
+        let hint = "write KEY=VALUE to set a label, KEY- to remove one".to_owned();
+        return Err(Failure::usage("no label is given".to_owned(), Some(hint)));
     }
-    if names.is_empty() == arguments.selector.is_none() {
-        let message = "`kprobectl label` needs names of probes or `--selector`, and not both".to_owned();
-        return Err(Failure::usage(message, hint().filter(|_| !names.is_empty())));
+    if names.is_empty() && arguments.selector.is_none() {
+        return Err(Failure::usage(
+            "`kprobectl label` needs names of probes, or `--selector`".to_owned(),
+            None,
+        ));
     }
     let client = connect(global).await?;
-    let chosen = choose(&client, names, None, arguments.selector).await?;
+    let chosen = choose(&client, names, arguments.selector.as_deref()).await?;
     let mut exit = Exit::Success;
     let mut labelled = Vec::with_capacity(chosen.len());
     for one in chosen {
@@ -87,9 +90,12 @@ async fn change(
     overwrite: bool,
 ) -> Result<Probe, Failure> {
     request.name.clone_from(&one.name);
-    request.etag = one.etag;
+    request.etag = one.etag();
     if !overwrite {
-        let probe = client.get_probe(&one.name).await?;
+        let probe = match one.listed {
+            Some(probe) => probe,
+            None => client.get_probe(&one.name).await?,
+        };
         let mut taken: Vec<_> = request
             .set_labels
             .iter()
@@ -100,7 +106,7 @@ async fn change(
             return Err(Failure::Labelled { probe: probe.name, label: format!("{key}={value}") });
         }
         request.name = probe.name;
-        request.etag = if request.etag.is_empty() { probe.etag } else { request.etag };
+        request.etag = probe.etag;
     }
     Ok(client.update_probe(request).await?)
 }

@@ -1,44 +1,84 @@
-//! Probes that a command changes: by name, or by a glob or a label selector.
+//! Probes that a command changes: by name, glob or label selector.
 
+use clap::Args;
 use kprobed_client::Client;
 use kprobed_client::api::{ListProbesRequest, Probe, UpdateProbeRequest};
 
+use super::label_arguments::selector;
 use super::{Exit, Failure};
 use crate::glob;
 use crate::output::Output;
 
-/// A probe that a command is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ChosenProbe {
-    pub(super) name: String,
-    /// Makes sure that what is changed is what was listed. Empty for a probe that was named.
-    pub(super) etag: String,
+/// The probes to change.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct ProbeSelection {
+    /// GROUP/EVENT, EVENT if only one probe has it, or a glob of names (`*`, `?`)
+    #[arg(required_unless_present = "selector", value_name = "NAME")]
+    pub(super) names: Vec<String>,
+    /// Change all probes whose labels match, as for `list`; with globs, those of them
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector)]
+    pub(super) selector: Option<String>,
+    /// Also change probes that a file of the daemon declares; they then no longer belong to it
+    #[arg(long)]
+    pub(super) take_over: bool,
 }
 
-/// The probes of these names or, if there is a glob or a selector, those that fit both.
+/// A probe that a command is about.
+#[derive(Clone, Debug)]
+pub(super) struct ChosenProbe {
+    pub(super) name: String,
+    /// As it was listed. Absent for a probe that was named.
+    pub(super) listed: Option<Probe>,
+}
+
+impl ChosenProbe {
+    /// Makes sure that what is changed is what was listed. Empty for a probe that was named.
+    pub(super) fn etag(&self) -> String {
+        self.listed.as_ref().map(|probe| probe.etag.clone()).unwrap_or_default()
+    }
+}
+
+/// The probes of these names and globs or, if there is a selector, those that fit a glob and the selector.
 ///
 /// # Errors
-/// [`Failure::NoMatch`] when nothing fits.
+/// When nothing fits, or there are a name and a selector.
 pub(super) async fn choose(
     client: &Client,
-    names: Vec<String>,
-    pattern: Option<String>,
-    selector: Option<String>,
+    mut names: Vec<String>,
+    selector: Option<&str>,
 ) -> Result<Vec<ChosenProbe>, Failure> {
-    if pattern.is_none() && selector.is_none() {
-        return Ok(names.into_iter().map(|name| ChosenProbe { name, etag: String::new() }).collect());
+    if names.is_empty() {
+        names.extend(selector.map(|_| String::new()));
     }
-    let request = ListProbesRequest {
-        name_glob: glob::of_names(pattern.as_deref().unwrap_or_default()),
-        label_selector: selector.clone().unwrap_or_default(),
-        ..Default::default()
-    };
-    let probes = client.select_probes(request).await?;
-    if probes.is_empty() {
-        let asked: Vec<_> = pattern.into_iter().chain(selector).collect();
-        return Err(Failure::NoMatch(asked.join("` with labels `")));
+    let mut chosen: Vec<ChosenProbe> = Vec::with_capacity(names.len());
+    for name in names {
+        if !name.is_empty() && !name.contains(['*', '?']) {
+            if selector.is_some() {
+                let message = format!("`{name}` names one probe, and `--selector` selects by labels");
+                let hint = "leave one of them out; a glob such as `kprobes/*` goes with `--selector`";
+                return Err(Failure::usage(message, Some(hint.to_owned())));
+            }
+            chosen.push(ChosenProbe { name, listed: None });
+            continue;
+        }
+        let request = ListProbesRequest {
+            name_glob: glob::of_names(&name),
+            label_selector: selector.unwrap_or_default().to_owned(),
+            ..Default::default()
+        };
+        let probes = client.select_probes(request).await?;
+        if probes.is_empty() {
+            let fitting: Vec<_> =
+                Some(name.as_str()).filter(|name| !name.is_empty()).into_iter().chain(selector).collect();
+            return Err(Failure::NoMatch(fitting.join("` with labels `")));
+        }
+        let is_new = |probe: &Probe| chosen.iter().all(|one| one.name != probe.name);
+        let new: Vec<_> = probes.into_iter().filter(is_new).collect();
+        chosen.extend(
+            new.into_iter().map(|probe| ChosenProbe { name: probe.name.clone(), listed: Some(probe) }),
+        );
     }
-    Ok(probes.into_iter().map(|Probe { name, etag, .. }| ChosenProbe { name, etag }).collect())
+    Ok(chosen)
 }
 
 /// Changes probes, and reports each failure. Returns those that were changed, and the worst exit code.

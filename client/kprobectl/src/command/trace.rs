@@ -26,7 +26,7 @@ says `at least` how many events are lost, and why. `kprobectl trace` never stops
 for it. If `kprobectl trace` is killed, the daemon deletes the probes when it sees the end of the \
 connection; if the network fails, after 30 seconds.
 
-Other clients see the probes in `kprobectl list`. `kprobectl add --for 2h` defines probes that outlive \
+Other clients see the probes in `kprobectl list`. `kprobectl add --lease 2h` defines probes that outlive \
 the command, for a limited time.
 
 --filter, --pid, --tid, --comm and --cpu select events as for `kprobectl observe`.

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
-use kprobed_client::Client;
-use kprobed_client::api::{Lease, ListProbesRequest, Probe, UpdateProbeRequest};
+use kprobed_client::api::{Lease, Probe, UpdateProbeRequest};
 
 use super::connection::connect;
-use super::label_arguments::selector;
-use super::probe_selection::{choose, update};
+use super::probe_selection::{ProbeSelection, choose, update};
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Output, lease, state_name};
@@ -22,7 +20,7 @@ as the filter. `label`, `enable` and `disable` change labels and the switch; `ap
 A filter is an expression of the kernel's filter language: FIELD OP VALUE with && || ! and \
 parentheses. The kernel does not record events that do not pass, and still counts them as hits.
 
-A lease starts anew, now, with --renew or --for. An expired probe is brought back while \
+A lease starts anew, now, with --renew or --lease. An expired probe is brought back while \
 `kprobectl list` still shows it: for one hour, unless the daemon is configured otherwise.
 
 On another build of the kernel or of a module, a definition can still be armed and record something \
@@ -35,7 +33,7 @@ written; then the daemon holds it back on the kernel that it was made for.
 Examples:
   kprobectl update kprobes/open --filter 'dfd == -100 && filename ~ \"/etc/*\"'
   kprobectl update kprobes/open --no-filter --owner ops
-  kprobectl update open opened --for 8h
+  kprobectl update open 'web/*' --lease 8h
   kprobectl update -l team=storage --renew
   kprobectl update open --keep
   kprobectl update kprobes/accept --accept";
@@ -46,16 +44,11 @@ Examples:
     ArgGroup::new("change")
         .required(true)
         .multiple(true)
-        .args(["filter", "no_filter", "lasting", "renew", "keep", "description", "owner", "accept"])
+        .args(["filter", "no_filter", "lease", "renew", "keep", "description", "owner", "accept"])
 ))]
 pub(crate) struct Arguments {
-    /// GROUP/EVENT, or EVENT if only one probe has it
-    #[arg(required_unless_present = "selector", value_name = "NAME")]
-    names: Vec<String>,
-    /// Change all probes whose labels match, as for `list`, instead of named ones; with --renew those
-    /// that have a lease
-    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, conflicts_with = "names")]
-    selector: Option<String>,
+    #[command(flatten)]
+    probes: ProbeSelection,
     /// Set the kernel filter
     #[arg(long, value_name = "EXPR")]
     filter: Option<String>,
@@ -63,13 +56,13 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "filter")]
     no_filter: bool,
     /// Delete the probes after this time from now (`30m`, `2h`)
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
-    lasting: Option<Duration>,
-    /// Start the lease anew, with the duration that it has
-    #[arg(long, conflicts_with = "lasting")]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    lease: Option<Duration>,
+    /// Start the lease anew, with the duration that it has; with --selector or a glob only of probes that have one
+    #[arg(long, conflicts_with = "lease")]
     renew: bool,
     /// Remove the lease: the probe stays until it is deleted
-    #[arg(long, conflicts_with_all = ["lasting", "renew"])]
+    #[arg(long, conflicts_with_all = ["lease", "renew"])]
     keep: bool,
     /// Set the description
     #[arg(long, value_name = "TEXT")]
@@ -79,12 +72,9 @@ pub(crate) struct Arguments {
     owner: Option<String>,
     /// Arm probes that the daemon holds back after a change of kernel, as they are written
     #[arg(long, conflicts_with_all = [
-        "filter", "no_filter", "lasting", "renew", "keep", "description", "owner", "take_over",
+        "filter", "no_filter", "lease", "renew", "keep", "description", "owner", "take_over",
     ])]
     accept: bool,
-    /// Also change probes that a file of the daemon declares; they then no longer belong to it
-    #[arg(long)]
-    take_over: bool,
 }
 
 impl Arguments {
@@ -92,11 +82,11 @@ impl Arguments {
     fn change(&self) -> UpdateProbeRequest {
         UpdateProbeRequest {
             filter: if self.no_filter { Some(String::new()) } else { self.filter.clone() },
-            lease: if self.keep { Some(Lease::default()) } else { self.lasting.map(for_so_long) },
+            lease: if self.keep { Some(Lease::default()) } else { self.lease.map(for_so_long) },
             description: self.description.clone(),
             owner: self.owner.clone(),
             accept: self.accept,
-            take_over: self.take_over,
+            take_over: self.probes.take_over,
             ..Default::default()
         }
     }
@@ -107,24 +97,35 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let client = connect(global).await?;
     let change = arguments.change();
     let changes_lease = arguments.renew || change.lease.is_some();
+    let ProbeSelection { names, selector, .. } = arguments.probes;
+    let mut chosen = choose(&client, names, selector.as_deref()).await?;
     let mut exit = Exit::Success;
-    let mut requests = Vec::new();
+    let mut requests = Vec::with_capacity(chosen.len());
     if arguments.renew {
-        for probe in look(&client, &arguments).await? {
+        chosen.retain(|one| one.listed.as_ref().is_none_or(|probe| probe.lease.is_some()));
+        if chosen.is_empty() {
+            let message = "none of these probes has a lease: they stay until they are deleted".to_owned();
+            return Err(Failure::usage(message, Some("`--lease 2h` gives them one".to_owned())));
+        }
+    }
+    for one in chosen {
+        let mut request = UpdateProbeRequest { etag: one.etag(), name: one.name, ..change.clone() };
+        if arguments.renew {
+            let probe = match one.listed {
+                Some(probe) => Ok(probe),
+                None => client.get_probe(&request.name).await.map_err(Failure::from),
+            };
             match probe.and_then(|probe| Ok((renewed(&probe)?, probe))) {
                 Ok((lease, Probe { name, etag, .. })) => {
-                    requests.push(UpdateProbeRequest { name, etag, lease: Some(lease), ..change.clone() });
+                    request = UpdateProbeRequest { name, etag, lease: Some(lease), ..request };
                 }
-                Err(failure) => exit = exit.max(failure.report(output)),
+                Err(failure) => {
+                    exit = exit.max(failure.report(output));
+                    continue;
+                }
             }
         }
-    } else {
-        let chosen = choose(&client, arguments.names, None, arguments.selector).await?;
-        requests.extend(chosen.into_iter().map(|one| UpdateProbeRequest {
-            name: one.name,
-            etag: one.etag,
-            ..change.clone()
-        }));
+        requests.push(request);
     }
     let (probes, worst) = update(&client, &requests, output).await;
     let now = Timestamp::now();
@@ -136,24 +137,6 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     Ok(exit.max(worst))
 }
 
-/// The probes whose leases are to be renewed.
-async fn look(client: &Client, arguments: &Arguments) -> Result<Vec<Result<Probe, Failure>>, Failure> {
-    let Some(selector) = &arguments.selector else {
-        let mut probes = Vec::with_capacity(arguments.names.len());
-        for name in &arguments.names {
-            probes.push(client.get_probe(name).await.map_err(Failure::from));
-        }
-        return Ok(probes);
-    };
-    let request = ListProbesRequest { label_selector: selector.clone(), ..Default::default() };
-    let mut probes = client.select_probes(request).await?;
-    probes.retain(|probe| probe.lease.is_some());
-    if probes.is_empty() {
-        return Err(Failure::NoMatch(selector.clone()));
-    }
-    Ok(probes.into_iter().map(Ok).collect())
-}
-
 /// The lease that a probe has, from its beginning.
 fn renewed(probe: &Probe) -> Result<Lease, Failure> {
     match &probe.lease {
@@ -162,11 +145,11 @@ fn renewed(probe: &Probe) -> Result<Lease, Failure> {
         }
         Some(_) => Err(Failure::usage(
             format!("`{}` is there for as long as the client that defined it is connected", probe.name),
-            Some("give `--for`, or `--keep` for a probe that stays until it is deleted".to_owned()),
+            Some("give `--lease`, or `--keep` for a probe that stays until it is deleted".to_owned()),
         )),
         None => Err(Failure::usage(
             format!("`{}` has no lease: it stays until it is deleted", probe.name),
-            Some("`--for 2h` gives it one".to_owned()),
+            Some("`--lease 2h` gives it one".to_owned()),
         )),
     }
 }
@@ -190,9 +173,9 @@ mod tests {
             probe(Some(Lease { expire_time: Some(prost_types::Timestamp::default()), ..hour.clone() }));
         let held = probe(Some(Lease { holder: "hold-1".to_owned(), ..Default::default() }));
         assert_eq!(renewed(&leased).unwrap(), hour);
-        let asked = |lasting, keep| Arguments { lasting, keep, ..Default::default() }.change().lease;
-        let lasting = Duration::from_secs(90);
-        assert_eq!(asked(Some(lasting), false), Some(for_so_long(lasting)));
+        let asked = |lease, keep| Arguments { lease, keep, ..Default::default() }.change().lease;
+        let lease = Duration::from_secs(90);
+        assert_eq!(asked(Some(lease), false), Some(for_so_long(lease)));
         assert_eq!(asked(None, true), Some(Lease::default()));
         assert_eq!(asked(None, false), None);
         for probe in [held, probe(None)] {

@@ -65,6 +65,9 @@ fn entries_are_selected_by_the_daemon() {
         4  2026-01-31T12:00:04Z  failed  user:alice  CreateProbe  kprobes/open  the kernel answered EINVAL
     -- stderr
     ");
+    // Further back than the last entries of the log.
+    let oldest = fake.run(&["audit", "--action", "changed", "-n", "1"]);
+    assert!(oldest.contains("1  2026-01-31T12:00:01Z  changed") && oldest.starts_with("exit: 0"), "{oldest}");
     let json = fake.run(&["audit", "--action", "read", "-o", "json"]);
     let line = json.lines().find(|line| line.starts_with('{')).unwrap();
     assert!(line.contains(r#""action":"AUDIT_ACTION_READ""#) && line.contains(r#""sequence":"3""#), "{line}");

@@ -17,13 +17,13 @@ fn probes_are_made_with_labels() {
         let probe: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
         probe["labels"].to_string()
     };
-    assert_eq!(made(&["-l", "team=net", "--label", "tier="]), r#"{"team":"net","tier":""}"#);
-    assert_eq!(made(&["-l", "b=1,a=x=y"]), r#"{"a":"x=y","b":"1"}"#);
+    assert_eq!(made(&["--label", "team=net", "--label", "tier="]), r#"{"team":"net","tier":""}"#);
+    assert_eq!(made(&["--label", "b=1,a=x=y"]), r#"{"a":"x=y","b":"1"}"#);
     assert_eq!(made(&[]), "{}");
     let file = fake.file("p:open do_sys_openat2\n");
-    let from_file = fake.run(&["add", "-f", &file, "-l", "team=net", "-o", "yaml"]);
+    let from_file = fake.run(&["add", "-f", &file, "--label", "team=net", "-o", "yaml"]);
     assert!(from_file.contains("labels:\n  team: net\n"), "{from_file}");
-    assert_snapshot!(fake.run(&["add", "p:open do_sys_openat2", "-l", "team"]), @"
+    assert_snapshot!(fake.run(&["add", "p:open do_sys_openat2", "--label", "team"]), @"
     exit: 2
     -- stdout
     -- stderr
@@ -31,7 +31,7 @@ fn probes_are_made_with_labels() {
 
     For more information, try '--help'.
     ");
-    assert_snapshot!(fake.run(&["add", "p:open do_sys_openat2", "-l", "team=a", "-l", "team=b"]), @"
+    assert_snapshot!(fake.run(&["add", "p:open do_sys_openat2", "--label", "team=a", "--label", "team=b"]), @"
     exit: 2
     -- stdout
     -- stderr
@@ -88,14 +88,14 @@ fn labels_are_set_and_removed() {
     exit: 2
     -- stdout
     -- stderr
-    error: `kprobectl label` needs names of probes or `--selector`, and not both
+    error: `kprobectl label` needs names of probes, or `--selector`
     ");
     assert_snapshot!(fake.run(&["label", "open", "-l", "team", "team=net"]), @"
     exit: 2
     -- stdout
     -- stderr
-    error: `kprobectl label` needs names of probes or `--selector`, and not both
-    hint: write KEY=VALUE to set a label, KEY- to remove one
+    error: `open` names one probe, and `--selector` selects by labels
+    hint: leave one of them out; a glob such as `kprobes/*` goes with `--selector`
     ");
 }
 
@@ -131,6 +131,14 @@ fn probes_are_found_by_labels() {
     kprobes/open disabled
     -- stderr
     ");
+    assert_snapshot!(fake.run(&["disable", "kprobes/open", "kprobes/*", "kprobes/open*"]), @"
+    exit: 0
+    -- stdout
+    kprobes/open disabled
+    kprobes/waiting disabled
+    -- stderr
+    note: `kprobes/waiting` is disabled: module `btrfs` is not loaded
+    ");
     assert_snapshot!(fake.run(&["enable", "-l", "team=nobody"]), @"
     exit: 1
     -- stdout
@@ -147,7 +155,7 @@ fn probes_are_found_by_labels() {
       echo '-:kprobes/open' >> kprobe_events
     note: nothing was changed
     ");
-    assert_snapshot!(fake.run(&["delete", "--all", "nothing*", "-l", "team=storage"]), @"
+    assert_snapshot!(fake.run(&["delete", "nothing*", "-l", "team=storage"]), @"
     exit: 1
     -- stdout
     -- stderr
@@ -162,7 +170,9 @@ fn probes_are_found_by_labels() {
 
     For more information, try '--help'.
     ");
-    for words in [&["delete", "open", "-l", "a"], &["enable", "open", "-l", "a"]] {
+    for words in
+        [&["delete", "open", "-l", "a"], &["enable", "open", "-l", "a"], &["delete", "--all", "-l", "a"]]
+    {
         let refused = fake.run(words);
         assert!(refused.starts_with("exit: 2"), "{refused}");
     }

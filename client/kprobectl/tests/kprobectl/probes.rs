@@ -52,7 +52,7 @@ fn add() {
     -- stdout
     -- stderr
     error: this line deletes a probe
-    hint: `kprobectl delete --all 'kprobes/*'` does it
+    hint: `kprobectl delete 'kprobes/*'` does it
     ");
     assert_snapshot!(fake.run(&["add"]), @"
     exit: 2
@@ -424,7 +424,7 @@ fn enable_disable_and_update() {
     -- stdout
     -- stderr
     error: `kprobes/open` has no lease: it stays until it is deleted
-    hint: `--for 2h` gives it one
+    hint: `--lease 2h` gives it one
     ");
     assert_snapshot!(fake.run(&["update", "kprobes/waiting", "--accept"]), @"
     exit: 0
@@ -464,14 +464,14 @@ fn delete() {
       |   ^^
     hint: `+5` works
     ");
-    assert_snapshot!(fake.run(&["delete", "--all", "*", "-o", "json"]), @r#"
+    assert_snapshot!(fake.run(&["delete", "--all", "-o", "json"]), @r#"
     exit: 0
     -- stdout
     {"name":"kprobes/open","profile":{"probe":"kprobes/open","probe_uid":"1","boot_id":"b0","time":"2026-01-31T12:00:00Z","hits":"7","nmissed":"1","own_unknown":""},"note":""}
     {"name":"kprobes/waiting","note":""}
     -- stderr
     "#);
-    assert_snapshot!(fake.run(&["delete", "--all", "nothing*"]), @"
+    assert_snapshot!(fake.run(&["delete", "nothing*"]), @"
     exit: 1
     -- stdout
     -- stderr

@@ -69,7 +69,7 @@ fn foreign_events_are_listed() {
 #[test]
 fn events_are_adopted() {
     let fake = Fake::start(Ending::Open);
-    assert_snapshot!(fake.run(&["adopt", "perf/slow_path", "perf/two", "--enable", "-l", "team=storage"]), @"
+    assert_snapshot!(fake.run(&["adopt", "perf/slow_path", "perf/two", "--enable", "--label", "team=storage"]), @"
     exit: 1
     -- stdout
     perf/slow_path armed

@@ -231,7 +231,7 @@ fn what_was_lost_with_the_database_is_adopted(fixture: &Fixture) -> Result<()> {
     ensure!(!named(&guest, "kprobes/numbers")?.definition.contains("__kpd_"), "{events:?}");
     let shown = guest.ctl_says("adopt --all-own --dry-run")?.all();
     ensure!(shown.contains("nothing was changed") && guest.probes()?.is_empty(), "{shown}");
-    guest.ctl("adopt --all-own -l from=lost")?;
+    guest.ctl("adopt --all-own --label from=lost")?;
     if foreign(&guest)?.iter().any(|event| event.name == "group/off") {
         // Nothing tells whose it is: it reads no memory, and is switched off.
         guest.ctl("adopt group/off")?;

@@ -331,7 +331,7 @@ fn a_lease_ends_and_can_be_renewed(fixture: &Fixture) -> Result<()> {
     let recording = guest.record(|| call(&guest, 5))?;
     ensure!(recording.of("kprobes/numbers", "workload").count() == 5, "{recording:?}");
     // A lease that was prolonged does not end with the first one.
-    guest.ctl("update numbers --for 1h")?;
+    guest.ctl("update numbers --lease 1h")?;
     let listed = guest.ctl("list")?;
     ensure!(listed.contains("59m"), "{listed}");
     let passed = uptime(&guest)? + LEASE_S as f64;
@@ -464,7 +464,7 @@ fn the_wall_clock_does_not_matter(fixture: &Fixture) -> Result<()> {
     // What ends soon ends neither at once, when the clock is far ahead, nor hours later.
     for hours in [20, -38] {
         let renewed = uptime(&guest)?;
-        guest.ctl("update numbers --for 3s")?;
+        guest.ctl("update numbers --lease 3s")?;
         set(&guest, hours)?;
         guest.until("it expires", || Ok(state(&guest, "numbers")? == ProbeState::Expired))?;
         let lasted = uptime(&guest)? - renewed;
@@ -504,7 +504,7 @@ fn a_lease_ends_on_a_full_disk(fixture: &Fixture) -> Result<()> {
     let probes = guest.probes()?;
     ensure!(probes.len() == 1 && probes[0].state() == ProbeState::Expired, "{probes:?}");
     ensure!(guest.tracefs("kprobe_events")?.is_empty());
-    guest.ctl("update numbers --for 1h")?;
+    guest.ctl("update numbers --lease 1h")?;
     let recording = guest.record(|| call(&guest, 3))?;
     ensure!(recording.of("kprobes/numbers", "workload").count() == 3, "{recording:?}");
     guest.kill()?;

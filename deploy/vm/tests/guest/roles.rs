@@ -245,9 +245,9 @@ fn a_role_limits_what_its_principals_hold(fixture: &Fixture) -> Result<()> {
     let before = ended()?;
     guest.reload(&config(&other))?;
     ensure!(beyond(&guest, "p:fourth __x64_sys_getppid")?.message.contains("a probe without a lease"));
-    let long = guest.ctl_says("add 'p:fourth __x64_sys_getppid' --for 61s")?.all();
+    let long = guest.ctl_says("add 'p:fourth __x64_sys_getppid' --lease 61s")?.all();
     ensure!(long.contains("asks for a lease of 61 s"), "{long}");
-    guest.ctl("add 'p:fourth __x64_sys_getppid' --for 60s")?;
+    guest.ctl("add 'p:fourth __x64_sys_getppid' --lease 60s")?;
     let refused = guest.ctl_says("update fourth --keep")?.all();
     ensure!(refused.contains("a probe without a lease"), "{refused}");
     guest.ctl("check --trial 'p:x __x64_sys_getppid'")?;

@@ -43,7 +43,7 @@ pub(crate) struct Lifetime {
     keep: Option<String>,
     /// Delete the kept aggregation after this time [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "keep")]
-    ttl: Option<Duration>,
+    lease: Option<Duration>,
 }
 
 /// Options for readings in between.
@@ -137,7 +137,7 @@ impl Count {
         if let Some(name) = &life.keep {
             let made = async {
                 let client = connect(global).await?;
-                Ok::<_, Failure>(client.create_aggregation(name, spec, life.ttl).await?)
+                Ok::<_, Failure>(client.create_aggregation(name, spec, life.lease).await?)
             };
             let made = tokio::select! {
                 made = made => made?,

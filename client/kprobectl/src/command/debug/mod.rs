@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use kprobed_client::api::{AuditEntry, ListHitsRequest, ReadAuditRequest};
+use kprobed_client::api::{AuditFilter, ListHitsRequest};
 use kprobed_client::{Client, Error};
 use kprobed_document::json::json;
 use prost::Name;
@@ -41,7 +41,7 @@ Examples:
   kprobectl debug bundle /tmp/web1.tar";
 
 /// Entries of the audit log that are put in.
-const AUDIT_ENTRIES: u64 = 1000;
+const AUDIT_ENTRIES: usize = 1000;
 
 /// Arguments of `debug`.
 #[derive(Clone, Debug, Args)]
@@ -96,6 +96,7 @@ async fn gather(client: &Client) -> (Vec<(&'static str, String)>, usize) {
         step_seconds: 600,
         ..Default::default()
     };
+    let audit = client.newest_audit_entries(&AuditFilter::default(), AUDIT_ENTRIES).await;
     let answers = [
         ("host.json", one(client.host().await)),
         ("probes.json", many(client.list_probes("*").await)),
@@ -107,7 +108,7 @@ async fn gather(client: &Client) -> (Vec<(&'static str, String)>, usize) {
         ("rates.json", many(client.hits_over_time(rates).await.map(|rates| rates.series))),
         ("aggregations.json", many(client.list_aggregations().await)),
         ("caller.json", one(client.caller().await)),
-        ("audit.json", many(audit(client).await)),
+        ("audit.json", many(audit.map(|(entries, _)| entries.into()))),
     ];
     let failed = answers.iter().filter(|(_, answer)| answer.is_err()).count();
     let version = serde_json::json!({ "kprobectl": env!("CARGO_PKG_VERSION") });
@@ -138,17 +139,6 @@ async fn states(client: &Client) -> Result<Value, String> {
         }
     }
     Ok(states.into())
-}
-
-async fn audit(client: &Client) -> Result<Vec<AuditEntry>, Error> {
-    let head = client.host().await?.audit_head.map_or(0, |head| head.sequence);
-    let after = head.saturating_sub(AUDIT_ENTRIES);
-    let mut stream = client.read_audit(ReadAuditRequest { after, ..Default::default() }).await?;
-    let mut entries = Vec::new();
-    while let Some(entry) = stream.next().await? {
-        entries.push(entry);
-    }
-    Ok(entries)
 }
 
 /// Makes the file, for this user alone. One that cannot be written to its end is removed.

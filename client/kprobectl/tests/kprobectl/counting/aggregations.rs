@@ -49,14 +49,14 @@ fn aggregations() {
     -- stderr
     error: there is no aggregation `absent`
     ");
-    assert_snapshot!(fake.run(&["aggregations", "read", "opens", "--duration", "1s"]), @"
+    assert_snapshot!(fake.run(&["aggregations", "read", "opens", "--for", "1s"]), @"
     exit: 2
     -- stdout
     -- stderr
     error: the following required arguments were not provided:
       --interval <DURATION>
 
-    Usage: kprobectl aggregations read --interval <DURATION> --duration <DURATION> <NAME>
+    Usage: kprobectl aggregations read --interval <DURATION> --for <DURATION> <NAME>
 
     For more information, try '--help'.
     ");
@@ -74,7 +74,7 @@ fn aggregations() {
 #[test]
 fn keeping() {
     let fake = Fake::start(Ending::Open);
-    assert_snapshot!(fake.run(&["hist", "open", "--by", "comm", "--keep", "mine", "--ttl", "1h"]), @"
+    assert_snapshot!(fake.run(&["hist", "open", "--by", "comm", "--keep", "mine", "--lease", "1h"]), @"
     exit: 0
     -- stdout
     mine

@@ -65,7 +65,7 @@ fn what_was_read_before_a_failure_stays() {
 #[test]
 fn aggregations_are_followed_and_stay() {
     let fake = Fake::start(Ending::Open);
-    let arguments = ["aggregations", "read", "reads", "--interval", "1s", "--deltas", "--duration", "300ms"];
+    let arguments = ["aggregations", "read", "reads", "--interval", "1s", "--deltas", "--for", "300ms"];
     assert_snapshot!(fake.run(&arguments), @"
     exit: 0
     -- stdout

@@ -408,7 +408,7 @@ pub(super) fn ledger() -> GetLedgerResponse {
 
 pub(super) fn host() -> GetHostResponse {
     GetHostResponse {
-        audit_head: None,
+        audit_head: Some(AuditHead { sequence: 4, digest: vec![0; 32] }),
         hostname: "testhost".to_owned(),
         kernel_release: "6.12.1".to_owned(),
         kernel_version: "#1 SMP".to_owned(),

@@ -69,7 +69,8 @@ impl AuditService for Services {
                 record = record.replace("uid:1000", "uid:1001");
             }
             let action = action(entry.action);
-            if filter.actions.is_empty() || filter.actions.contains(&action.into()) {
+            let is_selected = filter.actions.is_empty() || filter.actions.contains(&action.into());
+            if is_selected && head.sequence > request.after {
                 entries.push(AuditEntry {
                     sequence: head.sequence,
                     digest: head.digest.0.to_vec(),
