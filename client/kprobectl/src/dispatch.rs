@@ -23,7 +23,7 @@ use crate::output::Output;
 pub(crate) async fn run(mut cli: Cli, output: &mut Output) -> Exit {
     let result = match find_hosts(&mut cli).await {
         Err(failure) => Err(failure),
-        Ok(Some(fleet)) => on_many(cli, fleet, output).await,
+        Ok(Some(fleet)) => Box::pin(on_many(cli, fleet, output)).await,
         Ok(None) => on_one(cli, output).await,
     };
     let result = result.and_then(|exit| output.flush().map(|()| exit).map_err(Failure::from));

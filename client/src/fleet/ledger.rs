@@ -5,7 +5,7 @@
 use std::fmt;
 
 /// Outcome of one host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
     /// The daemon gave the answer that was requested. A verdict such as "refused" of a check is an
     /// answer.
@@ -19,6 +19,7 @@ pub enum Outcome {
     /// There was no connection: nothing was asked.
     Unreachable,
     /// Nothing was sent to the host: the run ended before.
+    #[default]
     NotTried,
 }
 

@@ -6,9 +6,10 @@ use super::clock::ClockOffset;
 use crate::fleet::Outcome;
 
 /// State of a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum HostState {
     /// It is being connected to for the first time.
+    #[default]
     Connecting,
     /// Its events arrive.
     Live,
@@ -61,7 +62,7 @@ pub struct StateChange<'a> {
 }
 
 /// The account of one host: read = given + waiting.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostAccount {
     /// The host.
     pub host: String,
@@ -97,22 +98,7 @@ pub struct HostAccount {
 impl HostAccount {
     /// The account of a host that was not tried.
     pub fn new(host: String) -> Self {
-        Self {
-            host,
-            outcome: Outcome::NotTried,
-            state: HostState::Connecting,
-            reason: String::new(),
-            kernel: String::new(),
-            read: 0,
-            given: 0,
-            late: 0,
-            waiting: 0,
-            lost: 0,
-            uncounted_gaps: 0,
-            malformed: 0,
-            interruptions: 0,
-            clock: None,
-        }
+        Self { host, ..Self::default() }
     }
 
     /// Whether every event that was read is accounted for.

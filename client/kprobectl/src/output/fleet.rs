@@ -4,7 +4,6 @@
 use std::io;
 
 use kprobed_client::fleet::{HostLedger, Outcome, names};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::style::Tone;
@@ -20,24 +19,18 @@ pub(crate) struct HostRecord {
     pub(crate) said: HostOutput,
 }
 
-/// The ledger of the hosts, as JSON and YAML: targeted = the sum of the outcomes, if it closes.
-#[derive(Serialize)]
-pub(super) struct LedgerView {
-    ledger: Value,
-}
-
-impl LedgerView {
-    pub(super) fn new(ledger: &HostLedger) -> Self {
-        let mut terms = json!({ "targeted": ledger.targeted() });
-        for outcome in Outcome::ALL {
-            terms[outcome.name()] = ledger.count(outcome).into();
-        }
-        terms["closes"] = ledger.closes().into();
-        Self { ledger: terms }
+/// The ledger of the hosts, for programs: targeted = the sum of the outcomes, if it closes.
+pub(super) fn ledger_object(ledger: &HostLedger) -> Value {
+    let mut terms = json!({ "targeted": ledger.targeted() });
+    for outcome in Outcome::ALL {
+        terms[outcome.name()] = ledger.count(outcome).into();
     }
+    terms["closes"] = ledger.closes().into();
+    terms
 }
 
-fn known(text: &str) -> Option<&str> {
+/// A text, unless it is empty.
+pub(super) fn known(text: &str) -> Option<&str> {
     (!text.trim().is_empty()).then(|| text.trim_end())
 }
 
@@ -66,7 +59,7 @@ impl Output {
         ledger: &HostLedger,
     ) -> io::Result<()> {
         self.contrast_records(contrasts)?;
-        if self.structured_stream(&LedgerView::new(ledger))? {
+        if self.structured_stream(&json!({ "ledger": ledger_object(ledger) }))? {
             return self.flush();
         }
         for (outcome, kernel, said, hosts) in folded(records) {

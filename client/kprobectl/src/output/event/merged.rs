@@ -6,78 +6,18 @@ use jiff::SignedDuration;
 use kprobed_client::event::Cursor;
 use kprobed_client::fleet::{HostLedger, Outcome, names};
 use kprobed_client::merge::{ClockOffset, HostAccount, HostState, StateChange};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::EventPrinter;
-use crate::output::fleet::LedgerView;
+use crate::output::fleet::{known, ledger_object};
 use crate::output::{HostOutput, HostRecord};
 
 /// As text, the connections of up to this many hosts are reported one by one.
 const NAMED: usize = 16;
 
-/// An object of a stream besides events, gaps and positions, which `JsonLines` writes.
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Object<'a> {
-    /// A connection that was lost, or could not be made again.
-    Interruption { error: &'a str, failures: u32 },
-    /// The state of a host changed.
-    HostState {
-        host: &'a str,
-        state: &'static str,
-        /// `null`: that is as it should be.
-        reason: Option<&'a str>,
-        /// `null`: not measured now.
-        clock: Option<ClockView>,
-        /// How long it was away. `null` unless it is back.
-        away_ns: Option<u64>,
-    },
-    /// Something that a host sent cannot be read, and may come again.
-    Gap {
-        host: &'a str,
-        cause: &'static str,
-        reason: &'a str,
-        /// Where its stream continues. `null`: it had sent nothing before.
-        cursor: Option<String>,
-    },
-    /// The account of a host: read = shown + `not_shown`.
-    Host {
-        host: &'a str,
-        outcome: &'static str,
-        state: &'static str,
-        reason: Option<&'a str>,
-        kernel: Option<&'a str>,
-        read: u64,
-        shown: u64,
-        late: u64,
-        not_shown: u64,
-        lost: u64,
-        uncounted_gaps: u64,
-        malformed: u64,
-        interruptions: u64,
-        clock: Option<ClockView>,
-        closes: bool,
-    },
-    /// The account of the fleet.
-    Ledger(LedgerView),
-}
-
-/// How far the clock of a host is from the one here.
-#[derive(Serialize)]
-pub(super) struct ClockView {
-    /// Its wall clock minus the one here.
-    ahead_ns: i64,
-    error_bound_ns: u64,
-}
-
-impl ClockView {
-    fn new(clock: &ClockOffset) -> Self {
-        Self { ahead_ns: clock.wall_ahead_ns, error_bound_ns: clock.error_bound_ns }
-    }
-}
-
-fn some(text: &str) -> Option<&str> {
-    (!text.is_empty()).then_some(text)
+/// How far the clock of a host is from the one here: `ahead_ns` is its wall clock minus the one here.
+fn clock_object(clock: &ClockOffset) -> Value {
+    json!({ "ahead_ns": clock.wall_ahead_ns, "error_bound_ns": clock.error_bound_ns })
 }
 
 /// The clock in words: `its clock is 1.2 ms ahead of this one (±0.1 ms)`.
@@ -97,7 +37,13 @@ impl EventPrinter<'_> {
     pub(crate) fn gap(&mut self, host: &str, problem: &str, cursor: Option<&Cursor>) -> io::Result<()> {
         let cursor = cursor.map(ToString::to_string);
         if !self.is_for_people() {
-            return self.object(&Object::Gap { host, cause: "malformed", reason: problem, cursor });
+            return self.object(&json!({
+                "type": "gap",
+                "host": host,
+                "cause": "malformed",
+                "reason": problem,
+                "cursor": cursor,
+            }));
         }
         let at = cursor.map(|cursor| format!(", behind {cursor}")).unwrap_or_default();
         self.warn(Some(host), "gap:", &format!("{problem}{at}"))
@@ -110,13 +56,16 @@ impl EventPrinter<'_> {
             self.summary.reconnects += 1;
         }
         if !self.is_for_people() {
-            return self.object(&Object::HostState {
-                host: change.host,
-                state: change.state.name(),
-                reason: some(&change.reason),
-                clock: change.clock.as_ref().map(ClockView::new),
-                away_ns: change.away.map(|away| u64::try_from(away.as_nanos()).unwrap_or(u64::MAX)),
-            });
+            // Null: `reason` when all is as it should be, `clock` when it is not measured now, `away_ns` unless it is
+            // back.
+            return self.object(&json!({
+                "type": "host_state",
+                "host": change.host,
+                "state": change.state.name(),
+                "reason": known(&change.reason),
+                "clock": change.clock.as_ref().map(clock_object),
+                "away_ns": change.away.map(|away| u64::try_from(away.as_nanos()).unwrap_or(u64::MAX)),
+            }));
         }
         self.write()?;
         let host = change.host;
@@ -174,25 +123,27 @@ impl EventPrinter<'_> {
     pub(crate) fn host_accounts(&mut self, accounts: &[HostAccount], ledger: &HostLedger) -> io::Result<()> {
         if !self.is_for_people() {
             for account in accounts {
-                self.object(&Object::Host {
-                    host: &account.host,
-                    outcome: account.outcome.name(),
-                    state: account.state.name(),
-                    reason: some(&account.reason),
-                    kernel: some(&account.kernel),
-                    read: account.read,
-                    shown: account.given,
-                    late: account.late,
-                    not_shown: account.waiting,
-                    lost: account.lost,
-                    uncounted_gaps: account.uncounted_gaps,
-                    malformed: account.malformed,
-                    interruptions: account.interruptions,
-                    clock: account.clock.as_ref().map(ClockView::new),
-                    closes: account.closes(),
-                })?;
+                // read = shown + not_shown
+                self.object(&json!({
+                    "type": "host",
+                    "host": account.host,
+                    "outcome": account.outcome.name(),
+                    "state": account.state.name(),
+                    "reason": known(&account.reason),
+                    "kernel": known(&account.kernel),
+                    "read": account.read,
+                    "shown": account.given,
+                    "late": account.late,
+                    "not_shown": account.waiting,
+                    "lost": account.lost,
+                    "uncounted_gaps": account.uncounted_gaps,
+                    "malformed": account.malformed,
+                    "interruptions": account.interruptions,
+                    "clock": account.clock.as_ref().map(clock_object),
+                    "closes": account.closes(),
+                }))?;
             }
-            return self.object(&Object::Ledger(LedgerView::new(ledger)));
+            return self.object(&json!({ "type": "ledger", "ledger": ledger_object(ledger) }));
         }
         self.write()?;
         let mut missing: Vec<_> = accounts

@@ -13,8 +13,8 @@ use std::io::{self, IsTerminal as _};
 
 use kprobed_client::event::format::{JsonLines, Origin, TextLines, TextParts};
 use kprobed_client::event::{Cursor, Interruption, Loss, Row};
+use serde_json::{Value, json};
 
-use self::merged::Object;
 use self::summary::Summary;
 use self::text::LocalTime;
 use super::Output;
@@ -171,7 +171,7 @@ impl<'o> EventPrinter<'o> {
         }
         let why = text::why(interruption);
         if !self.is_for_people() {
-            return self.object(&Object::Interruption { error: &why, failures });
+            return self.object(&json!({ "type": "interruption", "error": why, "failures": failures }));
         }
         self.write()?;
         if failures == 1 {
@@ -187,7 +187,7 @@ impl<'o> EventPrinter<'o> {
         }
     }
 
-    fn object(&mut self, object: &Object<'_>) -> io::Result<()> {
+    fn object(&mut self, object: &Value) -> io::Result<()> {
         serde_json::to_writer(&mut self.buffer, object)?;
         self.buffer.push(b'\n');
         self.end_object()
@@ -197,7 +197,7 @@ impl<'o> EventPrinter<'o> {
     fn end_object(&mut self) -> io::Result<()> {
         if self.output.format == Format::Yaml {
             self.output.raw(b"---\n")?;
-            let object: serde_json::Value = serde_json::from_slice(&self.buffer)?;
+            let object: Value = serde_json::from_slice(&self.buffer)?;
             self.output.yaml(&object)?;
             self.buffer.clear();
         }

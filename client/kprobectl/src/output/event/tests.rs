@@ -113,7 +113,7 @@ fn lines(time: TimeForm, wide: bool) -> String {
 }
 
 /// What a program reads of a line.
-fn object(push: impl FnOnce(&mut JsonLines, &mut Vec<u8>)) -> serde_json::Value {
+fn object(push: impl FnOnce(&mut JsonLines, &mut Vec<u8>)) -> Value {
     let mut line = Vec::new();
     push(&mut JsonLines::new(), &mut line);
     serde_json::from_slice(&line).unwrap()
@@ -132,7 +132,7 @@ fn objects_of_several_hosts_say_whose_they_are() {
         let keys = of_several.as_object_mut().unwrap();
         let of_origin = ["host", "corrected_time", "late"].map(|key| keys.shift_remove(key).unwrap());
         assert_eq!(of_several, of_one);
-        let expected: [serde_json::Value; 3] =
+        let expected: [Value; 3] =
             [origin.host.into(), rfc3339_ns(origin.corrected_ns).into(), origin.late.into()];
         assert_eq!(of_origin, expected);
     }
@@ -245,7 +245,7 @@ fn objects_for_programs() {
     "#);
     let second = of(&rows[1]);
     assert_eq!(second["fields"]["filename"], serde_json::json!({"hex": "2f746d702fff1b"}));
-    assert_eq!(second["comm"], serde_json::Value::Null, "a name that is not known");
+    assert_eq!(second["comm"], Value::Null, "a name that is not known");
     insta::assert_snapshot!(kprobed_document::yaml(&of(&rows[1])).unwrap(), @r#"
     type: event
     time: "2026-01-31T12:00:00.124000500Z"
