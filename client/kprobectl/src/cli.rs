@@ -62,9 +62,11 @@ pub(crate) enum Command {
     /// Show all properties of a probe
     Get(get::Arguments),
     /// Switch recording on
-    Enable(enable::EnableArguments),
+    #[command(after_help = enable::ENABLE_HELP)]
+    Enable(enable::Arguments),
     /// Switch recording off, and keep the probes
-    Disable(enable::DisableArguments),
+    #[command(after_help = enable::DISABLE_HELP)]
+    Disable(enable::Arguments),
     /// Change filters, leases and owners, or accept held-back probes
     Update(update::Arguments),
     /// Set and remove labels

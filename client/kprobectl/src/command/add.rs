@@ -7,8 +7,8 @@ use clap::Args;
 use kprobed_client::Client;
 use kprobed_client::api::CreateProbeRequest;
 
+use super::changes::{self, RequestedChange};
 use super::connection::connect;
-use super::create_all::{self, Creation};
 use super::input::{chunks, definition};
 use super::label_arguments::{labels, pair};
 use super::update::for_so_long;
@@ -87,8 +87,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let client = connect(global).await?;
     let request = creation(line, &arguments)?;
     if arguments.dry_run {
-        let place = String::new();
-        return create_all::create(&client, &[Creation { request, place }], true, output).await;
+        let change = RequestedChange::create(request, String::new());
+        return changes::create(&client, &[change], true, output).await;
     }
     output.probes_created(&[client.create_probe(request).await?])?;
     Ok(Exit::Success)
@@ -132,8 +132,8 @@ async fn run_file(
     while let Some(one) = lines.next().await? {
         let place = format!("line {}", one.line);
         require_no_deletion(&one.definition, &place)?;
-        asked.push(Creation { request: creation(one.definition, arguments)?, place });
+        asked.push(RequestedChange::create(creation(one.definition, arguments)?, place));
     }
     end.wait().await?;
-    create_all::create(client, &asked, arguments.dry_run, output).await
+    changes::create(client, &asked, arguments.dry_run, output).await
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::connection::connect;
 use super::label_arguments::{labels, pair};
-use super::{Exit, Failure};
+use super::{Exit, Failure, answered};
 use crate::global::Global;
 use crate::output::{Cell, Column, MessageRow, Output, Tone, state_name};
 
@@ -89,8 +89,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if names.is_empty() {
         output.note("no event looks like one of the daemon's own");
     }
-    let mut exit = Exit::Success;
-    let (mut adopted, mut plan) = (Vec::with_capacity(names.len()), Vec::new());
+    let mut answers = Vec::with_capacity(names.len());
     for name in names {
         let request = AdoptProbeRequest {
             name,
@@ -100,14 +99,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             validate_only: arguments.dry_run,
             ..Default::default()
         };
-        match client.adopt_probe(request).await {
-            Ok(response) => {
-                plan.extend(response.plan.iter().cloned());
-                adopted.push(response);
-            }
-            Err(error) => exit = exit.max(Failure::from(error).report(output)),
-        }
+        answers.push(client.adopt_probe(request).await);
     }
+    let (adopted, exit) = answered(answers, output);
     output.results(&adopted, |adopted| format!("{} {}", name(adopted), state(adopted).0))?;
     for adopted in adopted.iter().filter(|adopted| !adopted.enabled_in.is_empty()) {
         output.remark(&format!(
@@ -117,8 +111,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         ));
     }
     if arguments.dry_run {
-        output.plan(&plan);
-        output.note("nothing was changed");
+        output.planned(&adopted.iter().flat_map(|adopted| adopted.plan.clone()).collect::<Vec<_>>());
     }
     Ok(exit)
 }

@@ -1,14 +1,16 @@
 //! `kprobectl apply`: create, update and delete probes so that they match documents.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use clap::Args;
 use kprobed_client::Client;
-use kprobed_client::api::PlannedStep;
+use kprobed_client::api::UpdateProbeRequest;
 use kprobed_client::api::probe_change::Change;
 
+use super::changes::{Mode, RequestedChange, send};
 use super::connection::connect;
-use super::document_changes::{compare, deletion, to_prune};
+use super::document_changes::{PlannedDocument, compare, deletion, to_prune};
 use super::documents;
 use super::label_arguments::selector;
 use super::{Exit, Failure};
@@ -98,14 +100,6 @@ pub(super) struct Prune {
     pub(super) selector: Option<String>,
 }
 
-/// A requested change, and its result for the output.
-struct RequestedChange {
-    change: Option<Change>,
-    told: AppliedProbe,
-    /// Where its document is; empty for one that has none.
-    place: String,
-}
-
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let Arguments { files, prune, atomic, take_over, dry_run, strict: _ } = arguments;
     let Some(declared) = documents::read(&files.files, files.recursive, output).await? else {
@@ -124,93 +118,60 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         .filter(|one| dry_run && output.is_keeping() && one.change.is_some())
         .map(|one| one.wanted.definition.clone())
         .collect();
-    let mut asked: Vec<_> = planned
-        .into_iter()
-        .map(|one| {
-            let action = match (&one.change, &one.live) {
-                (None, _) => "unchanged",
-                (Some(_), None) => "created",
-                (Some(_), Some(_)) => "configured",
-            };
-            let change = one.change.map(|change| match change {
-                Change::Update(request) => {
-                    Change::Update(kprobed_client::api::UpdateProbeRequest { take_over, ..request })
-                }
+    let (mut applied, mut changes, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    for PlannedDocument { declared, live, change, .. } in planned {
+        let action = match (&change, live) {
+            (None, _) => "unchanged",
+            (Some(_), None) => "created",
+            (Some(_), Some(_)) => "configured",
+        };
+        let (name, place) = (declared.name().to_owned(), declared.place());
+        applied.push(AppliedProbe { name: name.clone(), action });
+        changes.extend(change.map(|change| {
+            let change = match change {
+                Change::Update(request) => Change::Update(UpdateProbeRequest { take_over, ..request }),
                 other => other,
-            });
-            let told = AppliedProbe { name: one.declared.name().to_owned(), action };
-            RequestedChange { change, told, place: one.declared.place() }
-        })
-        .collect();
-    asked.extend(pruned.iter().map(|probe| RequestedChange {
-        change: Some(deletion(probe, take_over)),
-        told: AppliedProbe { name: probe.name.clone(), action: "deleted" },
-        place: String::new(),
-    }));
-    let changes = asked.iter().filter(|one| one.change.is_some()).count();
-    if atomic && changes > Client::CHANGES_AT_ONCE {
-        let message =
-            format!("these are {changes} changes, and `--atomic` makes at most {}", Client::CHANGES_AT_ONCE);
+            };
+            names.push(name);
+            RequestedChange { change, place }
+        }));
+    }
+    for probe in &pruned {
+        let (name, place) = (probe.name.clone(), String::new());
+        applied.push(AppliedProbe { name: name.clone(), action: "deleted" });
+        names.push(name);
+        changes.push(RequestedChange { change: deletion(probe, take_over), place });
+    }
+    if atomic && changes.len() > Client::CHANGES_AT_ONCE {
+        let (changes, most) = (changes.len(), Client::CHANGES_AT_ONCE);
         return Err(Failure::usage(
-            message,
+            format!("these are {changes} changes, and `--atomic` makes at most {most}"),
             Some("apply the files one by one, or without `--atomic`".to_owned()),
         ));
     }
-    let (exit, plan) = carry_out(&client, &mut asked, Mode::Check, output).await?;
-    if exit != Exit::Success {
+    let checked = send(&client, &changes, Mode::Check, output).await?;
+    if checked.exit != Exit::Success {
         output.note("nothing was changed");
-        return Ok(exit);
+        return Ok(checked.exit);
     }
-    if dry_run {
+    let sent = if dry_run {
         for definition in compared {
             let answer = client.check_probe(&definition).await?;
             output.remember(&definition, &answer);
         }
-        output.applied(&asked.into_iter().map(|one| one.told).collect::<Vec<_>>())?;
-        output.plan(&plan);
-        output.note("nothing was changed");
-        return Ok(Exit::Success);
+        checked
+    } else {
+        send(&client, &changes, if atomic { Mode::All } else { Mode::Each }, output).await?
+    };
+    let outcomes = names.iter().zip(&sent.outcomes);
+    let failed: HashSet<_> =
+        outcomes.filter(|(_, outcome)| outcome.is_none()).map(|(name, _)| name).collect();
+    for one in applied.iter_mut().filter(|one| failed.contains(&one.name)) {
+        one.action = "failed";
     }
-    let mode = if atomic { Mode::All } else { Mode::Each };
-    let (exit, _) = carry_out(&client, &mut asked, mode, output).await?;
-    output.applied(&asked.into_iter().map(|one| one.told).collect::<Vec<_>>())?;
-    Ok(exit)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Check,
-    Each,
-    All,
-}
-
-/// Sends all changes, and reports failures. Returns the plan if they are only checked.
-async fn carry_out(
-    client: &Client,
-    asked: &mut [RequestedChange],
-    mode: Mode,
-    output: &mut Output,
-) -> Result<(Exit, Vec<PlannedStep>), Failure> {
-    let (mut exit, mut plan) = (Exit::Success, Vec::new());
-    let mut rest: Vec<_> = asked.iter_mut().filter(|one| one.change.is_some()).collect();
-    for asked in rest.chunks_mut(Client::CHANGES_AT_ONCE) {
-        let changes: Vec<_> = asked.iter().filter_map(|one| one.change.clone()).collect();
-        let outcomes: Vec<_> = match mode {
-            Mode::Check => {
-                let planned = client.plan_probes(changes).await?;
-                plan.extend(planned.plan);
-                planned.outcomes
-            }
-            Mode::Each => client.apply_probes(changes).await?,
-            Mode::All => client.apply_all_or_nothing(changes).await?,
-        };
-        for (one, outcome) in asked.iter_mut().zip(outcomes) {
-            if let Err(error) = outcome {
-                one.told.action = "failed";
-                output.document_place(&one.place);
-                exit = exit.max(Failure::from(error).report(output));
-            }
-        }
+    output.results(&applied, |one| format!("{} {}", one.name, one.action))?;
+    if dry_run {
+        output.planned(&sent.plan);
     }
-    Ok((exit, plan))
+    Ok(sent.exit)
 }

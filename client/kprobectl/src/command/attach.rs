@@ -5,7 +5,7 @@ use kprobed_client::Error;
 use kprobed_client::api::{AttachedEvent, AttachedEventState, PlannedStep};
 
 use super::connection::connect;
-use super::{Exit, Failure};
+use super::{Exit, Failure, answered};
 use crate::global::Global;
 use crate::output::{Cell, Column, MessageRow, Output, Tone};
 
@@ -89,67 +89,54 @@ fn state(event: &AttachedEvent) -> (&'static str, Tone) {
 /// Continues with the next name after a failure. The worst exit code wins.
 pub(crate) async fn attach(
     global: &Global,
-    arguments: AttachArguments,
+    AttachArguments { names, filter, dry_run }: AttachArguments,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    let mut exit = Exit::Success;
-    if arguments.dry_run {
-        let mut plans = Vec::with_capacity(arguments.names.len());
-        for name in &arguments.names {
-            plans.push(client.plan_attach(name, &arguments.filter).await);
-        }
-        return Ok(planned(plans, output));
-    }
-    let mut attached = Vec::with_capacity(arguments.names.len());
-    for name in &arguments.names {
-        match client.attach_event(name, &arguments.filter).await {
-            Ok(event) => attached.push(event),
-            Err(error) => exit = exit.max(Failure::from(error).report(output)),
+    let (mut events, mut plans) = (Vec::new(), Vec::new());
+    for name in &names {
+        if dry_run {
+            plans.push(client.plan_attach(name, &filter).await);
+        } else {
+            events.push(client.attach_event(name, &filter).await);
         }
     }
-    output.results(&attached, |event| event.name.clone())?;
-    Ok(exit)
+    finish(events, plans, |event| event.name.clone(), output)
 }
 
 /// As `attach`.
 pub(crate) async fn detach(
     global: &Global,
-    arguments: DetachArguments,
+    DetachArguments { names, dry_run }: DetachArguments,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    let mut exit = Exit::Success;
-    if arguments.dry_run {
-        let mut plans = Vec::with_capacity(arguments.names.len());
-        for name in &arguments.names {
+    let (mut events, mut plans) = (Vec::new(), Vec::new());
+    for name in &names {
+        if dry_run {
             plans.push(client.plan_detach(name).await);
-        }
-        return Ok(planned(plans, output));
-    }
-    let mut detached = Vec::with_capacity(arguments.names.len());
-    for name in &arguments.names {
-        match client.detach_event(name).await {
-            Ok(event) => detached.push(event),
-            Err(error) => exit = exit.max(Failure::from(error).report(output)),
+        } else {
+            events.push(client.detach_event(name).await);
         }
     }
-    output.results(&detached, |event| format!("{} read={}", event.name, event.read))?;
-    Ok(exit)
+    finish(events, plans, |event| format!("{} read={}", event.name, event.read), output)
 }
 
-/// Shows what would be done for each.
-fn planned(plans: Vec<Result<Vec<PlannedStep>, Error>>, output: &mut Output) -> Exit {
-    let (mut exit, mut steps) = (Exit::Success, Vec::new());
-    for plan in plans {
-        match plan {
-            Ok(of_one) => steps.extend(of_one),
-            Err(error) => exit = exit.max(Failure::from(error).report(output)),
-        }
+/// Prints what became of the events, or what would.
+fn finish(
+    events: Vec<Result<AttachedEvent, Error>>,
+    plans: Vec<Result<Vec<PlannedStep>, Error>>,
+    line: fn(&AttachedEvent) -> String,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    if plans.is_empty() {
+        let (events, exit) = answered(events, output);
+        output.results(&events, line)?;
+        return Ok(exit);
     }
-    output.plan(&steps);
-    output.note("nothing was changed");
-    exit
+    let (plans, exit) = answered(plans, output);
+    output.planned(&plans.concat());
+    Ok(exit)
 }
 
 pub(crate) async fn attached(

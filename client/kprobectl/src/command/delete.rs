@@ -6,12 +6,12 @@ use clap::Args;
 use kprobed_client::api::DeleteProbeRequest;
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
-use kprobed_client::{Client, Error};
 
+use super::changes::{Mode, send};
 use super::connection::connect;
 use super::documents;
 use super::label_arguments::selector;
-use super::probe_selection::choose;
+use super::probe_selection::{ChosenProbe, choose};
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
@@ -68,40 +68,23 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     let client = connect(global).await?;
     let chosen = choose(&client, names, arguments.selector.as_deref()).await?;
-    let requests: Vec<_> = chosen
-        .into_iter()
-        .map(|one| DeleteProbeRequest {
-            etag: one.etag(),
-            name: one.name,
-            take_over: arguments.take_over,
-            ..Default::default()
-        })
-        .collect();
-    let mut exit = Exit::Success;
-    let (mut deleted, mut plan) = (Vec::with_capacity(requests.len()), Vec::new());
+    let delete = |one: ChosenProbe| DeleteProbeRequest {
+        etag: one.etag(),
+        name: one.name,
+        take_over: arguments.take_over,
+        ..Default::default()
+    };
     // Several deletions cost the other probes no more than one.
-    for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
-        let changes = requests.iter().cloned().map(Change::Delete).collect();
-        let outcomes = if arguments.dry_run {
-            client.plan_probes(changes).await.map(|planned| {
-                plan.extend(planned.plan);
-                planned.outcomes
-            })
-        } else {
-            client.apply_probes(changes).await
-        };
-        for outcome in outcomes.unwrap_or_else(|error| vec![Err(error)]) {
-            match outcome {
-                Ok(Outcome::Deleted(probe)) => deleted.push(probe),
-                Ok(_) => exit = exit.max(Failure::from(Error::Incomplete("outcomes")).report(output)),
-                Err(error) => exit = exit.max(Failure::from(error).report(output)),
-            }
-        }
-    }
-    output.probes_deleted(&deleted)?;
+    let changes: Vec<_> = chosen.into_iter().map(|one| Change::Delete(delete(one)).into()).collect();
+    let mode = if arguments.dry_run { Mode::Check } else { Mode::Each };
+    let sent = send(&client, &changes, mode, output).await?;
+    let deleted = sent.outcomes.into_iter().flatten().filter_map(|outcome| match outcome {
+        Outcome::Deleted(probe) => Some(probe),
+        _ => None,
+    });
+    output.probes_deleted(&deleted.collect::<Vec<_>>())?;
     if arguments.dry_run {
-        output.plan(&plan);
-        output.note("nothing was changed");
+        output.planned(&sent.plan);
     }
-    Ok(exit)
+    Ok(sent.exit)
 }

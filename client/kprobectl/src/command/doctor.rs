@@ -103,9 +103,8 @@ async fn repair(client: &Client, arguments: &Arguments, output: &mut Output) -> 
     if probes.is_empty() {
         output.remark("there are no probes");
     }
-    output.plan(&plan);
     if arguments.dry_run {
-        output.note("nothing was changed");
+        output.planned(&plan);
     }
     let is_well = |outcome| matches!(outcome, ReconcileOutcome::AsWanted | ReconcileOutcome::Repaired);
     let all_well = probes.iter().all(|probe| is_well(probe.outcome()));

@@ -3,13 +3,14 @@
 use clap::Args;
 use kprobed_client::api::UpdateProbeRequest;
 
+use super::changes::{Mode, update};
 use super::connection::connect;
-use super::probe_selection::{ProbeSelection, choose, update};
+use super::probe_selection::{ProbeSelection, choose};
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Output, state_name};
 
-const ENABLE_HELP: &str = "\
+pub(crate) const ENABLE_HELP: &str = "\
 If another program has disabled, filtered or removed the event of a probe, the daemon repairs it: it
 defines the event again, and sets its filter and its switch. The probe is shown as armed only if the
 kernel records it.
@@ -19,7 +20,7 @@ Examples:
   kprobectl enable open 'web/*'
   kprobectl enable -l team=storage";
 
-const DISABLE_HELP: &str = "\
+pub(crate) const DISABLE_HELP: &str = "\
 The event stays in the kernel and is not recorded. The probe keeps its definition, filter and labels.
 
 Examples:
@@ -27,56 +28,30 @@ Examples:
   kprobectl disable open 'web/*'
   kprobectl disable -l team=storage";
 
-/// Arguments of `enable`.
+/// Arguments of `enable` and `disable`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = ENABLE_HELP)]
-pub(crate) struct EnableArguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     probes: ProbeSelection,
-}
-
-/// Arguments of `disable`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = DISABLE_HELP)]
-pub(crate) struct DisableArguments {
-    #[command(flatten)]
-    probes: ProbeSelection,
-}
-
-pub(crate) async fn enable(
-    global: &Global,
-    arguments: EnableArguments,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    switch(global, arguments.probes, true, output).await
-}
-
-pub(crate) async fn disable(
-    global: &Global,
-    arguments: DisableArguments,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    switch(global, arguments.probes, false, output).await
 }
 
 /// Continues with the next name after a failure. The worst exit code wins.
-async fn switch(
+pub(crate) async fn run(
     global: &Global,
-    probes: ProbeSelection,
+    Arguments { probes: ProbeSelection { names, selector, take_over } }: Arguments,
     enabled: bool,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    let chosen = choose(&client, probes.names, probes.selector.as_deref()).await?;
+    let chosen = choose(&client, names, selector.as_deref()).await?;
     let requests = chosen.into_iter().map(|one| UpdateProbeRequest {
         etag: one.etag(),
         name: one.name,
         enabled: Some(enabled),
-        take_over: probes.take_over,
+        take_over,
         ..Default::default()
     });
-    let requests: Vec<_> = requests.collect();
-    let (probes, exit) = update(&client, &requests, output).await;
+    let (probes, exit) = update(&client, requests.collect(), Mode::Each, output).await?;
     output.probes_changed(&probes, |probe| state_name(probe.state()).0.to_owned())?;
     Ok(exit)
 }

@@ -4,6 +4,7 @@ use clap::Args;
 use kprobed_client::Client;
 use kprobed_client::api::{Probe, UpdateProbeRequest};
 
+use super::changes::{Mode, update};
 use super::connection::connect;
 use super::label_arguments::{Changes, changes, selector};
 use super::probe_selection::{ChosenProbe, choose};
@@ -58,55 +59,47 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         ));
     }
     let client = connect(global).await?;
-    let chosen = choose(&client, names, arguments.selector.as_deref()).await?;
     let mut exit = Exit::Success;
-    let mut labelled = Vec::with_capacity(chosen.len());
-    for one in chosen {
-        let request = UpdateProbeRequest {
-            set_labels: changes.set.clone(),
-            remove_labels: changes.remove.clone(),
-            validate_only: arguments.dry_run,
-            take_over: arguments.take_over,
-            ..Default::default()
-        };
-        match change(&client, one, request, arguments.overwrite).await {
-            Ok(probe) => labelled.push(probe),
+    let mut requests = Vec::new();
+    for one in choose(&client, names, arguments.selector.as_deref()).await? {
+        match probe(&client, one, &changes, arguments.overwrite).await {
+            Ok((name, etag)) => requests.push(UpdateProbeRequest {
+                name,
+                etag,
+                set_labels: changes.set.clone(),
+                remove_labels: changes.remove.clone(),
+                take_over: arguments.take_over,
+                ..Default::default()
+            }),
             Err(failure) => exit = exit.max(failure.report(output)),
         }
     }
+    let mode = if arguments.dry_run { Mode::Check } else { Mode::Each };
+    let (labelled, worst) = update(&client, requests, mode, output).await?;
     output.results(&labelled, |probe| format!("{} {}", probe.name, labels_text(probe)))?;
     if arguments.dry_run {
         output.note("nothing was changed");
     }
-    Ok(exit)
+    Ok(exit.max(worst))
 }
 
-/// Changes one probe. Unless labels may be overwritten, they are looked at first, and the etag
-/// makes sure that no other client sets one in between.
-async fn change(
+/// Name and etag of a probe. Unless labels may be overwritten, they are looked at first, and the etag makes sure
+/// that no other client sets one in between.
+async fn probe(
     client: &Client,
     one: ChosenProbe,
-    mut request: UpdateProbeRequest,
+    changes: &Changes,
     overwrite: bool,
-) -> Result<Probe, Failure> {
-    request.name.clone_from(&one.name);
-    request.etag = one.etag();
-    if !overwrite {
-        let probe = match one.listed {
-            Some(probe) => probe,
-            None => client.get_probe(&one.name).await?,
-        };
-        let mut taken: Vec<_> = request
-            .set_labels
-            .iter()
-            .filter_map(|(key, value)| Some((key, probe.labels.get(key).filter(|has| *has != value)?)))
-            .collect();
-        taken.sort_unstable();
-        if let Some((key, value)) = taken.first() {
-            return Err(Failure::Labelled { probe: probe.name, label: format!("{key}={value}") });
-        }
-        request.name = probe.name;
-        request.etag = probe.etag;
+) -> Result<(String, String), Failure> {
+    if overwrite {
+        return Ok((one.name.clone(), one.etag()));
     }
-    Ok(client.update_probe(request).await?)
+    let Probe { name, etag, labels, .. } = one.probe(client).await?;
+    let taken = changes.set.iter().filter_map(|(key, value)| {
+        labels.get(key).filter(|has| *has != value).map(|has| format!("{key}={has}"))
+    });
+    match taken.min() {
+        Some(label) => Err(Failure::Labelled { probe: name, label }),
+        None => Ok((name, etag)),
+    }
 }

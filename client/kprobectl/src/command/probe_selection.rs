@@ -2,12 +2,11 @@
 
 use clap::Args;
 use kprobed_client::Client;
-use kprobed_client::api::{ListProbesRequest, Probe, UpdateProbeRequest};
+use kprobed_client::api::{ListProbesRequest, Probe};
 
+use super::Failure;
 use super::label_arguments::selector;
-use super::{Exit, Failure};
 use crate::glob;
-use crate::output::Output;
 
 /// The probes to change.
 #[derive(Clone, Debug, Default, Args)]
@@ -35,6 +34,14 @@ impl ChosenProbe {
     /// Makes sure that what is changed is what was listed. Empty for a probe that was named.
     pub(super) fn etag(&self) -> String {
         self.listed.as_ref().map(|probe| probe.etag.clone()).unwrap_or_default()
+    }
+
+    /// The probe, as it was listed or is now.
+    pub(super) async fn probe(self, client: &Client) -> Result<Probe, Failure> {
+        match self.listed {
+            Some(probe) => Ok(probe),
+            None => Ok(client.get_probe(&self.name).await?),
+        }
     }
 }
 
@@ -79,23 +86,4 @@ pub(super) async fn choose(
         );
     }
     Ok(chosen)
-}
-
-/// Changes probes, and reports each failure. Returns those that were changed, and the worst exit code.
-pub(super) async fn update(
-    client: &Client,
-    requests: &[UpdateProbeRequest],
-    output: &mut Output,
-) -> (Vec<Probe>, Exit) {
-    let (mut probes, mut exit) = (Vec::with_capacity(requests.len()), Exit::Success);
-    for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
-        let outcomes = client.update_probes(requests.to_vec()).await.unwrap_or_else(|error| vec![Err(error)]);
-        for outcome in outcomes {
-            match outcome {
-                Ok(probe) => probes.push(probe),
-                Err(error) => exit = exit.max(Failure::from(error).report(output)),
-            }
-        }
-    }
-    (probes, exit)
 }

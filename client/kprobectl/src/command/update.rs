@@ -6,8 +6,9 @@ use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 use kprobed_client::api::{Lease, Probe, UpdateProbeRequest};
 
+use super::changes::{Mode, update};
 use super::connection::connect;
-use super::probe_selection::{ProbeSelection, choose, update};
+use super::probe_selection::{ProbeSelection, choose};
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Output, lease, state_name};
@@ -109,13 +110,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         }
     }
     for one in chosen {
-        let mut request = UpdateProbeRequest { etag: one.etag(), name: one.name, ..change.clone() };
+        let mut request = UpdateProbeRequest { etag: one.etag(), name: one.name.clone(), ..change.clone() };
         if arguments.renew {
-            let probe = match one.listed {
-                Some(probe) => Ok(probe),
-                None => client.get_probe(&request.name).await.map_err(Failure::from),
-            };
-            match probe.and_then(|probe| Ok((renewed(&probe)?, probe))) {
+            match one.probe(&client).await.and_then(|probe| Ok((renewed(&probe)?, probe))) {
                 Ok((lease, Probe { name, etag, .. })) => {
                     request = UpdateProbeRequest { name, etag, lease: Some(lease), ..request };
                 }
@@ -127,7 +124,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         }
         requests.push(request);
     }
-    let (probes, worst) = update(&client, &requests, output).await;
+    let (probes, worst) = update(&client, requests, Mode::Each, output).await?;
     let now = Timestamp::now();
     output.probes_changed(&probes, |probe| match lease(probe, now) {
         _ if !changes_lease => state_name(probe.state()).0.to_owned(),

@@ -89,11 +89,6 @@ impl Output {
         }
     }
 
-    /// Prints the results for the probes of documents.
-    pub(crate) fn applied(&mut self, applied: &[AppliedProbe]) -> io::Result<()> {
-        self.results(applied, |probe| format!("{} {}", probe.name, probe.action))
-    }
-
     /// Prints in what probes differ from their documents.
     pub(crate) fn differences(&mut self, found: &[ProbeDifference]) -> io::Result<()> {
         if !matches!(self.format, Format::Table | Format::Wide) {

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 use kprobed_client::api::{KernelBuild, MeaningChange, MeaningDifference};
 
+use super::data::one_line;
+
 /// Blanks between the two sides.
 const GAP: usize = 3;
 
@@ -23,7 +25,7 @@ pub(super) fn render(change: &MeaningChange, columns: usize) -> String {
     let mut text = String::new();
     let mut shown = None;
     for MeaningDifference { message, before, after, .. } in &change.differences {
-        writeln!(text, "\n{}", shown_line(message)).ok();
+        writeln!(text, "\n{}", one_line(message)).ok();
         let sides = (before.as_str(), after.as_str());
         if sides == ("", "") || shown == Some(sides) {
             continue;
@@ -32,8 +34,7 @@ pub(super) fn render(change: &MeaningChange, columns: usize) -> String {
         push_sides(&mut text, (&left, before), (&right, after), columns);
     }
     if !change.offered_definition.is_empty() {
-        writeln!(text, "\nthe line for the running kernel:\n  {}", shown_line(&change.offered_definition))
-            .ok();
+        writeln!(text, "\nthe line for the running kernel:\n  {}", one_line(&change.offered_definition)).ok();
     }
     text
 }
@@ -41,7 +42,7 @@ pub(super) fn render(change: &MeaningChange, columns: usize) -> String {
 fn push_sides(text: &mut String, left: (&str, &str), right: (&str, &str), columns: usize) {
     let lines = |(heading, side): (&str, &str)| -> Vec<String> {
         let side = if side.is_empty() { "(not known)" } else { side };
-        std::iter::once(heading).chain(side.lines()).map(shown_line).collect()
+        std::iter::once(heading).chain(side.lines()).map(one_line).collect()
     };
     let (left, right) = (lines(left), lines(right));
     let width = |lines: &[String]| lines.iter().map(|line| line.chars().count()).max().unwrap_or_default();
@@ -60,11 +61,6 @@ fn push_sides(text: &mut String, left: (&str, &str), right: (&str, &str), column
             writeln!(text, "{:indent$}{line}", "").ok();
         }
     }
-}
-
-/// Without what a terminal would take for a command.
-fn shown_line(line: &str) -> String {
-    line.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -332,16 +332,15 @@ impl Output {
         }
     }
 
-    /// Shows what would be done: commands for a shell in the tracing directory.
-    pub(crate) fn plan(&mut self, steps: &[PlannedStep]) {
+    /// Shows what a dry run would have done: commands for a shell in the tracing directory.
+    pub(crate) fn planned(&mut self, steps: &[PlannedStep]) {
         if !steps.is_empty() {
             self.note("this would be done, in the tracing directory:");
-            let mut commands = String::new();
             for step in steps {
-                writeln!(commands, "  {}", step.command).ok();
+                self.message(&format!("  {}\n", step.command));
             }
-            self.message(&commands);
         }
+        self.note("nothing was changed");
     }
 
     /// Writes to stderr, after all data that was printed before. A failure to write there cannot be

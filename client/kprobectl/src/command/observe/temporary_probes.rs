@@ -15,7 +15,7 @@ use kprobed_client::{Client, Error, Hold};
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use crate::command::create_all::{self, is_taken_back};
+use crate::command::changes::{self, RequestedChange, is_taken_back};
 use crate::command::{Exit, Failure};
 use crate::output::Output;
 
@@ -34,11 +34,12 @@ impl TemporaryProbes {
         definitions: &[String],
         output: &mut Output,
     ) -> Result<Exit, Failure> {
-        let asked = definitions.iter().zip(1..).map(|(definition, number)| create_all::Creation {
-            request: CreateProbeRequest { definition: line(definition), ..Default::default() },
-            place: if definitions.len() > 1 { format!("definition {number}") } else { String::new() },
+        let asked = definitions.iter().zip(1..).map(|(definition, number)| {
+            let place = if definitions.len() > 1 { format!("definition {number}") } else { String::new() };
+            let definition = line(definition);
+            RequestedChange::create(CreateProbeRequest { definition, ..Default::default() }, place)
         });
-        create_all::create(client, &asked.collect::<Vec<_>>(), true, output).await
+        changes::create(client, &asked.collect::<Vec<_>>(), true, output).await
     }
 
     /// Defines all of them, disabled, or none.

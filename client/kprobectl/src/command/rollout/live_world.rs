@@ -12,8 +12,8 @@ use kprobed_client::{Client, Error};
 use kprobed_document::Document;
 
 use super::super::Failure;
+use super::super::changes::is_taken_back;
 use super::super::connection::parallel;
-use super::super::create_all::is_taken_back;
 use super::super::document_changes::compare_one;
 use super::super::open_file_limit::raise_for;
 use super::state_file::StateFile;
