@@ -1,7 +1,9 @@
 //! Values that several outputs print: bytes as text or hex, one-line text, names of API enums.
 
-use kprobed_client::api::Arming;
+use kprobed_client::api::{Arming, CheckStatus};
 use kprobed_client::event::Escaped;
+
+use super::style::Tone;
 
 /// Bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8], separator: &str) -> String {
@@ -20,5 +22,15 @@ pub(crate) fn arming(arming: Arming) -> Option<&'static str> {
         Arming::Ftrace => Some("ftrace"),
         Arming::Breakpoint => Some("breakpoint"),
         Arming::Optimised => Some("jump"),
+    }
+}
+
+/// The word for the status of a check, and its colour.
+pub(crate) const fn check_status(status: CheckStatus) -> (&'static str, Tone) {
+    match status {
+        CheckStatus::Ok => ("ok", Tone::Good),
+        CheckStatus::Warning => ("warning", Tone::Doubtful),
+        CheckStatus::Failed => ("failed", Tone::Bad),
+        CheckStatus::Unspecified => ("unknown", Tone::Plain),
     }
 }

@@ -10,7 +10,6 @@ use prost::Name;
 use serde_json::Value;
 
 use super::Output;
-use super::csv;
 use super::table::{Cell, Table};
 use crate::global::Format;
 
@@ -123,10 +122,10 @@ impl Output {
             Format::Csv => {
                 let headings = columns.iter().map(|column| column.heading.to_lowercase().replace(' ', "_"));
                 if has_headings {
-                    self.line(&csv::record(headings))?;
+                    self.line(&csv_record(headings))?;
                 }
                 rows.iter()
-                    .try_for_each(|row| self.line(&csv::record(cells(row).into_iter().map(Cell::into_value))))
+                    .try_for_each(|row| self.line(&csv_record(cells(row).into_iter().map(Cell::into_value))))
             }
             Format::Table | Format::Wide => {
                 let headings: Vec<_> = columns.iter().map(|column| column.heading).collect();
@@ -140,6 +139,37 @@ impl Output {
                 }
                 self.table_part(&table, is_first)
             }
+        }
+    }
+}
+
+/// The values of a line of CSV (RFC 4180, with newlines as on Unix), in quotes where they would not come back
+/// otherwise.
+fn csv_record(values: impl IntoIterator<Item = String>) -> String {
+    values.into_iter().map(field).collect::<Vec<_>>().join(",")
+}
+
+fn field(value: String) -> String {
+    if value.contains([',', '"', '\n', '\r']) {
+        return format!("\"{}\"", value.replace('"', "\"\""));
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_quoted_where_they_have_to_be() {
+        for (value, expected) in [
+            ("kprobes/open", "kprobes/open"),
+            ("", ""),
+            ("a,b", "\"a,b\""),
+            ("say \"no\"", "\"say \"\"no\"\"\""),
+            ("two\nlines", "\"two\nlines\""),
+        ] {
+            assert_eq!(csv_record([value.to_owned(), "x".to_owned()]), format!("{expected},x"));
         }
     }
 }

@@ -15,13 +15,13 @@ use serde_json::Value;
 
 use self::sums::{exporter_closes, probe_closes, spool_closes, subscriber_closes};
 use self::tables::Account;
-pub(super) use self::tables::exporter_state;
+pub(crate) use self::tables::exporter_state;
 use super::style::Tone;
 use super::time::rfc3339;
 use super::{Column, Output, Row};
 
 /// Whether every sum that is known adds up.
-pub(super) fn closes(ledger: &GetLedgerResponse) -> bool {
+pub(crate) fn ledger_closes(ledger: &GetLedgerResponse) -> bool {
     ledger.probes.iter().all(|probe| probe_closes(probe) != Some(false))
         && ledger.subscribers.iter().all(subscriber_closes)
         && ledger.spool.iter().all(spool_closes)
@@ -31,7 +31,7 @@ pub(super) fn closes(ledger: &GetLedgerResponse) -> bool {
 impl Output {
     /// Prints the ledger, and says whether it closes.
     pub(crate) fn ledger(&mut self, ledger: &GetLedgerResponse) -> io::Result<bool> {
-        let closes = closes(ledger);
+        let closes = ledger_closes(ledger);
         if self.is_structured() {
             self.structured(&ledger_json(ledger, closes)?)?;
             return Ok(closes);

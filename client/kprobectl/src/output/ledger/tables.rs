@@ -194,7 +194,7 @@ impl Row for ExporterLedger {
 }
 
 /// The word for what an exporter is doing, and its colour.
-pub(in crate::output) fn exporter_state(exporter: &ExporterLedger) -> (&'static str, Tone) {
+pub(crate) fn exporter_state(exporter: &ExporterLedger) -> (&'static str, Tone) {
     match exporter.state() {
         ExporterState::Starting => ("starting", Tone::Doubtful),
         ExporterState::Running => ("running", Tone::Good),
