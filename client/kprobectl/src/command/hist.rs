@@ -44,7 +44,7 @@ Examples:
   kprobectl hist open --by comm --top 10
   kprobectl hist read --by bytes.log2 --filter 'bytes > 0'
   kprobectl hist read --by comm,bytes.buckets=4096 --sum bytes --sort bytes
-  kprobectl hist read --by comm --interval 1s --deltas -o json | jq -r '.rows[].keys[0].text | @base64d'
+  kprobectl hist read --by comm --interval 1s --deltas -o json | jq -r '.rows[].keys[0].text'
   kprobectl hist open --by comm --keep opens --lease 1h
   kprobectl hist open --by comm --hosts 'web[001-480]' --for 10s
   kprobectl hist open --by host,comm --hosts 'web[001-003]' --for 10s

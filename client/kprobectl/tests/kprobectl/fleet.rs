@@ -408,7 +408,7 @@ fn configurations_are_made_and_read() {
           db1:
             labels:
               role: db
-          web[1-2]:
+          "web[1-2]":
             address: "{}.example.org"
             labels:
               role: web

@@ -130,7 +130,7 @@ fn counts_are_exact(fixture: &Fixture) -> Result<()> {
     let expected = [bucket(-100, -97, 2), bucket(0, 3, 4), bucket(4, 7, 1), bucket(700, 703, 1)];
     ensure!(rows == expected, "{linear:?}");
     let comm = count(&guest, histogram("seek", vec![context(ContextKey::Comm)], &[], ""), seeks)?;
-    let workload = comm.rows.iter().find(|row| only(row) == Some(&Value::Text(b"workload".to_vec())));
+    let workload = comm.rows.iter().find(|row| only(row) == Some(&Value::Text("workload".to_owned())));
     ensure!(workload.is_some_and(|row| row.count == 8), "{comm:?}");
     // Nothing was written to a buffer.
     ensure!(guest.ledger_of("kprobes/seek")?.read == 0, "{:?}", guest.ledger_of("kprobes/seek")?);
@@ -203,7 +203,7 @@ fn reads(include_self: bool) -> AggregationSpec {
 /// Counts of the tasks whose name begins with that.
 fn of_tasks(snapshot: &AggregationSnapshot, prefix: &str) -> u64 {
     let is_of = |row: &&AggregationRow| match only(row) {
-        Some(Value::Text(comm)) => comm.starts_with(prefix.as_bytes()),
+        Some(Value::Text(comm)) => comm.starts_with(prefix),
         _ => false,
     };
     snapshot.rows.iter().filter(is_of).map(|row| row.count).sum()

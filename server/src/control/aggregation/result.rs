@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use kprobed_event::Escaped;
 use kprobed_proto::v1;
 use kprobed_proto::v1::key_value::Value;
 use kprobed_proto::v1::sum_value::Value as Sum;
@@ -63,9 +64,11 @@ impl Meaning {
             HistValue::Bucket(first, last) if last < first => self.bucket((*first, u64::MAX)),
             HistValue::Bucket(first, last) => self.bucket((*first, *last)),
             HistValue::Symbol(symbol) => Value::Symbol(symbol.clone()),
-            HistValue::Thread { comm, .. } if self == Self::Comm => Value::Text(comm.clone()),
-            HistValue::Thread { tid, comm } => Value::Thread(v1::ThreadKey { tid: *tid, comm: comm.clone() }),
-            HistValue::Text(text) => Value::Text(text.clone()),
+            HistValue::Thread { comm, .. } if self == Self::Comm => Value::Text(Escaped(comm).to_string()),
+            HistValue::Thread { tid, comm } => {
+                Value::Thread(v1::ThreadKey { tid: *tid, comm: Escaped(comm).to_string() })
+            }
+            HistValue::Text(text) => Value::Text(Escaped(text).to_string()),
             HistValue::Stack(frames) => Value::Stack(v1::StackKey { frames: without_probing(frames) }),
         }
     }

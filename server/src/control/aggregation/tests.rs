@@ -133,7 +133,7 @@ fn rows_of_one_meaning_are_one() {
         sums: vec![sum.cast_unsigned()],
     };
     let table = HistTable { rows: vec![counted(1, 2, -200), counted(2, 1, 3)], hits: 3, dropped: 0 };
-    assert_eq!(rows(&plan, &[table]), [row(vec![Value::Text(b"cat".to_vec())], 3, &[-197])]);
+    assert_eq!(rows(&plan, &[table]), [row(vec![Value::Text("cat".to_owned())], 3, &[-197])]);
 }
 
 #[test]

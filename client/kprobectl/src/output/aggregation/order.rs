@@ -142,10 +142,10 @@ fn compare(a: Option<&Value>, b: Option<&Value>) -> Ordering {
     };
     let text = |value: Option<&Value>| match value {
         Some(Value::Text(text)) => text.clone(),
-        Some(Value::Symbol(symbol)) => symbol.clone().into_bytes(),
+        Some(Value::Symbol(symbol)) => symbol.clone(),
         Some(Value::Thread(thread)) => thread.comm.clone(),
-        Some(Value::Stack(stack)) => stack.frames.join("\n").into_bytes(),
-        _ => Vec::new(),
+        Some(Value::Stack(stack)) => stack.frames.join("\n"),
+        _ => String::new(),
     };
     let tid = |value: Option<&Value>| match value {
         Some(Value::Thread(thread)) => thread.tid,

@@ -17,11 +17,11 @@ fn any_value() -> impl Strategy<Value = Option<Value>> {
         Just(None),
         any::<u64>().prop_map(|number| Some(Value::Unsigned(number))),
         any::<i64>().prop_map(|number| Some(Value::Signed(number))),
-        any::<Vec<u8>>().prop_map(|text| Some(Value::Text(text))),
+        any::<String>().prop_map(|text| Some(Value::Text(text))),
         any::<(u64, u64)>().prop_map(move |ends| Some(bucket(ends))),
         any::<(i64, i64)>().prop_map(move |ends| Some(signed(ends))),
         ".{0,12}".prop_map(|symbol| Some(Value::Symbol(symbol))),
-        any::<(u32, Vec<u8>)>().prop_map(|(tid, comm)| Some(Value::Thread(ThreadKey { tid, comm }))),
+        any::<(u32, String)>().prop_map(|(tid, comm)| Some(Value::Thread(ThreadKey { tid, comm }))),
         prop::collection::vec(".{0,12}", 0..4).prop_map(|frames| Some(Value::Stack(StackKey { frames }))),
     ]
 }

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use kprobed_client::api::key_value::Value;
-use kprobed_client::event::Escaped;
 
 use super::bucket::{Bucket, Quantity, Scale};
 use super::columns::{Columns, KeyColumn};
@@ -21,9 +20,8 @@ pub(super) fn key_text(value: Option<&Value>, column: &KeyColumn) -> String {
     match value {
         Some(Value::Unsigned(number)) => column.quantity.plain((*number).into()),
         Some(Value::Signed(number)) => column.quantity.plain((*number).into()),
-        Some(Value::Text(text)) => Escaped(text).to_string(),
-        Some(Value::Symbol(symbol)) => one_line(symbol),
-        Some(Value::Thread(thread)) => format!("{}-{}", Escaped(&thread.comm), thread.tid),
+        Some(Value::Text(text) | Value::Symbol(text)) => one_line(text),
+        Some(Value::Thread(thread)) => format!("{}-{}", one_line(&thread.comm), thread.tid),
         Some(Value::Stack(stack)) => one_line(&stack.frames.join(" <- ")),
         Some(Value::UnsignedBucket(_) | Value::SignedBucket(_)) => match Bucket::of(value) {
             Some(bucket) => bucket.label(column.scale.unwrap_or(Scale::Linear(1)), column.quantity),

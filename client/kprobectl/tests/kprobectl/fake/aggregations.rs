@@ -122,7 +122,7 @@ fn values(key: &Key, alone: bool) -> [Value; 3] {
     match key {
         Key::Field(field) => match (field.scale(), field.bucket_size) {
             (KeyScale::Unspecified, _) if field.field == "filename" => {
-                [b"/etc/passwd".to_vec(), b"/tmp/\xff".to_vec(), b"a;b c".to_vec()].map(Value::Text)
+                ["/etc/passwd", r"/tmp/\xff", "a;b c"].map(|text| Value::Text(text.to_owned()))
             }
             (KeyScale::Unspecified, _) => [-100, 3, 4096].map(Value::Signed),
             (KeyScale::Log2, _) => [(i64::MIN, -1), (2, 2), (9, 16)]
