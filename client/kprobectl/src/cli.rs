@@ -2,20 +2,23 @@
 //!
 //! Owns the list of commands, and which daemons each of them talks to.
 
-use clap::{Parser, Subcommand};
+use std::future::{Ready, ready};
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::command::{
-    add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, debug, delete,
-    describe, diff, doctor, enable, functions, get, hist, hits, label, latency, ledger, list, observe,
-    rollout, status, trace, update, version,
+    Exit, Failure, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, debug,
+    delete, describe, diff, doctor, enable, functions, get, hist, hits, label, latency, ledger, list,
+    observe, rollout, status, trace, update, version,
 };
 use crate::global::Global;
+use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Exit codes:
   0  success
   1  the request was refused, the probe was not found, or a check failed
-  2  wrong usage of this command
+  2  wrong usage of this command, or a file, document or configuration that it cannot use
   3  the daemon cannot be reached
   4  interrupted or disconnected before everything was done
 With several hosts (--hosts) the highest of these counts. Hosts that fail to answer count only if they \
@@ -40,87 +43,6 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What to do.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Define a probe and start recording
-    Add(add::Arguments),
-    /// Create and change probes as documents describe them
-    Apply(apply::Arguments),
-    /// Show what `apply` would change
-    Diff(diff::Arguments),
-    /// Check whether the running kernel would accept a probe
-    Check(check::Arguments),
-    /// Show the parameters, types and code of a function
-    Describe(describe::Arguments),
-    /// Find functions by name
-    #[command(visible_alias = "symbols")]
-    Functions(functions::Arguments),
-    /// List probes
-    #[command(visible_alias = "ls")]
-    List(list::Arguments),
-    /// Show all properties of a probe
-    Get(get::Arguments),
-    /// Switch recording on
-    #[command(after_help = enable::ENABLE_HELP)]
-    Enable(enable::Arguments),
-    /// Switch recording off, and keep the probes
-    #[command(after_help = enable::DISABLE_HELP)]
-    Disable(enable::Arguments),
-    /// Change filters, leases and owners, or accept held-back probes
-    Update(update::Arguments),
-    /// Set and remove labels
-    Label(label::Arguments),
-    /// Delete probes
-    #[command(visible_alias = "rm")]
-    Delete(delete::Arguments),
-    /// Make probes of kprobe events that the daemon did not define
-    Adopt(adopt::Arguments),
-    /// Follow events, or read the history
-    Observe(Box<observe::Arguments>),
-    /// Define probes while the command runs, and follow their events
-    Trace(trace::Arguments),
-    /// Record a trace event of the host, such as a tracepoint
-    Attach(attach::AttachArguments),
-    /// Stop recording attached events
-    Detach(attach::DetachArguments),
-    /// List attached events
-    Attached(attach::AttachedArguments),
-    /// Count events in the kernel, by fields, tasks or CPUs
-    Hist(hist::Arguments),
-    /// Measure in the kernel the time between two probes
-    Latency(latency::Arguments),
-    /// Count the call stacks that lead to a probe: `hist --by stack`
-    Stacks(hist::Arguments),
-    /// List, read and delete aggregations
-    Aggregations(aggregations::Arguments),
-    /// Show how often probes were hit, and what that takes
-    #[command(visible_alias = "profile")]
-    Hits(hits::Arguments),
-    /// Show the account of every event, and the state of exporters
-    Ledger(ledger::Arguments),
-    /// Show health, probes, hits and losses on one page
-    Status(status::Arguments),
-    /// Check the host and say how to fix it, or repair the probes
-    Doctor(doctor::Arguments),
-    /// Collect what a maintainer needs to understand a daemon
-    Debug(debug::Arguments),
-    /// Show who changed, was refused, or received what
-    Audit(audit::Arguments),
-    /// Show who you are to the daemon, and what roles allow
-    Auth(auth::Arguments),
-    /// Change the probes of a fleet in waves; undo it if a gate fails
-    Rollout(rollout::Arguments),
-    /// Show and change contexts: hosts, groups, and how to reach them
-    Config(config::Arguments),
-    /// Show the options that every command has
-    Options,
-    /// Print a shell completion script
-    Completions(completions::Arguments),
-    /// Print the versions of this command and the daemon
-    Version(version::Arguments),
-}
-
 /// The daemons that a command talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
@@ -130,23 +52,172 @@ pub(crate) enum Reach {
     One,
     /// Each of the selected ones apart: their answers are shown side by side.
     Each,
+    /// The same, and it changes what they have.
+    Change,
     /// All of the selected ones together: what they send is merged or added up.
     Together,
+}
+
+/// Makes the grammar, and the choice of what to run, of one list of commands.
+macro_rules! commands {
+    (
+        each host { $($(#[$help:meta])* $name:ident($arguments:ty) => $run:path, $reach:ident;)* }
+        itself { $($(#[$own_help:meta])* $own:ident($own_arguments:ty) => $own_run:path, $own_reach:ident;)* }
+    ) => {
+        /// What to do.
+        #[derive(Clone, Debug, Subcommand)]
+        #[expect(clippy::large_enum_variant, reason = "there is one, or one for each host")]
+        pub(crate) enum Command {
+            $($(#[$help])* $name($arguments),)*
+            $($(#[$own_help])* $own($own_arguments),)*
+        }
+
+        impl Command {
+            const fn usual_reach(&self) -> Reach {
+                match self {
+                    $(Self::$name(_) => Reach::$reach,)*
+                    $(Self::$own(_) => Reach::$own_reach,)*
+                }
+            }
+
+            /// Runs it on one host, which may be one of many.
+            pub(crate) async fn run_on_host(self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+                match self {
+                    $(Self::$name(arguments) => $run(global, arguments, output).await,)*
+                    _ => Err(Failure::one_host_only()),
+                }
+            }
+
+            /// Runs it for one daemon, for many together, or for none.
+            pub(crate) async fn run(self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+                match self {
+                    $(Self::$own(arguments) => $own_run(global, arguments, output).await,)*
+                    command => command.run_on_host(global, output).await,
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    each host {
+        /// Define a probe and start recording
+        Add(add::Arguments) => add::run, Change;
+        /// Create and change probes as documents describe them
+        Apply(apply::Arguments) => apply::run, Change;
+        /// Show what `apply` would change
+        Diff(diff::Arguments) => diff::run, Each;
+        /// Check whether the running kernel would accept a probe
+        Check(check::Arguments) => check::run, Each;
+        /// Show the parameters, types and code of a function
+        Describe(describe::Arguments) => describe::run, Each;
+        /// Find functions by name
+        #[command(visible_alias = "symbols")]
+        Functions(functions::Arguments) => functions::run, Each;
+        /// List probes
+        #[command(visible_alias = "ls")]
+        List(list::Arguments) => list::run, Each;
+        /// Show all properties of probes, or list probes
+        Get(get::Arguments) => get::run, Each;
+        /// Switch recording on
+        #[command(after_help = enable::ENABLE_HELP)]
+        Enable(enable::Arguments) => enable::enable, Change;
+        /// Switch recording off, and keep the probes
+        #[command(after_help = enable::DISABLE_HELP)]
+        Disable(enable::Arguments) => enable::disable, Change;
+        /// Change filters, leases and owners, or accept held-back probes
+        Update(update::Arguments) => update::run, Change;
+        /// Set and remove labels
+        Label(label::Arguments) => label::run, Change;
+        /// Delete probes
+        #[command(visible_alias = "rm")]
+        Delete(delete::Arguments) => delete::run, Change;
+        /// Make probes of kprobe events that the daemon did not define
+        Adopt(adopt::Arguments) => adopt::run, Change;
+        /// Record a trace event of the host, such as a tracepoint
+        Attach(attach::AttachArguments) => attach::attach, Change;
+        /// Stop recording attached events
+        Detach(attach::DetachArguments) => attach::detach, Change;
+        /// List attached events
+        Attached(attach::AttachedArguments) => attach::attached, Each;
+        /// Show how often probes were hit, and what that takes
+        #[command(visible_alias = "profile")]
+        Hits(hits::Arguments) => hits::run, Each;
+        /// Show the account of every event, and the state of exporters
+        Ledger(ledger::Arguments) => ledger::run, Each;
+        /// Show health, probes, hits and losses on one page
+        Status(status::Arguments) => status::run, Each;
+        /// Check the host and say how to fix it, or repair the probes
+        Doctor(doctor::Arguments) => doctor::run, Each;
+        /// Show who changed, was refused, or received what
+        Audit(audit::Arguments) => audit::run, Each;
+        /// Show who you are to the daemon, and what roles allow
+        Auth(auth::Arguments) => auth::run, Each;
+        /// Print the versions of this command and the daemon
+        Version(version::Arguments) => version::run, Each;
+    }
+    itself {
+        /// Follow events, or read the history
+        Observe(observe::Arguments) => observe::run, Together;
+        /// Define probes while the command runs, and follow their events
+        Trace(trace::Arguments) => trace::run, Together;
+        /// Count events in the kernel, by fields, tasks or CPUs
+        Hist(hist::Arguments) => hist::run, Together;
+        /// Measure in the kernel the time between two probes
+        Latency(latency::Arguments) => latency::run, Together;
+        /// Count the call stacks that lead to a probe: `hist --by stack`
+        Stacks(hist::Arguments) => hist::stacks, Together;
+        /// List, read and delete aggregations
+        Aggregations(aggregations::Arguments) => aggregations::run, One;
+        /// Collect what a maintainer needs to understand a daemon
+        Debug(debug::Arguments) => debug::run, One;
+        /// Change the probes of a fleet in waves; undo it if a gate fails
+        Rollout(rollout::Arguments) => rollout::run, Own;
+        /// Show and change contexts: hosts, groups, and how to reach them
+        Config(config::Arguments) => config::run, Own;
+        /// Show the options that every command has
+        Options(OptionsArguments) => options, Own;
+        /// Print a shell completion script
+        Completions(completions::Arguments) => completions, Own;
+    }
+}
+
+/// Arguments of `options`: it has none.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OptionsArguments {}
+
+fn options(_: &Global, _: OptionsArguments, output: &mut Output) -> Ready<Result<Exit, Failure>> {
+    let whole = Cli::command();
+    let every = whole.get_arguments().filter(|argument| argument.is_global_set());
+    let page = clap::Command::new("kprobectl")
+        .about("Options that every command has")
+        .disable_help_flag(true)
+        .max_term_width(100)
+        .help_template("{about-with-newline}\n{all-args}")
+        .args(every.cloned().map(|argument| argument.hide_env_values(true)))
+        .render_long_help();
+    let printed = output.raw(page.to_string().as_bytes());
+    ready(printed.map(|()| Exit::Success).map_err(Failure::from))
+}
+
+fn completions(
+    _: &Global,
+    arguments: completions::Arguments,
+    output: &mut Output,
+) -> Ready<Result<Exit, Failure>> {
+    ready(completions::run(arguments, &mut Cli::command(), output))
 }
 
 impl Command {
     /// The daemons that it talks to.
     pub(crate) fn reach(&self) -> Reach {
         match self {
-            Self::Config(_) | Self::Completions(_) | Self::Options | Self::Rollout(_) => Reach::Own,
             Self::Version(arguments) if arguments.client => Reach::Own,
-            Self::Observe(_) | Self::Trace(_) | Self::Hist(_) | Self::Latency(_) | Self::Stacks(_) => {
-                Reach::Together
-            }
             Self::Audit(arguments) if arguments.is_endless() => Reach::One,
-            Self::List(arguments) if arguments.watch => Reach::One,
-            Self::Aggregations(_) | Self::Debug(_) => Reach::One,
-            _ => Reach::Each,
+            Self::List(arguments) if arguments.is_endless() => Reach::One,
+            Self::Get(arguments) if arguments.is_endless() => Reach::One,
+            Self::Doctor(arguments) if arguments.repair => Reach::Change,
+            _ => self.usual_reach(),
         }
     }
 
@@ -155,21 +226,19 @@ impl Command {
         matches!(self, Self::Aggregations(_) | Self::Rollout(_)) || self.reach() == Reach::Together
     }
 
-    /// Whether it changes what a host has.
-    pub(crate) fn is_change(&self) -> bool {
+    /// Reads files, whole if several hosts share them.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub(crate) async fn read_files(&mut self, is_shared: bool) -> Result<(), Failure> {
         match self {
-            Self::Add(_)
-            | Self::Enable(_)
-            | Self::Disable(_)
-            | Self::Update(_)
-            | Self::Label(_)
-            | Self::Delete(_)
-            | Self::Adopt(_)
-            | Self::Attach(_)
-            | Self::Detach(_)
-            | Self::Apply(_) => true,
-            Self::Doctor(arguments) => arguments.repair,
-            _ => false,
+            Self::Apply(arguments) => arguments.files.read().await,
+            Self::Diff(arguments) => arguments.files.read().await,
+            Self::Delete(arguments) => arguments.read_files().await,
+            Self::Auth(arguments) => arguments.read_files().await,
+            Self::Add(arguments) if is_shared => arguments.read_file().await,
+            Self::Check(arguments) if is_shared => arguments.read_file().await,
+            _ => Ok(()),
         }
     }
 
@@ -217,7 +286,8 @@ impl Command {
             Self::Config(arguments) => arguments.prints_list(),
             Self::Describe(arguments) => arguments.code,
             Self::Doctor(arguments) => arguments.repair,
-            Self::List(arguments) => !arguments.watch,
+            Self::List(arguments) => !arguments.is_endless(),
+            Self::Get(arguments) => !arguments.is_endless(),
             Self::Check(_) | Self::Ledger(_) | Self::Status(_) | Self::Version(_) | Self::Debug(_) => false,
             _ => self.reach() != Reach::Together && self.reach() != Reach::Own,
         }

@@ -39,19 +39,6 @@ pub(crate) fn grammar() -> Command {
     whole.help_template(template)
 }
 
-/// What `kprobectl options` prints.
-pub(crate) fn options() -> StyledStr {
-    let whole = Cli::command();
-    let every = whole.get_arguments().filter(|argument| argument.is_global_set());
-    Command::new("kprobectl")
-        .about("Options that every command has")
-        .disable_help_flag(true)
-        .max_term_width(100)
-        .help_template("{about-with-newline}\n{all-args}")
-        .args(every.cloned().map(|argument| argument.hide_env_values(true)))
-        .render_long_help()
-}
-
 /// A command, with its subcommands, whose `-h` is short, and whose `--help` begins with examples.
 fn arranged(command: Command) -> Command {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();

@@ -29,8 +29,7 @@ fn main() -> ExitCode {
     match start(cli, &mut output) {
         Ok(exit) => exit.into(),
         Err(error) => {
-            output.error(&format!("{error:#}"), &[]);
-            command::Exit::Refused.into()
+            command::Failure::new(command::Exit::Refused, format!("{error:#}"), []).report(&mut output).into()
         }
     }
 }

@@ -1,6 +1,5 @@
 //! `kprobectl add`: define probes from a line or a file.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -9,7 +8,7 @@ use kprobed_client::api::CreateProbeRequest;
 
 use super::changes::{self, RequestedChange};
 use super::connection::connect;
-use super::input::{chunks, definition};
+use super::input::{DefinitionFile, definition};
 use super::label_arguments::{labels, pair};
 use super::update::for_so_long;
 use super::{Exit, Failure};
@@ -48,7 +47,7 @@ pub(crate) struct Arguments {
     definition: Vec<String>,
     /// Define every line of this file; `-` is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "filter")]
-    file: Option<PathBuf>,
+    file: Option<DefinitionFile>,
     /// A line of the kernel's language that deletes, and looks like an option
     #[arg(short = ':', value_name = "NAME", hide = true)]
     deletion: Option<String>,
@@ -75,9 +74,19 @@ pub(crate) struct Arguments {
     pub(crate) dry_run: bool,
 }
 
+impl Arguments {
+    /// Reads the whole file, which several hosts share.
+    pub(crate) async fn read_file(&mut self) -> Result<(), Failure> {
+        match &mut self.file {
+            Some(file) => file.read().await,
+            None => Ok(()),
+        }
+    }
+}
+
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    if let Some(path) = &arguments.file {
-        return run_file(&connect(global).await?, &arguments, path, output).await;
+    if let Some(file) = &arguments.file {
+        return run_file(&connect(global).await?, &arguments, file, output).await;
     }
     let line = match &arguments.deletion {
         Some(name) => format!("-:{name}"),
@@ -122,10 +131,10 @@ fn creation(definition: String, arguments: &Arguments) -> Result<CreateProbeRequ
 async fn run_file(
     client: &Client,
     arguments: &Arguments,
-    path: &Path,
+    file: &DefinitionFile,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let (text, end) = chunks(path)?;
+    let (text, end) = file.chunks()?;
     // The daemon divides the file; whether it takes a line, it says for all of them together.
     let mut lines = client.check_probes(text, false).await?;
     let mut asked = Vec::new();

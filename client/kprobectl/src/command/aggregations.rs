@@ -95,7 +95,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     tokio::select! {
         result = once => result,
-        _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
+        _ = tokio::signal::ctrl_c() => Err(Failure::interrupted()),
     }
 }
 
@@ -134,10 +134,10 @@ async fn read(global: &Global, arguments: ReadArguments, output: &mut Output) ->
 /// The aggregation outlives the command, and so there is no last reading.
 async fn follow(global: &Global, arguments: ReadArguments, output: &mut Output) -> Result<Exit, Failure> {
     let ReadArguments { name, readings, duration, unit, folded: _, shown } = arguments;
-    let mut stop = StopCondition::new(duration).map_err(Failure::Signals)?;
+    let mut stop = StopCondition::new(duration).map_err(Failure::signals)?;
     let (client, stream) = tokio::select! {
         stream = open(global, name, &readings) => stream?,
-        _ = stop.wait() => return Err(Failure::Interrupted),
+        _ = stop.wait() => return Err(Failure::interrupted()),
     };
     let sums: Vec<_> = stream.aggregation().sums.iter().map(|sum| sum.name.clone()).collect();
     let view = shown.view(&sums, unit)?;

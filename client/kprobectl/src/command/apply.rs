@@ -11,7 +11,7 @@ use kprobed_client::api::probe_change::Change;
 use super::changes::{Mode, RequestedChange, send};
 use super::connection::connect;
 use super::document_changes::{PlannedDocument, compare, deletion, to_prune};
-use super::documents;
+use super::documents::{self, Declared};
 use super::label_arguments::selector;
 use super::{Exit, Failure};
 use crate::global::Global;
@@ -75,17 +75,25 @@ pub(crate) struct Arguments {
 pub(crate) struct Files {
     /// A file of documents, or a directory of *.yaml, *.yml and *.json; `-` is standard input; may
     /// be given more than once
-    #[arg(short, long = "file", value_name = "PATH", required = true)]
-    pub(super) files: Vec<PathBuf>,
+    #[arg(short = 'f', long = "file", value_name = "PATH", required = true)]
+    pub(super) paths: Vec<PathBuf>,
     /// Also search subdirectories
     #[arg(short = 'R', long)]
     pub(super) recursive: bool,
+    /// The documents, once they are read.
+    #[arg(skip)]
+    declared: Vec<Declared>,
 }
 
 impl Files {
-    /// Whether they can be read; if not, that is reported.
-    pub(crate) async fn are_readable(&self, output: &mut Output) -> Result<bool, Failure> {
-        Ok(documents::read(&self.files, self.recursive, output).await?.is_some())
+    /// Reads them, once for all hosts.
+    pub(crate) async fn read(&mut self) -> Result<(), Failure> {
+        self.declared = documents::read(&self.paths, self.recursive).await?;
+        Ok(())
+    }
+
+    pub(super) fn into_documents(self) -> Vec<Declared> {
+        self.declared
     }
 }
 
@@ -102,12 +110,8 @@ pub(super) struct Prune {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let Arguments { files, prune, atomic, take_over, dry_run, strict: _ } = arguments;
-    let Some(declared) = documents::read(&files.files, files.recursive, output).await? else {
-        output.note("nothing was changed");
-        return Ok(Exit::Refused);
-    };
     let client = connect(global).await?;
-    let planned = compare(&client, declared).await?;
+    let planned = compare(&client, files.into_documents()).await?;
     let pruned = match prune.selector {
         Some(selector) => to_prune(&client, selector, &planned, take_over, output).await?,
         None => Vec::new(),

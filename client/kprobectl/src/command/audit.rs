@@ -237,7 +237,7 @@ async fn verify(global: &Global, noted: Option<Head>, output: &mut Output) -> Re
     }
     if !output.structured(&verified)? {
         if let Some(problem) = &problem {
-            output.error(problem, &[]);
+            Failure::new(Exit::Refused, problem, []).report(output);
             output.line(&format!("verified: {entries} entries, up to {head}"))?;
         } else {
             output.line(&format!("all {entries} entries are as they were written; the head is {head}"))?;

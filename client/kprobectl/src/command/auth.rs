@@ -13,8 +13,9 @@ use kprobed_document::json::json;
 use serde_json::Value;
 
 use super::connection::connect;
+use super::documents::{self, Declared};
 use super::label_arguments::{labels, pair};
-use super::{Exit, Failure, documents, input};
+use super::{Exit, Failure, input};
 use crate::global::Global;
 use crate::output::{Cell, Column, Output, Row, Table, Tone};
 
@@ -71,6 +72,9 @@ struct CanI {
     /// Ask about the probes that these documents describe, as for `apply`
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["definition", "name"])]
     file: Vec<PathBuf>,
+    /// The documents, once they are read.
+    #[arg(skip)]
+    declared: Vec<Declared>,
     /// Label of the probe; may be given more than once
     #[arg(long = "label", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
     labels: Vec<(String, String)>,
@@ -107,6 +111,19 @@ impl Row for Answer {
     }
 }
 
+impl Arguments {
+    /// Reads the documents, once for all hosts.
+    pub(crate) async fn read_files(&mut self) -> Result<(), Failure> {
+        match &mut self.question {
+            Question::CanI(CanI { file, declared, .. }) if !file.is_empty() => {
+                *declared = documents::read(file, false).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     match arguments.question {
         Question::Whoami => {
@@ -118,11 +135,10 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 }
 
 async fn can_i(global: &Global, arguments: CanI, output: &mut Output) -> Result<Exit, Failure> {
-    let CanI { method, definition, name, file, labels: given, names } = arguments;
+    let CanI { method, definition, name, file, declared, labels: given, names } = arguments;
     let whole = CheckAccessRequest { names, method, labels: labels(&given)?, ..Default::default() };
     let mut asked = Vec::new();
     if !file.is_empty() {
-        let Some(declared) = documents::read(&file, false, output).await? else { return Ok(Exit::Refused) };
         for one in declared {
             let document = one.entry.document;
             let labels = document.labels.into_iter().collect();

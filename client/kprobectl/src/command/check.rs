@@ -1,6 +1,5 @@
 //! `kprobectl check`: the verdict of the running kernel on definitions.
 
-use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -8,7 +7,7 @@ use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, HitProfile, Le
 use kprobed_client::{Client, Error};
 
 use super::connection::connect;
-use super::input::{self, definition};
+use super::input::{DefinitionFile, definition};
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
@@ -78,7 +77,7 @@ pub(crate) struct Arguments {
     definition: Vec<String>,
     /// Check every definition in this file; `-` is standard input
     #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    file: Option<DefinitionFile>,
     /// With several hosts: also exit with 1 if all hosts accept a definition but would record different things
     #[arg(long)]
     pub(crate) strict: bool,
@@ -91,22 +90,18 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Reads what all hosts of a fleet share.
-    pub(crate) async fn read_shared(&mut self) -> Result<(), Failure> {
-        if self.file.as_deref().is_some_and(|file| file.as_os_str() == "-") {
-            let message = "standard input can be read once, and every host needs it".to_owned();
-            return Err(Failure::usage(message, Some("write it to a file".to_owned())));
+    /// Reads the whole file, which several hosts share.
+    pub(crate) async fn read_file(&mut self) -> Result<(), Failure> {
+        match &mut self.file {
+            Some(file) => file.read().await,
+            None => Ok(()),
         }
-        if self.definition == ["-"] {
-            self.definition = vec![definition(&self.definition).await?];
-        }
-        Ok(())
     }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    if let Some(path) = &arguments.file {
-        return run_file(global, path, output).await;
+    if let Some(file) = &arguments.file {
+        return run_file(global, file, output).await;
     }
     let definition = definition(&arguments.definition).await?;
     let client = connect(global).await?;
@@ -157,9 +152,9 @@ async fn try_out(client: &Client, definition: String, output: &mut Output) -> Re
     Ok(output.trial(counted, &probe.hit_cost.unwrap_or_default(), reason)?)
 }
 
-async fn run_file(global: &Global, path: &Path, output: &mut Output) -> Result<Exit, Failure> {
+async fn run_file(global: &Global, file: &DefinitionFile, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    let (text, end) = input::chunks(path)?;
+    let (text, end) = file.chunks()?;
     let mut checks = client.check_probes(text, output.is_keeping()).await?;
     let mut exit = Exit::Success;
     let in_stream = |error| Failure::from(error).in_stream();

@@ -8,7 +8,7 @@ use std::thread;
 
 use tokio::sync::watch;
 
-use super::Failure;
+use super::{Exit, Failure};
 
 /// A program under way.
 pub(super) struct Child {
@@ -21,10 +21,11 @@ impl Child {
     /// Starts it, with the standard streams of this program.
     ///
     /// # Errors
-    /// [`Failure::NotStarted`].
+    /// When it cannot be started.
     pub(super) fn start(words: &[String]) -> Result<Self, Failure> {
         let (program, arguments) = words.split_first().map_or(("", words), |(first, rest)| (first, rest));
-        let not_started = |source| Failure::NotStarted { program: program.to_owned(), source };
+        let not_started =
+            |why: io::Error| Failure::new(Exit::Refused, format!("cannot run `{program}`: {why}"), []);
         let mut child = Command::new(program).args(arguments).spawn().map_err(not_started)?;
         let (ended, status) = watch::channel(None);
         // Blocks until the child ends, or this program does.

@@ -15,7 +15,7 @@ Examples:
   kprobectl completions fish > ~/.config/fish/completions/kprobectl.fish";
 
 /// Arguments of `completions`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Copy, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Shell to print the script for
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(
-    arguments: &Arguments,
+    arguments: Arguments,
     grammar: &mut clap::Command,
     output: &mut Output,
 ) -> Result<Exit, Failure> {

@@ -174,8 +174,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         }
         Action::GetHosts => {
             let reads_input = global.hosts.iter().any(|list| list == "-");
-            let input =
-                if reads_input { standard_input().await.map_err(Failure::Input)? } else { String::new() };
+            let input = if reads_input { standard_input().await? } else { String::new() };
             let (terms, selector) = (&global.hosts, global.host_selector.as_ref());
             let targets = Targets { terms, selector, input: &input };
             output.rows(&targets.choose(config.context(global.context.as_deref())?)?)?;

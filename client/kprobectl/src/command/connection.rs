@@ -63,7 +63,7 @@ pub(crate) async fn destination(global: &Global) -> Result<Destination, Failure>
     };
     if asks_for_hosts {
         let reads_input = global.hosts.iter().any(|list| list.split(',').any(|term| term.trim() == "-"));
-        let input = if reads_input { standard_input().await.map_err(Failure::Input)? } else { String::new() };
+        let input = if reads_input { standard_input().await? } else { String::new() };
         let (terms, selector) = (&global.hosts, global.host_selector.as_ref());
         let targets = Targets { terms, selector, input: &input };
         let mut hosts = targets.choose(context)?.iter().map(host).collect::<Result<Vec<_>, ConfigError>>()?;
@@ -162,5 +162,5 @@ fn identity(cert: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<Identi
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path).map_err(|source| Failure::File { path: path.to_owned(), source })
+    std::fs::read(path).map_err(|why| Failure::unreadable(path, &why))
 }

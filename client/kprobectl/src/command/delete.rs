@@ -56,16 +56,20 @@ pub(crate) struct Arguments {
     pub(crate) dry_run: bool,
 }
 
+impl Arguments {
+    /// Reads the names from documents, once for all hosts.
+    pub(crate) async fn read_files(&mut self) -> Result<(), Failure> {
+        if !self.file.is_empty() {
+            let declared = documents::read(&self.file, self.recursive).await?;
+            self.names = declared.iter().map(|one| one.name().to_owned()).collect();
+        }
+        Ok(())
+    }
+}
+
 /// Continues with the next name after a failure. The worst exit code wins.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let mut names = if arguments.all { vec!["*".to_owned()] } else { arguments.names };
-    if !arguments.file.is_empty() {
-        let Some(declared) = documents::read(&arguments.file, arguments.recursive, output).await? else {
-            output.note("nothing was changed");
-            return Ok(Exit::Refused);
-        };
-        names = declared.iter().map(|one| one.name().to_owned()).collect();
-    }
+    let names = if arguments.all { vec!["*".to_owned()] } else { arguments.names };
     let client = connect(global).await?;
     let chosen = choose(&client, names, arguments.selector.as_deref()).await?;
     let delete = |one: ChosenProbe| DeleteProbeRequest {

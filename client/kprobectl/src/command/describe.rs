@@ -5,7 +5,7 @@ use std::io;
 use clap::Args;
 use kprobed_client::api::{
     CodeInstruction, DescribeFunctionRequest, DescribeFunctionResponse, DisassembleFunctionResponse,
-    FunctionDescription, MemberDescription, ProbeKind, StructureDescription,
+    Function, FunctionDescription, MemberDescription, ProbeKind, StructureDescription,
 };
 use kprobed_document::json::json;
 use serde_json::Value;
@@ -74,7 +74,8 @@ async fn code(global: &Global, arguments: Arguments, output: &mut Output) -> Res
     let DisassembleFunctionResponse { function: Some(function), offset, instructions, omitted_bytes, .. } =
         answer
     else {
-        return Err(Failure::SeveralFunctions { name: arguments.function, candidates: answer.candidates });
+        let message = format!("{} functions are named `{}`", answer.candidates.len(), arguments.function);
+        return Err(Failure::new(Exit::Refused, message, answer.candidates.iter().map(candidate)));
     };
     let listed = |instruction: CodeInstruction| {
         let length = instruction.code.len().max(1);
@@ -190,4 +191,17 @@ fn remark(one: &CodeInstruction) -> String {
         words.push("(probed)");
     }
     words.join(" ")
+}
+
+/// How to name one of several functions.
+fn candidate(function: &Function) -> String {
+    let place = match function.place.as_str() {
+        "" => "only its address names it",
+        place => &format!("write `{place}`"),
+    };
+    let module = match function.module.as_str() {
+        "" => String::new(),
+        module => format!(" of module {module}"),
+    };
+    format!("{place}: {} bytes{module}", function.size_bytes)
 }

@@ -6,7 +6,6 @@ use kprobed_document::{document_of, write};
 use super::apply::{Files, Prune};
 use super::connection::connect;
 use super::document_changes::{compare, to_prune};
-use super::documents;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Output, ProbeDifference};
@@ -46,7 +45,7 @@ pub(crate) async fn answer(
     arguments: Arguments,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let Some(found) = differences(global, arguments, output).await? else { return Ok(Exit::Usage) };
+    let found = differences(global, arguments, output).await?;
     output.differences(&found)?;
     Ok(if found.is_empty() { Exit::Success } else { Exit::Refused })
 }
@@ -55,17 +54,14 @@ async fn differences(
     global: &Global,
     Arguments { files, prune }: Arguments,
     output: &mut Output,
-) -> Result<Option<Vec<ProbeDifference>>, Failure> {
-    let Some(declared) = documents::read(&files.files, files.recursive, output).await? else {
-        return Ok(None);
-    };
+) -> Result<Vec<ProbeDifference>, Failure> {
     let client = connect(global).await?;
-    let planned = compare(&client, declared).await?;
+    let planned = compare(&client, files.into_documents()).await?;
     let pruned = match prune.selector {
         Some(selector) => to_prune(&client, selector, &planned, false, output).await?,
         None => Vec::new(),
     };
-    let text = |document| write(&[document]).map_err(|error| Failure::Output(std::io::Error::other(error)));
+    let text = |document| write(&[document]).map_err(std::io::Error::other);
     let mut found = Vec::new();
     for one in planned.into_iter().filter(|one| one.change.is_some()) {
         found.push(ProbeDifference {
@@ -85,5 +81,5 @@ async fn differences(
             after: String::new(),
         });
     }
-    Ok(Some(found))
+    Ok(found)
 }

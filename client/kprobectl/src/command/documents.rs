@@ -11,7 +11,6 @@ use kprobed_document::{PlacedDocument, Problem};
 
 use super::Failure;
 use super::input::content;
-use crate::output::Output;
 
 /// A document and the file that has it.
 #[derive(Clone, Debug)]
@@ -35,19 +34,18 @@ impl Declared {
 /// Ends of the names of files that a directory is searched for.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// Reads all documents. None, if some cannot be read: then that was reported.
-pub(super) async fn read(
-    paths: &[PathBuf],
-    recursive: bool,
-    output: &mut Output,
-) -> Result<Option<Vec<Declared>>, Failure> {
+/// Reads all documents.
+///
+/// # Errors
+/// When one cannot be read, with all problems of all files.
+pub(super) async fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Declared>, Failure> {
     let mut files = Vec::new();
     for path in paths {
         collect(path, recursive, &mut files)?;
     }
     let mut all: Vec<Declared> = Vec::new();
     let mut seen: HashMap<String, String> = HashMap::new();
-    let mut good = true;
+    let mut failures = Vec::new();
     for path in files {
         let file =
             if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
@@ -58,27 +56,34 @@ pub(super) async fn read(
                     let declared = Declared { entry, file: file.clone() };
                     let place = format!("{file}:{}", declared.entry.name_place);
                     if let Some(first) = seen.insert(declared.name().to_owned(), place) {
-                        output.document_problem(&file, &again(&declared, &first, &text));
-                        good = false;
+                        failures.push(failure(&file, &again(&declared, &first, &text)));
                     }
                     all.push(declared);
                 }
             }
-            Err(problems) => {
-                for problem in &problems {
-                    output.document_problem(&file, problem);
-                }
-                good = false;
-            }
+            Err(problems) => failures.extend(problems.iter().map(|problem| failure(&file, problem))),
         }
     }
-    if good && all.is_empty() {
-        let message = "there is no document of a probe in what was given".to_owned();
+    if let Some(failure) = Failure::all(failures) {
+        return Err(failure);
+    }
+    if all.is_empty() {
         let hint =
             "`kprobectl get NAME -o yaml` prints one; a directory is searched for *.yaml, *.yml and *.json";
-        return Err(Failure::usage(message, Some(hint.to_owned())));
+        return Err(Failure::usage(
+            "there is no document of a probe in what was given",
+            Some(hint.to_owned()),
+        ));
     }
-    Ok(good.then_some(all))
+    Ok(all)
+}
+
+/// What is wrong with a file, with the line.
+fn failure(file: &str, problem: &Problem) -> Failure {
+    let message =
+        format!("{file}:{}: {}\n{}", problem.place, problem.message.replace('\n', "\\n"), problem.shown());
+    let hint = (!problem.hint.is_empty()).then(|| problem.hint.clone());
+    Failure::usage(message.trim_end(), hint)
 }
 
 /// A document of a probe that has one already.
@@ -98,7 +103,7 @@ fn collect(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(),
         files.push(path.to_owned());
         return Ok(());
     }
-    let failure = |source: io::Error| Failure::File { path: path.to_owned(), source };
+    let failure = |why: io::Error| Failure::unreadable(path, &why);
     let entries = fs::read_dir(path).map_err(failure)?.collect::<io::Result<Vec<_>>>().map_err(failure)?;
     let mut found: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
     found.sort();

@@ -35,8 +35,24 @@ pub(crate) struct Arguments {
     probes: ProbeSelection,
 }
 
+pub(crate) async fn enable(
+    global: &Global,
+    arguments: Arguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    switch(global, arguments, true, output).await
+}
+
+pub(crate) async fn disable(
+    global: &Global,
+    arguments: Arguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    switch(global, arguments, false, output).await
+}
+
 /// Continues with the next name after a failure. The worst exit code wins.
-pub(crate) async fn run(
+async fn switch(
     global: &Global,
     Arguments { probes: ProbeSelection { names, selector, take_over } }: Arguments,
     enabled: bool,

@@ -2,14 +2,13 @@
 //!
 //! Owns the exit codes, which `kprobectl --help` documents.
 
+use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 
 use kprobed_client::Error;
-use kprobed_client::api::Function;
 use kprobed_client::fleet::{Operation, Outcome};
-use thiserror::Error;
 use tonic::Code;
 
 use crate::config::ConfigError;
@@ -22,7 +21,7 @@ pub(crate) enum Exit {
     Success = 0,
     /// Refused, not found, or a check failed.
     Refused = 1,
-    /// Wrong usage; clap uses the same number.
+    /// Wrong usage, or a file that cannot be used; clap uses the same number.
     Usage = 2,
     /// The daemon cannot be reached.
     Unreachable = 3,
@@ -37,250 +36,163 @@ impl From<Exit> for ExitCode {
 }
 
 /// Why a command failed.
-#[derive(Debug, Error)]
-pub(crate) enum Failure {
-    /// A call failed.
-    #[error(transparent)]
-    Client(#[from] Error),
-    /// The configuration, or what it names, is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The arguments are wrong.
-    #[error("{message}")]
-    Usage {
-        /// What is wrong.
-        message: String,
-        /// What to do instead.
-        hint: Option<String>,
-    },
-    /// No probe matches.
-    #[error("no probe matches `{0}`")]
-    NoMatch(String),
-    /// The probe has the label with another value.
-    #[error("`{probe}` has the label `{label}`")]
-    Labelled {
-        /// The probe.
-        probe: String,
-        /// Key and value.
-        label: String,
-    },
-    /// No such function.
-    #[error("{problem}")]
-    NoFunction {
-        /// What was not found.
-        problem: String,
-        /// Similar names.
-        suggestions: Vec<String>,
-    },
-    /// Several functions of that name.
-    #[error("{} functions are named `{name}`", candidates.len())]
-    SeveralFunctions {
-        /// Options of a roll-out.
-        name: String,
-        /// All of them.
-        candidates: Vec<Function>,
-    },
-    /// A file that was named cannot be read.
-    #[error("cannot read `{path}`: {source}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file that was named cannot be written.
-    #[error("cannot write `{path}`: {source}")]
-    NotWritten {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A program that was named cannot be started.
-    #[error("cannot run `{program}`: {source}")]
-    NotStarted {
-        /// The program.
-        program: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// Standard input cannot be read.
-    #[error("cannot read standard input: {0}")]
-    Input(#[source] io::Error),
-    /// Standard output cannot be written.
-    #[error("cannot write standard output: {0}")]
-    Output(#[from] io::Error),
-    /// Signals cannot be listened to.
-    #[error("cannot listen to signals: {0}")]
-    Signals(#[source] io::Error),
-    /// The daemon stopped, most likely.
-    #[error("the daemon ended the stream")]
-    StreamEnded,
-    /// A stream broke off.
-    #[error(transparent)]
-    InStream(Error),
-    /// A last reading failed.
-    #[error("cannot read the final counts")]
-    NotCounted,
-    /// Published events cannot be read.
-    #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "made with the feature only"))]
-    #[error("{message}")]
-    Published {
-        /// What was tried, and what came of it.
-        message: String,
-        /// What to do about it.
-        hint: &'static str,
-        /// The server answered.
-        is_there: bool,
-    },
-    /// Ctrl-C, while a roll-out went on.
-    #[error("interrupted: the roll-out stands in `{0}`")]
-    RolloutInterrupted(PathBuf),
-    /// Ctrl-C.
-    #[error("interrupted")]
-    Interrupted,
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    message: String,
+    hints: Vec<String>,
+    /// What the client library says, if a call failed.
+    error: Option<Box<Error>>,
+    /// More that is wrong, as with documents.
+    more: Vec<Self>,
 }
 
 impl Failure {
+    pub(crate) fn new(
+        exit: Exit,
+        message: impl Into<String>,
+        hints: impl IntoIterator<Item = String>,
+    ) -> Self {
+        let hints = hints.into_iter().collect();
+        Self { exit, message: message.into(), hints, error: None, more: Vec::new() }
+    }
+
     /// Wrong usage that clap cannot see.
-    pub(crate) fn usage(message: String, hint: Option<String>) -> Self {
-        Self::Usage { message, hint }
+    pub(crate) fn usage(message: impl Into<String>, hint: Option<String>) -> Self {
+        Self::new(Exit::Usage, message, hint)
+    }
+
+    /// What is asked for cannot be done.
+    pub(crate) fn refused(message: impl Into<String>, hint: &str) -> Self {
+        Self::new(Exit::Refused, message, [hint.to_owned()])
+    }
+
+    /// Several, of which there is at least one.
+    pub(crate) fn all(mut failures: Vec<Self>) -> Option<Self> {
+        if failures.is_empty() {
+            return None;
+        }
+        let mut first = failures.remove(0);
+        first.more = failures;
+        Some(first)
     }
 
     /// A command for one daemon that is asked to talk to several hosts.
     pub(crate) fn one_host_only() -> Self {
-        let message = "this command talks to one daemon, and `--hosts` or `--host-selector` asks for a fleet"
-            .to_owned();
+        let message = "this command talks to one daemon, and `--hosts` or `--host-selector` asks for a fleet";
         let hint = "add `--server ADDRESS` instead: an output without an end, aggregations by name and bundles are of one host";
         Self::usage(message, Some(hint.to_owned()))
     }
 
+    /// A glob or a selector that finds nothing.
+    pub(crate) fn no_match(wanted: &str) -> Self {
+        Self::refused(format!("no probe matches `{wanted}`"), "`kprobectl list` shows all probes")
+    }
+
+    /// A file that cannot be read; `-` is standard input.
+    pub(crate) fn unreadable(path: &Path, why: &io::Error) -> Self {
+        let path = path.display().to_string();
+        let file = if path == "-" { "standard input".to_owned() } else { format!("`{path}`") };
+        Self::usage(format!("cannot read {file}: {why}"), None)
+    }
+
+    /// Signals cannot be listened to.
+    #[expect(clippy::needless_pass_by_value, reason = "the errors of `map_err` are values")]
+    pub(crate) fn signals(why: io::Error) -> Self {
+        Self::new(Exit::Refused, format!("cannot listen to signals: {why}"), [])
+    }
+
+    /// The daemon stopped, most likely.
+    pub(crate) fn stream_ended() -> Self {
+        Self::new(Exit::Interrupted, "the daemon ended the stream", [IS_IT_RUNNING.to_owned()])
+    }
+
+    /// Ctrl-C.
+    pub(crate) fn interrupted() -> Self {
+        let hint = "the daemon may have carried out the request: `kprobectl list` shows the probes";
+        Self::new(Exit::Interrupted, "interrupted", [hint.to_owned()])
+    }
+
     /// The same failure, after a stream had begun.
-    pub(crate) fn in_stream(self) -> Self {
-        match self {
-            Self::Client(error) => Self::InStream(error),
-            other => other,
+    pub(crate) fn in_stream(mut self) -> Self {
+        match self.error.as_deref() {
+            None => {}
+            Some(Error::Malformed(_)) => self.exit = Exit::Refused,
+            Some(error) => {
+                self.exit = Exit::Interrupted;
+                if matches!(error, Error::Disconnected(_)) {
+                    self.hints = vec![IS_IT_RUNNING.to_owned()];
+                }
+            }
         }
+        self
     }
 
-    /// Whether the reader of stdout closed the pipe.
+    /// Whether the reader of stdout closed the pipe. It needs no more output, and so that is a success.
     pub(crate) fn is_broken_pipe(&self) -> bool {
-        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+        self.exit == Exit::Success
     }
 
-    pub(super) fn exit(&self) -> Exit {
-        match self {
-            Self::Client(Error::Connect { .. } | Error::CertificateRefused(_) | Error::Timeout(_))
-            | Self::Published { is_there: false, .. } => Exit::Unreachable,
-            Self::Client(Error::Rpc(error)) if error.code == Code::Unavailable => Exit::Unreachable,
-            Self::InStream(Error::Malformed(_)) => Exit::Refused,
-            Self::Client(Error::Disconnected(_))
-            | Self::InStream(_)
-            | Self::StreamEnded
-            | Self::RolloutInterrupted(_)
-            | Self::Interrupted => Exit::Interrupted,
-            Self::Usage { .. } | Self::Config(_) => Exit::Usage,
-            // The reader that closed the pipe needs no more output.
-            Self::Output(_) if self.is_broken_pipe() => Exit::Success,
-            Self::Client(_)
-            | Self::Published { .. }
-            | Self::NoMatch(_)
-            | Self::Labelled { .. }
-            | Self::NoFunction { .. }
-            | Self::SeveralFunctions { .. }
-            | Self::File { .. }
-            | Self::NotWritten { .. }
-            | Self::NotStarted { .. }
-            | Self::Input(_)
-            | Self::NotCounted
-            | Self::Output(_)
-            | Self::Signals(_) => Exit::Refused,
-        }
-    }
-
-    fn hints(&self) -> Vec<String> {
-        match self {
-            Self::Usage { hint, .. } => hint.iter().cloned().collect(),
-            Self::Config(error) => error.hint().into_iter().collect(),
-            Self::Published { hint, .. } => vec![(*hint).to_owned()],
-            Self::NoMatch(_) => vec!["`kprobectl list` shows all probes".to_owned()],
-            Self::Labelled { .. } => vec!["`--overwrite` replaces its value".to_owned()],
-            Self::NoFunction { suggestions, .. } => {
-                suggestions.iter().map(|name| format!("did you mean `{name}`?")).collect()
-            }
-            Self::SeveralFunctions { candidates, .. } => candidates.iter().map(candidate).collect(),
-            Self::Interrupted => vec![
-                "the daemon may have carried out the request: `kprobectl list` shows the probes".to_owned(),
-            ],
-            Self::InStream(Error::Disconnected(_)) | Self::StreamEnded => {
-                vec!["is the daemon running? `systemctl status kprobed`".to_owned()]
-            }
-            Self::RolloutInterrupted(path) => {
-                let path = path.display();
-                vec![format!(
-                    "`kprobectl rollout resume --state {path}` goes on, and `kprobectl rollout undo --state {path}` puts everything back"
-                )]
-            }
-            Self::NotCounted => vec!["the daemon's log has the reason: `journalctl -u kprobed`".to_owned()],
-            Self::Client(error) | Self::InStream(error) => error.hints(),
-            Self::File { .. }
-            | Self::NotWritten { .. }
-            | Self::NotStarted { .. }
-            | Self::Input(_)
-            | Self::Output(_)
-            | Self::Signals(_) => Vec::new(),
-        }
+    #[cfg(test)]
+    pub(super) fn hints(&self) -> &[String] {
+        &self.hints
     }
 
     /// Prints the failure and gives its exit code.
     pub(crate) fn report(&self, output: &mut Output) -> Exit {
-        let exit = self.exit();
-        match self {
-            _ if exit == Exit::Success => {}
-            Self::Client(Error::Rpc(error)) | Self::InStream(Error::Rpc(error)) => {
-                output.refusal(error, &self.hints());
-            }
-            _ => output.error(&self.to_string(), &self.hints()),
+        if self.exit != Exit::Success {
+            let refusal = self.error.as_deref().and_then(Error::rpc);
+            output.failure(self.exit as u8, &self.message, &self.hints, refusal);
         }
-        exit
+        self.more.iter().map(|more| more.report(output)).fold(self.exit, Ord::max)
+    }
+}
+
+const IS_IT_RUNNING: &str = "is the daemon running? `systemctl status kprobed`";
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = match &error {
+            Error::Connect { .. } | Error::CertificateRefused(_) | Error::Timeout(_) => Exit::Unreachable,
+            Error::Rpc(error) if error.code == Code::Unavailable => Exit::Unreachable,
+            Error::Disconnected(_) => Exit::Interrupted,
+            _ => Exit::Refused,
+        };
+        let failure = Self::new(exit, error.to_string(), error.hints());
+        Self { error: Some(Box::new(error)), ..failure }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::usage(error.to_string(), error.hint())
+    }
+}
+
+/// Of writing to standard output.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let is_closed = error.kind() == io::ErrorKind::BrokenPipe;
+        let exit = if is_closed { Exit::Success } else { Exit::Refused };
+        Self::new(exit, format!("cannot write standard output: {error}"), [])
     }
 }
 
 impl Operation for Failure {
     fn outcome(&self) -> Outcome {
-        match self {
-            Self::Client(error) | Self::InStream(error) => error.outcome(),
-            Self::NoMatch(_)
-            | Self::Labelled { .. }
-            | Self::NoFunction { .. }
-            | Self::SeveralFunctions { .. } => Outcome::Refused,
-            Self::StreamEnded | Self::NotCounted | Self::Interrupted | Self::RolloutInterrupted(_) => {
-                Outcome::Failed
-            }
-            Self::Published { is_there: true, .. } => Outcome::Failed,
-            Self::Published { is_there: false, .. } => Outcome::Unreachable,
+        match (&self.error, self.exit) {
+            (Some(error), _) => error.outcome(),
+            (None, Exit::Refused) => Outcome::Refused,
+            (None, Exit::Unreachable) => Outcome::Unreachable,
+            (None, Exit::Interrupted) => Outcome::Failed,
             // A local problem, found before any host was asked.
-            Self::Config(_)
-            | Self::Usage { .. }
-            | Self::File { .. }
-            | Self::NotWritten { .. }
-            | Self::NotStarted { .. }
-            | Self::Input(_)
-            | Self::Output(_)
-            | Self::Signals(_) => Outcome::NotTried,
+            (None, Exit::Success | Exit::Usage) => Outcome::NotTried,
         }
     }
-}
-
-/// How to name one of several functions.
-fn candidate(function: &Function) -> String {
-    let place = match function.place.as_str() {
-        "" => "only its address names it",
-        place => &format!("write `{place}`"),
-    };
-    let module = match function.module.as_str() {
-        "" => String::new(),
-        module => format!(" of module {module}"),
-    };
-    format!("{place}: {} bytes{module}", function.size_bytes)
 }

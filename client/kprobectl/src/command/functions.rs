@@ -59,8 +59,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     let answer = client.list_functions(request).await?;
     if answer.functions.is_empty() {
-        let problem = nothing(&pattern, &module, traceable);
-        return Err(Failure::NoFunction { problem, suggestions: answer.suggestions });
+        let hints = answer.suggestions.iter().map(|name| format!("did you mean `{name}`?"));
+        return Err(Failure::new(Exit::Refused, nothing(&pattern, &module, traceable), hints));
     }
     output.rows(&answer.functions)?;
     Ok(Exit::Success)

@@ -1,21 +1,28 @@
-//! `kprobectl get`: all properties of one probe.
+//! `kprobectl get`: all properties of probes, or a list of them.
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
-use kprobed_client::api::ListHitsRequest;
+use kprobed_client::Client;
+use kprobed_client::api::{ListHitsRequest, Probe};
 
 use super::connection::connect;
+use super::list::{self, Listing};
+use super::probe_selection::choose;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Output, ProbePast, to_proto_time};
 
 const AFTER_HELP: &str = "\
-`-o yaml` prints a document that `kprobectl apply -f` accepts; `-o json` prints all properties.
+`-o yaml` prints documents that `kprobectl apply -f` accepts; `-o json` prints all properties.
+
+Without a name the command lists probes, as `kprobectl list` does; `kprobectl help list` explains the columns.
 
 Examples:
   kprobectl get kprobes/open
   kprobectl get open -o yaml > open.yaml
-  kprobectl get open -o json";
+  kprobectl get open opened -o json
+  kprobectl get -l team=storage
+  kprobectl get open --watch";
 
 /// The rate and the last hit are looked for in this time.
 const RECENT: SignedDuration = SignedDuration::from_hours(1);
@@ -27,13 +34,50 @@ const STEP_S: u32 = 10;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// GROUP/EVENT, or EVENT if only one probe has it
-    name: String,
+    /// GROUP/EVENT, EVENT if only one probe has it, or a glob of names (`*`, `?`) [default: list all probes]
+    #[arg(value_name = "NAME", conflicts_with_all = ["selector", "foreign"])]
+    names: Vec<String>,
+    #[command(flatten)]
+    listing: Listing,
 }
 
+impl Arguments {
+    /// Whether its output has no end.
+    pub(crate) fn is_endless(&self) -> bool {
+        self.listing.watch
+    }
+}
+
+/// Continues with the next name after a failure. The worst exit code wins.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    let Arguments { mut names, listing } = arguments;
+    if listing.watch && names.len() > 1 {
+        let hint = "name one probe, or give a glob such as `kprobes/*`".to_owned();
+        return Err(Failure::usage("`--watch` follows one probe, or those of one glob", Some(hint)));
+    }
+    if listing.watch || names.is_empty() {
+        return list::run(global, list::Arguments { glob: names.pop(), listing }, output).await;
+    }
     let client = connect(global).await?;
-    let (probe, states) = client.get_probe_and_states(&arguments.name).await?;
+    let chosen = choose(&client, names, None).await?;
+    let (mut probes, mut pasts, mut exit) = (Vec::new(), Vec::new(), Exit::Success);
+    let is_one = chosen.len() == 1;
+    for chosen in chosen {
+        match look(&client, &chosen.name).await {
+            Ok((probe, past)) => {
+                probes.push(probe);
+                pasts.push(past);
+            }
+            Err(failure) if is_one => return Err(failure),
+            Err(failure) => exit = exit.max(failure.report(output)),
+        }
+    }
+    output.probes_in_full(&probes, &pasts, is_one)?;
+    Ok(exit)
+}
+
+async fn look(client: &Client, name: &str) -> Result<(Probe, ProbePast), Failure> {
+    let (probe, states) = client.get_probe_and_states(name).await?;
     let profile = client.hits(&probe.name).await?.into_iter().find(|found| found.probe == probe.name);
     let since = Timestamp::now().checked_sub(RECENT).unwrap_or_default();
     let request = ListHitsRequest {
@@ -43,6 +87,6 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         ..Default::default()
     };
     let rates = client.hits_over_time(request).await?;
-    output.probe(&probe, &ProbePast::new(&probe, states, profile, &rates))?;
-    Ok(Exit::Success)
+    let past = ProbePast::new(&probe, states, profile, &rates);
+    Ok((probe, past))
 }

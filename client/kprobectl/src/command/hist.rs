@@ -86,11 +86,20 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// The same counts, by the call stack before all other keys.
-    pub(crate) fn by_stack(mut self) -> Self {
+    fn by_stack(mut self) -> Self {
         let stack = AggregationKey { key: Some(Key::Context(ContextKey::Stack.into())) };
         self.keys.insert(0, CountKey::Key(stack));
         self
     }
+}
+
+/// `kprobectl stacks`.
+pub(crate) async fn stacks(
+    global: &Global,
+    arguments: Arguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    run(global, arguments.by_stack(), output).await
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {

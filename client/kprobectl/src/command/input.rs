@@ -3,9 +3,11 @@
 //! Owns reading, whole or in chunks, on threads of its own, so that Ctrl-C works meanwhile. It never
 //! checks a definition: the daemon does.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio_stream::Stream;
@@ -18,7 +20,7 @@ pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
     if words != ["-"] {
         return Ok(words.join(" "));
     }
-    let text = standard_input().await.map_err(Failure::Input)?;
+    let text = standard_input().await?;
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     match (lines.next(), lines.next()) {
         (Some(line), None) => Ok(line.to_owned()),
@@ -30,20 +32,20 @@ pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
     }
 }
 
+/// All of a file, or of standard input if the file is `-`.
 pub(super) async fn content(path: &Path) -> Result<String, Failure> {
     if path == Path::new("-") {
-        return standard_input().await.map_err(Failure::Input);
+        return standard_input().await;
     }
     let file = path.to_owned();
-    on_a_thread(move || std::fs::read_to_string(file))
-        .await
-        .map_err(|source| Failure::File { path: path.to_owned(), source })
+    on_a_thread(move || std::fs::read_to_string(file)).await.map_err(|why| Failure::unreadable(path, &why))
 }
 
-/// All of standard input. It can be read once only, and every host of a fleet gets the same text.
-pub(super) async fn standard_input() -> io::Result<String> {
+/// All of standard input. It can be read once only, and every reader gets the same text.
+pub(super) async fn standard_input() -> Result<String, Failure> {
     static INPUT: OnceCell<String> = OnceCell::const_new();
-    INPUT.get_or_try_init(|| on_a_thread(|| io::read_to_string(io::stdin()))).await.cloned()
+    let text = INPUT.get_or_try_init(|| on_a_thread(|| io::read_to_string(io::stdin()))).await;
+    text.cloned().map_err(|why| Failure::unreadable(Path::new("-"), &why))
 }
 
 /// Reads to the end on a thread of its own, so that Ctrl-C works meanwhile. The thread ends with
@@ -77,32 +79,50 @@ impl InputEnd {
     /// When it could not be read to its end.
     pub(super) async fn wait(self) -> Result<(), Failure> {
         let Self { path, end } = self;
-        end.await.map_err(io::Error::other).flatten().map_err(|source| match path.as_path() {
-            standard if standard == Path::new("-") => Failure::Input(source),
-            _ => Failure::File { path, source },
-        })
+        end.await.map_err(io::Error::other).flatten().map_err(|why| Failure::unreadable(&path, &why))
     }
 }
 
-/// The text of a file, or of standard input if the file is `-`, in sender as they come. It is read
-/// on a thread of its own, no further than is requested, so that Ctrl-C is heard meanwhile; the
-/// thread ends with the process.
-///
-/// # Errors
-/// When the file cannot be opened.
-pub(super) fn chunks(path: &Path) -> Result<(impl Stream<Item = Vec<u8>> + use<>, InputEnd), Failure> {
-    let mut source: Box<dyn Read + Send> = if path == Path::new("-") {
-        Box::new(io::stdin())
-    } else {
-        Box::new(File::open(path).map_err(|source| Failure::File { path: path.to_owned(), source })?)
-    };
-    let (sender, receiver) = mpsc::channel(CHUNKS_WAITING);
-    let (ended, end) = oneshot::channel();
-    std::thread::spawn(move || {
-        // After an interrupt no receiver is left.
-        ended.send(read(&mut source, &sender)).ok();
-    });
-    Ok((ReceiverStream::new(receiver), InputEnd { path: path.to_owned(), end }))
+/// A file of definitions; `-` is standard input.
+#[derive(Clone, Debug)]
+pub(crate) struct DefinitionFile {
+    path: PathBuf,
+    /// Its text, for several hosts.
+    text: Option<Arc<[u8]>>,
+}
+
+impl From<OsString> for DefinitionFile {
+    fn from(path: OsString) -> Self {
+        Self { path: path.into(), text: None }
+    }
+}
+
+impl DefinitionFile {
+    /// Reads the whole file, so that several hosts get the same text.
+    pub(super) async fn read(&mut self) -> Result<(), Failure> {
+        self.text = Some(content(&self.path).await?.into_bytes().into());
+        Ok(())
+    }
+
+    /// The text in pieces as they come. The file is read on a thread of its own, no further than is requested, so
+    /// that Ctrl-C is heard meanwhile; the thread ends with the process.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub(super) fn chunks(&self) -> Result<(impl Stream<Item = Vec<u8>> + use<>, InputEnd), Failure> {
+        let mut source: Box<dyn Read + Send> = match &self.text {
+            Some(text) => Box::new(io::Cursor::new(Arc::clone(text))),
+            None if self.path == Path::new("-") => Box::new(io::stdin()),
+            None => Box::new(File::open(&self.path).map_err(|why| Failure::unreadable(&self.path, &why))?),
+        };
+        let (sender, receiver) = mpsc::channel(CHUNKS_WAITING);
+        let (ended, end) = oneshot::channel();
+        std::thread::spawn(move || {
+            // After an interrupt no receiver is left.
+            ended.send(read(&mut source, &sender)).ok();
+        });
+        Ok((ReceiverStream::new(receiver), InputEnd { path: self.path.clone(), end }))
+    }
 }
 
 fn read(source: &mut dyn Read, sender: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {

@@ -99,7 +99,10 @@ async fn probe(
         labels.get(key).filter(|has| *has != value).map(|has| format!("{key}={has}"))
     });
     match taken.min() {
-        Some(label) => Err(Failure::Labelled { probe: name, label }),
+        Some(label) => {
+            let message = format!("`{name}` has the label `{label}`");
+            Err(Failure::refused(message, "`--overwrite` replaces its value"))
+        }
         None => Ok((name, etag)),
     }
 }

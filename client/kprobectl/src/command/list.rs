@@ -55,17 +55,31 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`) [default: all]
-    glob: Option<String>,
+    pub(super) glob: Option<String>,
+    #[command(flatten)]
+    pub(super) listing: Listing,
+}
+
+impl Arguments {
+    /// Whether its output has no end.
+    pub(crate) fn is_endless(&self) -> bool {
+        self.listing.watch
+    }
+}
+
+/// What to list, and whether to follow it.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Listing {
     /// Only probes whose labels match: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`,
     /// `key notin (a,b)`; with commas between, all must match [default: all probes]
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
-    selector: String,
+    pub(super) selector: String,
     /// Follow the probes: print all of them, and then every change, until Ctrl-C
     #[arg(short, long)]
-    pub(crate) watch: bool,
+    pub(super) watch: bool,
     /// List the kprobe events that the daemon did not define, instead of probes
     #[arg(long, conflicts_with_all = ["selector", "watch"])]
-    foreign: bool,
+    pub(super) foreign: bool,
 }
 
 impl MessageRow for ForeignEvent {
@@ -87,16 +101,16 @@ impl MessageRow for ForeignEvent {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    if arguments.foreign {
+    if arguments.listing.foreign {
         return foreign(&client, arguments, output).await;
     }
-    if arguments.watch {
+    if arguments.listing.watch {
         return watch(&client, arguments, output).await;
     }
-    let all = arguments.glob.is_none() && arguments.selector.trim().is_empty();
+    let all = arguments.glob.is_none() && arguments.listing.selector.trim().is_empty();
     let request = ListProbesRequest {
         name_glob: glob::of_names(arguments.glob.as_deref().unwrap_or_default()),
-        label_selector: arguments.selector,
+        label_selector: arguments.listing.selector,
         ..Default::default()
     };
     let (probes, problems) = client.select_probes_and_problems(request).await?;
@@ -134,7 +148,7 @@ async fn foreign(client: &Client, arguments: Arguments, output: &mut Output) -> 
 async fn watch(client: &Client, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let request = WatchProbesRequest {
         name_glob: glob::of_names(arguments.glob.as_deref().unwrap_or_default()),
-        label_selector: arguments.selector,
+        label_selector: arguments.listing.selector,
         ..Default::default()
     };
     let mut watch = client.watch_probes(request).await?;

@@ -236,7 +236,7 @@ async fn ask_all(
     fleet: &Fleet,
     output: &mut Output,
 ) -> Result<(Exit, String), Failure> {
-    let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
+    let mut stop = StopCondition::new(None).map_err(Failure::signals)?;
     raise_for(&fan_out(global, fleet), fleet.hosts.len())?;
     let is_strict = command.is_strict;
     let shared = global.clone();

@@ -51,15 +51,15 @@ mod tests {
         raise(300, "").unwrap();
         assert_eq!(soft(), 364);
         let connections = usize::try_from(hard).unwrap();
-        let Err(Failure::Usage { message, hint }) = raise(connections, "walk") else { panic!() };
+        let refused = raise(connections, "walk").unwrap_err();
         assert_eq!(
-            message,
+            refused.to_string(),
             format!(
                 "{hard} connections need {} open files, and the limit of this process is {hard}",
                 hard + 64
             )
         );
-        assert_eq!(hint.unwrap(), format!("raise it (`ulimit -Hn {}` as root), or walk", hard + 64));
+        assert_eq!(refused.hints(), [format!("raise it (`ulimit -Hn {}` as root), or walk", hard + 64)]);
         setrlimit(Resource::RLIMIT_NOFILE, before, hard).unwrap();
     }
 }

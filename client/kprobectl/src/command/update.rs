@@ -105,8 +105,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if arguments.renew {
         chosen.retain(|one| one.listed.as_ref().is_none_or(|probe| probe.lease.is_some()));
         if chosen.is_empty() {
-            let message = "none of these probes has a lease: they stay until they are deleted".to_owned();
-            return Err(Failure::usage(message, Some("`--lease 2h` gives them one".to_owned())));
+            let message = "none of these probes has a lease: they stay until they are deleted";
+            return Err(Failure::refused(message, "`--lease 2h` gives them one"));
         }
     }
     for one in chosen {
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(asked(None, false), None);
         for probe in [held, probe(None)] {
             let refused = renewed(&probe).unwrap_err();
-            assert!(matches!(refused, Failure::Usage { hint: Some(_), .. }), "{refused}");
+            assert_eq!(refused.hints().len(), 1, "{refused}");
         }
         assert!(for_so_long(Duration::MAX).duration.is_some());
     }

@@ -3,7 +3,6 @@
 use std::io;
 
 use kprobed_client::api::DeclarationProblem;
-use kprobed_document::Problem;
 use serde_json::{Value, json};
 use similar::TextDiff;
 
@@ -68,20 +67,6 @@ impl ProbeDifference {
 }
 
 impl Output {
-    /// Prints what is wrong with a file of documents.
-    pub(crate) fn document_problem(&mut self, file: &str, problem: &Problem) {
-        let head = format!("{file}:{}: {}", problem.place, one_line(&problem.message));
-        let mut text = format!("{} {head}\n", self.error_style.error("error:"));
-        let shown = problem.shown();
-        if !shown.is_empty() {
-            text.push_str(&shown);
-            text.push('\n');
-        }
-        let hint = (!problem.hint.is_empty()).then(|| problem.hint.clone());
-        self.push_hints(&mut text, hint.as_slice());
-        self.message(&text);
-    }
-
     /// Says which document or line the next message is about; nothing for none.
     pub(crate) fn document_place(&mut self, place: &str) {
         if !place.is_empty() {

@@ -55,6 +55,7 @@ use kprobed_document::json::json;
 use prost::Name;
 use serde::Serialize;
 use serde_json::Value;
+use tonic::Code;
 
 use self::style::Style;
 use self::table::Page;
@@ -297,16 +298,26 @@ impl Output {
         self.line(&path.display().to_string())
     }
 
-    /// Prints an error and what can be done about it.
-    pub(crate) fn error(&mut self, message: &str, hints: &[String]) {
-        let mut text = format!("{} {message}\n", self.error_style.error("error:"));
-        self.push_hints(&mut text, hints);
-        self.message(&text);
-    }
-
-    /// Prints a refusal of the daemon, with the spans that it is about.
-    pub(crate) fn refusal(&mut self, refusal: &RpcError, hints: &[String]) {
-        let mut text = diagnostic::refusal(refusal, self.error_style);
+    /// Prints a failure and what can be done about it: with `-o json` one object, else text, with the spans that a
+    /// refusal of the daemon is about.
+    pub(crate) fn failure(&mut self, exit: u8, message: &str, hints: &[String], refusal: Option<&RpcError>) {
+        if self.format == Format::Json && !self.is_keeping() {
+            let findings = refusal.and_then(|refusal| refusal.diagnostics.as_ref());
+            let findings =
+                findings.into_iter().flat_map(|found| &found.diagnostics).map(|finding| &finding.hint);
+            let text = serde_json::json!({
+                "exit": exit,
+                "code": refusal.map(|refusal| code_name(refusal.code)),
+                "reason": refusal.map(|refusal| &refusal.reason).filter(|reason| !reason.is_empty()),
+                "message": message,
+                "hints": findings.filter(|hint| !hint.is_empty()).chain(hints).collect::<Vec<_>>(),
+            });
+            return self.message(&format!("{text}\n"));
+        }
+        let mut text = match refusal {
+            Some(refusal) => diagnostic::refusal(refusal, self.error_style),
+            None => format!("{} {message}\n", self.error_style.error("error:")),
+        };
         self.push_hints(&mut text, hints);
         self.message(&text);
     }
@@ -352,4 +363,16 @@ impl Output {
         self.flush().ok();
         io::stderr().write_all(text.as_bytes()).ok();
     }
+}
+
+/// The name of a status code in the API, such as `NOT_FOUND`.
+fn code_name(code: Code) -> String {
+    let mut name = String::new();
+    for character in format!("{code:?}").chars() {
+        if character.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(character.to_uppercase());
+    }
+    name
 }

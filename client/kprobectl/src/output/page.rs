@@ -9,6 +9,7 @@ use kprobed_client::api::{HitProfile, KernelChange, Probe, ProbeStateRecord};
 use kprobed_client::event::{Field, Schema};
 use kprobed_document::document_of;
 use kprobed_document::json::json;
+use serde_json::Value;
 
 use super::probe::{kind_name, labels_text, lease, state_name};
 use super::table::{Cell, Table, properties};
@@ -57,24 +58,47 @@ impl ProbePast {
             states,
         }
     }
+
+    fn json(&self, probe: &Probe) -> io::Result<Value> {
+        let mut value = json(probe)?;
+        value["profile"] = self.profile.as_ref().map(json).transpose()?.into();
+        value["hits_per_second"] = self.hits_per_second.into();
+        value["last_hit_time"] = self.last_hit_time.clone().into();
+        value["states"] = self.states.iter().map(json).collect::<Result<Vec<_>, _>>()?.into();
+        Ok(value)
+    }
 }
 
 impl Output {
-    /// Prints everything about a probe; as YAML its document, as JSON the probe with its past.
-    pub(crate) fn probe(&mut self, probe: &Probe, past: &ProbePast) -> io::Result<()> {
-        match self.format {
-            Format::Name | Format::Csv => self.rows(std::slice::from_ref(probe)),
-            Format::Yaml => self.structured(&document_of(probe)).map(drop),
-            Format::Json => {
-                let mut value = json(probe)?;
-                value["profile"] = past.profile.as_ref().map(json).transpose()?.into();
-                value["hits_per_second"] = past.hits_per_second.into();
-                value["last_hit_time"] = past.last_hit_time.clone().into();
-                value["states"] = past.states.iter().map(json).collect::<Result<Vec<_>, _>>()?.into();
-                self.structured(&value).map(drop)
-            }
-            _ => self.probe_page(probe, past),
+    /// Prints everything about probes; as YAML their documents, as JSON the probes with their past.
+    pub(crate) fn probes_in_full(
+        &mut self,
+        probes: &[Probe],
+        pasts: &[ProbePast],
+        is_one: bool,
+    ) -> io::Result<()> {
+        if matches!(self.format, Format::Name | Format::Csv) {
+            return self.rows(probes);
         }
+        for (number, (probe, past)) in probes.iter().zip(pasts).enumerate() {
+            let value = match self.format {
+                Format::Yaml => serde_json::to_value(document_of(probe))?,
+                Format::Json => past.json(probe)?,
+                _ => {
+                    if number > 0 {
+                        self.line("")?;
+                    }
+                    self.probe_page(probe, past)?;
+                    continue;
+                }
+            };
+            if is_one {
+                self.structured(&value)?
+            } else {
+                self.structured_stream(&value)?
+            };
+        }
+        Ok(())
     }
 
     fn probe_page(&mut self, probe: &Probe, past: &ProbePast) -> io::Result<()> {

@@ -36,7 +36,7 @@ fn check_a_file() {
     {"line":"3","offset":"0","definition":"p:open do_sys_openat2+3","check":{"verdict":"VERDICT_REFUSED","errno":84,"errno_name":"EILSEQ","rule":"BAD_INSN_BNDRY","diagnostics":[{"severity":"SEVERITY_ERROR","code":"BAD_INSN_BNDRY","message":"probe point is not an instruction boundary","hint":"`+5` works","span_start":7,"span_end":23,"by":"REFUSED_BY_KERNEL"}],"kernel_definition":"p:kprobes/open do_sys_openat2","name":"kprobes/open","location":"do_sys_openat2+0x3","listing":[],"nearest_before":0,"nearest_after":5,"dialect":"DIALECT_UNSPECIFIED","arming":"ARMING_UNSPECIFIED","kernel_reason":"BAD_INSN_BNDRY","canonical":"p:kprobes/open do_sys_openat2","by":"REFUSED_BY_KERNEL","explanation":""}}
     "#);
     assert_snapshot!(fake.run(&["check", "-f", "/nonexistent/probes.txt"]), @"
-    exit: 1
+    exit: 2
     -- stdout
     -- stderr
     error: cannot read `/nonexistent/probes.txt`: No such file or directory (os error 2)

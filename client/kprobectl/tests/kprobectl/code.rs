@@ -46,15 +46,12 @@ fn a_name_of_several_functions_is_refused() {
     hint: write `_stext+128`: 32 bytes
     hint: only its address names it: 32 bytes
     ");
-    assert_snapshot!(fake.run(&["describe", "absent", "--code", "-o", "json"]), @"
+    assert_snapshot!(fake.run(&["describe", "absent", "--code", "-o", "json"]), @r#"
     exit: 1
     -- stdout
     -- stderr
-    error: probe point is not an instruction boundary [BAD_INSN_BNDRY]
-      | absent
-      | ^^^^^^
-    hint: `+5` works
-    ");
+    {"exit":1,"code":"INVALID_ARGUMENT","reason":"BAD_INSN_BNDRY","message":"probe point is not an instruction boundary","hints":["`+5` works"]}
+    "#);
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn mistakes_change_nothing_and_have_places() {
     let fake = Fake::start(Ending::Open);
     let wrong = format!("{OPEN}fliter: x\nlease: two hours\n---\np:open do_sys_openat2\n");
     assert_snapshot!(run(&fake, &["apply", "-f", "FILE"], &wrong), @"
-    exit: 1
+    exit: 2
     -- stdout
     -- stderr
     error: FILE:10:1: `fliter` is not a key of a document
@@ -149,7 +149,6 @@ fn mistakes_change_nothing_and_have_places() {
       | p:open do_sys_openat2
       | ^^^^^^^^^^^^^^^^^^^^^
     hint: this is a line of definitions: `kprobectl add -f` takes those; a document begins with `probe: GROUP/EVENT`
-    note: nothing was changed
     ");
     let twice = format!("{OPEN}---\n{OPEN}");
     assert_snapshot!(run(&fake, &["diff", "-f", "FILE"], &twice), @"

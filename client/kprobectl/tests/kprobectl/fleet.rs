@@ -305,6 +305,21 @@ fn many_changes_are_shown_before_they_are_made() {
 }
 
 #[test]
+fn hosts_share_standard_input() {
+    let hosts = Hosts::start(2);
+    let file = hosts.directory.path().join("input");
+    std::fs::write(&file, "p:open do_sys_openat2\n").unwrap();
+    for arguments in [&["check", "-f", "-"][..], &["add", "-f", "-"], &["check", "-"]] {
+        let mut command = hosts.command(&[arguments, &["--hosts", "web*", "-o", "json"]].concat());
+        let output = command.stdin(std::fs::File::open(&file).unwrap()).output().unwrap();
+        let said = shown(&output);
+        assert!(said.starts_with("exit: 0"), "{arguments:?}: {said}");
+        let answers = said.lines().filter(|line| line.contains(r#""outcome":"answered""#));
+        assert_eq!(answers.filter(|line| line.contains("kprobes/open")).count(), 2, "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn every_command_for_a_host_is_one_for_many() {
     let hosts = Hosts::start(2);
     for (arguments, answer) in [

@@ -287,6 +287,28 @@ fn list_and_get() {
     enabled: true
     -- stderr
     ");
+    assert_snapshot!(fake.run(&["get", "gone", "-o", "json"]), @r#"
+    exit: 1
+    -- stdout
+    -- stderr
+    {"exit":1,"code":"NOT_FOUND","reason":null,"message":"there is no probe `gone`","hints":[]}
+    "#);
+    assert_snapshot!(fake.run(&["get", "open", "waiting", "--watch", "-o", "json"]), @r#"
+    exit: 2
+    -- stdout
+    -- stderr
+    {"exit":2,"code":null,"reason":null,"message":"`--watch` follows one probe, or those of one glob","hints":["name one probe, or give a glob such as `kprobes/*`"]}
+    "#);
+    // Without a name it lists; several names and globs are shown one below the other.
+    assert_eq!(fake.run(&["get", "-o", "wide"]), fake.run(&["list", "-o", "wide"]));
+    assert_eq!(fake.run(&["get", "-l", "team=storage"]), fake.run(&["list", "-l", "team=storage"]));
+    let each = ["open", "kprobes/waiting"].map(|name| fake.run(&["get", name, "-o", "yaml"]));
+    let [open, waiting] =
+        each.map(|said| said.split_once("-- stdout\n").unwrap().1.replace("-- stderr\n", ""));
+    for arguments in [&["get", "open", "kprobes/waiting"][..], &["get", "kprobes/*"]] {
+        let both = fake.run(&[arguments, &["-o", "yaml"]].concat());
+        assert_eq!(both, format!("exit: 0\n-- stdout\n---\n{open}---\n{waiting}-- stderr\n"));
+    }
     assert_snapshot!(fake.run(&["get", "gone"]), @"
     exit: 1
     -- stdout

@@ -70,7 +70,9 @@ fn a_watch_prints_what_becomes_of_probes() {
     note: these are all; changes follow
     error: resumed behind a.3
     "#);
-    let lines = fake.run(&["list", "--watch", "-o", "json"]);
+    let said = fake.run(&["list", "--watch", "-o", "json"]);
+    let (lines, errors) = said.split_once("-- stderr\n").unwrap();
+    assert!(errors.contains(r#""message":"resumed behind a.3""#), "{errors}");
     let events: Vec<serde_json::Value> = lines
         .lines()
         .filter(|line| line.starts_with('{'))

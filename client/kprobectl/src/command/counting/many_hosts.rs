@@ -66,7 +66,7 @@ impl Count {
         output: &mut Output,
     ) -> Result<Exit, Failure> {
         self.judge()?;
-        let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
+        let mut stop = StopCondition::new(None).map_err(Failure::signals)?;
         raise(fleet.hosts.len(), "name fewer hosts")?;
         let spec = self.spec.clone();
         let mut run = HostRun::start(global, fleet, output, move |client: Client, output| {

@@ -133,7 +133,7 @@ impl Count {
             let hint = "add `--hosts`; a field of that name is `host.exact`".to_owned();
             return Err(Failure::usage(message, Some(hint)));
         }
-        let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
+        let mut stop = StopCondition::new(None).map_err(Failure::signals)?;
         if let Some(name) = &life.keep {
             let made = async {
                 let client = connect(global).await?;
@@ -141,14 +141,14 @@ impl Count {
             };
             let made = tokio::select! {
                 made = made => made?,
-                _ = stop.wait() => return Err(Failure::Interrupted),
+                _ = stop.wait() => return Err(Failure::interrupted()),
             };
             output.aggregation_kept(&made)?;
             return Ok(Exit::Success);
         }
         let client = tokio::select! {
             client = connect(global) => client?,
-            _ = stop.wait() => return Err(Failure::Interrupted),
+            _ = stop.wait() => return Err(Failure::interrupted()),
         };
         let interval = life.readings.interval.unwrap_or(IDLE_INTERVAL);
         // Not cancelled: the daemon would keep an aggregation that no client waits for.
@@ -192,7 +192,7 @@ impl Counting {
             let snapshot = tokio::select! {
                 biased;
                 reason = self.stop.wait() => return Ok(reason),
-                snapshot = self.stream.next() => snapshot?.ok_or(Failure::StreamEnded)?,
+                snapshot = self.stream.next() => snapshot?.ok_or_else(Failure::stream_ended)?,
             };
             let is_beginning = fresh && self.readings.deltas && !snapshot.delta;
             if self.readings.interval.is_some() && !is_beginning {
@@ -209,8 +209,11 @@ impl Counting {
         let last = tokio::select! {
             last = self.client.delete_aggregation(&name) => last?,
             // A second signal.
-            _ = self.stop.wait() => return Err(Failure::Interrupted),
+            _ = self.stop.wait() => return Err(Failure::interrupted()),
         };
-        last.ok_or(Failure::NotCounted)
+        last.ok_or_else(|| {
+            let hint = "the daemon's log has the reason: `journalctl -u kprobed`";
+            Failure::refused("cannot read the final counts", hint)
+        })
     }
 }

@@ -34,7 +34,7 @@ impl CursorFile {
                 Failure::usage(format!("cannot use `{}`: {error}", path.display()), Some(hint))
             })?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(source) => return Err(Failure::File { path: path.to_owned(), source }),
+            Err(why) => return Err(Failure::unreadable(path, &why)),
         };
         Ok(Self { path: path.to_owned(), saved, saved_at: Instant::now() })
     }
@@ -63,7 +63,7 @@ impl CursorFile {
         let new = PathBuf::from(name);
         fs::write(&new, format!("{cursor}\n"))
             .and_then(|()| fs::rename(&new, &self.path))
-            .map_err(|source| Failure::NotWritten { path: self.path.clone(), source })?;
+            .map_err(|why| Failure::usage(format!("cannot write `{}`: {why}", self.path.display()), None))?;
         self.saved = Some(cursor.clone());
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::output::Output;
 /// Shows what was published.
 pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let (filter, one_in) = arguments.selection.published()?;
-    let stop = StopCondition::new(None).map_err(Failure::Signals)?;
+    let stop = StopCondition::new(None).map_err(Failure::signals)?;
     let start = &arguments.start;
     let (begin, since_ns) = match start.since {
         Some(since) => {
@@ -128,7 +128,8 @@ fn failure(error: &NatsError) -> Failure {
         _ => "see `kprobectl help observe`",
     };
     let is_there = !matches!(error, NatsError::Connect { .. });
-    Failure::Published { message: error.to_string(), hint, is_there }
+    let exit = if is_there { Exit::Refused } else { Exit::Unreachable };
+    Failure::new(exit, error.to_string(), [hint.to_owned()])
 }
 
 #[cfg(test)]

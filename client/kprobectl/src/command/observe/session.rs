@@ -78,18 +78,18 @@ impl Session {
             self.request = self.request.field(field.clone());
         }
         let Some(fleet) = &global.fleet else {
-            let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
+            let mut stop = StopCondition::new(None).map_err(Failure::signals)?;
             // The daemon deletes probes that were already defined when their hold is dropped.
             let opened = tokio::select! {
                 opened = self.open_one(global, output) => opened?,
-                _ = stop.wait() => return Err(Failure::Interrupted),
+                _ = stop.wait() => return Err(Failure::interrupted()),
             };
             return Ok(self.show(opened, stop, global, output).await?.0);
         };
         if !self.definitions.is_empty() {
             confirm(Some(self.plan()), global, fleet, output).await?;
         }
-        let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
+        let mut stop = StopCondition::new(None).map_err(Failure::signals)?;
         let opened = self.open_many(global, fleet, &mut stop, output).await?;
         let (exit, accounts) = self.show(opened, stop, global, output).await?;
         let missing = accounts.iter().filter(|account| account.outcome != Outcome::Answered);
@@ -268,7 +268,7 @@ impl Session {
         let limited =
             self.count.is_some() || self.duration.is_some() || self.ends || !self.command.is_empty();
         let mut worst = match end.map_err(Failure::in_stream)? {
-            End::Over if is_one && !self.ends => return Err(Failure::StreamEnded),
+            End::Over if is_one && !self.ends => return Err(Failure::stream_ended()),
             End::Interrupted => Exit::Interrupted,
             // Without a limit an interrupt is the regular end; with one, it is early.
             End::Stopped(StopReason::Signal) if limited => Exit::Interrupted,

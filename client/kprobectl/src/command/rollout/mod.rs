@@ -81,16 +81,8 @@ enum Action {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     match arguments.action {
-        Action::Plan(options) => {
-            let Some(mut prepared) = prepare(global, options, output).await? else {
-                return Ok(Exit::Refused);
-            };
-            plan(global, &mut prepared.state, output).await
-        }
-        Action::Apply(options) => {
-            let Some(prepared) = prepare(global, options, output).await? else { return Ok(Exit::Refused) };
-            start(global, prepared, output).await
-        }
+        Action::Plan(options) => plan(global, &mut prepare(global, options).await?.state, output).await,
+        Action::Apply(options) => start(global, prepare(global, options).await?, output).await,
         Action::Status(place) => {
             let path = place.path(global)?;
             output.rollout(&StateFile::read(&path)?)?;
@@ -178,7 +170,7 @@ async fn go_on(
 ) -> Result<Exit, Failure> {
     let hosts = hosts(global, &state)?;
     // Before the first event is reported: a signal that follows it is not lost.
-    let mut stop = StopCondition::new(None).map_err(Failure::Signals)?;
+    let mut stop = StopCondition::new(None).map_err(Failure::signals)?;
     let world = LiveWorld::new(global, hosts, &state, Some(file), output)?;
     let work = async {
         match way {
@@ -199,11 +191,19 @@ async fn go_on(
         if state.phase == Phase::Running {
             rollout::pause(&world, &mut state, "its client was interrupted".to_owned())?;
         }
-        return Err(Failure::RolloutInterrupted(file.path.clone()));
+        return Err(interrupted(&file.path));
     }
     drop(world);
     output.rollout_end(&state, &file.path)?;
     Ok(exit(state.phase))
+}
+
+fn interrupted(state: &Path) -> Failure {
+    let path = state.display();
+    let hint = format!(
+        "`kprobectl rollout resume --state {path}` goes on, and `kprobectl rollout undo --state {path}` puts everything back"
+    );
+    Failure::new(Exit::Interrupted, format!("interrupted: the roll-out stands in `{path}`"), [hint])
 }
 
 /// Asks all hosts for their verdict, and shows what each says.

@@ -14,7 +14,6 @@ use super::super::many_hosts::CONFIRM_ABOVE;
 use super::super::{Failure, apply, documents};
 use crate::config::{Config, rollout_file};
 use crate::global::Global;
-use crate::output::Output;
 use crate::quantity::duration;
 use crate::rollout::{Gate, Gates, Host, OnFailure, RolloutName, Setting, State, Waves};
 
@@ -82,20 +81,13 @@ fn usage(message: impl Into<String>, hint: &str) -> Failure {
     Failure::usage(message.into(), Some(hint.to_owned()))
 }
 
-/// Reads documents and hosts. None: the documents have problems, which were reported.
-pub(super) async fn prepare(
-    global: &Global,
-    options: RolloutOptions,
-    output: &mut Output,
-) -> Result<Option<Prepared>, Failure> {
+/// Reads documents and hosts.
+pub(super) async fn prepare(global: &Global, options: RolloutOptions) -> Result<Prepared, Failure> {
     let RolloutOptions { files, waves, gates, soak, on_failure, name, place } = options;
     if soak < SHORTEST_SOAK {
         return Err(usage(format!("{soak:?} is too short to read a rate"), "give `--soak` at least 100ms"));
     }
-    let Some(declared) = documents::read(&files.files, files.recursive, output).await? else {
-        output.note("nothing was changed");
-        return Ok(None);
-    };
+    let declared = documents::read(&files.paths, files.recursive).await?;
     let (count, most) = (declared.len(), Client::CHANGES_AT_ONCE);
     if count > most {
         let message =
@@ -133,7 +125,7 @@ pub(super) async fn prepare(
         tolerated,
     };
     let state = State::new(unique(), setting, hosts.collect());
-    Ok(Some(Prepared { state, path, limit: fleet.confirm_above.unwrap_or(CONFIRM_ABOVE) }))
+    Ok(Prepared { state, path, limit: fleet.confirm_above.unwrap_or(CONFIRM_ABOVE) })
 }
 
 /// An id that no other roll-out has: the hashes of the standard library begin with random keys of the system.

@@ -66,7 +66,7 @@ impl StateFile {
     /// # Errors
     /// When it cannot be written.
     pub(super) fn write(&self, state: &State) -> Result<(), Failure> {
-        let bytes = state.encode().map_err(|error| Failure::Output(error.into()))?;
+        let bytes = state.encode().map_err(io::Error::from)?;
         Ok(replace(&self.path, &bytes)?)
     }
 }
