@@ -246,7 +246,7 @@ fn only_a_person_arms_it_again(fixture: &Fixture) -> Result<()> {
     storm(&guest, 1200, 0)?;
     tripped(&guest, "after a second storm")?;
     // The audit log has what the daemon did by itself.
-    let own = "audit --principal kprobed --probe kprobes/storm";
+    let own = "audit --principal kprobed --probe kprobes/storm --no-headers";
     guest.until("the last entry", || Ok(guest.ctl(own)?.lines().count() == 2))?;
     let entries = guest.ctl(own)?;
     let actions: Vec<_> = entries.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();

@@ -64,7 +64,7 @@ fn times_that_are_printed_are_read(fixture: &Fixture) -> Result<()> {
     let since = events(&guest, &format!("numbers --since {fourth}"))?;
     ensure!(since.as_slice() == all.get(3..).unwrap_or_default(), "--since {fourth}: {since:?} of {all:?}");
     let refused = guest.ctl_says("observe --for 07:00:00")?;
-    ensure!(refused.stderr.contains("is a time of day"), "{refused:?}");
+    ensure!(refused.stderr.contains("is not a duration"), "{refused:?}");
     Ok(())
 }
 

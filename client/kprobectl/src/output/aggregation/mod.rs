@@ -80,7 +80,7 @@ impl<'a> CountPrinter<'a> {
     fn print(&mut self, snapshot: &AggregationSnapshot, last: bool) -> io::Result<()> {
         let chosen = choose(&snapshot.rows, &self.columns, self.view);
         if self.output.is_structured() {
-            let value = snapshot_json(snapshot, &chosen, last)?;
+            let value = snapshot_json(snapshot, &chosen, &self.columns, last)?;
             let is_printed = if self.several {
                 self.output.structured_stream(&value)
             } else {
@@ -125,16 +125,19 @@ impl<'a> CountPrinter<'a> {
     }
 }
 
-/// The message of the API, with the chosen rows in their order; what is in the others, and whether counting
-/// has ended.
+/// The message of the API, with the chosen rows in their order; the names of their keys and sums, what is in the
+/// other rows, and whether counting has ended.
 fn snapshot_json(
     snapshot: &AggregationSnapshot,
     chosen: &order::Chosen<'_>,
+    columns: &Columns,
     last: bool,
 ) -> io::Result<Value> {
     let rows = chosen.groups.iter().flat_map(|group| &group.rows).copied().cloned().collect();
     let mut value = json(&AggregationSnapshot { rows, ..snapshot.clone() })?;
     let order::LeftOut { rows, count } = chosen.left_out;
+    value["key_names"] = columns.keys.iter().map(|key| key.name.as_str()).collect();
+    value["sum_names"] = columns.sums.iter().map(|sum| sum.name.as_str()).collect();
     value["not_shown"] = serde_json::json!({ "rows": rows.to_string(), "count": count.to_string() });
     value["last"] = last.into();
     Ok(value)

@@ -81,7 +81,7 @@ proptest! {
         rows(&chosen, &columns, style);
         account(&snapshot, &chosen, columns.is_latency, style);
         stack::folded(&chosen, &columns, columns.stack.unwrap_or_default());
-        let value = snapshot_json(&snapshot, &chosen, true).unwrap();
+        let value = snapshot_json(&snapshot, &chosen, &columns, true).unwrap();
         let rows: usize = chosen.groups.iter().map(|group| group.rows.len()).sum();
         prop_assert_eq!(value["rows"].as_array().map(Vec::len), Some(rows));
         let shown = chosen.groups.iter().fold(0_u64, |sum, group| sum.saturating_add(group.count));

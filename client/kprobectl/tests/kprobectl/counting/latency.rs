@@ -84,6 +84,13 @@ fn latency() {
       "kernel_rows": 3,
       "starts": "32",
       "match_dropped": "0",
+      "key_names": [
+        "latency_ns",
+        "cpu"
+      ],
+      "sum_names": [
+        "latency_ns"
+      ],
       "not_shown": {
         "rows": "2",
         "count": "12"

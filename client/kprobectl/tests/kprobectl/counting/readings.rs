@@ -33,8 +33,8 @@ fn readings_in_between() {
     32 hits, 0 dropped, 3 rows
     ");
     assert_snapshot!(shown(&fake, &["hist", "open", "--interval", "1s", "--deltas", "-o", "json"]), @r#"
-    {"name":"open-1","time":"2026-01-31T12:00:02Z","since":"2026-01-31T12:00:01Z","delta":true,"rows":[{"keys":[],"count":"16","sums":[]}],"hits":"16","dropped":"0","kernel_rows":1,"starts":"0","match_dropped":"0","not_shown":{"rows":"0","count":"0"},"last":false}
-    {"name":"open-1","time":"2026-01-31T12:00:04Z","since":"2026-01-31T12:00:00Z","delta":false,"rows":[{"keys":[],"count":"32","sums":[]}],"hits":"32","dropped":"0","kernel_rows":1,"starts":"0","match_dropped":"0","not_shown":{"rows":"0","count":"0"},"last":true}
+    {"name":"open-1","time":"2026-01-31T12:00:02Z","since":"2026-01-31T12:00:01Z","delta":true,"rows":[{"keys":[],"count":"16","sums":[]}],"hits":"16","dropped":"0","kernel_rows":1,"starts":"0","match_dropped":"0","key_names":[],"sum_names":[],"not_shown":{"rows":"0","count":"0"},"last":false}
+    {"name":"open-1","time":"2026-01-31T12:00:04Z","since":"2026-01-31T12:00:00Z","delta":false,"rows":[{"keys":[],"count":"32","sums":[]}],"hits":"32","dropped":"0","kernel_rows":1,"starts":"0","match_dropped":"0","key_names":[],"sum_names":[],"not_shown":{"rows":"0","count":"0"},"last":true}
     "#);
 }
 

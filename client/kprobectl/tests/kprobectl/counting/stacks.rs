@@ -62,6 +62,9 @@ fn stacks() {
     kernel_rows: 3
     starts: "0"
     match_dropped: "0"
+    key_names:
+    - stack
+    sum_names: []
     not_shown:
       rows: "2"
       count: "12"
