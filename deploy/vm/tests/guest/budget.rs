@@ -102,7 +102,16 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
             guest.workload(&["numbers", "1000000", "600", "--pause-us", "5000"])?;
             ensure!(guest.probe("storm")?.state() == ProbeState::Armed);
         }
-        let recording = guest.record(|| storm(&guest, 1200, 0).map(drop))?;
+        let recording = guest.record(|| {
+            // While the host does other things too, one storm can be below the budget.
+            for _ in 0..5 {
+                storm(&guest, 1200, 0)?;
+                if guest.probe("storm")?.state() == ProbeState::Tripped {
+                    break;
+                }
+            }
+            Ok(())
+        })?;
         let probe = guest.probe("storm")?;
         ensure!(probe.state() == ProbeState::Tripped && probe.enabled, "{probe:?}\n{}", guest.log());
         ensure!(probe.state_reason == "OVER_PROBE_BUDGET", "{probe:?}");
@@ -192,7 +201,8 @@ fn a_thousand_probes_together_are_over_the_budget(fixture: &Fixture) -> Result<(
 
 fn only_a_person_arms_it_again(fixture: &Fixture) -> Result<()> {
     let config = probe_config("");
-    let mut guest = fixture.daemon_with(&config)?;
+    // Its audit log has no entries of other trials.
+    let mut guest = fixture.new_daemon(&config)?;
     let document = "probe: kprobes/storm\ndefinition: p:kprobes/storm __x64_sys_getppid\n";
     guest.write_for_ctl("storm.yaml", document)?;
     let apply = |guest: &DaemonGuest| guest.ctl("apply -f storm.yaml");
