@@ -87,7 +87,7 @@ fn main() -> anyhow::Result<()> {
     let commands: [(&[&str], IsRight); 8] = [
         (&["check", "p:x vfs_read+1"], |answer| answer["kernel_reason"] == "BAD_INSN_BNDRY"),
         (&["doctor"], |answer| answer["checks"].is_array()),
-        (&["get", "kprobes/open_00"], |answer| answer["hits"] == count(HITS)),
+        (&["get", "kprobes/open_00"], |answer| answer["profile"]["hits"] == count(HITS)),
         (&["ledger"], |answer| answer["closes"] == true && has_each_probe(&answer["probes"])),
         (&["hits"], has_each_probe),
         (&["diff", "-f", &document], is_one_change),
