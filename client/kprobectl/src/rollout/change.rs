@@ -72,7 +72,7 @@ impl Target {
         changed(before, live, definition).map(Change::Update)
     }
 
-    /// With an id that is the same for every attempt: the daemon carries it out once.
+    /// The request with an id that is the same for every attempt: the daemon carries the request out once.
     fn with_id(&self, mut change: Change, live: Option<&Probe>) -> Change {
         let id = format!("{}-{}", self.id, live.map_or("new", |live| live.etag.as_str()));
         match &mut change {
