@@ -69,6 +69,23 @@ pub(crate) const STRICTER: &[Stricter] = &[
         "stops with an oops as soon as that code runs, which may be months later",
     ),
     rule(
+        "EXPECTED_FAULT",
+        Words(
+            "an instruction with an entry in the exception table, such as one that reads memory of programs",
+        ),
+        "stops with an oops if it faults, and not by a page fault: any program can do that to some of them",
+    ),
+    rule(
+        "MISJUDGED_JUMP",
+        Words("a `jle` or `jg`, from Linux 5.13 on, before 6.0, 5.19.4 and 5.15.64"),
+        "takes the other way than the code says",
+    ),
+    rule(
+        "NO_INTERRUPT_TABLE",
+        Words("`load_current_idt`, `idt_invalidate` and `machine_kexec`"),
+        "resets the host when a CPU comes up, or another kernel is started",
+    ),
+    rule(
         "TOO_MANY_ARGS",
         Words("more than 128 arguments, before Linux 6.6.59, 6.11.6 and 6.12"),
         "drops the arguments behind the 128th, or writes behind its table",

@@ -37,8 +37,9 @@ CheckedDefinition, which also has the line and the `definition`, one object on e
 These rules are kprobed's own; the kernel would take the definition:
 IGNORED_TEXT, OFFSET_TRUNCATED, RESERVED_EVENT_NAME, RESERVED_GROUP_NAME,
 RESERVED_ARG_NAME, NO_MODULE_NAME, DANGEROUS_ARRAY, DANGEROUS_MEMORY, NEVER_ARMED,
-OUTSIDE_FUNCTION, JUMP_OVER_LANDING, TOO_MANY_ARGS, UNSUPPORTED_FEATURE, BAD_CHARACTER,
-SEVERAL_LINES, NO_DEFINITION, WOULD_APPEND, PROBE_EXISTS, FOREIGN_PROBE, DELETES_LOCATION.
+OUTSIDE_FUNCTION, JUMP_OVER_LANDING, EXPECTED_FAULT, MISJUDGED_JUMP, NO_INTERRUPT_TABLE,
+TOO_MANY_ARGS, UNSUPPORTED_FEATURE, BAD_CHARACTER, SEVERAL_LINES, NO_DEFINITION, WOULD_APPEND,
+PROBE_EXISTS, FOREIGN_PROBE, DELETES_LOCATION.
 
 With --explain it also says what the definition does, whatever the verdict: the line for the kernel, each argument in \
 words, the fields of an event, and what was assumed (with -o json: `explanation`).

@@ -6,6 +6,7 @@
 mod cycle;
 mod define;
 mod faults;
+mod sigframe;
 mod storm;
 
 use std::fs::{File, OpenOptions};
@@ -118,6 +119,8 @@ enum Call {
         /// How often.
         count: u64,
     },
+    /// Returns from a signal with a floating-point state that the CPU refuses; prints how that ended
+    Sigframe,
     /// Starts /bin/true; prints the process ids
     Spawn {
         /// How often.
@@ -211,6 +214,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
         Call::Seek { path, distance } => {
             OpenOptions::new().write(true).open(path)?.seek(SeekFrom::Current(*distance))?;
         }
+        Call::Sigframe => sigframe::run(&mut stdout)?,
         Call::Spawn { count } => {
             for _ in 0..*count {
                 let mut child = Command::new("/bin/true").stdin(Stdio::null()).spawn()?;

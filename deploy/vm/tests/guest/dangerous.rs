@@ -4,10 +4,13 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{Probe, Verdict};
+use kprobed_client::api::{Probe, ProbeKind, Verdict};
+use kprobed_vm::progress;
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::differential::{Random, daemon_answers};
+use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -15,6 +18,8 @@ pub(crate) const TESTS: &[Test] = tests! {
         filters_that_would_harm_the_kernel_are_refused,
         values_that_nothing_proves_are_marked,
         variables_of_the_kernel_can_fault,
+        faults_that_the_kernel_expects_are_still_handled,
+        random_probes_under_load_harm_nobody,
     }
     Daemon {
         filters_on_symbol_strings_are_the_daemons,
@@ -292,4 +297,105 @@ fn variables_of_the_kernel_can_fault(fixture: &Fixture) -> Result<()> {
         ensure!(event.field("half") == "{(fault),(fault),(fault),(fault)}", "{event:?}");
     }
     Ok(())
+}
+
+/// What the kernel's log has to say when something is wrong.
+fn ensure_healthy(guest: &DaemonGuest) -> Result<()> {
+    let found =
+        guest.shell("dmesg | grep -E 'BUG: |Oops|WARNING: |general protection|Kernel panic' || true")?;
+    ensure!(found.is_empty(), "{found}");
+    Ok(())
+}
+
+/// Any program can have the kernel restore a floating-point state that the CPU refuses with a general
+/// protection fault. Of the copy of an instruction, which a probe executes, the kernel does not know
+/// that it may fault so.
+fn faults_that_the_kernel_expects_are_still_handled(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let functions = guest.tracefs("available_filter_functions")?;
+    let restore = ["__fpu_restore_sig", "__fpu__restore_sig"];
+    let function = restore.iter().find(|name| functions.lines().any(|line| line == **name));
+    let function = function.context("no function restores the state")?;
+    let answer = guest.wait_for(guest.client.disassemble_function(function, ProbeKind::Entry))??;
+    let mut refused = 0;
+    for (index, one) in answer.instructions.iter().enumerate() {
+        if one.rule == "EXPECTED_FAULT" {
+            let place = format!("p:m/fault {function}+{}", one.offset);
+            let refusal = guest.refusal(&place)?;
+            ensure!(
+                refusal.reason == "EXPECTED_FAULT" && refusal.message.contains("can fault"),
+                "{refusal:?}"
+            );
+            refused += 1;
+        } else if one.probeable && one.text.contains("xrstor") {
+            ensure!(guest.add(&format!("p:m/restore{index} {function}+{}", one.offset)).is_ok());
+        }
+    }
+    ensure!(refused > 3, "{refused} places of {function} are refused");
+    let ended = guest.workload(&["sigframe"])?;
+    ensure!(ended == ["SIGSEGV"], "{ended:?}");
+    ensure_healthy(&guest)
+}
+
+/// Places with what they read, one for each line. Which of them the kernel takes is not known.
+fn random_definitions(random: &mut Random, functions: &[&str], count: usize) -> Vec<String> {
+    const FETCHES: [&str; 8] = [
+        "",
+        "a=%di b=%si:x32",
+        "a=+0(%di):u64",
+        "a=$comm b=$stack2",
+        "a=+0(+8(%si)):string",
+        "a=%ip:symbol",
+        "a=+0(%sp):x64[8]",
+        "a=+u0(%si):ustring",
+    ];
+    let one = |index: usize, random: &mut Random| {
+        let listed = *random.pick(functions);
+        let place = match listed.split_once(" [") {
+            Some((name, module)) => format!("{}:{name}", module.trim_end_matches(']')),
+            None => listed.to_owned(),
+        };
+        let fetches = *random.pick(&FETCHES);
+        match random.below(4) {
+            0 => format!("p:random/e{index} {place} {fetches}"),
+            1 => format!("r:random/e{index} {place} {fetches} ret=$retval"),
+            _ => format!("p:random/e{index} {place}+{} {fetches}", random.below(200)),
+        }
+    };
+    (0..count).map(|index| one(index, random)).collect()
+}
+
+/// Has many parts of the kernel run.
+const LOAD: &str = "\
+    workload open /tmp/dangerous 65 384 200 > /dev/null; workload spawn 20 > /dev/null; workload storm 200 > /dev/null; \
+    workload sigframe > /dev/null; cat /proc/[0-9]*/status /proc/meminfo /proc/interrupts > /dev/null 2>&1; \
+    ls -lR /sys/kernel /sys/devices > /dev/null 2>&1; dd if=/dev/zero of=/tmp/load bs=64k count=64 2> /dev/null; sync; \
+    rmmod virtio_rng 2> /dev/null; insmod /lib/kprobed-guest/modules/*-virtio_rng.ko 2> /dev/null; \
+    echo 0 > /sys/devices/system/cpu/cpu1/online 2> /dev/null; echo 1 > /sys/devices/system/cpu/cpu1/online 2> /dev/null; true";
+
+fn random_probes_under_load_harm_nobody(fixture: &Fixture) -> Result<()> {
+    const PROBES: usize = 60;
+    let guest = fixture.daemon()?;
+    guest.shell("for file in /lib/kprobed-guest/modules/*.ko; do insmod $file 2> /dev/null; done; true")?;
+    let functions = guest.tracefs("available_filter_functions")?;
+    let functions: Vec<_> = functions.lines().collect();
+    let mut random = Random::of_theme("dangerous");
+    let mut armed = 0;
+    for _ in 0..effort::pick(1, 60) {
+        let lines = random_definitions(&mut random, &functions, 3 * PROBES);
+        let answers = daemon_answers(&guest, &lines)?;
+        let judged = lines.iter().zip(&answers);
+        let accepted = judged.filter(|(_, answer)| answer.verdict() == Verdict::Accepted);
+        let accepted: Vec<_> = accepted.map(|(line, _)| line.as_str()).take(PROBES).collect();
+        let added = guest.ctl_fed("add -f -", &accepted.join("\n"))?;
+        ensure!(added.code == 0, "{added:?}");
+        armed += accepted.len();
+        // Names the probes if the guest does not survive them.
+        progress::note(format_args!("{}: armed {accepted:?}", fixture.series()));
+        guest.shell(LOAD)?;
+        ensure_healthy(&guest)?;
+        guest.delete_all()?;
+    }
+    ensure!(armed >= PROBES / 2, "{armed} probes were armed");
+    ensure_healthy(&guest)
 }

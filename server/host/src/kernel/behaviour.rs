@@ -24,6 +24,10 @@ pub struct Behaviour {
     /// decoded up to the place, and INT3 was found when the instruction was copied, with another
     /// errno.
     pub traps_are_no_boundary: bool,
+    /// A probe at JLE or JG goes the wrong way: since 5.13 the kernel evaluates conditional jumps
+    /// itself (arch/x86/kernel/kprobes/core.c:kprobe_emulate_jcc), these two wrongly until
+    /// 8924779df820 (6.0, and the stable kernels 5.19.4 and 5.15.64).
+    pub misjudges_jumps: bool,
 }
 
 impl Behaviour {
@@ -44,6 +48,10 @@ impl Behaviour {
             kernel_symbol_wins: readme.contains("[(structname"),
             checks_symbol_first,
             traps_are_no_boundary: entry_args_in_return_probes,
+            // The README of 6.0 has unnamed events of a group, and the stable series got `symstr` later
+            // than the fix.
+            misjudges_jumps: has("kprobe_emulate_jcc")
+                && !["[<group>/][<event>]", "symstr"].iter().any(|later| readme.contains(later)),
         }
     }
 }
@@ -62,5 +70,10 @@ mod tests {
         let new =
             Behaviour::detect(&SymbolTable::default(), "\t     kernel return probes support: $retval\n");
         assert!(new.checks_symbol_first && new.traps_are_no_boundary);
+        let symbols = SymbolTable::parse("ffffffff81000000 t kprobe_emulate_jcc\n");
+        let misjudges =
+            |symbols: &SymbolTable, readme: &str| Behaviour::detect(symbols, readme).misjudges_jumps;
+        assert!(misjudges(&symbols, "p[:[<group>/]<event>]") && !misjudges(&SymbolTable::default(), ""));
+        assert!(!misjudges(&symbols, "p[:[<group>/][<event>]]") && !misjudges(&symbols, "symstr"));
     }
 }

@@ -84,7 +84,7 @@ pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
     match (verdict, looked) {
         (Ok(()), Looked { symbols, case: Some(case), .. }) => {
             let outside = symbols.and_then(|symbols| objection::outside(&symbols, &case));
-            let objection = outside.or_else(|| objection::over_landing(&case, case.offset));
+            let objection = outside.or_else(|| objection::harm(&case, case.offset));
             Report::accepted(&case, objection)
         }
         (Ok(()), looked) => Report::never_armed(objection::never_armed(definition, looked.address)),

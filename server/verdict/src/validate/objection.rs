@@ -3,8 +3,9 @@
 //! The kernel accepts more than a writer means: it adds an offset without checking that it is still
 //! in the function, and it accepts addresses that it has no name for, as those of modules that may
 //! be loaded later. And it accepts what harms it: it replaces breakpoints by jumps without a look at
-//! what other code does with the bytes behind them. Verdicts follow the kernel, and never change for
-//! an objection.
+//! what other code does with the bytes behind them, it executes a copy of an instruction that has a
+//! handler of its faults, it evaluates jumps wrongly, and it puts breakpoints where a CPU has no handler
+//! of them. Verdicts follow the kernel, and never change for an objection.
 
 use nix::errno::Errno;
 
@@ -13,11 +14,55 @@ use super::memory_symbols;
 use super::optimise::JUMP_BYTES;
 use super::refusal::{Refusal, Rule};
 use super::symbol::Symbols;
+use kprobed_host::insn::KernelOpcode;
 use kprobed_host::kernel::{KernelFacts, Landing, Way};
 use kprobed_lang::definition::{Place, ProbeDefinition};
 
 /// Symbols of the beginning of the kernel's text: an offset from them may lead into any function.
 const ANCHORS: [&str; 2] = ["_stext", "_text"];
+
+/// Functions that a CPU executes without a table of interrupts: the first loads it while the CPU comes
+/// up (arch/x86/kernel/cpu/common.c:cpu_init_exception_handling), the others take it away before
+/// another kernel is started (arch/x86/kernel/machine_kexec_64.c:machine_kexec). What else runs there
+/// cannot be traced by ftrace. A breakpoint there resets the CPU.
+const WITHOUT_INTERRUPTS: [&str; 3] = ["load_current_idt", "idt_invalidate", "machine_kexec"];
+
+/// The objection to a place that harms the kernel, at an offset in the function of a case.
+pub(super) fn harm(case: &Case<'_>, offset: u64) -> Option<Refusal> {
+    without_interrupts(case)
+        .or_else(|| expected_fault(case, offset))
+        .or_else(|| misjudged_jump(case, offset))
+        .or_else(|| over_landing(case, offset))
+}
+
+/// The objection to a place where no breakpoint can be handled.
+fn without_interrupts(case: &Case<'_>) -> Option<Refusal> {
+    let function = case.function;
+    if case.module.is_some() || !WITHOUT_INTERRUPTS.contains(&function) {
+        return None;
+    }
+    let message = format!(
+        "`{function}` runs while its CPU has no table of interrupts: a breakpoint would reset the CPU"
+    );
+    let hint = "probe a function that calls it".to_owned();
+    Some(case.refuse(Rule::NoInterruptTable, message).with_hint(hint))
+}
+
+/// The objection to an instruction that has an entry in the exception table. The kernel executes a
+/// copy of the instruction. For a page fault it finds the entry nevertheless, for other faults it does
+/// not (arch/x86/kernel/traps.c:exc_general_protection looks for the entry of the copy, and
+/// kprobe_fault_handler sets the address right after that), and stops with an oops.
+fn expected_fault(case: &Case<'_>, offset: u64) -> Option<Refusal> {
+    let offset = case.effective_offset(offset);
+    if !case.facts.patch_sites.may_fault(case.start.wrapping_add(offset)) {
+        return None;
+    }
+    let message = format!(
+        "the kernel expects that the instruction at +{offset} of `{}` can fault, and finds no handler for a fault of the copy that a probe executes",
+        case.function
+    );
+    Some(case.refuse(Rule::ExpectedFault, message))
+}
 
 /// The objection to a place in another function than the named one.
 pub(super) fn outside(found: &Symbols<'_>, case: &Case<'_>) -> Option<Refusal> {
@@ -36,11 +81,27 @@ pub(super) fn outside(found: &Symbols<'_>, case: &Case<'_>) -> Option<Refusal> {
     Some(case.refuse(Rule::OutsideFunction, message).with_hint(hint))
 }
 
+/// The objection to a conditional jump that the kernel evaluates wrongly, so that its function takes
+/// the other way while it is probed.
+fn misjudged_jump(case: &Case<'_>, offset: u64) -> Option<Refusal> {
+    let offset = case.effective_offset(offset);
+    let opcode = KernelOpcode::parse(case.code_from(offset), case.start.wrapping_add(offset))?;
+    let is_affected = matches!((opcode.first, opcode.second), (0x7e | 0x7f, _) | (0x0f, 0x8e | 0x8f));
+    if !case.facts.behaviour.misjudges_jumps || !is_affected {
+        return None;
+    }
+    let message = format!(
+        "this kernel evaluates the conditional jump at +{offset} of `{}` wrongly while it is probed",
+        case.function
+    );
+    Some(case.refuse(Rule::MisjudgedJump, message).with_hint("Linux 6.0, 5.19.4 and 5.15.64 have the fix"))
+}
+
 /// The objection to a place at which the kernel may put a jump over an instruction that is entered
 /// from elsewhere. The kernel considers the jumps of the function itself alone
 /// (arch/x86/kernel/kprobes/opt.c:can_optimize), and whatever else enters there would execute the
 /// middle of the jump.
-pub(super) fn over_landing(case: &Case<'_>, offset: u64) -> Option<Refusal> {
+fn over_landing(case: &Case<'_>, offset: u64) -> Option<Refusal> {
     let offset = case.effective_offset(offset);
     let address = case.start.wrapping_add(offset);
     let Landing { to, from, way } = case.facts.landing_in(&(address + 1..address + JUMP_BYTES))?;

@@ -3,7 +3,7 @@
 //! Owns the search for the nearest ones. Never applies a rule of its own.
 
 use super::case::Case;
-use super::objection::over_landing;
+use super::objection::harm;
 use super::refusal::{Refusal, Rule};
 use super::report::Report;
 use super::rules::{judge, judge_boundary};
@@ -47,7 +47,7 @@ fn around(case: &Case<'_>, offset: u64) -> Nearest {
     let possible = |start: u64| !case.is_return() || case.is_entry(start);
     let works = |start: &u32| {
         let start = (*start).into();
-        possible(start) && judge_boundary(case, start).is_ok() && over_landing(case, start).is_none()
+        possible(start) && judge_boundary(case, start).is_ok() && harm(case, start).is_none()
     };
     let mut before = Vec::new();
     for start in beginnings(case) {
@@ -97,7 +97,7 @@ impl<'a> Places<'a> {
         // The beginnings of instructions are known: they need not be found again for each.
         let judge = if self.is_boundary(offset) { judge_boundary } else { judge };
         judge(&self.case, offset.into())?;
-        over_landing(&self.case, offset.into()).map_or(Ok(()), Err)
+        harm(&self.case, offset.into()).map_or(Ok(()), Err)
     }
 
     /// All instructions as text, with the names of their targets.

@@ -52,6 +52,12 @@ pub enum Rule {
     /// The kernel accepts it, this daemon does not: the kernel may replace it by a jump over an
     /// instruction that other code jumps to.
     JumpOverLanding,
+    /// The kernel accepts it, this daemon does not: the kernel expects that the instruction faults.
+    ExpectedFault,
+    /// The kernel accepts it, this daemon does not: a conditional jump goes the wrong way.
+    MisjudgedJump,
+    /// The kernel accepts it, this daemon does not: the CPU can have no table of interrupts there.
+    NoInterruptTable,
     /// The kernel accepts it, this daemon does not: it is never armed.
     NeverArmed,
 }
@@ -80,6 +86,9 @@ impl Rule {
             Self::UnsupportedInstruction => "UNSUPPORTED_INSTRUCTION",
             Self::OutsideFunction => "OUTSIDE_FUNCTION",
             Self::JumpOverLanding => "JUMP_OVER_LANDING",
+            Self::ExpectedFault => "EXPECTED_FAULT",
+            Self::MisjudgedJump => "MISJUDGED_JUMP",
+            Self::NoInterruptTable => "NO_INTERRUPT_TABLE",
             Self::NeverArmed => "NEVER_ARMED",
         }
     }
@@ -109,13 +118,21 @@ impl Rule {
         Self::UnsupportedInstruction,
         Self::OutsideFunction,
         Self::JumpOverLanding,
+        Self::ExpectedFault,
+        Self::MisjudgedJump,
+        Self::NoInterruptTable,
         Self::NeverArmed,
     ];
 
     /// Who refuses a place by this rule.
     pub fn refused_by(self) -> RefusedBy {
         match self {
-            Self::OutsideFunction | Self::JumpOverLanding | Self::NeverArmed => RefusedBy::Kprobed,
+            Self::OutsideFunction
+            | Self::JumpOverLanding
+            | Self::ExpectedFault
+            | Self::MisjudgedJump
+            | Self::NoInterruptTable
+            | Self::NeverArmed => RefusedBy::Kprobed,
             _ => RefusedBy::Kernel,
         }
     }

@@ -1,5 +1,5 @@
 mod boot;
-mod landings;
+mod harm;
 mod optimise;
 mod oracle;
 mod rules;

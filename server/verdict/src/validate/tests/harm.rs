@@ -1,6 +1,7 @@
-//! Tests of the places that this daemon refuses because the kernel may put a jump over code that is
-//! entered from elsewhere.
+//! Tests of the places that this daemon refuses because a probe there harms the kernel: it may put a
+//! jump over code that is entered from elsewhere, it expects a fault, or it cannot handle a breakpoint.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use tempfile::TempDir;
@@ -8,7 +9,7 @@ use tempfile::TempDir;
 use crate::validate::{Arming, Rule, check, disassembly, nearest, predicted_arming, surroundings};
 use kprobed_host::kernel::{KernelFacts, KernelImage, KernelPaths, SymbolTable};
 use kprobed_host::samples::{core, image};
-use kprobed_lang::definition::{Definition, Features, ProbeDefinition, parse};
+use kprobed_lang::definition::{Definition, Features, ProbeDefinition, RefusedBy, parse};
 
 const BASE: u64 = 0xffff_ffff_8100_0000;
 
@@ -41,12 +42,17 @@ const KPROBES: usize = 0x200;
 const LANDING: usize = 0x20;
 const OVER_LANDING: [u32; 4] = [0x1c, 0x1d, 0x1e, 0x1f];
 
+/// Of the `README` of a kernel of today, and of one that evaluates some jumps wrongly.
+const NEWER: &str = "[<group>/][<event>] kernel return probes support";
+const OLDER: &str = "[<group>/]<event>";
+
 /// A kernel in the making.
 struct Kernel {
     memory: Vec<u8>,
     symbols: String,
     probes: String,
     switch: Option<&'static str>,
+    readme: &'static str,
 }
 
 impl Kernel {
@@ -57,7 +63,13 @@ impl Kernel {
         memory[..5].copy_from_slice(&[0x0f, 0x1f, 0x44, 0, 0]);
         memory[EXCEPTION..CALL_SITES].fill(0);
         memory[CALL_SITES..CALL_SITES + 8].copy_from_slice(&BASE.to_le_bytes());
-        Self { memory, symbols: SYMBOLS.to_owned(), probes: String::new(), switch: Some("1\n") }
+        Self {
+            memory,
+            symbols: SYMBOLS.to_owned(),
+            probes: String::new(),
+            switch: Some("1\n"),
+            readme: NEWER,
+        }
     }
 
     fn with(mut self, at: usize, bytes: &[u8]) -> Self {
@@ -81,7 +93,7 @@ impl Kernel {
         for (name, text) in [
             ("kallsyms", Some(self.symbols.as_str())),
             ("available_filter_functions_addrs", Some("ffffffff81000000 f\n")),
-            ("README", Some("kernel return probes support")),
+            ("README", Some(self.readme)),
             ("kprobes/list", Some(self.probes.as_str())),
             ("sys/debug/kprobes-optimization", self.switch),
         ] {
@@ -99,8 +111,15 @@ impl Kernel {
 
     /// The offsets of `f` that are refused for a landing: by the check, and in every list of places.
     fn refused(&self) -> Vec<u32> {
+        let refused = self.objections();
+        assert!(refused.values().all(|rule| *rule == Rule::JumpOverLanding), "{refused:?}");
+        refused.into_keys().collect()
+    }
+
+    /// The offsets of `f` that are refused.
+    fn objections(&self) -> BTreeMap<u32, Rule> {
         let (facts, _directory) = self.facts();
-        refused(&facts)
+        objections(&facts)
     }
 
     /// What is said of one of them.
@@ -115,34 +134,32 @@ fn distance(from: usize, to: usize) -> [u8; 4] {
 }
 
 fn probe(offset: u32) -> ProbeDefinition {
-    match parse(&format!("p f+{offset}"), &Features::from_readme("")).unwrap() {
+    place(&format!("f+{offset}"))
+}
+
+fn place(place: &str) -> ProbeDefinition {
+    match parse(&format!("p {place}"), &Features::from_readme("")).unwrap() {
         Definition::Probe(definition) => definition,
         Definition::Delete(_) => unreachable!(),
     }
 }
 
-fn refused(facts: &KernelFacts) -> Vec<u32> {
-    let by_check: Vec<u32> = (0..0x40)
-        .filter(|offset| {
-            let report = check(&probe(*offset), facts);
-            let is_refused =
-                report.objection.as_ref().is_some_and(|found| found.rule == Rule::JumpOverLanding);
-            assert!(is_refused || report.objection.is_none(), "{offset}: {report:?}");
-            is_refused
-        })
-        .collect();
+fn objections(facts: &KernelFacts) -> BTreeMap<u32, Rule> {
+    let by_check: BTreeMap<u32, Rule> =
+        (0..0x40).filter_map(|offset| Some((offset, check(&probe(offset), facts).objection?.rule))).collect();
     let (judged, _) = disassembly(&probe(0), BASE, facts);
-    let listed = judged.iter().filter(|one| {
-        one.verdict.as_ref().err().is_some_and(|refusal| refusal.rule == Rule::JumpOverLanding)
+    let listed = judged.iter().filter_map(|one| {
+        let rule = one.verdict.as_ref().err()?.rule;
+        (rule.refused_by() == RefusedBy::Kprobed).then_some((one.instruction.offset, rule))
     });
-    assert_eq!(listed.map(|one| one.instruction.offset).collect::<Vec<_>>(), by_check);
+    assert_eq!(listed.collect::<BTreeMap<_, _>>(), by_check);
     for offset in 0..0x40 {
         let report = check(&probe(offset), facts);
         let around = nearest(&probe(offset), &report, facts);
         let offered = [around.before, around.after];
-        assert!(!by_check.iter().any(|refused| offered.contains(&Some(*refused))), "{offset}: {around:?}");
+        assert!(!by_check.keys().any(|refused| offered.contains(&Some(*refused))), "{offset}: {around:?}");
         for shown in surroundings(&probe(offset), &report, facts).listing {
-            let is_refused = by_check.contains(&shown.instruction.offset);
+            let is_refused = by_check.contains_key(&shown.instruction.offset);
             assert!(!is_refused || shown.refusal.is_some(), "{offset}: {shown:?}");
         }
     }
@@ -199,7 +216,45 @@ fn a_fault_in_another_function_continues_in_this_one() {
     let fixup = Kernel::new().entry(EXCEPTION, G + 4, LANDING);
     assert_eq!(fixup.refused(), OVER_LANDING);
     assert!(fixup.message(0x1f).starts_with("the kernel continues at +32 of `f` after a fault in `g`"));
-    assert!(Kernel::new().entry(EXCEPTION, 8, LANDING).refused().is_empty(), "it is never optimised");
+    let own = Kernel::new().entry(EXCEPTION, 8, LANDING).objections();
+    assert_eq!(own, BTreeMap::from([(8, Rule::ExpectedFault)]), "it is never optimised");
+}
+
+#[test]
+fn an_instruction_that_may_fault_is_not_probed() {
+    let kernel = Kernel::new().entry(EXCEPTION, 0x10, G);
+    assert_eq!(kernel.objections(), BTreeMap::from([(0x10, Rule::ExpectedFault)]));
+    let message = kernel.message(0x10);
+    assert!(
+        message.starts_with("the kernel expects that the instruction at +16 of `f` can fault"),
+        "{message}"
+    );
+    assert!(Kernel::new().entry(EXCEPTION, G + 4, G + 8).objections().is_empty());
+}
+
+#[test]
+fn a_jump_that_the_kernel_misjudges_is_not_probed() {
+    let symbols = format!("{SYMBOLS}ffffffff82000010 t kprobe_emulate_jcc\n");
+    // jle, jg, and a jl, which is judged right.
+    let of = |readme| {
+        let kernel = Kernel { symbols: symbols.clone(), readme, ..Kernel::new() };
+        kernel.with(0x10, &[0x7e, 0, 0x7c, 0]).leading(0x18, &[0x0f, 0x8f], 0x20).objections()
+    };
+    assert_eq!(of(OLDER), BTreeMap::from([(0x10, Rule::MisjudgedJump), (0x18, Rule::MisjudgedJump)]));
+    assert!(of(NEWER).is_empty());
+}
+
+#[test]
+fn a_function_that_runs_without_interrupts_is_not_probed() {
+    for name in ["load_current_idt", "machine_kexec"] {
+        let symbols = SYMBOLS.replace(" T f\n", &format!(" T {name}\n"));
+        let kernel = Kernel { symbols, ..Kernel::new() };
+        let (facts, _directory) = kernel.facts();
+        let report = check(&place(&format!("{name}+9")), &facts);
+        let found = report.objection.unwrap();
+        assert_eq!(found.rule, Rule::NoInterruptTable);
+        assert_eq!(found.hint, "probe a function that calls it");
+    }
 }
 
 #[test]
@@ -265,5 +320,5 @@ fn images_have_landings_too() {
     let symbols = SymbolTable::parse(&format!("{SYMBOLS}ffffffff82000000 D optprobe_template_entry\n"));
     let text = image(BASE, &kernel.memory);
     let facts = KernelFacts::of_image(KernelImage { release, version, readme, symbols, text }).unwrap();
-    assert_eq!(refused(&facts), OVER_LANDING);
+    assert_eq!(objections(&facts).into_keys().collect::<Vec<_>>(), OVER_LANDING);
 }
