@@ -21,10 +21,10 @@ use super::job::Job;
 use super::observed::Observed;
 use super::remove::Doomed;
 use super::replace::Replacement;
-use crate::error::Error;
-use crate::store::{Intended, Intent, ProbeSpec, Record, RequestKey, Settled, Undo};
+use crate::error::{Error, Reason};
+use crate::store::{Begun, Intended, Intent, ProbeSpec, Record, RequestKey, Settled, StoreError, Undo};
 use kprobed_host::kernel::RecentFacts;
-use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_lang::model::{Lease, ProbeName, ProbeUid};
 
 /// What is done for one change.
 pub(super) enum Judged {
@@ -81,8 +81,8 @@ pub(super) struct Grounds<'a> {
     pub(super) claimed: HashSet<ProbeName>,
     /// How many probes each account has, with those that this batch makes.
     pub(super) made_by: HashMap<String, u64>,
-    /// Ids of requests that are known not to be carried out yet.
-    pub(super) new_requests: HashSet<String>,
+    /// Requests that are known not to be carried out yet, each by its principal and its id.
+    pub(super) new_requests: HashSet<(String, String)>,
     /// Probes that it changes, and whether it deletes them.
     changed: HashMap<ProbeUid, bool>,
 }
@@ -183,8 +183,11 @@ impl Controller {
         }));
         let intents = intents.collect::<Vec<_>>();
         let ending: Vec<_> = work.iter().filter(|one| one.ends_trip()).map(|one| one.job.probe.uid).collect();
-        let uids = match self.parts.store.begin(&intents).await {
-            Ok(uids) => uids,
+        let is_held = |probe: &Probe| matches!(probe.spec.metadata.lease, Some(Lease::Held { .. }));
+        let of_work = work.iter().map(|one| is_held(&one.job.probe));
+        let is_held: Vec<_> = of_work.chain(doomed.iter().map(|doomed| is_held(&doomed.probe))).collect();
+        let Begun { uids, not_durable } = match self.parts.store.begin(&intents).await {
+            Ok(begun) => begun,
             Err(error) => {
                 self.end_trips(&ending);
                 let error = Error::from(error);
@@ -198,14 +201,20 @@ impl Controller {
         let mut outcomes = self.change(work).await;
         self.end_trips(&ending);
         outcomes.extend(self.delete(doomed).await);
-        outcomes
+        let Some(error) = not_durable else { return outcomes };
+        let judged = outcomes.into_iter().zip(is_held).map(|(outcome, is_held)| match outcome {
+            Ok(changed) if !is_held => Err(self::not_durable(&changed, &error)),
+            // The next start deletes a probe that was held, whatever is written of it.
+            outcome => outcome,
+        });
+        judged.collect()
     }
 
     /// Judges each change. Writes nothing.
     async fn judge(&mut self, changes: &[Asked]) -> Vec<Result<Judged, Error>> {
         let checker = Arc::clone(&self.parts.checker);
         let targets = changes.iter().filter_map(|one| match &one.change {
-            Change::Update(request) => self.parts.registry.find(&request.name).ok(),
+            Change::Update(request) => self.probe(&one.caller, &request.name).ok(),
             _ => None,
         });
         let observed = self.observer.observe(&targets.collect::<Vec<_>>());
@@ -241,7 +250,7 @@ impl Controller {
             .unzip();
         self.executor().carry_out(&mut jobs);
         if is_to_record {
-            self.record_again();
+            self.restore_instance();
         }
         let (mut settled, mut undo) = (Vec::new(), Vec::new());
         let mut done = Vec::with_capacity(jobs.len());
@@ -308,23 +317,12 @@ impl Controller {
         }
     }
 
-    /// The account of a probe that did not record what was asked notes that it was silenced.
+    /// The account of a probe that did not record what was asked suspects what is missing.
     pub(super) fn prepare_account(&mut self, before: Option<&Before>, uid: ProbeUid) {
         if before.is_some_and(|before| before.drifted)
             && let Some(live) = self.live.get_mut(&uid)
         {
-            live.account.note_silence();
-        }
-    }
-
-    /// Switches recording on and sets the clock, if another program has changed them. If that
-    /// fails, the states of the probes say so.
-    pub(super) fn record_again(&self) {
-        self.restore_clock();
-        if !self.parts.instance.is_recording().unwrap_or(true)
-            && let Err(error) = self.parts.instance.set_recording(true)
-        {
-            tracing::warn!(%error, "cannot switch recording on again");
+            live.account.suspect();
         }
     }
 
@@ -408,6 +406,20 @@ impl Controller {
     }
 }
 
+/// The outcome of a change that disarmed a probe, and that nothing but the memory of the daemon knows of.
+fn not_durable(changed: &Changed, error: &StoreError) -> Error {
+    let (name, done) = match changed {
+        Changed::Probe(probe) => (&probe.name, "disabled"),
+        Changed::Removed(removed) => (&removed.name, "deleted"),
+    };
+    let message = format!(
+        "`{name}` is {done} and records nothing, but that is not durable: {error}; if the daemon ends before that can be written, its next start \
+         brings the probe back"
+    );
+    Error::of_probe(Reason::NOT_DURABLE, name, message)
+        .fix("make room on the file system of the state directory: the daemon then writes it down by itself")
+}
+
 /// Whether the database knows already how the kernel lists an event that was defined anew.
 fn is_known(probe: &Probe, before: Option<&Before>) -> bool {
     let listing = |probe: &Probe| probe.own.as_ref().map(|own| own.listing.clone());
@@ -419,7 +431,6 @@ fn is_known(probe: &Probe, before: Option<&Before>) -> bool {
 
 /// The undo that corrects the database when a change was not made after all.
 pub(super) fn undone(uid: ProbeUid, intent: Option<Intent>, request: Option<RequestKey>) -> Option<Undo> {
-    let request = request.map(|request| request.id);
     Some(match intent? {
         Intent::Create { .. } | Intent::Adopt { .. } => Undo::Probe(uid),
         Intent::Update { before, meaning, .. } => {
@@ -435,4 +446,28 @@ pub(super) fn settling(probe: &Probe, listing: String, is_new: bool) -> Settled 
     }
     let kernel_definition = probe.kernel_definition.clone();
     Settled::Redefined { uid: probe.uid, kernel_definition, listing }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::command::Removed;
+    use super::*;
+    use crate::control::probe::tests::probe;
+
+    #[test]
+    fn what_is_not_durable_is_an_outcome_of_its_own() {
+        let probe = probe(1, "kprobes/open");
+        let disk = StoreError::RequestReused("x".to_owned());
+        let removed = Removed { name: probe.name.clone(), profile: None, note: "" };
+        for (changed, done) in
+            [(Changed::Removed(removed), "deleted"), (Changed::Probe(Arc::new(probe)), "disabled")]
+        {
+            let error = not_durable(&changed, &disk);
+            assert_eq!(error.reason, Reason::NOT_DURABLE);
+            let says =
+                format!("`kprobes/open` is {done} and records nothing, but that is not durable: {disk}");
+            assert!(error.message.starts_with(&says), "{}", error.message);
+            assert!(error.value("probe") == Some("kprobes/open") && error.value("fix").is_some());
+        }
+    }
 }

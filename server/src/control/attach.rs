@@ -30,7 +30,7 @@ use kprobed_trace::pipeline::{EventSource, SourceTable};
 impl Controller {
     pub(super) async fn attach(&mut self, caller: &Caller, request: AttachRequest) -> Result<Sourced, Error> {
         let AttachRequest { name, filter, validate_only } = request;
-        let rule = self.require_on_event(caller, &name)?;
+        let rule = self.require_on_event(caller, &name, &filter)?;
         let entry = Allowed { caller, rule, request: None }.on_event("attach", &name, &filter);
         let waiting = self.attached.get(&name);
         let recorded = waiting.map(|waiting| waiting.state(&name, &self.observer, &self.parts.instance));
@@ -134,11 +134,12 @@ impl Controller {
         self.sources.remove(&[uid]);
         let mut recorded = recordable(&self.parts, name)
             .and_then(|()| record(&self.parts, &self.sources, uid, name, &filter));
-        if recorded.is_ok()
-            && let Err(error) = self.parts.instance.set_recording(true)
-        {
-            self.stop_recording(name, uid);
-            recorded = Err(error.into());
+        if recorded.is_ok() {
+            self.restore_instance();
+            if let Err(error) = self.parts.instance.set_recording(true) {
+                self.stop_recording(name, uid);
+                recorded = Err(error.into());
+            }
         }
         let source = match recorded {
             Ok(source) => source,
@@ -182,7 +183,7 @@ impl Controller {
         request: &DetachRequest,
     ) -> Result<Sourced, Error> {
         let DetachRequest { name, validate_only } = request;
-        let rule = self.require_on_event(caller, name)?;
+        let rule = self.require_on_event(caller, name, "")?;
         let Some(attachment) = self.attached.get(name) else {
             return Err(Error::not_attached(name));
         };
@@ -247,7 +248,14 @@ pub(super) async fn bring_back(
 ) -> Result<BTreeMap<ProbeName, Attachment>, Error> {
     let mut attached = BTreeMap::new();
     for row in parts.store.attachments().await? {
-        let StoredAttachment { uid, name, filter, phase, create_time } = row;
+        let StoredAttachment { uid, name, filter, phase, create_time, unreadable } = row;
+        if let Some(why) = unreadable {
+            switch_off(parts, &name)?;
+            let source =
+                Err(format!("its row in the database was damaged: {why}: detach it, and attach it again"));
+            attached.insert(name, Attachment { uid, filter, create_time, source });
+            continue;
+        }
         match phase {
             Phase::Pending | Phase::Removing => {
                 switch_off(parts, &name)?;

@@ -2,6 +2,7 @@
 //!
 //! Owns these types and the etag. Never reads or writes the kernel.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -101,6 +102,9 @@ pub struct Trouble {
 }
 
 impl Trouble {
+    /// The code of a probe whose row cannot be relied on.
+    const UNREADABLE: &'static str = "ROW_DAMAGED";
+
     /// Without advice.
     pub(super) fn because(reason: &Error) -> Self {
         let code = match reason.reason {
@@ -112,6 +116,26 @@ impl Trouble {
             _ => "CANNOT_DEFINE",
         };
         Self { code, reason: reason.to_string(), hint: String::new() }
+    }
+
+    /// The row of a probe that cannot be relied on.
+    pub(super) fn of_row(name: &impl fmt::Display, why: &str) -> Self {
+        Self {
+            code: Self::UNREADABLE,
+            reason: format!("its row in the database was damaged: {why}"),
+            hint: format!("`kprobectl delete {name}`, and make it again"),
+        }
+    }
+
+    /// A probe of which it is not known what it was made for.
+    pub(super) fn of_meaning(name: &impl fmt::Display) -> Self {
+        Self {
+            code: "MEANING_DAMAGED",
+            reason:
+                "what it meant when it was made is damaged in the database: it may mean something else now"
+                    .to_owned(),
+            hint: format!("look at its definition; then `kprobectl accept {name}`, or delete it"),
+        }
     }
 
     /// This daemon's own refusal of a place.
@@ -160,6 +184,8 @@ pub struct Probe {
     pub warnings: Vec<Diagnostic>,
     /// `FUNCTION+0xOFFSET`, once it is resolved.
     pub location: String,
+    /// The same for people, who must know which function of that name it is.
+    pub told_location: String,
     /// What rules are compared with, apart from its name and labels.
     pub footprint: Footprint,
     /// How the kernel arms it. Absent while it is not resolved.
@@ -190,6 +216,7 @@ impl Probe {
             schema: None,
             warnings: Vec::new(),
             location: String::new(),
+            told_location: String::new(),
             footprint: Footprint::default(),
             arming: None,
             guarded: Guarded::default(),
@@ -219,8 +246,22 @@ impl Probe {
             footprint,
             warnings: definition.warnings.clone(),
             location: report.location.clone(),
+            told_location: report.told_location(),
             arming: report.arming,
             ..self
+        }
+    }
+
+    /// Refuses to change a probe whose row cannot be relied on: it can only be deleted.
+    pub(super) fn require_readable(&self) -> Result<(), Error> {
+        match &self.state {
+            ProbeState::Failed(trouble) if trouble.code == Trouble::UNREADABLE => Err(Error::of_probe(
+                Reason::DATABASE_CORRUPT,
+                &self.name,
+                format!("`{}`: {}", self.name, trouble.reason),
+            )
+            .fix(&trouble.hint)),
+            _ => Ok(()),
         }
     }
 
@@ -244,7 +285,8 @@ impl Probe {
 
     /// What rules are compared with.
     pub(crate) fn object(&self) -> Object<'_> {
-        self.footprint.object(&self.name, &self.spec.labels)
+        let object = self.footprint.object(&self.name, &self.spec.labels);
+        Object { reads: object.reads.and(self.footprint.reads_of_filter(&self.spec.filter)), ..object }
     }
 
     /// The module that its place is in.
@@ -263,6 +305,7 @@ impl Probe {
 pub(super) mod tests {
     use super::*;
     use kprobed_lang::model::{ProbeName, ProbeUid};
+    use kprobed_rights::{Read, Reads};
     use kprobed_verdict::checker::DefinitionText;
 
     /// A probe that is armed.
@@ -275,6 +318,7 @@ pub(super) mod tests {
         Probe {
             own: Some(OwnEvent { name, listing: line, id: 1500 }),
             location: "kernel_clone+0x0".to_owned(),
+            told_location: "kernel_clone+0x0".to_owned(),
             arming: Some(Arming::Ftrace),
             ..Probe::unresolved(Record { uid: ProbeUid(uid), ..record }, ProbeKind::Entry, ProbeState::Armed)
         }
@@ -285,6 +329,26 @@ pub(super) mod tests {
         pub(crate) fn with(mut self, change: impl FnOnce(&mut Record)) -> Self {
             change(&mut self.record);
             self
+        }
+    }
+
+    /// A comparison tells as much as the number that it is with.
+    #[test]
+    fn a_filter_that_compares_addresses_needs_the_right_to_see_them() {
+        let mut probe = probe(1, "kprobes/a");
+        probe.footprint = Footprint { reads: Reads::NONE, ..Footprint::default() };
+        for (filter, tells) in [
+            ("", false),
+            ("__probe_ip > 0xffffffff80000000", true),
+            ("common_pid == 7 && !(x >= 0xffff888000000000)", true),
+            ("x.function == vfs_read", true),
+            ("x & 0x200000", true),
+            ("cpu & CPUS{0-3} && count > 4096", false),
+            // The kernel alone knows what it means.
+            ("x ==", true),
+        ] {
+            probe.record.spec.filter = filter.to_owned();
+            assert_eq!(probe.object().reads.has(Read::Addresses), tells, "{filter}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns the decision on each row. What clients saw acknowledged is put back; what was never
 //! acknowledged is removed; what a client deleted is removed. An event in the kernel is ours only
-//! if the kernel lists it word for word as it did when the daemon made it: every other event
+//! if the kernel lists what it keeps of it as it did when the daemon made it: every other event
 //! belongs to another program, and the daemon never touches it (see
 //! [`kprobed_host::tracefs::OwnEvent`]).
 
@@ -61,7 +61,7 @@ pub(super) async fn reconcile(
     let (mut live, mut unfinished) = (HashMap::new(), Vec::new());
     let mut trips = trips;
     let mut trip_of =
-        |record: &Record| stored_trouble(trips.remove(&record.uid)?, &record.name).map(Arc::new);
+        |record: &Record| Some(Arc::new(stored_trouble(trips.remove(&record.uid)?, &record.name)));
     let tracefs = &parts.mounted.tracefs;
     let list = tracefs.kprobe_list()?;
     let mut wanted = Vec::new();
@@ -73,8 +73,18 @@ pub(super) async fn reconcile(
         [Undo::Reversal { before: Box::new(row.record.clone()) }, audited::interrupted(&row.record)]
     });
     parts.store.undo_all(reversals.collect()).await;
-    let mut meanings = super::guard::read(&parts.store).await?;
+    let (mut meanings, unknown) = super::guard::read(&parts.store).await?;
     let mut claimed = HashSet::new();
+    let (rows, unreadable): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.unreadable.is_none());
+    for row in unreadable {
+        let StoredProbe { record, kernel_listing, unreadable, .. } = row;
+        let left = left_of_unreadable(tracefs, &list, &record, &kernel_listing)?;
+        claimed.extend(left.iter().map(|left| left.id));
+        let state = ProbeState::Failed(Trouble::of_row(&record.name, &unreadable.unwrap_or_default()));
+        let probe = Probe { own: left, ..as_probe(&parts.checker, record, state) };
+        take_out(parts, sources, &probe);
+        parts.registry.put(Probe { own: None, ..probe });
+    }
     let (settled, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.phase == Phase::Settled);
     for mut row in settled.into_iter().chain(others) {
         let StoredProbe { record, kernel_listing, .. } = &row;
@@ -109,6 +119,14 @@ pub(super) async fn reconcile(
             unfinished.push(Unfinished { probe: Arc::new(probe), phase, is_unheld });
         }
     }
+    let (wanted, held): (Vec<_>, Vec<_>) =
+        wanted.into_iter().partition(|wanted| !unknown.contains(&wanted.row.record.uid));
+    for Wanted { row, left, tripped } in held {
+        let state = ProbeState::HeldBack(Trouble::of_meaning(&row.record.name));
+        let probe = Probe { own: left, tripped, ..as_probe(&parts.checker, row.record, state) };
+        take_out(parts, sources, &probe);
+        parts.registry.put(Probe { own: None, ..probe });
+    }
     let (wanted, mut guarded) = hold_back(parts, sources, wanted, meanings).await;
     for (probe, entry) in bring_back(parts, observer, sources, &list, wanted).await {
         let guarded = guarded.remove(&probe.uid).unwrap_or_default();
@@ -134,7 +152,7 @@ async fn hold_back(
         let guarded = known.remove(&uid).unwrap_or_default();
         let probe = as_probe(&parts.checker, row.record.clone(), ProbeState::Pending);
         let probe = Probe { guarded, tripped: tripped.clone(), ..probe };
-        match look(&parts.checker, &probe, &mut facts) {
+        match look(&parts.checker, &parts.rights, &probe, &mut facts) {
             Looked::Held(held) => {
                 // Its event can still exist: its module was loaded anew, as another build.
                 take_out(parts, sources, &Probe { own: left, ..probe.clone() });
@@ -200,6 +218,20 @@ impl Controller {
             self.put_right(&waiting).await;
         }
     }
+}
+
+/// The event of a probe whose row cannot be read: its line in the list may be what is bad.
+fn left_of_unreadable(
+    tracefs: &Tracefs,
+    list: &KprobeList,
+    record: &Record,
+    listing: &str,
+) -> Result<Option<OwnEvent>, Error> {
+    let line = &record.kernel_definition;
+    Ok(match tracefs.find_left(list, &record.name, listing, line)? {
+        None if !line.is_empty() => tracefs.find_left(list, &record.name, "", line)?,
+        found => found,
+    })
 }
 
 /// Registers what the buffers hold of a probe that is to be removed: it has recorded until now.
@@ -390,7 +422,10 @@ fn as_probe(checker: &Checker, record: Record, state: ProbeState) -> Probe {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use kprobed_rights::Roles;
+
     use super::*;
+    use crate::auth::{AuditQueue, Rights};
     use crate::control::create::tests::observed;
 
     /// The probes that a start makes of records whose events the kernel does not have: compared
@@ -398,9 +433,10 @@ pub(crate) mod tests {
     pub(crate) fn recalled(checker: &Checker, records: Vec<Record>) -> Vec<Probe> {
         let (tracefs, list) = (Tracefs::new("/nonexistent", "/nonexistent"), KprobeList::default());
         let (observed, mut facts) = (observed(), checker.recent_facts());
+        let rights = Rights::new(Roles::default(), AuditQueue::new().0);
         let recalled = records.into_iter().map(|record| {
             let probe = as_probe(checker, record, ProbeState::Pending);
-            let Looked::Clear(guarded) = look(checker, &probe, &mut facts) else {
+            let Looked::Clear(guarded) = look(checker, &rights, &probe, &mut facts) else {
                 panic!("`{}` is held back", probe.name)
             };
             let job =

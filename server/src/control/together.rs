@@ -162,7 +162,7 @@ impl Controller {
 
     async fn begin_together(&mut self, members: &mut [Member]) -> Result<(), Error> {
         let intended: Vec<_> = members.iter().flat_map(Member::intended).collect();
-        let uids = self.parts.store.begin(&intended).await?;
+        let uids = self.parts.store.begin(&intended).await?.durable()?;
         let mut uids = uids.into_iter();
         for member in members {
             let doomed = member.doomed.as_ref().and_then(|_| uids.next());
@@ -230,7 +230,7 @@ impl Controller {
                 .as_ref()
                 .is_some_and(|made| made.before.as_ref().is_some_and(|before| before.is_to_record))
         }) {
-            self.record_again();
+            self.restore_instance();
         }
     }
 

@@ -9,8 +9,8 @@ use std::time::SystemTime;
 
 use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 
-use super::{CheckStatus, HostCheck, check, failed, ok};
-use crate::store::{Health, Store, StoreError, set_aside_in};
+use super::{CheckStatus, HostCheck, check, failed, ok, warning};
+use crate::store::{BadValue, Health, Store, StoreError, set_aside_in};
 use kprobed_trace::history::History;
 
 /// With less free space a disk counts as full: a commit, or a part of the history, may not fit.
@@ -19,6 +19,9 @@ const FULL_INODES: u64 = 8;
 
 /// With less free space a disk counts as nearly full.
 const LOW_BYTES: u64 = 64 << 20;
+
+/// Most bad values of the database that are named.
+const SHOWN_VALUES: usize = 10;
 
 /// The database and the history.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub struct Storage {
     pub state_directory: PathBuf,
     /// The history and its directory, if it is kept.
     pub history: Option<(Arc<History>, PathBuf)>,
+    /// How many uids the history knew at the start, and the database had not given out.
+    pub unknown_uids: u64,
 }
 
 impl Storage {
@@ -38,7 +43,10 @@ impl Storage {
         let before = self.store.health();
         let outcome = self.store.check().await;
         let mut checks = vec![database_check(&outcome, &before, SystemTime::now())];
+        checks.extend(reserve_check(self.store.owed().await));
+        checks.extend(rows_check(&self.store.bad_values()));
         checks.push(damage_check(&self.state_directory));
+        checks.push(age_check(self.unknown_uids));
         let spool = self.history.as_ref().map(|(_, directory)| directory.as_path());
         checks.push(space_check(&self.state_directory, spool));
         if let Some((history, directory)) = &self.history {
@@ -68,6 +76,46 @@ fn database_check(outcome: &Result<(), StoreError>, before: &Health, now: System
     }
 }
 
+/// Whether probes can be disarmed on a full disk. Absent while nothing is to be said about that.
+fn reserve_check((owed, has_reserve): (usize, bool)) -> Option<HostCheck> {
+    if !has_reserve {
+        return Some(check(
+            "database_reserve",
+            CheckStatus::Warning,
+            "no room is kept for a full disk: a probe that is disarmed then comes back if the daemon is killed".to_owned(),
+            "make room on the file system of the state directory: the daemon then makes `kprobed.reserve`",
+        ));
+    }
+    (owed > 0).then(|| {
+        check(
+            "database_reserve",
+            CheckStatus::Warning,
+            format!(
+                "{owed} changes and corrections are in `kprobed.reserve`, until the database can be written"
+            ),
+            "mend the disk of the state directory: the daemon then writes them down by itself",
+        )
+    })
+}
+
+/// Values in the database that no daemon has written. Absent if there are none.
+fn rows_check(bad: &[BadValue]) -> Option<HostCheck> {
+    if bad.is_empty() {
+        return None;
+    }
+    let shown: Vec<_> = bad.iter().take(SHOWN_VALUES).map(ToString::to_string).collect();
+    let more = bad.len().saturating_sub(SHOWN_VALUES);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    Some(failed(
+        "database_rows",
+        format!(
+            "the database has bad values, after a fault of the disk or memory: {}{more}",
+            shown.join("; ")
+        ),
+        "look for the disk's errors in the kernel log (`dmesg`); each value says what it costs, and what brings that back",
+    ))
+}
+
 /// Whether the state directory has a damaged database that an operator must look at.
 fn damage_check(directory: &Path) -> HostCheck {
     let named = |path: &PathBuf| format!("`{}`", path.display());
@@ -90,6 +138,25 @@ fn damage_check(directory: &Path) -> HostCheck {
             "make the directory, and restart the daemon",
         ),
     }
+}
+
+/// Whether the database was at least as new as the history when the daemon started.
+fn age_check(unknown_uids: u64) -> HostCheck {
+    if unknown_uids == 0 {
+        return ok(
+            "database_age",
+            "it knew all probes that the history knows when the daemon started".to_owned(),
+        );
+    }
+    failed(
+        "database_age",
+        format!(
+            "when the daemon started, the history had events of up to {unknown_uids} probes that the database had never had: \
+             it was removed or emptied, or is an older copy, and probes that clients were told of may be missing"
+        ),
+        "stop the daemon, put the newest copy of the database into its directory and start the daemon; or make the probes \
+         again. Only principals that may observe without a condition get the events of the missing ones",
+    )
 }
 
 /// Free space on the file systems of the state directory and of the history, which may be the same
@@ -150,6 +217,11 @@ fn history_check(history: &History, directory: &Path) -> HostCheck {
             format!("events are not stored ({not_stored} until now): {error}"),
             "mend the disk of `spool.directory`: the daemon then goes on by itself",
         ),
+        _ if !counts.stats.damaged.is_empty() => warning(
+            "history",
+            format!("events are missing from `{}`: {}", directory.display(), counts.stats.damaged.join("; ")),
+            "the daemon reports the gap to every reader; remove a file that was set aside, and the report ends",
+        ),
         _ => ok("history", format!("events are stored in `{}`, {not_stored} were not", directory.display())),
     }
 }
@@ -196,6 +268,14 @@ mod tests {
         // The companions of a database alone have no data.
         assert_eq!(damage_check(directory.path()).status(), CheckStatus::Ok);
         assert_eq!(damage_check(Path::new("/nowhere")).status(), CheckStatus::Failed);
+    }
+
+    #[test]
+    fn a_history_that_knows_more_than_the_database_is_told() {
+        assert_eq!(age_check(0).status(), CheckStatus::Ok);
+        let check = age_check(200);
+        assert_eq!((check.id.as_str(), check.status()), ("database_age", CheckStatus::Failed));
+        assert!(check.finding.contains("up to 200 probes") && !check.fix.is_empty(), "{check:?}");
     }
 
     #[test]

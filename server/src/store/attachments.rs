@@ -5,9 +5,10 @@
 use std::time::SystemTime;
 
 use kprobed_audit::Entry;
+use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Row as _, SqliteConnection};
 
+use super::bad::{BadValue, CheckedRow, Since1970};
 use super::connection::Transaction;
 use super::undo::{Undo, settle_attachment};
 use super::{Phase, Store, StoreError, audit, from_ns, to_ns};
@@ -26,21 +27,52 @@ pub struct StoredAttachment {
     pub phase: Phase,
     /// When it was attached.
     pub create_time: SystemTime,
+    /// Why the row cannot be relied on: the event must not be recorded.
+    pub unreadable: Option<String>,
 }
 
+/// What a bad value of an attached event costs.
+const NOT_RECORDED: &str = "the event is not recorded, until a client detaches it and attaches it again";
+
 impl StoredAttachment {
-    fn from_row(row: &SqliteRow) -> Result<Self, StoreError> {
-        let (group, event): (String, String) = (row.try_get("event_group")?, row.try_get("event")?);
-        let name = ProbeName::new(&group, &event)
-            .map_err(|error| StoreError::Corrupt { what: "event name", value: error.to_string() })?;
-        let phase: String = row.try_get("phase")?;
-        Ok(Self {
-            uid: ProbeUid::of_attachment(row.try_get("id")?),
-            name,
-            filter: row.try_get("filter")?,
-            phase: Phase::parse(&phase).ok_or(StoreError::Corrupt { what: "phase", value: phase })?,
-            create_time: from_ns(row.try_get("create_time_ns")?),
-        })
+    fn from_row(stored: &SqliteRow, found: &mut Vec<BadValue>) -> Self {
+        let before = found.len();
+        let mut row = CheckedRow::new(stored, "attachment", "id", found);
+        let id: i64 = row.get("id", NOT_RECORDED);
+        if id <= 0 {
+            row.note("id", &"no uid of an event", NOT_RECORDED);
+        }
+        let group: Option<String> = row.need("event_group", NOT_RECORDED);
+        let event: Option<String> = row.need("event", NOT_RECORDED);
+        let name = group.zip(event).and_then(|(group, event)| match ProbeName::new(&group, &event) {
+            Ok(name) => Some(name),
+            Err(error) => {
+                row.note("event", &error, NOT_RECORDED);
+                None
+            }
+        });
+        let filter = row.get("filter", NOT_RECORDED);
+        let phase = row.need::<String>("phase", NOT_RECORDED).map(|phase| Phase::parse(&phase));
+        if phase == Some(None) {
+            row.note("phase", &"no phase", NOT_RECORDED);
+        }
+        let is_whole = found.len() == before;
+        let why = found
+            .get(before..)
+            .unwrap_or_default()
+            .iter()
+            .map(|bad| format!("`{}` is {}", bad.column, bad.value));
+        let unreadable = (!is_whole).then(|| why.collect::<Vec<_>>().join(", "));
+        let mut row = CheckedRow::new(stored, "attachment", "id", found);
+        let create_time: Since1970 = row.get("create_time_ns", "it is not known when the event was attached");
+        Self {
+            uid: ProbeUid::of_attachment(id),
+            name: name.unwrap_or_else(|| ProbeName::unreadable("event", id.unsigned_abs())),
+            filter,
+            phase: phase.flatten().filter(|_| is_whole).unwrap_or(Phase::Settled),
+            create_time: from_ns(create_time.0),
+            unreadable,
+        }
     }
 }
 
@@ -48,13 +80,16 @@ impl Store {
     /// All attached events, by name.
     ///
     /// # Errors
-    /// [`StoreError::Database`], [`StoreError::Corrupt`].
+    /// [`StoreError::Database`].
     pub async fn attachments(&self) -> Result<Vec<StoredAttachment>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
             let rows = sqlx::query("SELECT * FROM attachment ORDER BY event_group, event")
                 .fetch_all(connection)
                 .await?;
-            rows.iter().map(StoredAttachment::from_row).collect()
+            let mut found = Vec::new();
+            let attached = rows.iter().map(|row| StoredAttachment::from_row(row, &mut found)).collect();
+            self.database.found("attachment", found);
+            Ok(attached)
         };
         self.database.read(read).await
     }

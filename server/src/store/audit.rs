@@ -11,6 +11,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row as _, SqliteConnection};
 use tokio::sync::watch;
 
+use super::bad::lossy;
 use super::connection::Transaction;
 use super::{ROWS, Store, StoreError, to_i64, to_ns};
 
@@ -49,7 +50,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn audit_head(&self) -> Result<Head, StoreError> {
-        self.database.read(async |connection: &mut SqliteConnection| head(connection).await).await
+        self.database.read_beside(async |connection: &mut SqliteConnection| head(connection).await).await
     }
 
     /// Changes when there may be further entries.
@@ -69,16 +70,18 @@ impl Store {
                 .bind(after)
                 .fetch_optional(&mut *connection)
                 .await?;
-            let begin = before.as_ref().map(head_of).transpose()?.unwrap_or(anchor);
-            let rows = sqlx::query("SELECT * FROM audit WHERE sequence > ? ORDER BY sequence LIMIT ?")
-                .bind(after)
-                .bind(most)
-                .fetch_all(connection)
-                .await?;
-            let entries = rows.iter().map(stored).collect::<Result<_, StoreError>>()?;
+            let begin = before.as_ref().map_or(anchor, head_of);
+            let rows = sqlx::query(
+                "SELECT * FROM audit WHERE sequence > ? AND sequence < 1 << 53 ORDER BY sequence LIMIT ?",
+            )
+            .bind(after)
+            .bind(most)
+            .fetch_all(connection)
+            .await?;
+            let entries = rows.iter().map(stored).collect();
             Ok(AuditPage { after: begin, entries })
         };
-        self.database.read(read).await
+        self.database.read_beside(read).await
     }
 
     /// Deletes the oldest entries if there are more than `most`, a tenth of that at a time, and says so
@@ -103,7 +106,7 @@ impl Store {
                 .bind(to_i64(last))
                 .fetch_one(transaction.connection())
                 .await?;
-            let now = head_of(&row)?;
+            let now = head_of(&row);
             let mut entry = Entry::new(Action::Rotated, OWN_NAME);
             entry.reason = format!("entries {} to {now} were deleted", anchor.sequence + 1);
             append(transaction, &[entry]).await?;
@@ -155,30 +158,39 @@ pub(super) async fn append<E: Borrow<Entry> + Sync>(
 
 /// The last entry in the database.
 pub(super) async fn head(connection: &mut SqliteConnection) -> Result<Head, StoreError> {
-    let last = sqlx::query("SELECT sequence, digest FROM audit ORDER BY sequence DESC LIMIT 1")
-        .fetch_optional(&mut *connection)
-        .await?;
+    // Of numbers that no log reaches, the log goes on from the one before.
+    let last = sqlx::query(
+        "SELECT sequence, digest FROM audit WHERE sequence < 1 << 53 ORDER BY sequence DESC LIMIT 1",
+    )
+    .fetch_optional(&mut *connection)
+    .await?;
     match last {
-        Some(row) => head_of(&row),
+        Some(row) => Ok(head_of(&row)),
         None => anchor(connection).await,
     }
 }
 
 async fn anchor(connection: &mut SqliteConnection) -> Result<Head, StoreError> {
-    head_of(&sqlx::query("SELECT sequence, digest FROM audit_anchor").fetch_one(connection).await?)
+    let row = sqlx::query("SELECT sequence, digest FROM audit_anchor").fetch_one(connection).await?;
+    Ok(head_of(&row))
 }
 
-fn head_of(row: &SqliteRow) -> Result<Head, StoreError> {
-    let sequence: i64 = row.try_get("sequence")?;
-    Ok(Head { sequence: sequence.try_into().unwrap_or_default(), digest: digest(row)? })
+/// A number that no log reaches is a bad one.
+fn head_of(row: &SqliteRow) -> Head {
+    let sequence: i64 = row.try_get("sequence").unwrap_or_default();
+    let sequence = Some(sequence).filter(|sequence| (0..1 << 53).contains(sequence)).unwrap_or_default();
+    Head { sequence: sequence.unsigned_abs(), digest: digest(row) }
 }
 
-fn digest(row: &SqliteRow) -> Result<Digest, StoreError> {
-    let bytes: &[u8] = row.try_get("digest")?;
-    Digest::try_from(bytes).map_err(|error| StoreError::Corrupt { what: "digest", value: error.to_string() })
+/// A digest of another length is shown so that it fits no chain: whoever verifies the log finds this row.
+fn digest(row: &SqliteRow) -> Digest {
+    let mut bytes: Vec<u8> = row.try_get_unchecked("digest").unwrap_or_default();
+    bytes.resize(32, 0);
+    Digest::try_from(&*bytes).unwrap_or(Digest([0; 32]))
 }
 
-fn stored(row: &SqliteRow) -> Result<StoredEntry, StoreError> {
-    let Head { sequence, digest } = head_of(row)?;
-    Ok(StoredEntry { sequence, record: row.try_get("record")?, digest })
+fn stored(row: &SqliteRow) -> StoredEntry {
+    let Head { sequence, digest } = head_of(row);
+    let record = row.try_get("record").unwrap_or_else(|_error| lossy(row, "record"));
+    StoredEntry { sequence, record, digest }
 }

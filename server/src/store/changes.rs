@@ -9,8 +9,8 @@ use std::sync::Arc;
 use kprobed_audit::Entry;
 use sqlx::{QueryBuilder, Row as _, SqliteConnection};
 
-use super::connection::Transaction;
-use super::undo::{Undo, rewrite};
+use super::connection::{TooMuchOwed, Transaction};
+use super::undo::{Undo, remove, rewrite};
 use super::{
     ProbeSpec, ROWS, Record, RequestKey, Store, StoreError, audit, labels, meanings, metadata, requests,
     reversal, to_ns, trips,
@@ -108,15 +108,54 @@ pub enum Settled {
     },
 }
 
+/// Intents that were stored.
+#[derive(Debug)]
+pub struct Begun {
+    /// The uid of each probe, in their order.
+    pub uids: Vec<ProbeUid>,
+    /// Why a crash would forget the intents. Absent if it would not.
+    pub not_durable: Option<StoreError>,
+}
+
+impl Begun {
+    /// The uids of intents that a crash does not forget.
+    ///
+    /// # Errors
+    /// Why it would.
+    pub fn durable(self) -> Result<Vec<ProbeUid>, StoreError> {
+        self.not_durable.map_or(Ok(self.uids), Err)
+    }
+}
+
 impl Store {
     /// Stores intents, each with the request that asks for it. The outcome of a creation is
-    /// remembered for its request when it is settled; that of all others now. Returns the uid of
-    /// each probe, in their order.
+    /// remembered for its request when it is settled; that of all others now.
+    ///
+    /// Intents that only disarm probes are taken on even if the database has no room for them: the reserve has them
+    /// then, or, if that fails too, the memory alone.
     ///
     /// # Errors
     /// [`StoreError::Database`], also when there is a probe of the name of a new one. Then nothing
     /// is written.
-    pub async fn begin(&self, intents: &[Intended]) -> Result<Vec<ProbeUid>, StoreError> {
+    pub async fn begin(&self, intents: &[Intended]) -> Result<Begun, StoreError> {
+        let error = match self.store_intents(intents).await {
+            Ok(uids) => return Ok(Begun { uids, not_durable: None }),
+            Err(error) => error,
+        };
+        let disarming: Option<Vec<_>> = intents.iter().map(disarming).collect();
+        let Some(disarming) = disarming.filter(|_| error.is_of_the_disk()) else { return Err(error) };
+        let (uids, undo): (Vec<_>, Vec<_>) = disarming.into_iter().unzip();
+        match self.database.owe(undo.into_iter().flatten().collect()).await {
+            Ok(Ok(())) => Ok(Begun { uids, not_durable: None }),
+            Ok(Err(reserve)) => {
+                tracing::error!(%error, %reserve, "disarms probes, and can write that down nowhere");
+                Ok(Begun { uids, not_durable: Some(error) })
+            }
+            Err(TooMuchOwed) => Err(error),
+        }
+    }
+
+    async fn store_intents(&self, intents: &[Intended]) -> Result<Vec<ProbeUid>, StoreError> {
         let write = async |transaction: &mut Transaction<'_>| {
             let entries: Vec<_> = intents.iter().filter_map(|intended| intended.entry.as_deref()).collect();
             audit::append(transaction, &entries).await?;
@@ -178,9 +217,7 @@ impl Store {
     pub async fn settle(&self, settled: &[(Settled, Option<RequestKey>)]) -> Result<(), StoreError> {
         let undo = || {
             let undo = settled.iter().filter_map(|(settled, request)| match settled {
-                Settled::Created { uid, .. } => {
-                    Some(Undo::Creation(*uid, request.as_ref().map(|request| request.id.clone())))
-                }
+                Settled::Created { uid, .. } => Some(Undo::Creation(*uid, request.clone())),
                 Settled::Redefined { .. } => None,
                 Settled::Whole { undo, .. } => Some(undo.clone()),
             });
@@ -213,19 +250,36 @@ impl Store {
     }
 }
 
+/// The probe of an intent that only disarms it, with what is owed for that. Absent for other intents, and for those of
+/// a group, which must be settled together.
+fn disarming(intended: &Intended) -> Option<(ProbeUid, Vec<Undo>)> {
+    let Intended { intent, request, reversal: None, entry, ends_trip } = intended else { return None };
+    let (ends_trip, request) = (*ends_trip, request.clone());
+    let (uid, undo) = match intent {
+        Intent::Remove(uid) => (*uid, Undo::Removal { uid: *uid, request }),
+        Intent::Update { before, wanted, meaning: None } => {
+            let off = ProbeSpec { enabled: false, ..before.spec.clone() };
+            if wanted.spec != off {
+                return None;
+            }
+            let Record { uid, revision, update_time: time, .. } = **wanted;
+            (uid, Undo::Disabling { uid, revision, time, ends_trip, request })
+        }
+        _ => return None,
+    };
+    let note = entry.as_ref().map(|entry| Undo::Note(Box::new(Entry::clone(entry))));
+    Some((uid, std::iter::once(undo).chain(note).collect()))
+}
+
 /// What takes intents back, if the disk does not say whether it has them.
 fn in_doubt(intents: &[Intended]) -> Vec<Undo> {
     let undo = intents.iter().filter_map(|Intended { intent, request, .. }| match intent {
         // The code that finds a row that is not settled repairs it.
         Intent::Create { .. } => None,
-        Intent::Adopt { record, .. } => {
-            let request = request.as_ref().map(|request| request.id.clone());
-            Some(Undo::Adoption(record.name.clone(), request))
-        }
+        Intent::Adopt { record, .. } => Some(Undo::Adoption(record.name.clone(), request.clone())),
         Intent::Update { before, meaning, .. } => {
-            let request = request.as_ref().map(|request| request.id.clone());
             let meaning = meaning.as_ref().and_then(|accepted| accepted.before.clone());
-            Some(Undo::Update { before: before.clone(), meaning, request })
+            Some(Undo::Update { before: before.clone(), meaning, request: request.clone() })
         }
         Intent::Remove(uid) => Some(Undo::Deletion(*uid)),
     });
@@ -301,7 +355,8 @@ async fn insert(
     let mut insert = QueryBuilder::new(
         "INSERT INTO probe (uid, event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
          kernel_listing, create_time_ns, update_time_ns, description, owner, declared_by, on_kernel_change, \
-         lease_duration_ns, lease_expire_ns, lease_boot_id, lease_end_boot_ns, lease_holder, creator) ",
+         lease_duration_ns, lease_expire_ns, lease_boot_id, lease_end_boot_ns, lease_holder, creator, \
+         creator_names) ",
     );
     insert.push_values(creations, |mut row, (uid, record)| {
         let ProbeSpec { definition, enabled, filter, labels: _, metadata } = &record.spec;
@@ -325,7 +380,8 @@ async fn insert(
             .push_bind(lease.boot_id)
             .push_bind(lease.end_boot_ns)
             .push_bind(lease.holder)
-            .push_bind(&record.creator);
+            .push_bind(&record.creator)
+            .push_bind(serde_json::json!(record.creator_names).to_string());
     });
     insert.build().persistent(creations.len() == 1).execute(transaction).await?;
     Ok(())
@@ -357,10 +413,5 @@ async fn redefine(
         .bind(uid.0)
         .execute(transaction)
         .await?;
-    Ok(())
-}
-
-async fn remove(transaction: &mut SqliteConnection, uid: ProbeUid) -> Result<(), StoreError> {
-    sqlx::query("UPDATE probe SET phase = 'removing' WHERE uid = ?").bind(uid.0).execute(transaction).await?;
     Ok(())
 }

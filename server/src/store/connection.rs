@@ -1,4 +1,4 @@
-//! The one connection to the database: the only code that runs transactions.
+//! Connections to the database: the one that writes, and one that only reads. The only code that runs transactions.
 //!
 //! Owns what makes an acknowledged change durable and a refused one void. Acknowledged: `COMMIT`
 //! has returned, in WAL mode with `synchronous = FULL`, so the log was synced (and with the first
@@ -6,13 +6,23 @@
 //! back, and the connection proves that none is open before it does anything else. Never knows what
 //! a statement means.
 //!
+//! A correction that the database does not take is *owed*, and is written to the reserve ([`super::reserve`]). While
+//! something is owed, every transaction is preceded by one that pays it, and nothing else is written if that fails: so
+//! what is owed does not grow with the changes that are refused. Reads of the daemon itself see the database as if it
+//! were paid.
+//!
+//! Reads that clients ask for have a connection of their own: a WAL lets it read beside the writer, and no change waits
+//! for it.
+//!
 //! Transactions are plain statements here. sqlx's own keep a count of their depth, and SQLite does
 //! not: when the disk fails it rolls back by itself (`SQLITE_FULL`, `SQLITE_IOERR`), sqlx's
 //! `ROLLBACK` then fails, and its next `begin` becomes a `SAVEPOINT`. If the `RELEASE` of that
 //! fails, SQLite stays in a transaction (`OP_Savepoint` in vdbe.c clears `autoCommit`), which takes
 //! all later writes and is never committed.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -22,9 +32,15 @@ use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::audit;
+use super::bad::{BadValue, LISTED};
 use super::error::{DatabaseError, Fault, StoreError, may_be_written};
 use super::files::Identity;
+use super::reserve::Reserve;
 use super::undo::Undo;
+
+/// Most corrections that may be owed: everything that the daemon reads meanwhile applies them first. With more, nothing
+/// further is taken on.
+const MOST_OWED: usize = 4096;
 
 /// The database.
 #[derive(Debug)]
@@ -32,7 +48,10 @@ pub(super) struct Database {
     path: PathBuf,
     options: SqliteConnectOptions,
     link: AsyncMutex<Link>,
+    reader: AsyncMutex<Reader>,
     health: Mutex<Health>,
+    /// Bad values by table.
+    bad: Mutex<BTreeMap<&'static str, Vec<BadValue>>>,
     written: watch::Sender<()>,
 }
 
@@ -66,10 +85,23 @@ struct Link {
     /// Closed until the daemon ends.
     closed: bool,
     files: Option<Identity>,
-    /// Undos that the next transaction must begin with.
+    /// Corrections that must be written before anything else.
     owed: Vec<Undo>,
+    /// How many of them, from the first on, are in the reserve.
+    kept: usize,
+    /// Absent if there was no room to make it.
+    reserve: Option<Reserve>,
     /// The head of the audit log. Absent until a commit, and after a failure, when it must be read.
     audit_head: Option<Head>,
+}
+
+/// The connection that only reads.
+#[derive(Debug, Default)]
+struct Reader {
+    /// With the files that it has open. Absent before the first read, and after one that failed or was given up.
+    connection: Option<(SqliteConnection, Option<Identity>)>,
+    /// Until the daemon ends.
+    closed: bool,
 }
 
 /// An open transaction.
@@ -122,13 +154,23 @@ impl Database {
     pub(super) fn new(path: PathBuf, options: SqliteConnectOptions, connection: SqliteConnection) -> Self {
         let files = Identity::of(&path);
         let connection = Some(connection);
-        let link =
-            Link { connection, proven: false, closed: false, files, owed: Vec::new(), audit_head: None };
+        let link = Link {
+            connection,
+            proven: false,
+            closed: false,
+            files,
+            owed: Vec::new(),
+            kept: 0,
+            reserve: None,
+            audit_head: None,
+        };
         Self {
             path,
             options,
             link: AsyncMutex::new(link),
+            reader: AsyncMutex::default(),
             health: Mutex::default(),
+            bad: Mutex::default(),
             written: watch::Sender::default(),
         }
     }
@@ -143,32 +185,98 @@ impl Database {
         self.lock_health().clone()
     }
 
+    /// A table was read: these values are bad, and no others of it.
+    pub(super) fn found(&self, table: &'static str, mut found: Vec<BadValue>) {
+        found.truncate(LISTED);
+        let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = bad.get(table).map(Vec::as_slice).unwrap_or_default();
+        for value in found.iter().filter(|value| !known.contains(value)) {
+            tracing::error!(
+                table,
+                row = value.row,
+                column = value.column,
+                "the database has a bad value: {value}"
+            );
+        }
+        bad.insert(table, found);
+    }
+
+    /// Some rows of a table were read, and these values of them are bad.
+    pub(super) fn found_some(&self, table: &'static str, found: Vec<BadValue>) {
+        if !found.is_empty() {
+            self.found(table, found);
+        }
+    }
+
+    /// All bad values that are known.
+    pub(super) fn bad_values(&self) -> Vec<BadValue> {
+        self.bad.lock().unwrap_or_else(PoisonError::into_inner).values().flatten().cloned().collect()
+    }
+
     fn lock_health(&self) -> MutexGuard<'_, Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads with a connection that has no open transaction.
+    /// The reserve, and the corrections in it that the database does not have yet.
+    pub(super) async fn set_reserve(&self, reserve: Reserve, owed: Vec<Undo>) {
+        let mut link = self.link.lock().await;
+        // What is owed since it could not be opened comes after that.
+        link.kept = owed.len();
+        drop(link.owed.splice(0..0, owed));
+        link.reserve = Some(reserve);
+    }
+
+    /// The directory of the database.
+    pub(super) fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new(""))
+    }
+
+    /// How many corrections are owed.
+    pub(super) async fn owed(&self) -> usize {
+        self.link.lock().await.owed.len()
+    }
+
+    /// Whether there is room for corrections on a full disk.
+    pub(super) async fn has_reserve(&self) -> bool {
+        self.link.lock().await.reserve.is_some()
+    }
+
+    /// Reads what the daemon itself needs, with everything that is owed. Waits for changes that are being written.
     pub(super) async fn read<T>(
         &self,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut link = self.link.lock().await;
+        let owed = link.owed.clone();
         let outcome = match link.ready(&self.options).await {
-            Ok(connection) => work(connection).await,
+            Ok(connection) if owed.is_empty() => work(connection).await,
+            Ok(_) => link.read_as_if_paid(&owed, work).await,
             Err(error) => Err(error),
         };
         if let Err(StoreError::Sql(_)) = &outcome {
             link.proven = false;
         }
-        outcome.map_err(|error| {
-            let error = self.located("read", error, false);
-            let failing = self.lock_health().failing;
-            self.note(&error, failing);
-            error
-        })
+        outcome.map_err(|error| self.unread(error))
     }
 
-    /// Runs a transaction, after the undos that are owed. If this returns `Ok`, it is on the disk;
+    /// Reads what a client asks for, as it is at one moment. No change waits for it.
+    pub(super) async fn read_beside<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut reader = self.reader.lock().await;
+        let outcome = reader.read(&self.options, work).await;
+        outcome.map_err(|error| self.unread(error))
+    }
+
+    fn unread(&self, error: StoreError) -> StoreError {
+        let error = self.located("read", error, false);
+        let failing = self.lock_health().failing;
+        self.note(&error, failing);
+        error
+    }
+
+    /// Runs a transaction, after what is owed is paid. If this returns `Ok`, it is on the disk;
     /// otherwise nothing of it is in the database.
     pub(super) async fn write<T>(
         &self,
@@ -188,35 +296,82 @@ impl Database {
         work: impl AsyncFnOnce(&mut Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut link = self.link.lock().await;
-        let outcome = self.transaction(&mut link, work).await;
+        let outcome = match self.pay(&mut link).await {
+            Ok(()) => self.transaction(&mut link, work).await,
+            // Nothing of this change was written, whatever the disk has of what is owed.
+            Err(Failed { error, .. }) => Err(Failed { error, at_commit: false }),
+        };
         let Failed { error, at_commit } = match outcome {
-            Ok(Committed { value, audit_head, audited }) => {
-                link.proven = true;
-                link.audit_head = audit_head;
-                link.owed.clear();
-                self.lock_health().failing = false;
-                // While the connection is still held: the daemon's log has them in the order of the audit log.
-                for (Head { sequence, digest }, record) in audited {
-                    tracing::info!(target: "kprobed::audit", sequence, %digest, record, "audit entry");
-                }
-                self.written.send_replace(());
-                return Ok(value);
-            }
+            Ok(committed) => return Ok(self.committed(&mut link, committed)),
             Err(failed) => failed,
         };
-        let in_doubt = at_commit
+        let mut in_doubt = at_commit
             && matches!(&error, StoreError::Sql(error) if may_be_written(error))
             && link.void(&self.options).await.is_err();
         if in_doubt {
-            link.owed.extend(undo());
+            let undo = undo();
+            // With its correction in the reserve, a crash does not bring the change back.
+            let has_correction = !undo.is_empty();
+            link.owed.extend(undo);
+            in_doubt = link.keep().is_err() || !has_correction;
         }
+        Err(self.failed(&mut link, error, in_doubt).await)
+    }
+
+    /// Writes what is owed, in a transaction of its own.
+    async fn pay(&self, link: &mut Link) -> Result<(), Failed> {
+        if link.owed.is_empty() {
+            return Ok(());
+        }
+        // Found out with one page: whoever asks again and again costs no more than that.
+        let rewrite =
+            async |transaction: &mut Transaction<'_>| execute(transaction.connection(), REWRITE).await;
+        self.transaction(link, rewrite).await?;
+        let (owed, last) = (link.owed.clone(), link.reserve.as_ref().map(Reserve::last));
+        let write = async |transaction: &mut Transaction<'_>| {
+            for undo in &owed {
+                undo.apply(transaction).await?;
+            }
+            if let Some(last) = last {
+                // A crash before the reserve is emptied does not pay twice.
+                sqlx::query("UPDATE reserve SET paid = ?")
+                    .bind(last)
+                    .execute(transaction.connection())
+                    .await?;
+            }
+            Ok(())
+        };
+        let committed = self.transaction(link, write).await?;
+        self.committed(link, committed);
+        link.owed.clear();
+        link.kept = 0;
+        if let Some(reserve) = &mut link.reserve {
+            reserve.empty();
+        }
+        Ok(())
+    }
+
+    fn committed<T>(&self, link: &mut Link, committed: Committed<T>) -> T {
+        let Committed { value, audit_head, audited } = committed;
+        link.proven = true;
+        link.audit_head = audit_head;
+        self.lock_health().failing = false;
+        // While the connection is still held: the daemon's log has them in the order of the audit log.
+        for (Head { sequence, digest }, record) in audited {
+            tracing::info!(target: "kprobed::audit", sequence, %digest, record, "audit entry");
+        }
+        self.written.send_replace(());
+        value
+    }
+
+    async fn failed(&self, link: &mut Link, error: StoreError, in_doubt: bool) -> StoreError {
         // An open transaction is rolled back now, not at the next access: it holds a lock.
         if let Err(error) = link.ready(&self.options).await {
             tracing::debug!(%error, "the connection to the database is not in order");
         }
         let error = self.located("write", error, in_doubt);
         self.note(&error, true);
-        Err(error)
+        error
     }
 
     async fn transaction<T>(
@@ -229,27 +384,40 @@ impl Database {
         if link.files != Identity::of(&self.path) {
             return Err(early(self.moved()));
         }
-        let owed = link.owed.clone();
         link.proven = false;
         let audit_head = link.audit_head.take();
         let connection = link.connection.as_mut().ok_or_else(|| early(closed()))?;
         execute(connection, "BEGIN IMMEDIATE").await.map_err(early)?;
         let mut transaction = Transaction { connection, audit_head, audited: Vec::new() };
-        for undo in &owed {
-            undo.apply(&mut transaction).await.map_err(early)?;
-        }
         let value = work(&mut transaction).await.map_err(early)?;
         let Transaction { connection, audit_head, audited } = transaction;
         execute(connection, "COMMIT").await.map_err(|error| Failed { error, at_commit: true })?;
         Ok(Committed { value, audit_head, audited })
     }
 
-    /// Writes undos: now, or with the next transaction that succeeds.
+    /// Writes corrections: now, or before the next transaction that succeeds. Until then the reserve has them.
     pub(super) async fn undo(&self, undo: Vec<Undo>) {
-        self.link.lock().await.owed.extend_from_slice(&undo);
-        if let Err(error) = self.write(async |_| Ok(())).await {
-            tracing::warn!(?undo, %error, "owes the database corrections");
+        let mut link = self.link.lock().await;
+        link.owed.extend(undo);
+        if let Err(Failed { error, .. }) = self.pay(&mut link).await {
+            let error = self.failed(&mut link, error, false).await;
+            let kept = link.keep();
+            tracing::warn!(owed = link.owed.len(), ?kept, %error, "owes the database corrections");
         }
+    }
+
+    /// Takes on changes that the database has no room for: from here on they are owed. Returns whether a crash
+    /// keeps them.
+    ///
+    /// # Errors
+    /// When so much is owed that no more is taken on.
+    pub(super) async fn owe(&self, undo: Vec<Undo>) -> Result<io::Result<()>, TooMuchOwed> {
+        let mut link = self.link.lock().await;
+        if link.owed.len().saturating_add(undo.len()) > MOST_OWED {
+            return Err(TooMuchOwed);
+        }
+        link.owed.extend(undo);
+        Ok(link.keep())
     }
 
     /// Writes a page that changes nothing.
@@ -259,6 +427,8 @@ impl Database {
 
     /// Writes everything to the main file and closes it.
     pub(super) async fn close(&self) {
+        // The last connection that is closed writes the log to the main file: that must be the one that can.
+        self.reader.lock().await.close().await;
         let mut link = self.link.lock().await;
         link.closed = true;
         // Whoever waits for a change finds that out.
@@ -302,7 +472,75 @@ impl Database {
     }
 }
 
+/// Nothing further can be owed.
+#[derive(Debug)]
+pub(super) struct TooMuchOwed;
+
+impl Reader {
+    async fn read<T>(
+        &mut self,
+        options: &SqliteConnectOptions,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let files = Identity::of(options.get_filename());
+        // It is put back only if no transaction is open: the future that reads may be dropped half-way.
+        let mut connection = match self.connection.take() {
+            _ if self.closed => return Err(closed()),
+            Some((connection, of)) if of == files => connection,
+            _ => options.clone().read_only(true).connect().await?,
+        };
+        execute(&mut connection, "BEGIN").await?;
+        let value = work(&mut connection).await;
+        execute(&mut connection, "COMMIT").await?;
+        self.connection = Some((connection, files));
+        value
+    }
+
+    async fn close(&mut self) {
+        self.closed = true;
+        if let Some((connection, _)) = self.connection.take()
+            && let Err(error) = connection.close().await
+        {
+            tracing::debug!(%error, "the connection that reads had ended");
+        }
+    }
+}
+
 impl Link {
+    /// Writes to the reserve what is owed and not there yet.
+    fn keep(&mut self) -> io::Result<()> {
+        let owed = self.owed.get(self.kept..).unwrap_or_default();
+        if owed.is_empty() {
+            return Ok(());
+        }
+        let none = || io::Error::other("there was no room to make the reserve");
+        self.reserve.as_mut().ok_or_else(none)?.append(owed)?;
+        self.kept = self.owed.len();
+        Ok(())
+    }
+
+    /// Reads the database as if what is owed were paid: in a transaction that is rolled back, and writes nothing.
+    async fn read_as_if_paid<T>(
+        &mut self,
+        owed: &[Undo],
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        // Rolled back by the next `ready`, also if this future is dropped.
+        self.proven = false;
+        let connection = self.connection.as_mut().ok_or_else(closed)?;
+        // Pages that do not fit the cache would go to the log.
+        execute(connection, "PRAGMA cache_spill = 0").await?;
+        execute(connection, "BEGIN IMMEDIATE").await?;
+        let mut transaction = Transaction { connection, audit_head: None, audited: Vec::new() };
+        for undo in owed {
+            undo.apply(&mut transaction).await?;
+        }
+        let value = work(transaction.connection()).await?;
+        execute(transaction.connection(), "ROLLBACK").await?;
+        execute(transaction.connection(), "PRAGMA cache_spill = 1").await?;
+        Ok(value)
+    }
+
     /// A connection without an open transaction: the present one if it proves that, otherwise a new
     /// one.
     async fn ready(&mut self, options: &SqliteConnectOptions) -> Result<&mut SqliteConnection, StoreError> {

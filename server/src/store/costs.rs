@@ -4,9 +4,13 @@
 
 use std::time::SystemTime;
 
-use sqlx::{Row as _, SqliteConnection};
+use sqlx::SqliteConnection;
 
+use super::bad::{CheckedRow, Since1970};
 use super::{Store, StoreError, to_ns};
+
+/// What a bad calibration costs.
+const MEASURED: &str = "the next start measures it again";
 
 /// What was measured, and on what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +28,21 @@ impl Store {
     /// [`StoreError::Database`].
     pub(crate) async fn calibration(&self) -> Result<Option<StoredCalibration>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
-            let row = sqlx::query("SELECT host, figures FROM calibration").fetch_optional(connection).await?;
-            row.map(|row| {
-                Ok(StoredCalibration { host: row.try_get("host")?, figures: row.try_get("figures")? })
-            })
-            .transpose()
+            let row = sqlx::query("SELECT host, time_ns, figures FROM calibration")
+                .fetch_optional(connection)
+                .await?;
+            let mut found = Vec::new();
+            let stored = row.and_then(|row| {
+                let mut row = CheckedRow::new(&row, "calibration", "host", &mut found);
+                let (host, figures): (String, String) =
+                    (row.need("host", MEASURED)?, row.need("figures", MEASURED)?);
+                row.get::<Since1970>("time_ns", "it is not known when it was measured");
+                let read = serde_json::from_str::<serde::de::IgnoredAny>(&figures);
+                read.map_err(|error| row.note("figures", &error, MEASURED)).ok()?;
+                Some(StoredCalibration { host, figures })
+            });
+            self.database.found("calibration", found);
+            Ok(stored)
         };
         self.database.read(read).await
     }

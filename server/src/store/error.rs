@@ -110,6 +110,13 @@ pub struct DatabaseError {
     pub source: sqlx::Error,
 }
 
+impl StoreError {
+    /// Whether the disk has no room or fails, so that no change can be written, whatever it is.
+    pub(super) fn is_of_the_disk(&self) -> bool {
+        matches!(self, Self::Database(error) if matches!(error.fault, Fault::Full | Fault::Io | Fault::ReadOnly))
+    }
+}
+
 /// A database that cannot be opened, or cannot be read to be checked.
 pub(super) fn opening(path: &Path, source: sqlx::Error) -> StoreError {
     let (path, fault) = (path.to_owned(), Fault::of(&source));

@@ -2,31 +2,40 @@
 //!
 //! Owns their table. Never knows what an exporter sends.
 
-use sqlx::{Row as _, SqliteConnection};
+use sqlx::SqliteConnection;
 
+use super::bad::{CheckedRow, Since1970};
 use super::{Store, StoreError, to_i64};
 use kprobed_trace::spool::Cursor;
+
+/// What a bad place costs.
+const LOST: &str = "the exporter begins anew, and may leave out or repeat events";
+
+/// Absent for a row that is no place.
+fn place(row: &mut CheckedRow<'_>) -> Option<Cursor> {
+    let (boot_id, epoch): (String, String) = (row.need("boot_id", LOST)?, row.need("epoch", LOST)?);
+    let Since1970(sequence) = row.need("sequence", LOST)?;
+    let boot_id = boot_id.parse().map_err(|error| row.note("boot_id", &error, LOST)).ok()?;
+    let epoch = epoch.parse().map_err(|error| row.note("epoch", &error, LOST)).ok()?;
+    Some(Cursor { boot_id, epoch, sequence: sequence.unsigned_abs() })
+}
 
 impl Store {
     /// The position at which an exporter resumes. Absent if its peer has never acknowledged
     /// anything.
     ///
     /// # Errors
-    /// [`StoreError::Database`]; [`StoreError::Corrupt`] for a row that is not a position.
+    /// [`StoreError::Database`].
     pub(crate) async fn exporter_place(&self, name: &str) -> Result<Option<Cursor>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
-            let query = sqlx::query("SELECT boot_id, epoch, sequence FROM exporter WHERE name = ?");
+            let query = sqlx::query("SELECT name, boot_id, epoch, sequence FROM exporter WHERE name = ?");
             let Some(row) = query.bind(name).fetch_optional(connection).await? else { return Ok(None) };
-            let (boot_id, epoch): (String, String) = (row.try_get("boot_id")?, row.try_get("epoch")?);
-            let corrupt =
-                |value: &str| StoreError::Corrupt { what: "place of an exporter", value: value.to_owned() };
-            Ok(Some(Cursor {
-                boot_id: boot_id.parse().map_err(|_error| corrupt(&boot_id))?,
-                epoch: epoch.parse().map_err(|_error| corrupt(&epoch))?,
-                sequence: u64::try_from(row.try_get::<i64, _>("sequence")?).unwrap_or_default(),
-            }))
+            let mut found = Vec::new();
+            let place = place(&mut CheckedRow::new(&row, "exporter", "name", &mut found));
+            self.database.found_some("exporter", found);
+            Ok(place)
         };
-        self.database.read(read).await
+        self.database.read_beside(read).await
     }
 
     /// Stores the position at which an exporter resumes.

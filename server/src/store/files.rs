@@ -21,12 +21,15 @@ const DATABASE: &str = "kprobed.db";
 pub(super) const BACKUP: &str = "kprobed.db.backup";
 pub(super) const SET_ASIDE: &str = "kprobed.db.damaged";
 
+/// Room that is kept: see [`super::reserve`].
+pub(super) const RESERVE: &str = "kprobed.reserve";
+
 /// Suffix of the name of a database's log.
 const WAL: &str = "-wal";
 const SUFFIXES: [&str; 4] = ["", WAL, "-shm", "-journal"];
 
 /// What else may be in a directory that belongs to the daemon alone.
-const NEIGHBOURS: [&str; 3] = ["kprobed.lock", "spool", "lost+found"];
+const NEIGHBOURS: [&str; 4] = ["kprobed.lock", RESERVE, "spool", "lost+found"];
 
 /// Makes the directory and an empty database if there is none, and closes them to all other users.
 /// Returns the path of the database.

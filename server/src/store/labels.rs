@@ -5,10 +5,14 @@
 
 use std::collections::HashMap;
 
-use sqlx::{QueryBuilder, Row as _, SqliteConnection};
+use sqlx::{QueryBuilder, SqliteConnection};
 
+use super::bad::{BadValue, CheckedRow};
 use super::{ROWS, StoreError};
 use kprobed_lang::model::{Labels, ProbeUid};
+
+/// What a bad label costs.
+const LEFT_OUT: &str = "the probe does not have this label, until a client sets its labels again";
 
 /// Replaces the labels of a probe within the transaction that writes its row.
 pub(super) async fn write(
@@ -38,14 +42,24 @@ pub(super) async fn add(
 }
 
 /// The labels of all probes that have any.
-pub(super) async fn read(connection: &mut SqliteConnection) -> Result<HashMap<ProbeUid, Labels>, StoreError> {
+pub(super) async fn read(
+    connection: &mut SqliteConnection,
+    found: &mut Vec<BadValue>,
+) -> Result<HashMap<ProbeUid, Labels>, StoreError> {
     let rows = sqlx::query("SELECT probe_uid, key, value FROM probe_label").fetch_all(connection).await?;
     let mut pairs = HashMap::<_, Vec<(String, String)>>::new();
-    for row in rows {
-        let uid = ProbeUid(row.try_get("probe_uid")?);
-        pairs.entry(uid).or_default().push((row.try_get("key")?, row.try_get("value")?));
+    for row in &rows {
+        let mut row = CheckedRow::new(row, "probe_label", "probe_uid", found);
+        let uid: Option<i64> = row.need("probe_uid", LEFT_OUT);
+        let (key, value): (Option<String>, Option<String>) =
+            (row.need("key", LEFT_OUT), row.need("value", LEFT_OUT));
+        let (Some(uid), Some(key), Some(value)) = (uid, key, value) else { continue };
+        if let Err(error) = Labels::new([(key.clone(), value.clone())]) {
+            row.note("key", &error, LEFT_OUT);
+            continue;
+        }
+        pairs.entry(ProbeUid(uid)).or_default().push((key, value));
     }
-    let corrupt = |error| StoreError::Corrupt { what: "label", value: format!("{error}") };
-    let checked = |(uid, pairs)| Ok((uid, Labels::new(pairs).map_err(corrupt)?));
-    pairs.into_iter().map(checked).collect()
+    // One by one they are good; if there are too many, none is.
+    Ok(pairs.into_iter().map(|(uid, pairs)| (uid, Labels::new(pairs).unwrap_or_default())).collect())
 }

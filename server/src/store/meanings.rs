@@ -4,10 +4,15 @@
 
 use std::collections::HashMap;
 
-use sqlx::{QueryBuilder, Row as _, SqliteConnection};
+use sqlx::{QueryBuilder, SqliteConnection};
 
+use super::bad::CheckedRow;
 use super::{ROWS, Store, StoreError};
 use kprobed_lang::model::ProbeUid;
+
+/// What a bad meaning costs.
+const HELD_BACK: &str =
+    "the probe is held back, until `kprobectl accept` says that it means what it means now";
 
 /// Writes them within the transaction that makes or changes the rows of their probes.
 pub(super) async fn write(
@@ -30,14 +35,22 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub async fn meanings(&self) -> Result<HashMap<ProbeUid, String>, StoreError> {
+    pub async fn meanings(&self) -> Result<HashMap<ProbeUid, Option<String>>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
             let rows =
                 sqlx::query("SELECT probe_uid, meaning FROM probe_meaning").fetch_all(connection).await?;
-            let pair = |row: &sqlx::sqlite::SqliteRow| {
-                Ok((ProbeUid(row.try_get("probe_uid")?), row.try_get("meaning")?))
-            };
-            rows.iter().map(pair).collect()
+            let (mut meanings, mut found) = (HashMap::with_capacity(rows.len()), Vec::new());
+            for row in &rows {
+                let mut row = CheckedRow::new(row, "probe_meaning", "probe_uid", &mut found);
+                let uid: i64 = row.get("probe_uid", HELD_BACK);
+                let text = row.need::<String>("meaning", HELD_BACK).filter(|text| {
+                    let read = serde_json::from_str::<serde::de::IgnoredAny>(text);
+                    read.inspect_err(|error| row.note("meaning", error, HELD_BACK)).is_ok()
+                });
+                meanings.insert(ProbeUid(uid), text);
+            }
+            self.database.found("probe_meaning", found);
+            Ok(meanings)
         };
         self.database.read(read).await
     }

@@ -7,10 +7,11 @@
 use std::time::{Duration, SystemTime};
 
 use kprobed_audit::Entry;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row as _, SqliteConnection};
+use sqlx::SqliteConnection;
 
+use super::bad::CheckedRow;
 use super::connection::Transaction;
+use super::probes::NOT_ARMED;
 use super::{Store, StoreError, audit, from_ns, to_i64, to_ns};
 use kprobed_lang::model::{KernelChange, Lease, Metadata, Moment, ProbeUid, nanoseconds};
 
@@ -72,36 +73,45 @@ pub(super) async fn write(
     Ok(())
 }
 
-/// Reads it out of the row of a probe.
-pub(super) fn read(row: &SqliteRow) -> Result<Metadata, StoreError> {
-    let policy: String = row.try_get("on_kernel_change")?;
+/// Reads it out of the row of a probe. Absent if it is not known when the probe is to go: it must not stay without an
+/// end.
+pub(super) fn read(row: &mut CheckedRow<'_>) -> Option<Metadata> {
+    let policy: String = row.get("on_kernel_change", "the probe is held back after a kernel change");
     let on_kernel_change = match policy.as_str() {
-        "hold" => KernelChange::Hold,
+        "hold" | "" => KernelChange::Hold,
         "arm-anyway" => KernelChange::ArmAnyway,
-        _ => return Err(StoreError::Corrupt { what: "policy", value: policy }),
+        _ => {
+            row.note("on_kernel_change", &"no policy", "the probe is held back after a kernel change");
+            KernelChange::Hold
+        }
     };
-    let duration: Option<i64> = row.try_get("lease_duration_ns")?;
-    let expiry: Option<i64> = row.try_get("lease_expire_ns")?;
-    let boot_id: Option<String> = row.try_get("lease_boot_id")?;
-    let end_boot_ns: Option<i64> = row.try_get("lease_end_boot_ns")?;
-    let holder: Option<String> = row.try_get("lease_holder")?;
+    let duration: Option<i64> = row.need("lease_duration_ns", NOT_ARMED)?;
+    let expiry: Option<i64> = row.need("lease_expire_ns", NOT_ARMED)?;
+    let boot_id: Option<String> = row.need("lease_boot_id", NOT_ARMED)?;
+    let end_boot_ns: Option<i64> = row.need("lease_end_boot_ns", NOT_ARMED)?;
+    let holder: Option<String> = row.need("lease_holder", NOT_ARMED)?;
     let lease = match (duration, expiry, boot_id, end_boot_ns, holder) {
         (None, None, None, None, None) => None,
-        (Some(duration), Some(expiry), Some(boot_id), Some(end_boot_ns), None) => Some(Lease::Until {
-            duration: Duration::from_nanos(u64::try_from(duration).unwrap_or_default()),
-            end: Moment {
-                wall: from_ns(expiry),
-                boot_id: boot_id.into(),
-                boot_ns: u64::try_from(end_boot_ns).unwrap_or_default(),
-            },
-        }),
+        (Some(duration @ 1..), Some(expiry @ 0..), Some(boot_id), Some(end_boot_ns @ 0..), None) => {
+            Some(Lease::Until {
+                duration: Duration::from_nanos(u64::try_from(duration).unwrap_or_default()),
+                end: Moment {
+                    wall: from_ns(expiry),
+                    boot_id: boot_id.into(),
+                    boot_ns: u64::try_from(end_boot_ns).unwrap_or_default(),
+                },
+            })
+        }
         (None, None, None, None, Some(holder)) => Some(Lease::Held { holder }),
-        other => return Err(StoreError::Corrupt { what: "lease", value: format!("{other:?}") }),
+        other => {
+            row.note("lease_duration_ns", &format!("no lease: {other:?}"), NOT_ARMED);
+            return None;
+        }
     };
-    Ok(Metadata {
-        description: row.try_get("description")?,
-        owner: row.try_get("owner")?,
-        declared_by: row.try_get("declared_by")?,
+    Some(Metadata {
+        description: row.text("description"),
+        owner: row.text("owner"),
+        declared_by: row.get("declared_by", "no file declares the probe"),
         lease,
         on_kernel_change,
     })

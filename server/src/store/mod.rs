@@ -6,6 +6,7 @@
 mod attachments;
 mod audit;
 mod backup;
+mod bad;
 mod changes;
 mod connection;
 mod costs;
@@ -20,6 +21,7 @@ mod metadata;
 mod migrations;
 mod probes;
 mod requests;
+mod reserve;
 mod reversal;
 mod set_aside;
 mod states;
@@ -28,7 +30,8 @@ mod undo;
 
 pub use attachments::StoredAttachment;
 pub use audit::{AuditPage, OWN_NAME, StoredEntry};
-pub use changes::{Accepted, Intended, Intent, Settled};
+pub use bad::BadValue;
+pub use changes::{Accepted, Begun, Intended, Intent, Settled};
 pub use connection::{Failure, Health};
 pub use costs::StoredCalibration;
 pub use error::{DatabaseError, Fault, StoreError};
@@ -40,15 +43,18 @@ pub use states::KEPT_STATES;
 pub use trips::StoredTrip;
 pub use undo::Undo;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bad::lossy;
 use connection::Database;
 use migrations::MIGRATIONS;
+use reserve::Reserve;
 use sqlx::migrate::Migrator;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions as _, Connection as _};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous};
+use sqlx::{ConnectOptions as _, Connection as _, Row as _, SqliteConnection};
 
 /// The database.
 #[derive(Clone, Debug)]
@@ -85,7 +91,11 @@ impl Store {
     ) -> Result<Opened, StoreError> {
         let path = files::prepare(directory)?;
         let damage = match Self::open_file(path.clone(), options(&path), migrations, now).await {
-            Ok(store) => return Ok(Opened { store, set_aside: None }),
+            Ok(store) => {
+                store.keep_reserve(|paid| Reserve::open(directory, paid)).await?;
+                store.find_orphans().await?;
+                return Ok(Opened { store, set_aside: None });
+            }
             Err(StoreError::Damaged { damage, .. }) => damage,
             Err(error) => return Err(error),
         };
@@ -96,6 +106,7 @@ impl Store {
         // the kernel is read. Until then, only the kernel has the probes of the lost database, and
         // they stay in it: see `control::reconcile`.
         store.never_repeat_uids(now).await?;
+        store.keep_reserve(|paid| Reserve::open(directory, paid)).await?;
         Ok(Opened { store, set_aside: Some(aside) })
     }
 
@@ -125,6 +136,31 @@ impl Store {
         Ok(Self { database: Arc::new(Database::new(path, options, connection)) })
     }
 
+    /// Opens the reserve, and writes to the database what it has. While there is no room for that, everything that the
+    /// daemon reads is as if it were written.
+    async fn keep_reserve(
+        &self,
+        open: impl FnOnce(i64) -> io::Result<(Reserve, Vec<Undo>)>,
+    ) -> Result<(), StoreError> {
+        let read = async |connection: &mut SqliteConnection| {
+            let row = sqlx::query("SELECT paid FROM reserve").fetch_optional(connection).await?;
+            Ok(row.and_then(|row| row.try_get("paid").ok()))
+        };
+        // With a bad number, everything that the reserve has is written: it changes nothing to do that again.
+        let paid =
+            self.database.read(read).await?.filter(|paid| (0..1 << 53).contains(paid)).unwrap_or_default();
+        match open(paid) {
+            Ok((reserve, owed)) => {
+                self.database.set_reserve(reserve, owed).await;
+                self.database.undo(Vec::new()).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no room can be kept: on a full disk, a probe that is disarmed comes back after a crash");
+            }
+        }
+        Ok(())
+    }
+
     /// Writes an undo: now, or with the next change that can be stored. A failure has no other
     /// remedy.
     pub async fn undo(&self, undo: Undo) {
@@ -144,9 +180,42 @@ impl Store {
     /// The fault of the database.
     pub async fn check(&self) -> Result<(), StoreError> {
         self.database.rewrite().await?;
+        if !self.database.has_reserve().await {
+            self.keep_reserve(|paid| Reserve::open(self.database.directory(), paid)).await?;
+        }
+        self.read_all().await
+    }
+
+    /// Reads what the next start will read. What is bad in it is listed.
+    async fn read_all(&self) -> Result<(), StoreError> {
         self.probes().await?;
         self.attachments().await?;
+        self.meanings().await?;
+        self.trips().await?;
+        self.calibration().await?;
         Ok(())
+    }
+
+    /// Looks for rows about probes that do not exist, which the keys of the tables exclude.
+    async fn find_orphans(&self) -> Result<(), StoreError> {
+        let read = async |connection: &mut SqliteConnection| {
+            let rows = sqlx::query("PRAGMA foreign_key_check").fetch_all(connection).await?;
+            let about = |row: &SqliteRow| (lossy(row, "table"), row.try_get("rowid").unwrap_or_default());
+            self.database.found("orphans", bad::orphans(rows.iter().map(about)));
+            Ok(())
+        };
+        self.database.read(read).await
+    }
+
+    /// Values that this daemon does not write, and what each of them costs.
+    pub fn bad_values(&self) -> Vec<BadValue> {
+        self.database.bad_values()
+    }
+
+    /// How many corrections and changes wait until they can be written to the database, and whether there is room for
+    /// more on a full disk.
+    pub async fn owed(&self) -> (usize, bool) {
+        (self.database.owed().await, self.database.has_reserve().await)
     }
 
     /// The health of the database.

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sqlx::{Row as _, SqliteConnection};
+use sqlx::SqliteConnection;
 
+use super::bad::{BadValue, CheckedRow};
+use super::probes::NOT_ARMED;
 use super::{ProbeSpec, Record, StoreError, from_ns, to_ns};
 use kprobed_lang::model::{KernelChange, Labels, Lease, Metadata, Moment, ProbeUid, nanoseconds};
 
@@ -110,15 +112,24 @@ pub(super) async fn drop(transaction: &mut SqliteConnection, uid: ProbeUid) -> R
     Ok(())
 }
 
-/// The stored probes of changes that are neither settled nor taken back.
-pub(super) async fn read(connection: &mut SqliteConnection) -> Result<HashMap<ProbeUid, Kept>, StoreError> {
+/// The stored probes of changes that are neither settled nor taken back; of one that cannot be read, why.
+pub(super) async fn read(
+    connection: &mut SqliteConnection,
+    found: &mut Vec<BadValue>,
+) -> Result<HashMap<ProbeUid, Result<Kept, String>>, StoreError> {
     let rows = sqlx::query("SELECT probe_uid, settings FROM reversal").fetch_all(connection).await?;
-    let mut found = HashMap::new();
-    for row in rows {
-        let text: String = row.try_get("settings")?;
-        let kept: Kept = serde_json::from_str(&text)
-            .map_err(|error| StoreError::Corrupt { what: "reversal", value: error.to_string() })?;
-        found.insert(ProbeUid(row.try_get("probe_uid")?), kept);
+    let mut reversals = HashMap::new();
+    for row in &rows {
+        let mut row = CheckedRow::new(row, "reversal", "probe_uid", found);
+        let uid: i64 = row.get("probe_uid", NOT_ARMED);
+        let kept = match row.need::<String>("settings", NOT_ARMED) {
+            Some(text) => serde_json::from_str::<Kept>(&text).map_err(|error| {
+                row.note("settings", &error, NOT_ARMED);
+                error.to_string()
+            }),
+            None => Err("it is not a text".to_owned()),
+        };
+        reversals.insert(ProbeUid(uid), kept);
     }
-    Ok(found)
+    Ok(reversals)
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row as _, SqliteConnection};
 
+use super::bad::{BadValue, CheckedRow, Since1970};
 use super::{ROWS, Store, StoreError, from_ns, to_ns};
 use kprobed_lang::model::{ProbeUid, StateRecord};
 
@@ -39,9 +40,12 @@ impl Store {
                 .bind(uid.0)
                 .fetch_all(connection)
                 .await?;
-            rows.iter().map(|row| record(uid, row)).collect()
+            let mut found = Vec::new();
+            let states = rows.iter().map(|row| record(uid, row, &mut found)).collect();
+            self.database.found_some("probe_state", found);
+            Ok(states)
         };
-        self.database.read(read).await
+        self.database.read_beside(read).await
     }
 }
 
@@ -82,13 +86,15 @@ async fn prune(transaction: &mut SqliteConnection, states: &[StateRecord]) -> Re
     Ok(())
 }
 
-fn record(uid: ProbeUid, row: &SqliteRow) -> Result<StateRecord, StoreError> {
-    Ok(StateRecord {
+fn record(uid: ProbeUid, row: &SqliteRow, found: &mut Vec<BadValue>) -> StateRecord {
+    let mut row = CheckedRow::new(row, "probe_state", "id", found);
+    let Since1970(time_ns) = row.get("time_ns", "it is not known when the probe had this state");
+    StateRecord {
         uid,
-        time: from_ns(row.try_get("time_ns")?),
-        state: row.try_get("state")?,
-        reason: row.try_get("reason")?,
-        message: row.try_get("message")?,
-        hint: row.try_get("hint")?,
-    })
+        time: from_ns(time_ns),
+        state: row.text("state"),
+        reason: row.text("reason"),
+        message: row.text("message"),
+        hint: row.text("hint"),
+    }
 }

@@ -5,8 +5,9 @@
 use std::collections::HashMap;
 
 use kprobed_audit::Entry;
-use sqlx::{Row as _, SqliteConnection};
+use sqlx::SqliteConnection;
 
+use super::bad::CheckedRow;
 use super::connection::Transaction;
 use super::{Store, StoreError, audit};
 use kprobed_lang::model::ProbeUid;
@@ -36,12 +37,14 @@ impl Store {
     pub(crate) async fn trips(&self) -> Result<HashMap<ProbeUid, StoredTrip>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
             let rows = sqlx::query("SELECT * FROM trip").fetch_all(connection).await?;
-            let mut trips = HashMap::with_capacity(rows.len());
-            for row in rows {
-                let uid = ProbeUid(row.try_get("probe_uid")?);
-                let (code, message) = (row.try_get("reason")?, row.try_get("message")?);
+            let (mut trips, mut found) = (HashMap::with_capacity(rows.len()), Vec::new());
+            for row in &rows {
+                let mut row = CheckedRow::new(row, "trip", "probe_uid", &mut found);
+                let uid = ProbeUid(row.get("probe_uid", "the trip is of no probe"));
+                let (code, message) = (row.text("reason"), row.text("message"));
                 trips.insert(uid, StoredTrip { uid, code, message });
             }
+            self.database.found("trip", found);
             Ok(trips)
         };
         self.database.read(read).await

@@ -1,5 +1,5 @@
 //! A full disk: a change that cannot be stored is refused and undone, everything else continues,
-//! and the daemon recovers when there is room.
+//! and the daemon recovers when there is room. What only disarms a probe is done, and stays done.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::Error;
 use kprobed_client::api::{
-    CheckStatus, CreateProbeRequest, DeleteProbeRequest, GetLedgerResponse, SpoolLedger,
+    CheckStatus, CreateProbeRequest, DeleteProbeRequest, GetLedgerResponse, ProbeState, SpoolLedger,
 };
 use kprobed_client::event::{LossCause, StreamItem, StreamRequest};
 use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, refused};
 use crate::differential::Random;
 use crate::effort;
 use crate::fixture::Fixture;
@@ -81,8 +81,8 @@ fn loses_nothing(fixture: &Fixture, directory: &str, prepare: &str) -> Result<()
 
     guest.shell(&fill(directory))?;
     // The second round finds whatever the first one left.
-    let mut outcomes = try_all(&guest, 1)?;
-    outcomes.extend(try_all(&guest, 2)?);
+    let mut outcomes = try_all(&guest, 1, false)?;
+    outcomes.extend(try_all(&guest, 2, false)?);
     let refused: Vec<_> =
         outcomes.iter().filter(|outcome| outcome.ends_with(": RESOURCE_EXHAUSTED DATABASE_FULL")).collect();
     let as_before = picture(&guest)? == before;
@@ -93,7 +93,7 @@ fn loses_nothing(fixture: &Fixture, directory: &str, prepare: &str) -> Result<()
     let failed: Vec<_> = checks.iter().filter(|check| check.status() == CheckStatus::Failed).collect();
 
     guest.shell(&format!("rm {directory}/filler*"))?;
-    let healed = try_all(&guest, 3)?;
+    let healed = try_all(&guest, 3, true)?;
     let stored = stored_again(&guest, &history)?;
     let after = picture(&guest)?;
     guest.kill()?;
@@ -116,7 +116,65 @@ fn loses_nothing(fixture: &Fixture, directory: &str, prepare: &str) -> Result<()
     // The gap is reported with its count, and the events after it are there.
     let losses = not_stored(&guest)?;
     ensure!(losses > 0, "no gap is reported");
-    Ok(())
+    disarms(&mut guest, directory, &config)
+}
+
+/// What disarms a probe is done on a full disk too, and a daemon that is killed and started there does not arm the
+/// probe again.
+fn disarms(guest: &mut DaemonGuest, directory: &str, config: &str) -> Result<()> {
+    for probe in ["p:doomed vfs_statx", "p:quiet vfs_statx", "p:loud vfs_statx"] {
+        guest.add(probe)?;
+    }
+    let mut tracer = guest.start_ctl("trace -q -n 1 'p:traced __x64_sys_getsid'")?;
+    // It makes the probe, subscribes, and enables the probe then: that needs room too.
+    guest.until("it traces", || {
+        let mut probes = guest.probes()?.into_iter();
+        Ok(probes.any(|probe| probe.name == "kprobes/traced" && probe.state() == ProbeState::Armed))
+    })?;
+    guest.shell(&fill(directory))?;
+    let labelled = guest.wait_for(guest.client.change_labels("loud", label("full", "yes"), Vec::new()))?;
+    guest.delete("doomed")?;
+    guest.wait_for(guest.client.set_enabled("quiet", false))??;
+    // The events before the end are shown; the last one ends it.
+    let begun = Instant::now();
+    while tracer.ended()?.is_none() {
+        ensure!(begun.elapsed() < SOON, "the trace does not end: {}", tracer.printed()?);
+        guest.workload(&["numbers", FIRST, "5"])?;
+    }
+    let traced = tracer.printed()?;
+    // What the kernel has, and what clients see: of a daemon that goes on, that is killed and starts on the full disk,
+    // and that is killed and starts when there is room.
+    let look = |guest: &DaemonGuest, when: &str| -> Result<()> {
+        let kernel = guest.tracefs("kprobe_events")?;
+        let enabled = |event: &str| guest.in_instance(&format!("events/kprobes/{event}/enable"));
+        let states = [guest.probe("quiet")?.state(), guest.probe("loud")?.state()];
+        let listed: Vec<_> = guest.probes()?.into_iter().map(|probe| probe.name).collect();
+        let seen = format!("{when}: {states:?} {listed:?}\n{kernel}\n{traced}\n{}", guest.log());
+        ensure!(!kernel.contains("/doomed ") && !kernel.contains("/traced "), "{seen}");
+        ensure!(!listed.iter().any(|name| name.ends_with("/doomed") || name.ends_with("/traced")), "{seen}");
+        ensure!(states == [ProbeState::Disabled, ProbeState::Armed], "{seen}");
+        ensure!(enabled("quiet")?.trim() == "0" && enabled("loud")?.trim() == "1", "{seen}");
+        Ok(())
+    };
+    ensure!(refused(labelled)?.reason == "DATABASE_FULL", "the disk is not full");
+    look(guest, "full")?;
+    guest.kill()?;
+    guest.restart(config)?;
+    look(guest, "killed, and started on the full disk")?;
+    guest.shell(&format!("rm {directory}/filler*"))?;
+    // With the next change that is stored, what waited is stored before it.
+    guest.wait_for(guest.client.change_labels("loud", label("room", "yes"), Vec::new()))??;
+    let audit = guest.shell("kprobectl audit -o json")?;
+    for (change, probe) in
+        [("delete", "kprobes/doomed"), ("delete", "kprobes/traced"), ("update", "kprobes/quiet")]
+    {
+        let (change, probe) = (format!("\"{change}\""), format!("\"{probe}\""));
+        let entries = audit.lines().filter(|line| line.contains(&change) && line.contains(&probe)).count();
+        ensure!(entries == 1, "{entries} entries of {change} {probe}:\n{audit}");
+    }
+    guest.kill()?;
+    guest.restart(config)?;
+    look(guest, "killed, and started with room")
 }
 
 /// Takes every block: what was reserved and not used comes back with each `sync`.
@@ -165,8 +223,9 @@ fn label(key: &str, value: &str) -> HashMap<String, String> {
     HashMap::from([(key.to_owned(), value.to_owned())])
 }
 
-/// Tries every change that the database has to know of, and says what became of each.
-fn try_all(guest: &DaemonGuest, round: u32) -> Result<Vec<String>> {
+/// Tries every change that the database has to know of, and says what became of each. Those that disarm a probe are
+/// done on a full disk too.
+fn try_all(guest: &DaemonGuest, round: u32, with_disarming: bool) -> Result<Vec<String>> {
     fn outcome<T>(result: Result<T, Error>) -> String {
         match result {
             Ok(_) => "ok".to_owned(),
@@ -185,17 +244,21 @@ fn try_all(guest: &DaemonGuest, round: u32) -> Result<Vec<String>> {
     };
     let delete = DeleteProbeRequest { name: "off".to_owned(), ..Default::default() };
     let relabel = client.change_labels("kept", label("tier", "2"), Vec::new());
-    let outcomes = [
-        ("add", outcome(guest.wait_for(client.create_probe(create))?)),
-        ("disable", outcome(guest.wait_for(client.set_enabled("kept", false))?)),
+    let mut outcomes = vec![("add", outcome(guest.wait_for(client.create_probe(create))?))];
+    if with_disarming {
+        outcomes.push(("disable", outcome(guest.wait_for(client.set_enabled("kept", false))?)));
+    }
+    outcomes.extend([
         ("enable", outcome(guest.wait_for(client.set_enabled("off", true))?)),
         ("filter", outcome(guest.wait_for(client.set_filter("kept", "n == 7"))?)),
         ("clear filter", outcome(guest.wait_for(client.set_filter("kept", ""))?)),
         ("label", outcome(guest.wait_for(relabel)?)),
-        ("delete", outcome(guest.wait_for(client.delete_probe(delete))?)),
         ("attach", outcome(guest.wait_for(client.attach_event(NOT_ATTACHED, ""))?)),
         ("detach", outcome(guest.wait_for(client.detach_event(ATTACHED))?)),
-    ];
+    ]);
+    if with_disarming {
+        outcomes.push(("delete", outcome(guest.wait_for(client.delete_probe(delete))?)));
+    }
     Ok(outcomes.into_iter().map(|(name, outcome)| format!("{round} {name}: {outcome}")).collect())
 }
 

@@ -43,6 +43,11 @@ impl ProbeName {
         Ok(Self { group: group.to_owned(), event: event.to_owned() })
     }
 
+    /// The name, by its number, of what has lost its own in a damaged database.
+    pub fn unreadable(kind: &'static str, number: u64) -> Self {
+        Self { group: "unreadable".to_owned(), event: format!("{kind}_{number}") }
+    }
+
     /// The event group: kernel/trace calls it the system.
     pub fn group(&self) -> &str {
         &self.group

@@ -42,10 +42,10 @@ pub(super) fn trouble_of(breach: &Breach, name: &ProbeName, now: SystemTime) -> 
     trouble(breach.scope, message(breach, now), name)
 }
 
-/// The trouble of a stored trip. Absent if it is of an unknown kind.
-pub(in crate::control) fn stored_trouble(stored: StoredTrip, name: &ProbeName) -> Option<Trouble> {
-    let scope = [Scope::Probe, Scope::Host].into_iter().find(|scope| scope.code() == stored.code)?;
-    Some(trouble(scope, stored.message, name))
+/// The trouble of a stored trip. One whose kind cannot be read disarms its probe too.
+pub(in crate::control) fn stored_trouble(stored: StoredTrip, name: &ProbeName) -> Trouble {
+    let known = [Scope::Probe, Scope::Host].into_iter().find(|scope| scope.code() == stored.code);
+    trouble(known.unwrap_or(Scope::Probe), stored.message, name)
 }
 
 /// To be stored.
@@ -126,7 +126,7 @@ mod tests {
         let name = "kprobes/a".parse().unwrap();
         for scope in [Scope::Probe, Scope::Host] {
             let trouble = trouble(scope);
-            assert_eq!(stored_trouble(to_store(ProbeUid(7), &trouble), &name), Some(trouble));
+            assert_eq!(stored_trouble(to_store(ProbeUid(7), &trouble), &name), trouble);
         }
     }
 }

@@ -36,10 +36,7 @@ pub use rollup::HitRetention;
 
 use std::time::{Duration, SystemTime};
 
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
-
-use super::StoreError;
+use super::bad::CheckedRow;
 use kprobed_lang::model::ProbeName;
 
 /// Seconds of a minute, an hour and a day.
@@ -62,10 +59,14 @@ fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-fn name(row: &SqliteRow) -> Result<ProbeName, StoreError> {
-    let (group, event): (String, String) = (row.try_get("event_group")?, row.try_get("event")?);
-    ProbeName::new(&group, &event)
-        .map_err(|error| StoreError::Corrupt { what: "probe name", value: error.to_string() })
+/// What a bad value of a series costs.
+const NOT_SHOWN: &str = "these hits are not shown";
+
+/// The name of a series. Absent for a bad one.
+fn name(row: &mut CheckedRow<'_>) -> Option<ProbeName> {
+    let (group, event): (String, String) =
+        (row.need("event_group", NOT_SHOWN)?, row.need("event", NOT_SHOWN)?);
+    ProbeName::new(&group, &event).map_err(|error| row.note("event", &error, NOT_SHOWN)).ok()
 }
 
 #[cfg(test)]

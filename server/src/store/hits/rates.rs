@@ -11,7 +11,8 @@ use kprobed_proto::v1;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::watch::{Watched, cover};
-use super::{DAY, HOUR, MINUTE, as_second, second, unsigned};
+use super::{DAY, HOUR, MINUTE, NOT_SHOWN, as_second, second, unsigned};
+use crate::store::bad::{BadValue, CheckedRow};
 use crate::store::{Store, StoreError};
 use kprobed_lang::model::{Glob, Hits, ProbeUid};
 
@@ -91,7 +92,7 @@ impl Store {
     /// Reads hits by intervals, in an unspecified order of the series.
     ///
     /// # Errors
-    /// [`StoreError::TooManyPoints`], [`StoreError::Database`], [`StoreError::Corrupt`].
+    /// [`StoreError::TooManyPoints`], [`StoreError::Database`].
     pub async fn rates(&self, query: &RateQuery) -> Result<RatePage, StoreError> {
         let (start, end) = (second(query.start), second(query.end));
         let asked = i64::try_from(query.step_s.max(1)).unwrap_or(i64::MAX);
@@ -109,12 +110,14 @@ impl Store {
                 let step_s = range_step(start, end, shortest);
                 return Err(StoreError::TooManyPoints { points, most: MAX_POINTS, step_s });
             }
-            let (found, next) = select(connection, query, step, &range).await?;
+            let mut bad = Vec::new();
+            let (found, next) = select(connection, query, step, &range, &mut bad).await?;
+            self.database.found_some("hit_series", bad);
             Ok((step, range, found, next))
         };
-        let (step, range, mut found, next) = self.database.read(read).await?;
+        let (step, range, mut found, next) = self.database.read_beside(read).await?;
         let first = found.iter().map(|found| found.intervals.start).min().unwrap_or(range.end);
-        // A day at a time: changes of probes wait for the connection.
+        // A day at a time: other readers wait for the connection.
         let part = (DAY / step).max(1);
         let mut intervals = first..first;
         while intervals.end < range.end {
@@ -122,7 +125,7 @@ impl Store {
             let read = async |connection: &mut SqliteConnection| {
                 add_hits(connection, &mut found, step, &intervals).await
             };
-            self.database.read(read).await?;
+            self.database.read_beside(read).await?;
         }
         let series = found.into_iter().map(|found| found.finish(step)).collect();
         Ok(RatePage { step_s: step.unsigned_abs(), series, next })
@@ -142,7 +145,7 @@ fn whole(step: i64, resolution: i64) -> i64 {
 }
 
 /// Hits of some series by intervals of ?1 seconds, numbered from 1970.
-const HITS: &str = "SELECT series, time_s / ?1 AS interval, sum(hits) AS hits, sum(nmissed) AS nmissed FROM (\
+const HITS: &str = "SELECT series, time_s / ?1 AS interval, sum(min(hits, 1 << 40)) AS hits, sum(min(nmissed, 1 << 40)) AS nmissed FROM (\
      SELECT * FROM hit_minute WHERE time_s >= ?2 AND time_s < ?3 AND series BETWEEN ?4 AND ?5 UNION ALL \
      SELECT * FROM hit_hour WHERE time_s >= ?2 AND time_s < ?3 AND series BETWEEN ?4 AND ?5) GROUP BY 1, 2";
 
@@ -187,12 +190,12 @@ async fn select(
     query: &RateQuery,
     step: i64,
     range: &Range<i64>,
+    bad: &mut Vec<BadValue>,
 ) -> Result<(Vec<Found>, Option<i64>), StoreError> {
     let watched = Watched::read(connection).await?;
     let seconds = range.start.saturating_mul(step)..range.end.saturating_mul(step);
     let rows = sqlx::query(
-        "SELECT id, probe_uid, event_group, event, boot_id, kernel_release, first_s, last_s FROM hit_series \
-         WHERE id > ? AND first_s < ? AND (last_s IS NULL OR last_s >= ?) ORDER BY id",
+        "SELECT * FROM hit_series WHERE id > ? AND (first_s < ? OR typeof(first_s) != 'integer') AND (last_s IS NULL OR last_s >= ?) ORDER BY id",
     )
     .bind(query.after)
     .bind(seconds.end)
@@ -201,15 +204,26 @@ async fn select(
     .await?;
     let (mut found, mut points) = (Vec::<Found>::new(), 0);
     for row in &rows {
-        let uid = ProbeUid(row.try_get("probe_uid")?);
-        let name = super::name(row)?;
+        let mut checked = CheckedRow::new(row, "hit_series", "id", bad);
+        let uid = ProbeUid(checked.get("probe_uid", NOT_SHOWN));
+        let Some(name) = super::name(&mut checked) else { continue };
         let is_wanted = query.uids.as_ref().is_none_or(|uids| uids.contains(&uid))
             && query.names.as_ref().is_none_or(|glob| glob.matches_name(&name));
         if !is_wanted {
             continue;
         }
-        let (boot_id, first_s): (String, i64) = (row.try_get("boot_id")?, row.try_get("first_s")?);
-        let last_s = row.try_get::<Option<i64>, _>("last_s")?.or_else(|| watched.end(&boot_id));
+        let boot_id: Option<String> = checked.need("boot_id", NOT_SHOWN);
+        let (Some(boot_id), Some(kernel_release)) = (boot_id, checked.need("kernel_release", NOT_SHOWN))
+        else {
+            continue;
+        };
+        let (first_s, last_s) =
+            (checked.need::<i64>("first_s", NOT_SHOWN), checked.need::<Option<i64>>("last_s", NOT_SHOWN));
+        let (Some(first_s), Some(last_s)) = (first_s, last_s) else { continue };
+        for column in ["hits", "nmissed"] {
+            checked.get::<i64>(column, "further hits are in a series of their own");
+        }
+        let last_s = last_s.or_else(|| watched.end(&boot_id));
         let last_s = last_s.unwrap_or(first_s);
         let (from, until) = (first_s.max(seconds.start), last_s.max(first_s + 1).min(seconds.end));
         if from >= until {
@@ -229,7 +243,7 @@ async fn select(
                 probe: name.to_string(),
                 probe_uid: uid.0,
                 boot_id,
-                kernel_release: row.try_get("kernel_release")?,
+                kernel_release,
                 points: Vec::new(),
             },
             intervals,

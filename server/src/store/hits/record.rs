@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
+use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection};
 
 use super::{MINUTE, as_second, second, unsigned};
@@ -88,6 +89,17 @@ struct Span {
     end_s: i64,
     /// Its end as stored in the database.
     stored_s: i64,
+}
+
+fn series_of(row: &SqliteRow) -> Option<(ProbeUid, Series)> {
+    let int = |column| row.try_get::<i64, _>(column).ok();
+    // SQLite writes no row that has a value of a wrong type.
+    for column in ["event_group", "event", "kernel_release"] {
+        row.try_get::<String, _>(column).ok()?;
+    }
+    let counter = Hits { hits: unsigned(int("hits")?), nmissed: unsigned(int("nmissed")?) };
+    let is_open = row.try_get::<Option<i64>, _>("last_s").ok()?.is_none();
+    Some((ProbeUid(int("probe_uid")?), Series { id: int("id")?, first_s: int("first_s")?, counter, is_open }))
 }
 
 /// What a look changes.
@@ -224,29 +236,21 @@ impl Store {
     async fn read_counters(&self, counters: &mut Counters) -> Result<(), StoreError> {
         let boot_id = &counters.boot_id;
         let read = async |connection: &mut SqliteConnection| {
-            let rows = sqlx::query(
-                "SELECT id, probe_uid, first_s, last_s, hits, nmissed FROM hit_series WHERE boot_id = ? ORDER BY id",
-            )
-            .bind(boot_id)
-            .fetch_all(&mut *connection)
-            .await?;
+            let rows = sqlx::query("SELECT * FROM hit_series WHERE boot_id = ? ORDER BY id")
+                .bind(boot_id)
+                .fetch_all(&mut *connection)
+                .await?;
             let mut series = HashMap::with_capacity(rows.len());
-            for row in rows {
-                let hits = unsigned(row.try_get("hits")?);
-                let counter = Hits { hits, nmissed: unsigned(row.try_get("nmissed")?) };
-                let is_open = row.try_get::<Option<i64>, _>("last_s")?.is_none();
-                let (id, first_s) = (row.try_get("id")?, row.try_get("first_s")?);
-                let uid = ProbeUid(row.try_get("probe_uid")?);
-                series.insert(uid, Series { id, first_s, counter, is_open });
-            }
+            // A series that cannot be read is not gone on with.
+            series.extend(rows.iter().filter_map(series_of));
             let last = "SELECT id, start_s, end_s FROM hit_span WHERE boot_id = ? ORDER BY id DESC LIMIT 1";
             let row = sqlx::query(last).bind(boot_id).fetch_optional(&mut *connection).await?;
-            let span = row.map(|row| {
-                let (id, start_s, end_s) =
-                    (row.try_get("id")?, row.try_get("start_s")?, row.try_get("end_s")?);
-                Ok::<_, StoreError>(Span { id: Some(id), start_s, end_s, stored_s: end_s })
+            let span = row.and_then(|row| {
+                let int = |column| row.try_get::<i64, _>(column).ok();
+                let (start_s, end_s) = (int("start_s")?, int("end_s")?);
+                Some(Span { id: int("id"), start_s, end_s, stored_s: end_s })
             });
-            Ok((series, span.transpose()?))
+            Ok((series, span))
         };
         (counters.series, counters.span) = self.database.read(read).await?;
         counters.in_doubt = false;
@@ -317,8 +321,11 @@ async fn begin_series(
 ) -> Result<Vec<i64>, StoreError> {
     if counters.series.is_empty() && !changes.begun.is_empty() {
         sqlx::query(
-            "UPDATE hit_series SET last_s = coalesce((SELECT max(end_s) FROM hit_span WHERE hit_span.boot_id = hit_series.boot_id), first_s) \
-             WHERE last_s IS NULL AND boot_id != ?",
+            // Not those that have a value of a wrong type: SQLite would refuse all of it.
+            "UPDATE hit_series SET last_s = coalesce((SELECT max(end_s) FROM hit_span WHERE hit_span.boot_id = hit_series.boot_id \
+             AND typeof(end_s) = 'integer'), first_s) WHERE last_s IS NULL AND boot_id != ? \
+             AND typeof(event_group) || typeof(event) || typeof(boot_id) || typeof(kernel_release) = 'texttexttexttext' \
+             AND typeof(probe_uid) || typeof(first_s) || typeof(hits) || typeof(nmissed) = 'integerintegerintegerinteger'",
         )
         .bind(&counters.boot_id)
         .execute(&mut *transaction)
@@ -366,8 +373,8 @@ async fn count(
         values(&mut insert);
         insert.push(
             ") AS new JOIN hit_series ON id = new.column1 WHERE new.column2 != hits OR new.column3 != nmissed) AS new \
-             WHERE new.column2 > 0 OR new.column3 > 0 ON CONFLICT DO UPDATE SET hits = hits + excluded.hits, \
-             nmissed = nmissed + excluded.nmissed",
+             WHERE new.column2 > 0 OR new.column3 > 0 ON CONFLICT DO UPDATE SET \
+             hits = min(hits, 1 << 40) + excluded.hits, nmissed = min(nmissed, 1 << 40) + excluded.nmissed",
         );
         insert.build().execute(&mut *transaction).await?;
         let mut update = QueryBuilder::<Sqlite>::new(

@@ -41,8 +41,8 @@ impl Store {
             let until = until.min((oldest.div_euclid(HOUR) + 1) * HOUR - 1);
             let statements = [
                 "INSERT INTO hit_hour (time_s, series, hits, nmissed) \
-                 SELECT time_s / 3600 * 3600, series, sum(hits), sum(nmissed) FROM hit_minute WHERE time_s <= ? GROUP BY 1, 2 \
-                 ON CONFLICT DO UPDATE SET hits = hits + excluded.hits, nmissed = nmissed + excluded.nmissed",
+                 SELECT time_s / 3600 * 3600, series, sum(min(hits, 1 << 40)), sum(min(nmissed, 1 << 40)) FROM hit_minute WHERE time_s <= ? GROUP BY 1, 2 \
+                 ON CONFLICT DO UPDATE SET hits = min(hits, 1 << 40) + excluded.hits, nmissed = min(nmissed, 1 << 40) + excluded.nmissed",
                 "DELETE FROM hit_minute WHERE time_s <= ?",
             ];
             self.carry_out(&statements, until).await?;

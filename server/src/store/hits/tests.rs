@@ -4,7 +4,7 @@ use kprobed_proto::v1;
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use kprobed_lang::model::{Hits, ProbeUid};
 
 fn at(second: i64) -> SystemTime {

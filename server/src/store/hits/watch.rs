@@ -19,8 +19,10 @@ impl Watched {
         let rows = sqlx::query("SELECT boot_id, start_s, end_s FROM hit_span").fetch_all(connection).await?;
         let mut spans = HashMap::<String, Vec<Range<i64>>>::new();
         for row in rows {
-            let span = row.try_get("start_s")?..row.try_get("end_s")?;
-            spans.entry(row.try_get("boot_id")?).or_default().push(span);
+            // What cannot be read was not watched.
+            let (Ok(start_s), Ok(end_s)) = (row.try_get("start_s"), row.try_get("end_s")) else { continue };
+            let Ok(boot_id) = row.try_get("boot_id") else { continue };
+            spans.entry(boot_id).or_default().push(start_s..end_s);
         }
         Ok(Self(spans.into_iter().map(|(boot, spans)| (boot, joined(spans))).collect()))
     }

@@ -82,8 +82,8 @@ struct OpenFile {
 struct Inner {
     disk: Arc<Disk>,
     name: String,
-    /// Memory that connections share; there is one connection.
-    shared: Vec<Box<[u64]>>,
+    /// Whether it shares memory with other connections.
+    shares: bool,
 }
 
 fn inner<'a>(file: *mut sqlite3_file) -> &'a mut Inner {
@@ -182,7 +182,7 @@ unsafe extern "C" fn open(
     if let Err(code) = disk.open(&name, flags & sqlite::SQLITE_OPEN_CREATE != 0) {
         return code;
     }
-    let inner = Box::into_raw(Box::new(Inner { disk, name, shared: Vec::new() }));
+    let inner = Box::into_raw(Box::new(Inner { disk, name, shares: false }));
     put(file.cast::<OpenFile>(), OpenFile { base: sqlite3_file { pMethods: &raw const METHODS }, inner });
     put(out_flags, flags);
     sqlite::SQLITE_OK
@@ -269,8 +269,11 @@ unsafe extern "C" fn file_size(file: *mut sqlite3_file, out: *mut sqlite3_int64)
     sqlite::SQLITE_OK
 }
 
-unsafe extern "C" fn lock(_file: *mut sqlite3_file, _level: c_int) -> c_int {
-    sqlite::SQLITE_OK
+/// Only one connection closes as the last one, and deletes the log.
+unsafe extern "C" fn lock(file: *mut sqlite3_file, level: c_int) -> c_int {
+    let Inner { disk, name, .. } = inner(file);
+    let is_shared = level >= sqlite::SQLITE_LOCK_EXCLUSIVE && disk.sharing(name) > 1;
+    if is_shared { sqlite::SQLITE_BUSY } else { sqlite::SQLITE_OK }
 }
 
 unsafe extern "C" fn unlock(_file: *mut sqlite3_file, _level: c_int) -> c_int {
@@ -301,11 +304,13 @@ unsafe extern "C" fn shm_map(
     extend: c_int,
     out: *mut *mut c_void,
 ) -> c_int {
-    let shared = &mut inner(file).shared;
-    while extend != 0 && shared.len() <= size(region) {
-        shared.push(vec![0; size(bytes).div_ceil(8)].into());
+    let Inner { disk, name, shares } = inner(file);
+    if !*shares {
+        *shares = true;
+        disk.share(name, true);
     }
-    put(out, shared.get_mut(size(region)).map_or(ptr::null_mut(), |region| region.as_mut_ptr().cast()));
+    let words = (extend != 0).then(|| size(bytes).div_ceil(8));
+    put(out, disk.shared(name, size(region), words).map_or(ptr::null_mut(), <*mut u64>::cast));
     sqlite::SQLITE_OK
 }
 
@@ -317,6 +322,9 @@ unsafe extern "C" fn shm_lock(file: *mut sqlite3_file, first: c_int, _count: c_i
 unsafe extern "C" fn shm_barrier(_file: *mut sqlite3_file) {}
 
 unsafe extern "C" fn shm_unmap(file: *mut sqlite3_file, _delete: c_int) -> c_int {
-    inner(file).shared.clear();
+    let Inner { disk, name, shares } = inner(file);
+    if std::mem::take(shares) {
+        disk.share(name, false);
+    }
     sqlite::SQLITE_OK
 }
