@@ -38,7 +38,9 @@ CREATE TABLE probe (
     lease_ended_ns    INTEGER,
     on_kernel_change  TEXT    NOT NULL DEFAULT 'hold' CHECK (on_kernel_change IN ('hold', 'arm-anyway')),
     -- The principal that made the probe, for limits of roles: `uid:1000`, `uri:...`, `dns:...`, `loopback`. Empty for one that a file declares.
-    creator           TEXT    NOT NULL DEFAULT ''
+    creator           TEXT    NOT NULL DEFAULT '',
+    -- All names of that principal when it made the probe, as a JSON list: a place that is resolved later is judged by its roles.
+    creator_names     TEXT    NOT NULL DEFAULT '[]'
 ) STRICT;
 
 -- While a probe is replaced, the one that goes has its name too.
@@ -49,12 +51,15 @@ CREATE INDEX probe_unfinished ON probe (uid) WHERE phase != 'settled';
 
 -- Requests that were carried out, so that repeating one does not do it twice.
 CREATE TABLE request (
-    id          TEXT    PRIMARY KEY,
-    -- Method and arguments: the same id for something else is refused.
+    -- Who asked, as in `probe.creator`: the ids of others are not known to anybody.
+    principal   TEXT    NOT NULL,
+    id          TEXT    NOT NULL,
+    -- The kind of change, and a digest of the message's bytes: the same id for something else is refused.
     fingerprint TEXT    NOT NULL,
     -- The probe that the request was about.
     probe_uid   INTEGER NOT NULL,
-    time_ns     INTEGER NOT NULL
+    time_ns     INTEGER NOT NULL,
+    PRIMARY KEY (principal, id)
 ) STRICT;
 
 CREATE INDEX request_by_time ON request (time_ns);
@@ -205,3 +210,12 @@ CREATE TABLE calibration (
     -- JSON.
     figures TEXT    NOT NULL
 ) STRICT;
+
+-- Records of the reserve file (`server/src/store/reserve.rs`) up to this number are in the tables above: a crash before
+-- the file is emptied does not write them twice.
+CREATE TABLE reserve (
+    id   INTEGER PRIMARY KEY CHECK (id = 0),
+    paid INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO reserve (id, paid) VALUES (0, 0);

@@ -63,7 +63,8 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub method: String,
     /// Which change of the probe or event, for methods that make several: `create`, `update`, `delete`,
-    /// `accept`, `adopt`, `attach`, `detach` or `reload`. Empty if the entry is not about a change.
+    /// `accept`, `adopt`, `attach`, `detach`, `count`, `stop counting` or `reload`. Empty if the entry is not about a
+    /// change.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub change: String,
     /// The rule that decided, such as ``role `ops`, line 12``. Empty if no rule was needed.

@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use kprobed_lang::model::{Labels, ProbeName};
-use kprobed_rights::{Limit, Method, Object, Principal, Question, Read, Reads, Roles};
+use kprobed_rights::{Known, Limit, Method, Object, Principal, Question, Read, Reads, Roles};
 
 /// Roles that all belong to the same user, each with rules that do not allow what is asked; the last
 /// one does.
@@ -42,6 +42,7 @@ fn decision(c: &mut Criterion) {
         functions: &functions,
         module: Some("vmlinux"),
         reads: Reads::NONE.with(Read::Registers),
+        known: Known::All,
     };
     let mut group = c.benchmark_group("decision");
     for (roles, rules) in [(3, 4), (100, 10)] {

@@ -4,9 +4,9 @@
 
 use std::fmt;
 
-use super::Principal;
 use super::method::{Method, Scope};
 use super::role::{Condition, Object, Role, Roles, Rule};
+use super::{Principal, Reads};
 
 /// What is asked.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +71,18 @@ impl Decision {
         matches!(self, Self::Allowed(_))
     }
 
+    /// The same for one who may not look at the object: without what it reads.
+    #[must_use]
+    pub fn without_reads(self) -> Self {
+        match self {
+            Self::NotAllowed(Missing::Condition { rule, condition: Condition::Reads(_) }) => {
+                let condition = Condition::Reads(Reads::NONE);
+                Self::NotAllowed(Missing::Condition { rule, condition })
+            }
+            other => other,
+        }
+    }
+
     /// The rule that decides, if one does.
     pub const fn rule(&self) -> Option<&RuleName> {
         match self {
@@ -97,6 +109,7 @@ impl fmt::Display for Decision {
                     Condition::Modules => f.write_str("the module"),
                     Condition::Groups => f.write_str("the group"),
                     Condition::Labels => f.write_str("the labels"),
+                    Condition::Reads(Reads::NONE) => f.write_str("what it reads"),
                     Condition::Reads(reads) => write!(f, "to read {reads}"),
                 }
             }

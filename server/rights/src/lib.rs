@@ -26,4 +26,4 @@ pub use method::{METHODS, Method, Scope, Verb};
 pub use pattern::{PatternError, PrincipalPattern};
 pub use principal::Principal;
 pub use reads::{Read, Reads};
-pub use role::{Object, Role, Roles};
+pub use role::{Known, Object, Role, Roles};

@@ -22,11 +22,13 @@ pub enum Limit {
     QueueBytes,
     /// Hosts that one command of its is for, as its client says.
     HostsPerCommand,
+    /// Aggregations that the principal has made and that still count.
+    Aggregations,
 }
 
 impl Limit {
     /// All of them, in the order of messages.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Probes,
         Self::Streams,
         Self::Connections,
@@ -34,6 +36,7 @@ impl Limit {
         Self::LeaseMaxS,
         Self::QueueBytes,
         Self::HostsPerCommand,
+        Self::Aggregations,
     ];
 
     /// The name in role files.
@@ -46,6 +49,7 @@ impl Limit {
             Self::LeaseMaxS => "lease_max_s",
             Self::QueueBytes => "queue_bytes",
             Self::HostsPerCommand => "hosts_per_command",
+            Self::Aggregations => "aggregations",
         }
     }
 

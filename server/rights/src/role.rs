@@ -23,6 +23,21 @@ pub struct Object<'a> {
     pub module: Option<&'a str>,
     /// What it reads.
     pub reads: Reads,
+    /// How much of all this is known.
+    pub known: Known,
+}
+
+/// How much of an object is known when rules are compared with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Its name and its labels, which the request says itself. Conditions on the rest are asked once that is
+    /// known.
+    Text,
+    /// Not every function that its place may lie in: it is not resolved, or its module is not loaded. A rule that
+    /// forbids functions, or modules if the module is not known, is about it.
+    Part,
+    /// Everything.
+    All,
 }
 
 /// All roles of a host. A principal without a role may do nothing.
@@ -205,6 +220,9 @@ impl Rule {
         if self.labels.as_ref().is_some_and(|selector| !selector.matches(object.labels)) {
             return Some(Condition::Labels);
         }
+        if object.known == Known::Text {
+            return None;
+        }
         if !any(&self.modules, object.module) {
             return Some(Condition::Modules);
         }
@@ -220,14 +238,21 @@ impl Rule {
     }
 
     /// As a rule that forbids: whether it is about an object. One class of data, or one of the names
-    /// of a function, is enough.
+    /// of a function, is enough; so is a name that is not known.
     pub(super) fn forbids(&self, method: &Method, object: &Object<'_>) -> bool {
-        self.forbids_some(method)
+        let is_of_text = self.forbids_some(method)
             && any(&self.groups, [object.name.group()])
-            && self.labels.as_ref().is_none_or(|selector| selector.matches(object.labels))
-            && any(&self.modules, object.module)
-            && any(&self.functions, object.functions)
-            && self.reads.is_none_or(|reads| object.reads.meets(reads))
+            && self.labels.as_ref().is_none_or(|selector| selector.matches(object.labels));
+        let is_in_part = object.known == Known::Part;
+        is_of_text
+            && match object.known {
+                Known::Text => self.functions.is_empty() && self.modules.is_empty() && self.reads.is_none(),
+                Known::Part | Known::All => {
+                    (any(&self.modules, object.module) || (is_in_part && object.module.is_none()))
+                        && (any(&self.functions, object.functions) || is_in_part)
+                        && self.reads.is_none_or(|reads| object.reads.meets(reads))
+                }
+            }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use kprobed_audit::{Action, Entry};
 use kprobed_lang::model::ProbeName;
-use kprobed_rights::{Bound, Decision, Limit, Object, Principal, Question, Roles, RuleName};
+use kprobed_rights::{Bound, Decision, Limit, Method, Object, Principal, Question, Roles, RuleName};
 use tokio::sync::watch;
 
 use super::holdings::{Asked, remedy, what};
@@ -60,29 +60,72 @@ impl Rights {
     /// # Errors
     /// The refusal, with the rule that decided.
     pub fn require(&self, caller: &Caller, object: Option<&Object<'_>>) -> Result<Option<RuleName>, Error> {
-        let (Some(method), decision) = (caller.method, self.decide(caller, object)) else { return Ok(None) };
-        if let Decision::Allowed(rule) = decision {
-            return Ok(rule);
+        match self.decide(caller, object) {
+            Decision::Allowed(rule) => Ok(rule),
+            refusal => {
+                let name = object.map(|object| object.name);
+                self.note_refusal(caller, name, refusal.rule(), refusal.to_string());
+                let on = name.map(|name| format!(" on `{name}`")).unwrap_or_default();
+                let error = refused(caller, &on, &refusal.to_string(), refusal.rule());
+                Err(if let Some(name) = name { error.with("probe", name) } else { error })
+            }
         }
-        let (principal, method) = (caller.principal.to_string(), method.name());
-        let name = object.map(|object| object.name.to_string());
+    }
+
+    /// The same about an object that the caller may not look at and did not name: `on` is what it asked for. The
+    /// refusal says neither the name of the object nor what it reads; the audit log has them.
+    ///
+    /// # Errors
+    /// The refusal, with the rule that decided.
+    pub(crate) fn require_hidden(
+        &self,
+        caller: &Caller,
+        object: &Object<'_>,
+        on: &str,
+    ) -> Result<Option<RuleName>, Error> {
+        let refusal = match self.decide(caller, Some(object)) {
+            Decision::Allowed(rule) => return Ok(rule),
+            refusal => refusal,
+        };
+        self.note_refusal(caller, Some(object.name), refusal.rule(), refusal.to_string());
+        let told = refusal.without_reads();
+        Err(refused(caller, &format!(" on {on}"), &told.to_string(), told.rule()))
+    }
+
+    /// The refusal of what only another principal, or who administers the daemon, may do with `on`.
+    pub(crate) fn not_of(&self, caller: &Caller, on: &str) -> Error {
+        let why = "only who made it may, and who may administer the daemon";
+        self.note_refusal(caller, None, None, format!("{on}: {why}"));
+        refused(caller, &format!(" on {on}"), why, None)
+    }
+
+    fn note_refusal(
+        &self,
+        caller: &Caller,
+        probe: Option<&ProbeName>,
+        rule: Option<&RuleName>,
+        reason: String,
+    ) {
         self.audit.note(Entry {
-            method: method.to_owned(),
-            rule: decision.rule().map(ToString::to_string).unwrap_or_default(),
-            probe: name.clone().unwrap_or_default(),
-            reason: decision.to_string(),
-            ..Entry::new(Action::Refused, principal.clone())
+            method: method_of(caller).to_owned(),
+            rule: rule.map(ToString::to_string).unwrap_or_default(),
+            probe: probe.map(ToString::to_string).unwrap_or_default(),
+            reason,
+            ..Entry::new(Action::Refused, caller.principal.to_string())
         });
-        let on = name.as_ref().map(|name| format!(" on `{name}`")).unwrap_or_default();
-        let message = format!("`{principal}` may not call `{method}`{on}: {decision}");
-        let mut error = Error::new(Reason::NOT_ALLOWED, message)
-            .with("principal", &principal)
-            .with("method", method)
-            .fix("`kprobectl auth whoami` lists your roles; ask whoever keeps the role file of this host");
-        if let Some(rule) = decision.rule() {
-            error = error.with("role", &rule.role).with("line", &rule.line);
-        }
-        Err(if let Some(name) = &name { error.with("probe", name) } else { error })
+    }
+
+    /// Whether a caller may change how the daemon works for all clients, and ask about the rights of others.
+    pub(crate) fn administers(&self, caller: &Caller) -> bool {
+        self.decide(&administering(caller), None).is_allowed()
+    }
+
+    /// Refuses a caller that does not administer the daemon.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(crate) fn require_administration(&self, caller: &Caller) -> Result<(), Error> {
+        self.require(&administering(caller), None).map(drop)
     }
 
     /// The limit of a principal by the roles in force. Absent if there is none.
@@ -176,5 +219,27 @@ impl Rights {
     fn decide(&self, caller: &Caller, object: Option<&Object<'_>>) -> Decision {
         let Some(method) = caller.method else { return Decision::Allowed(None) };
         self.roles().decide(Question { principal: &caller.principal, method, object })
+    }
+}
+
+/// The same caller, as one that administers the daemon.
+fn administering(caller: &Caller) -> Caller {
+    Caller { method: caller.method.and(Method::named("ReconcileProbes")), ..caller.clone() }
+}
+
+fn method_of(caller: &Caller) -> &'static str {
+    caller.method.map_or("", Method::name)
+}
+
+fn refused(caller: &Caller, on: &str, why: &str, rule: Option<&RuleName>) -> Error {
+    let (principal, method) = (caller.principal.to_string(), method_of(caller));
+    let message = format!("`{principal}` may not call `{method}`{on}: {why}");
+    let error = Error::new(Reason::NOT_ALLOWED, message)
+        .with("principal", &principal)
+        .with("method", method)
+        .fix("`kprobectl auth whoami` lists your roles; ask whoever keeps the role file of this host");
+    match rule {
+        Some(rule) => error.with("role", &rule.role).with("line", &rule.line),
+        None => error,
     }
 }

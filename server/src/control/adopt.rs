@@ -84,16 +84,12 @@ impl Controller {
     /// Adopts an event.
     pub(super) async fn adopt(&mut self, caller: &Caller, request: AdoptRequest) -> Result<Adopted, Error> {
         let name = request.name.clone();
+        self.require_named(caller, &name, &request.labels)?;
         if let Some(key) = &request.request
             && let Some(uid) = self.parts.store.carried_out(key).await?
         {
-            let gone = || Error::no_probe(&key.id);
-            let probe = self.parts.registry.by_uid(uid).ok_or_else(gone)?;
-            return Ok(Adopted {
-                probe: self.shown(&probe),
-                enabled_in: self.others(&name),
-                plan: Vec::new(),
-            });
+            let probe = self.repeated(caller, key, uid)?;
+            return Ok(Adopted { probe, enabled_in: self.others(&name), plan: Vec::new() });
         }
         let judged = self.judge_adoption(&request);
         let mut adoption = if request.validate_only {
@@ -105,7 +101,7 @@ impl Controller {
         // An adopted event has no lease. What a file declares is not limited.
         self.require_lease(caller, &name, None)?;
         self.require_room(caller, &name, &mut HashMap::new())?;
-        adoption.probe.record.creator = caller.principal.account();
+        adoption.probe.record = adoption.probe.record.by(&caller.principal);
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
         let entry = Arc::new(allowed.change("adopt", &adoption.probe.record));
         self.judge_filter(&adoption).await?;
@@ -126,12 +122,12 @@ impl Controller {
             entry: Some(Arc::clone(&entry)),
             ends_trip: false,
         };
-        let uids = self.parts.store.begin(&[intended]).await?;
+        let uids = self.parts.store.begin(&[intended]).await?.durable()?;
         let uid = uids.first().copied().unwrap_or(probe.uid);
         let done = match self.carry_out_adoption(adoption, uid) {
             Ok(done) => done,
             Err(error) => {
-                let request = request.request.map(|request| request.id);
+                let request = request.request;
                 let note = Undo::Note(Box::new(entry.failed(error.to_string())));
                 self.parts.store.undo_all(vec![Undo::Creation(uid, request), note]).await;
                 return Err(error);
@@ -243,8 +239,7 @@ impl Controller {
             self.readers.drain();
         }
         let counts = self.tracefs().hit_counts().unwrap_or_default();
-        let counted = counts.rows().find(|row| row.listing == own.listing);
-        let mut until_now = counted.map(|row| row.hits).unwrap_or_default();
+        let mut until_now = counts.of(&own).unwrap_or_default();
         self.sources.insert([(own.id, Arc::clone(&source))]);
         let mut probe = Probe { schema, ..probe };
         probe.record.uid = uid;

@@ -24,23 +24,23 @@ impl Allowed<'_> {
     pub(super) fn change(&self, change: &'static str, record: &Record) -> Entry {
         let ProbeSpec { enabled, filter, .. } = &record.spec;
         Entry {
-            change: change.to_owned(),
             probe: record.name.to_string(),
             definition: record.kernel_definition.clone(),
             enabled: Some(*enabled),
             filter: filter.clone(),
-            ..self.entry()
+            ..self.entry(change)
         }
     }
 
     /// A change about an event of the host.
     pub(super) fn on_event(&self, change: &'static str, name: &ProbeName, filter: &str) -> Entry {
-        let change = change.to_owned();
-        Entry { change, probe: name.to_string(), filter: filter.to_owned(), ..self.entry() }
+        Entry { probe: name.to_string(), filter: filter.to_owned(), ..self.entry(change) }
     }
 
-    fn entry(&self) -> Entry {
+    /// A change of something else.
+    pub(super) fn entry(&self, change: &'static str) -> Entry {
         Entry {
+            change: change.to_owned(),
             rule: self.rule.as_ref().map(ToString::to_string).unwrap_or_default(),
             request: self.request.map(|request| request.id.clone()).unwrap_or_default(),
             operation: self.caller.operation.to_string(),

@@ -14,7 +14,7 @@ use super::job::{Basis, Job};
 use super::observed::{KPROBES_ON, Switches};
 use super::replace::of_another;
 use super::step::{self, Aim};
-use super::{Probe, ProbeState};
+use super::{Probe, ProbeState, Sight};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
 use crate::store::{Intent, ProbeSpec, Record};
@@ -47,14 +47,15 @@ impl Controller {
         request: CreateRequest,
         grounds: &mut Grounds<'_>,
     ) -> Result<Judged, Error> {
-        if let Some(uid) = self.carried_out(request.request.as_ref(), grounds).await? {
-            // Carried out before. If the probe has gone since, the outcome is gone with it.
-            let id = request.request.as_ref().map_or("", |key| &key.id);
-            let probe = self.parts.registry.by_uid(uid).ok_or_else(|| Error::no_probe(id))?;
-            return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
+        self.require_text(caller, &request.definition, request.name.as_ref(), &request.labels)?;
+        if let Some(key) = &request.request
+            && let Some(uid) = self.carried_out(Some(key), grounds).await?
+        {
+            return Ok(Judged::Done(Changed::Probe(self.repeated(caller, key, uid)?)));
         }
         let request = CreateRequest { metadata: self.with_hold(request.metadata)?, ..request };
-        let mut work = new_probe(&self.parts.checker, caller, request, grounds, &self.leases.now())?;
+        let told = |taken| Sight::new(&self.parts.rights, caller.clone()).told(&self.parts.registry, taken);
+        let mut work = new_probe(&self.parts.checker, (caller, &told), request, grounds, &self.leases.now())?;
         let rule = self.require(caller, &work.job.probe)?;
         let allowed = Allowed { caller, rule, request: work.request.as_ref() };
         work.entry = Some(Arc::new(allowed.change("create", &work.job.probe.record)));
@@ -62,10 +63,10 @@ impl Controller {
     }
 }
 
-/// Judges a probe that is to be made. Writes nothing.
+/// Judges a probe that is to be made. Writes nothing. `told` is what its caller may know about a name that is taken.
 fn new_probe(
     checker: &Checker,
-    caller: &Caller,
+    (caller, told): (&Caller, &dyn Fn(Taken) -> Taken),
     request: CreateRequest,
     grounds: &mut Grounds<'_>,
     now: &Moment,
@@ -74,7 +75,7 @@ fn new_probe(
     if let Some(name) = &request.name {
         outcome = outcome.named(name).map_err(|found| of_another(&found, name))?;
     }
-    let taken = checker.taken(&outcome);
+    let taken = checker.taken(&outcome).map(told);
     refuse(request.definition.as_str(), &outcome, taken.as_ref())?;
     if request.enabled {
         grounds.observed.switches.require_firing(outcome.report.arming)?;
@@ -88,7 +89,7 @@ fn new_probe(
     if !grounds.claimed.insert(name.clone()) {
         return Err(Error::twice(name));
     }
-    let record = Record::new(name, spec, line.text, now.wall).by(caller.principal.account());
+    let record = Record::new(name, spec, line.text, now.wall).by(&caller.principal);
     let (job, intent) = creation(record, outcome);
     Ok(Work { intent: Some(intent), request, entry: None, before: None, job })
 }
@@ -158,9 +159,7 @@ pub(crate) mod tests {
     pub(crate) fn observed() -> Observed {
         let switches = Switches {
             instance: "/nonexistent".to_owned(),
-            recording: true,
-            limited_to_tasks: false,
-            wrong_clock: None,
+            altered: Vec::new(),
             kprobes: true,
             ftrace: true,
         };
@@ -171,6 +170,9 @@ pub(crate) mod tests {
     pub(crate) fn made(checker: &Checker, request: CreateRequest) -> Probe {
         let mut grounds = Grounds::new(checker.recent_facts(), observed());
         let now = Moment { wall: SystemTime::now(), boot_id: "boot".into(), boot_ns: 0 };
-        new_probe(checker, &Caller::daemon(), request, &mut grounds, &now).unwrap().job.probe
+        new_probe(checker, (&Caller::daemon(), &|taken| taken), request, &mut grounds, &now)
+            .unwrap()
+            .job
+            .probe
     }
 }

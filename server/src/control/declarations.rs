@@ -65,14 +65,15 @@ impl Declarations {
         true
     }
 
-    /// Whether everything is as the files say.
-    pub fn check(&self) -> HostCheck {
+    /// Whether everything is as the files say, by the problems that may be shown.
+    pub fn check(&self, shown: impl Fn(&DeclarationProblem) -> bool) -> HostCheck {
         const ID: &str = "declarations";
         let Some(state) = self.state() else {
             return ok(ID, "the directory of declarations was not looked at yet".to_owned());
         };
         let directory = state.directory.display();
-        let Some(first) = state.problems.first() else {
+        let problems: Vec<_> = state.problems.iter().filter(|problem| shown(problem)).collect();
+        let Some(first) = problems.first() else {
             return ok(
                 ID,
                 match state.files {
@@ -81,9 +82,9 @@ impl Declarations {
                 },
             );
         };
-        let mut finding: Vec<_> = state.problems.iter().take(TOLD).map(ToString::to_string).collect();
-        if state.problems.len() > TOLD {
-            finding.push(format!("{} more (`kprobectl list`)", state.problems.len() - TOLD));
+        let mut finding: Vec<_> = problems.iter().take(TOLD).map(ToString::to_string).collect();
+        if problems.len() > TOLD {
+            finding.push(format!("{} more (`kprobectl list`)", problems.len() - TOLD));
         }
         failed(ID, finding.join("; "), first.hint.clone())
     }
@@ -133,13 +134,15 @@ mod tests {
     #[test]
     fn the_check_says_what_is_not_so_and_where() {
         let declarations = Declarations::default();
-        assert_eq!(declarations.check().status(), CheckStatus::Ok);
+        assert_eq!(declarations.check(|_| true).status(), CheckStatus::Ok);
         let directory: PathBuf = "/etc/kprobed/probes.d".into();
         assert!(
             declarations
                 .set(DeclarationState { directory: directory.clone(), ..DeclarationState::default() })
         );
-        assert!(declarations.check().finding.contains("there is no directory `/etc/kprobed/probes.d`"));
+        assert!(
+            declarations.check(|_| true).finding.contains("there is no directory `/etc/kprobed/probes.d`")
+        );
         let good = DeclarationState {
             directory: directory.clone(),
             files: Some(2),
@@ -147,10 +150,13 @@ mod tests {
             problems: Vec::new(),
         };
         assert!(declarations.set(good.clone()) && !declarations.set(good.clone()));
-        assert_eq!(declarations.check().finding, "2 files in `/etc/kprobed/probes.d` declare 5 probes");
+        assert_eq!(
+            declarations.check(|_| true).finding,
+            "2 files in `/etc/kprobed/probes.d` declare 5 probes"
+        );
         let problems = (1..6).map(|line| problem("a.yaml", Some((line, 3)))).collect();
         declarations.set(DeclarationState { problems, ..good });
-        let check = declarations.check();
+        let check = declarations.check(|_| true);
         assert_eq!(
             (check.id.as_str(), check.status(), check.fix.as_str()),
             ("declarations", CheckStatus::Failed, "write `filter`")

@@ -1,7 +1,8 @@
 //! Meaning checks when modules are loaded: probes in a module that comes back as another build are
 //! compared again, and probes in a module that was not loaded when they were checked are checked.
 //!
-//! Owns which probes are compared then, and what is armed and removed. The kernel itself arms a
+//! Owns which probes are compared then, what is armed and removed, and that a probe that waited gets its
+//! place. The kernel itself arms a
 //! probe when its module is loaded (kernel/trace/trace_kprobe.c:trace_kprobe_module_callback),
 //! before any program can compare builds. So on the kernel that a probe was made for, it waits in
 //! the kernel and loses nothing of the module's start. Another build of the module is noticed with
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use super::apply::{Before, Grounds, Work};
 use super::controller::{Controller, in_kernel};
-use super::guard::{Looked, look};
+use super::guard::{Looked, look, placed};
 use super::{Probe, ProbeState};
 use crate::error::Error;
 
@@ -40,13 +41,16 @@ impl Controller {
         let mut recent = checker.recent_facts();
         let (mut held, mut cleared, mut unsaved) = (Vec::new(), Vec::new(), Vec::new());
         for probe in probes {
-            match look(&checker, &probe, &mut recent) {
+            match look(&checker, &self.parts.rights, &probe, &mut recent) {
                 Looked::Held(found) => held.push((probe, found)),
                 Looked::Clear(guarded) => {
                     if guarded.is_other_than(&probe.guarded) {
                         unsaved.extend(guarded.to_json().map(|text| (probe.uid, text)));
                     }
-                    cleared.push((Arc::clone(&probe), Probe { guarded, ..Probe::clone(&probe) }));
+                    match placed(&checker, Probe { guarded, ..Probe::clone(&probe) }, &mut recent) {
+                        Ok(now) => cleared.push((probe, now)),
+                        Err(found) => held.push((probe, found)),
+                    }
                 }
             }
         }
@@ -58,6 +62,8 @@ impl Controller {
         let there: Vec<_> =
             held.iter().map(|(probe, _)| probe).filter(|probe| in_kernel(&probe.state)).collect();
         let there: Vec<_> = there.into_iter().cloned().collect();
+        // What was written to until here was written to by others.
+        self.triggers.set_apart();
         let mut left = Vec::new();
         for (probe, outcome) in there.iter().zip(self.take_all_out_of_kernel(&there)) {
             if let Err(error) = outcome {
@@ -70,6 +76,7 @@ impl Controller {
             self.parts.registry.put(found.hold(Probe::clone(&probe)));
         }
         self.bring_back_cleared(cleared).await;
+        self.triggers.forget_own();
     }
 
     /// Arms the probes that were held back, and notes those that need no arming.

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use kprobed_proto::v1;
 
-use super::aggregation::AggregationCommand;
+use super::aggregation::{AggregationCommand, NumberedAggregation, no_aggregation};
 use super::command::Command;
 use super::controller::answer;
 use super::{Applied, Changed, CommandQueue, CountedHits, Ledger, Probe};
@@ -35,7 +35,7 @@ struct Made {
     /// How many there have been.
     count: u64,
     /// Those that are not deleted.
-    now: Vec<Arc<v1::Aggregation>>,
+    now: Vec<NumberedAggregation>,
 }
 
 impl Recorded {
@@ -43,8 +43,8 @@ impl Recorded {
     /// the daemon stops.
     pub async fn run(self, mut queue: CommandQueue) {
         let mut made = Made::default();
-        while let Some(command) = queue.0.recv().await {
-            match command {
+        while let Some(queued) = queue.0.recv().await {
+            match queued.command {
                 Command::Apply(changes, _, reply) => {
                     let outcomes =
                         changes.iter().map(|_| Ok(Changed::Probe(Arc::clone(&self.probe)))).collect();
@@ -63,7 +63,7 @@ impl Recorded {
 
     fn aggregate(&self, command: AggregationCommand, made: &mut Made) {
         match command {
-            AggregationCommand::Create(request, reply) => {
+            AggregationCommand::Create(_, request, reply) => {
                 made.count += 1;
                 let aggregation = Arc::new(v1::Aggregation {
                     name: format!("recorded_{}", made.count),
@@ -73,15 +73,28 @@ impl Recorded {
                     keys: self.keys.clone(),
                     ..Default::default()
                 });
-                made.now.push(Arc::clone(&aggregation));
-                answer(reply, Ok(aggregation));
+                let numbered = NumberedAggregation { number: made.count, aggregation };
+                made.now.push(numbered.clone());
+                answer(reply, Ok(numbered));
             }
-            AggregationCommand::Delete(name, reply) => {
-                made.now.retain(|aggregation| aggregation.name != name);
+            AggregationCommand::Find(_, name, reply) => {
+                let found = made.now.iter().find(|one| one.aggregation.name == name);
+                answer(reply, found.cloned().ok_or_else(|| no_aggregation(&name)));
+            }
+            AggregationCommand::Delete(_, name, reply) => {
+                made.now.retain(|one| one.aggregation.name != name);
                 answer(reply, Ok(Some(self.snapshot(name))));
             }
-            AggregationCommand::Read(name, reply) => answer(reply, Ok(self.snapshot(name))),
-            AggregationCommand::List(reply) => answer(reply, Ok(made.now.clone())),
+            AggregationCommand::End(number, reply) => {
+                made.now.retain(|one| one.number != number);
+                answer(reply, Ok(()));
+            }
+            AggregationCommand::Read(_, which, reply) => {
+                answer(reply, Ok(self.snapshot(which.aggregation.name.clone())));
+            }
+            AggregationCommand::List(_, reply) => {
+                answer(reply, Ok(made.now.iter().map(|one| Arc::clone(&one.aggregation)).collect()));
+            }
         }
     }
 

@@ -98,9 +98,9 @@ impl Registry {
         self.probes().by_uid(uid).cloned()
     }
 
-    /// The probe whose event the kernel lists with that line.
-    pub(super) fn by_listing(&self, listing: &str) -> Option<Arc<Probe>> {
-        self.probes().by_listing(listing).cloned()
+    /// The probe of that name, if it is its event that the kernel lists with that line.
+    pub(crate) fn listed(&self, name: &ProbeName, line: &str) -> Option<Arc<Probe>> {
+        self.get(name).filter(|probe| probe.own.as_ref().is_some_and(|own| own.is_listed_as(line)))
     }
 
     /// Finds a probe by `GROUP/EVENT`, or by `EVENT` if only one probe has it.
@@ -108,18 +108,27 @@ impl Registry {
     /// # Errors
     /// [`Error::NotFound`], [`Error::Ambiguous`].
     pub fn find(&self, text: &str) -> Result<Arc<Probe>, Error> {
+        self.find_among(text, |_| true)
+    }
+
+    /// The same; of those with this `EVENT` only ones that `shown` accepts are meant, and named in an error.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Ambiguous`].
+    pub fn find_among(&self, text: &str, shown: impl Fn(&Probe) -> bool) -> Result<Arc<Probe>, Error> {
         let not_found = || Error::no_probe(text);
         if let Ok(name) = text.parse::<ProbeName>() {
             return self.get(&name).ok_or_else(not_found);
         }
         let probes = self.probes();
         let names = probes.of_event(text).ok_or_else(not_found)?;
-        let mut found = names.iter().filter_map(|name| probes.named().get(name));
-        match (found.next(), found.next()) {
-            (None, _) => Err(not_found()),
-            (Some(only), None) => Ok(Arc::clone(only)),
-            (Some(_), Some(_)) => {
-                let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+        let found = names.iter().filter_map(|name| probes.named().get(name));
+        let found: Vec<_> = found.filter(|probe| shown(probe)).collect();
+        match found.as_slice() {
+            [] => Err(not_found()),
+            [only] => Ok(Arc::clone(only)),
+            several => {
+                let names: Vec<_> = several.iter().map(|probe| format!("`{}`", probe.name)).collect();
                 let message = format!("several probes have an event `{text}`: {}", names.join(", "));
                 Err(Error::new(Reason::AMBIGUOUS_NAME, message).field("name").with("event", text))
             }
@@ -221,6 +230,21 @@ mod tests {
         registry.remove(&"kprobes/open".parse().unwrap());
         assert!(registry.find("open").is_err() && registry.by_uid(ProbeUid(4)).is_none());
         assert_eq!(names(&registry.all()), ["kprobes/read"]);
+    }
+
+    #[test]
+    fn an_event_alone_means_one_of_those_that_are_shown() {
+        let registry = Registry::default();
+        for (uid, name) in [(1, "net/open"), (2, "storage/open"), (3, "storage/read")] {
+            registry.put(probe(uid, name));
+        }
+        let shown = |probe: &Probe| probe.name.group() == "net";
+        assert_eq!(registry.find_among("open", shown).unwrap().name.to_string(), "net/open");
+        assert_eq!(registry.find_among("read", shown).unwrap_err().reason, Reason::NO_SUCH_PROBE);
+        // Who writes the group knows it: the answer to that is a matter of rights.
+        assert_eq!(registry.find_among("storage/read", shown).unwrap().uid, ProbeUid(3));
+        let all = registry.find("open").unwrap_err();
+        assert!(all.message.ends_with("`net/open`, `storage/open`"), "{all}");
     }
 
     #[test]

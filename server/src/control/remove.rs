@@ -80,11 +80,11 @@ impl Controller {
         {
             return Ok(Judged::Done(Changed::Removed(Removed { name, profile: None, note: "" })));
         }
-        let probe = self.probe(&request.name)?;
-        let rule = self.require(caller, &probe)?;
+        let probe = self.probe(caller, &request.name)?;
+        let rule = self.require_removal(caller, &probe)?;
         check_etag(&probe, request.etag.as_deref())?;
         require_undeclared(&probe, request.take_over)?;
-        self.require_uncounted(&probe.name)?;
+        self.require_uncounted(caller, &probe.name)?;
         let profile = match profiles {
             Ok(profiles) => profiles.get(&probe.uid).cloned(),
             // Other programs can add and remove probes at any time: read the counts of this one

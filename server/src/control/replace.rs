@@ -39,7 +39,7 @@ impl Controller {
         request: UpdateRequest,
         grounds: &mut Grounds<'_>,
     ) -> Result<Judged, Error> {
-        self.require_uncounted(&probe.name)?;
+        self.require_uncounted(caller, &probe.name)?;
         // A definition under this name would become a part of another program's event.
         if let Some(
             ObservedEvent::There { shared: true, .. }
@@ -57,7 +57,9 @@ impl Controller {
         let line = self.parts.checker.kernel_line(&outcome.definition, probe.name.parts()).text;
         let spec = ProbeSpec { definition: Arc::clone(&outcome.text), ..wanted };
         // It counts for who made the first one.
-        let record = Record::new(probe.name.clone(), spec, line, SystemTime::now()).by(probe.creator.clone());
+        let (creator, creator_names) = (probe.creator.clone(), probe.creator_names.clone());
+        let record = Record::new(probe.name.clone(), spec, line, SystemTime::now());
+        let record = Record { creator, creator_names, ..record };
         let (job, intent) = creation(record, outcome);
         let rule = self.require(caller, &job.probe)?;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };

@@ -29,12 +29,15 @@ impl Controller {
         request: UpdateRequest,
         grounds: &mut Grounds<'_>,
     ) -> Result<Judged, Error> {
-        let probe = self.probe(&request.name)?;
+        let probe = self.probe(caller, &request.name)?;
         self.require(caller, &probe)?;
-        if self.carried_out(request.request.as_ref(), grounds).await? == Some(probe.uid) {
-            return Ok(Judged::Done(Changed::Probe(self.shown(&probe))));
+        if let Some(key) = &request.request
+            && self.carried_out(Some(key), grounds).await? == Some(probe.uid)
+        {
+            return Ok(Judged::Done(Changed::Probe(self.repeated(caller, key, probe.uid)?)));
         }
         check_etag(&probe, request.etag.as_deref())?;
+        probe.require_readable()?;
         if request.accept {
             grounds.claim(&probe, false)?;
             return self.judge_acceptance(caller, probe, request, grounds);
@@ -70,11 +73,13 @@ impl Controller {
         // Whoever switches it has seen that it was disarmed for its cost.
         let tripped = probe.tripped.clone().filter(|_| request.enabled.is_none());
         let wanted = Probe { left_alone: None, tripped, ..probe.wanting(wanted) };
+        // Before the kernel is asked about a filter: its answer can tell what the filter may not.
+        self.require(caller, &wanted)?;
         let state = grounds.observed.state(&probe);
         let drifted = probe.is_to_record() && state != ProbeState::Armed;
         let mut job = self.judge_change(&probe, wanted, &request, grounds)?;
         // With other labels, or resolved anew, it may be out of reach for the caller.
-        let rule = self.require(caller, &job.probe)?;
+        let rule = self.require_changed(caller, &probe, &job.probe)?;
         let record = &mut job.probe.record;
         (record.revision, record.update_time) = (probe.revision + 1, now.wall);
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
@@ -164,7 +169,7 @@ impl Controller {
         if self.tracefs().has_event(probe.name.group(), probe.name.event()) {
             return Err(Error::exists_foreign(&probe.name));
         }
-        let guarded = match look(&self.parts.checker, &probe, &mut grounds.facts) {
+        let guarded = match look(&self.parts.checker, &self.parts.rights, &probe, &mut grounds.facts) {
             Looked::Clear(guarded) => guarded,
             Looked::Held(held) => return Err(held.error(&probe)),
         };

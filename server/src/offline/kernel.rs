@@ -114,8 +114,8 @@ impl OfflineKernel {
         let text = Arc::new(DefinitionText::new(text));
         let mut facts = self.checker.recent_facts();
         let (answer, checked) = match self.checker.check_text(&text, &mut facts) {
-            Ok(checked) => (verdict::judged(&self.checker, &checked, Detail::Listing), Some(checked)),
-            Err(error) => (verdict::unjudged(&self.checker, &text, error)?, None),
+            Ok(checked) => (verdict::judged(&self.checker, &checked, Detail::Listing, None), Some(checked)),
+            Err(error) => (verdict::unjudged(&self.checker, &text, error, None)?, None),
         };
         let accepted = answer.verdict() == v1::Verdict::Accepted;
         let of_place = checked

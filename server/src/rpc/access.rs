@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use kprobed_audit::{Action, Entry};
-use kprobed_rights::{Limit, Object, Read, Reads};
+use kprobed_rights::Limit;
 use tonic::Request;
 
 use crate::auth::{Caller, Rights, Share};
-use crate::control::{Registry, permission};
-use crate::error::Error;
+use crate::control::{Probe, Registry, permission};
+use crate::error::{Error, Reason};
 use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{Permits, QueueLimits};
 
@@ -32,28 +32,16 @@ pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Error> {
     caller.ok_or_else(|| Error::internal("the request has no caller"))
 }
 
-impl Access {
-    /// Refuses a caller that may not observe a probe, or an event of the host. `also` is what is read
-    /// besides its fields.
-    pub(super) fn require(&self, caller: &Caller, name: &ProbeName, also: Option<Read>) -> Result<(), Error> {
-        let Some(probe) = self.registry.get(name) else {
-            permission::on_event(&self.rights, caller, name)?;
-            return Ok(());
-        };
-        let mut object = probe.object();
-        object.reads = also.map_or(object.reads, |read| object.reads.and(Reads::NONE.with(read)));
-        self.rights.require(caller, Some(&object))?;
-        Ok(())
-    }
+/// The refusal of a place that is an address, of a client that may not see addresses.
+pub(super) fn address_not_allowed() -> Error {
+    Error::new(Reason::NOT_ALLOWED, "a place that is an address needs a role that may see addresses")
+        .fix("name the function, or ask for a rule with `addresses` in `reads`")
+}
 
-    /// Whether a caller may observe a probe, or an event of the host. Not being able to is no refusal.
-    pub(super) fn allows(&self, caller: &Caller, name: &ProbeName, also: Option<Read>) -> bool {
-        let none = Labels::default();
-        let probe = self.registry.get(name);
-        let object =
-            probe.as_ref().map_or_else(|| permission::host_event(name, &none), |probe| probe.object());
-        let reads = also.map_or(object.reads, |read| object.reads.and(Reads::NONE.with(read)));
-        self.rights.allows(caller, Some(&Object { reads, ..object }))
+impl Access {
+    /// Refuses a caller that names a probe which it may not observe.
+    pub(super) fn require(&self, caller: &Caller, probe: &Probe) -> Result<(), Error> {
+        permission::on_probe(&self.rights, caller, probe, &probe.object()).map(drop)
     }
 
     /// Has the audit log say that a caller begins to receive what these probes record.
@@ -71,6 +59,8 @@ impl Access {
     /// yet, nothing is known that a rule could be compared with. Events of the host have negative ids.
     fn may_receive(&self, caller: &Caller, name: &ProbeName, uid: ProbeUid) -> bool {
         match self.registry.by_uid(uid) {
+            // What the history has of another database is of no probe of this one.
+            Some(probe) if probe.name != *name => false,
             Some(probe) => self.rights.allows(caller, Some(&probe.object())),
             None if uid.0 < 0 => {
                 let none = Labels::default();
@@ -114,4 +104,30 @@ fn shortened(probes: &[String]) -> String {
         _ = write!(names, " and {} more", probes.len() - LISTED);
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_rights::{Method, Principal, Roles};
+
+    use super::*;
+    use crate::auth::{AuditQueue, Operation};
+    use crate::control::test_probe;
+
+    /// Events of a lost database can carry the uid of a probe of the present one.
+    #[test]
+    fn a_uid_is_that_of_a_probe_under_its_name_alone() {
+        let roles = "[[role]]\nname = \"a\"\nprincipals = [\"user:alice\"]\n[[role.allow]]\nmethods = [\"observe\"]\n\
+                     groups = [\"narrow\"]\nreads = [\"all\"]\n";
+        let rights = Arc::new(Rights::new(Roles::parse(roles).unwrap(), AuditQueue::new().0));
+        let registry: Registry = std::iter::once(test_probe(1, "narrow/v2")).collect();
+        let access = Access { rights, registry: Arc::new(registry) };
+        let alice = Principal::of_names(&["user:alice".to_owned(), "uid:1000".to_owned()]).unwrap();
+        let method = Method::named("StreamEvents").unwrap();
+        let caller = Caller::new(Arc::new(alice), method, Operation::default());
+        let may = |name: &str, uid| access.may_receive(&caller, &name.parse().unwrap(), ProbeUid(uid));
+        assert!(may("narrow/v2", 1));
+        assert!(!may("victim/v2", 1), "it is the uid of another probe");
+        assert!(!may("narrow/v2", 2), "no probe has it");
+    }
 }

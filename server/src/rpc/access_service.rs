@@ -11,13 +11,14 @@ use kprobed_proto::v1::check_access_request::Object as Asked;
 use kprobed_rights::{Decision, Limit, METHODS, Method, Object, Principal, Question, Read, Reads};
 use tonic::{Request, Response, Status};
 
-use super::access::{Access, caller};
+use super::access::{self, Access, caller};
 use super::labels;
 use crate::auth::Caller;
-use crate::control::Footprint;
+use crate::control::{Footprint, Sight};
 use crate::error::Error;
+use kprobed_lang::definition::{Place, ProbeDefinition};
 use kprobed_lang::model::{Labels, ProbeName};
-use kprobed_verdict::checker::{Checker, DefinitionText, group_of};
+use kprobed_verdict::checker::{Checker, DefinitionText, Target, group_of};
 
 /// The service.
 #[derive(Debug)]
@@ -33,6 +34,18 @@ struct About {
     name: ProbeName,
     labels: Labels,
     footprint: Footprint,
+    told: Told,
+}
+
+/// What the caller may know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// Whether it is allowed, and by which rule.
+    Nothing,
+    /// What it reads, too: that is in the text.
+    Reads,
+    /// Everything.
+    All,
 }
 
 impl About {
@@ -43,7 +56,19 @@ impl About {
 
 impl AccessServer {
     /// The probe that a definition would become. Its place need not be one that the kernel takes.
-    fn would_be(&self, definition: &str, labels: Labels) -> Result<About, Error> {
+    fn would_be(
+        &self,
+        (sight, shows_addresses): (&Sight, bool),
+        definition: &str,
+        labels: Labels,
+    ) -> Result<About, Error> {
+        if !shows_addresses
+            && let Ok(ProbeDefinition { place: Place::Address { .. }, .. }) =
+                self.checker.parse_probe(definition)
+        {
+            // The function there would say where the kernel is.
+            return Err(access::address_not_allowed());
+        }
         let text = Arc::new(DefinitionText::new(definition));
         let outcome = self.checker.check_text(&text, &mut self.checker.recent_facts());
         let outcome = outcome.map_err(Error::from)?;
@@ -53,31 +78,43 @@ impl AccessServer {
         let event = event.map_or("unnamed", |event| event.text.as_str());
         let name = ProbeName::new(group_of(&outcome.definition), event)
             .map_err(|error| Error::bad_argument("definition", error.to_string()))?;
-        Ok(About { name, labels, footprint: Footprint::of(&outcome) })
+        // Where the kernel has a function, and by which names, is an answer about the kernel.
+        let told = if sight.allows_method("CheckProbe") { Told::All } else { Told::Reads };
+        Ok(About { name, labels, footprint: Footprint::of(&outcome), told })
     }
 
     /// A probe that exists, or else an event of the host.
-    fn existing(&self, name: &str) -> Result<About, Error> {
-        if let Ok(probe) = self.access.registry.find(name) {
+    fn existing(&self, sight: &Sight, name: &str) -> Result<About, Error> {
+        if let Ok(probe) = self.access.registry.find_among(name, |probe| sight.shows(probe)) {
             return Ok(About {
                 name: probe.name.clone(),
                 labels: probe.spec.labels.clone(),
-                footprint: probe.footprint.clone(),
+                // With what its kernel filter tells.
+                footprint: Footprint { reads: probe.object().reads, ..probe.footprint.clone() },
+                told: if sight.shows(&probe) { Told::All } else { Told::Nothing },
             });
         }
         let name = name.parse().map_err(|error: kprobed_lang::model::NameError| {
             Error::bad_argument("name", error.to_string())
         })?;
-        let footprint = Footprint { reads: Reads::NONE.with(Read::HostEvents), ..Footprint::default() };
-        Ok(About { name, labels: Labels::default(), footprint })
+        let target = Target { whole: true, ..Target::default() };
+        let reads = Reads::NONE.with(Read::HostEvents);
+        let footprint = Footprint { target, reads, ..Footprint::default() };
+        Ok(About { name, labels: Labels::default(), footprint, told: Told::All })
     }
 
-    fn about(&self, request: &v1::CheckAccessRequest) -> Result<Option<About>, Error> {
+    fn about(
+        &self,
+        caller: &Caller,
+        sight: &Sight,
+        request: &v1::CheckAccessRequest,
+    ) -> Result<Option<About>, Error> {
+        let shows_addresses = self.access.rights.show_addresses(caller);
         let labels = labels::of(request.labels.clone())?;
         match &request.object {
             None => Ok(None),
-            Some(Asked::Definition(text)) => self.would_be(text, labels).map(Some),
-            Some(Asked::Name(name)) => self.existing(name).map(Some),
+            Some(Asked::Definition(text)) => self.would_be((sight, shows_addresses), text, labels).map(Some),
+            Some(Asked::Name(name)) => self.existing(sight, name).map(Some),
         }
     }
 
@@ -112,25 +149,29 @@ impl AccessServer {
         let other = principal(&request.names)?;
         if other.is_some() {
             // It would tell what others may do. Changing that is the same right.
-            let administers = METHODS.iter().find(|method| method.name() == "ReconcileProbes");
-            let needed = Caller { method: administers, ..caller.clone() };
-            self.access.rights.require(&needed, None)?;
+            self.access.rights.require_administration(caller)?;
         }
         let roles = self.access.rights.roles();
         let principal = other.as_ref().unwrap_or(&caller.principal);
         // A client without a role learns nothing of the kernel, and causes no work.
         let has_role = roles.of(principal).next().is_some();
-        let about = if has_role { self.about(request)? } else { None };
+        let sight = Sight::new(&self.access.rights, caller.clone());
+        let about = if has_role { self.about(caller, &sight, request)? } else { None };
         let object = about.as_ref().map(About::object);
         let decision = roles.decide(Question { principal, method, object: object.as_ref() });
-        Ok(response(&decision, about))
+        Ok(response(decision, about))
     }
 }
 
-fn response(decision: &Decision, about: Option<About>) -> v1::CheckAccessResponse {
+fn response(decision: Decision, about: Option<About>) -> v1::CheckAccessResponse {
+    let told = about.as_ref().map_or(Told::All, |about| about.told);
+    let decision = if told == Told::Nothing { decision.without_reads() } else { decision };
     let rule = decision.rule();
-    let reads = about.as_ref().map_or(Reads::NONE, |about| about.footprint.reads);
-    let target = about.map(|about| about.footprint.target).unwrap_or_default();
+    let footprint = about.map(|about| about.footprint);
+    let reads = footprint.as_ref().filter(|_| told != Told::Nothing);
+    let reads = reads.map_or(Reads::NONE, |footprint| footprint.reads);
+    let target = footprint.filter(|_| told == Told::All).map(|footprint| footprint.target);
+    let target = target.unwrap_or_default();
     v1::CheckAccessResponse {
         allowed: decision.is_allowed(),
         reason: decision.to_string(),

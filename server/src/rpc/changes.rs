@@ -2,6 +2,8 @@
 //!
 //! Owns the limit of a batch, and what makes a request safe to repeat. Never carries a change out.
 
+use std::collections::HashMap;
+use std::mem::take;
 use std::sync::Arc;
 
 use kprobed_proto::v1;
@@ -11,6 +13,7 @@ use kprobed_proto::v1::probe_outcome::Outcome;
 use super::messages;
 use super::probes::{non_empty, request_key};
 use super::{labels, metadata, status};
+use crate::auth::Caller;
 use crate::control::{Change, CreateRequest, RemoveRequest, Removed, Unit, UpdateRequest};
 use crate::error::Error;
 use kprobed_lang::model::{NameError, ProbeName};
@@ -21,13 +24,12 @@ use kprobed_verdict::checker::DefinitionText;
 pub(super) const MOST: usize = 1000;
 
 /// A request to create a probe.
-pub(super) fn creation(request: v1::CreateProbeRequest) -> Result<CreateRequest, Error> {
+pub(super) fn creation(caller: &Caller, mut request: v1::CreateProbeRequest) -> Result<CreateRequest, Error> {
     let metadata = metadata::of(&request)?;
-    let labels = labels::of(request.labels)?;
-    let fingerprint = format!(
-        "create {} {:?} {:?} {:?} {labels} {metadata:?}",
-        request.enabled, request.filter, request.definition, request.name
-    );
+    let (id, validate_only) = (take(&mut request.request_id), take(&mut request.validate_only));
+    let labels = take(&mut request.labels);
+    let key = request_key(caller, &id, "create", &request, &labels)?;
+    let labels = labels::of(labels)?;
     Ok(CreateRequest {
         definition: Arc::new(DefinitionText::new(request.definition)),
         name: name(request.name)?,
@@ -35,8 +37,8 @@ pub(super) fn creation(request: v1::CreateProbeRequest) -> Result<CreateRequest,
         filter: request.filter,
         labels,
         metadata,
-        request: request_key(request.request_id, fingerprint)?,
-        validate_only: request.validate_only,
+        request: key,
+        validate_only,
     })
 }
 
@@ -47,16 +49,17 @@ pub(super) fn name(text: String) -> Result<Option<ProbeName>, Error> {
 }
 
 /// A request to change a probe.
-pub(super) fn update(request: v1::UpdateProbeRequest) -> Result<UpdateRequest, Error> {
+pub(super) fn update(caller: &Caller, mut request: v1::UpdateProbeRequest) -> Result<UpdateRequest, Error> {
     if request.accept {
         only_accepts(&request)?;
     }
     let metadata = metadata::change(&request)?;
-    let labels = labels::change(request.set_labels, request.remove_labels)?;
-    let fingerprint = format!(
-        "update {:?} {:?} {:?} {:?} {labels:?} {metadata:?} {} {}",
-        request.name, request.enabled, request.filter, request.definition, request.take_over, request.accept
-    );
+    let (id, validate_only) = (take(&mut request.request_id), take(&mut request.validate_only));
+    // Whoever repeats a request can have read the probe again in between.
+    let etag = non_empty(take(&mut request.etag));
+    let labels = take(&mut request.set_labels);
+    let key = request_key(caller, &id, "update", &request, &labels)?;
+    let labels = labels::change(labels, request.remove_labels)?;
     Ok(UpdateRequest {
         name: request.name,
         definition: request.definition.map(|text| Arc::new(DefinitionText::new(text))),
@@ -66,22 +69,22 @@ pub(super) fn update(request: v1::UpdateProbeRequest) -> Result<UpdateRequest, E
         metadata,
         take_over: request.take_over,
         accept: request.accept,
-        etag: non_empty(request.etag),
-        request: request_key(request.request_id, fingerprint)?,
-        validate_only: request.validate_only,
+        etag,
+        request: key,
+        validate_only,
     })
 }
 
 /// A request to create a probe that a file declares: judged by the same rules as those of clients.
 pub(crate) fn declared_creation(request: v1::CreateProbeRequest, file: &str) -> Result<CreateRequest, Error> {
-    let mut create = creation(request)?;
+    let mut create = creation(&Caller::daemon(), request)?;
     create.metadata.declared_by = Some(Some(file.to_owned()));
     Ok(create)
 }
 
 /// A request to change a probe that a file declares.
 pub(crate) fn declared_update(request: v1::UpdateProbeRequest, file: &str) -> Result<UpdateRequest, Error> {
-    let mut update = update(request)?;
+    let mut update = update(&Caller::daemon(), request)?;
     update.take_over = true;
     update.metadata.declared_by = Some(Some(file.to_owned()));
     Ok(update)
@@ -111,29 +114,26 @@ fn only_accepts(request: &v1::UpdateProbeRequest) -> Result<(), Error> {
 }
 
 /// A request to delete a probe.
-pub(super) fn deletion(request: v1::DeleteProbeRequest) -> Result<RemoveRequest, Error> {
-    Ok(RemoveRequest {
-        request: request_key(request.request_id, format!("delete {:?}", request.name))?,
-        name: request.name,
-        take_over: request.take_over,
-        etag: non_empty(request.etag),
-        validate_only: request.validate_only,
-    })
+pub(super) fn deletion(caller: &Caller, mut request: v1::DeleteProbeRequest) -> Result<RemoveRequest, Error> {
+    let (id, validate_only) = (take(&mut request.request_id), take(&mut request.validate_only));
+    let (etag, take_over) = (non_empty(take(&mut request.etag)), take(&mut request.take_over));
+    let key = request_key(caller, &id, "delete", &request, &HashMap::new())?;
+    Ok(RemoveRequest { request: key, name: request.name, take_over, etag, validate_only })
 }
 
 /// Several requests.
-pub(super) fn all(changes: Vec<v1::ProbeChange>, unit: Unit) -> Result<Vec<Change>, Error> {
+pub(super) fn all(caller: &Caller, changes: Vec<v1::ProbeChange>, unit: Unit) -> Result<Vec<Change>, Error> {
     if changes.len() > MOST {
         let message = format!("one call makes at most {MOST} changes; {} are requested", changes.len());
         return Err(Error::bad_argument("changes", message));
     }
     let one = |change: v1::ProbeChange| match change.change {
-        Some(Asked::Create(request)) => creation(request).map(Change::Create),
+        Some(Asked::Create(request)) => creation(caller, request).map(Change::Create),
         Some(Asked::Update(request)) if request.accept && unit == Unit::All => {
             Err(Error::bad_argument("changes", "an `accept` is not possible with `all_or_nothing`"))
         }
-        Some(Asked::Update(request)) => update(request).map(Change::Update),
-        Some(Asked::Delete(request)) => deletion(request).map(Change::Remove),
+        Some(Asked::Update(request)) => update(caller, request).map(Change::Update),
+        Some(Asked::Delete(request)) => deletion(caller, request).map(Change::Remove),
         None => Err(Error::bad_argument("changes", "a change must be `create`, `update` or `delete`")),
     };
     changes.into_iter().map(one).collect()
@@ -155,11 +155,12 @@ pub(super) fn failed(error: &Error) -> v1::ProbeOutcome {
 
 #[cfg(test)]
 mod tests {
-    use kprobed_client::Error;
+    use kprobed_client::Error as ClientError;
+    use kprobed_rights::{Method, Principal};
     use tonic::{Code, Status};
 
     use super::*;
-    use crate::error;
+    use crate::auth::Operation;
 
     fn to_delete(name: &str, request_id: &str) -> v1::ProbeChange {
         let request = v1::DeleteProbeRequest {
@@ -181,21 +182,68 @@ mod tests {
     fn a_request_can_name_its_probe() {
         let named = |name: &str| {
             let name = name.to_owned();
-            creation(v1::CreateProbeRequest { definition: "p f".to_owned(), name, ..Default::default() })
+            let request = v1::CreateProbeRequest { definition: "p f".to_owned(), name, ..Default::default() };
+            creation(&Caller::daemon(), request)
         };
         assert_eq!(named("mine/open").unwrap().name, Some("mine/open".parse().unwrap()));
         assert_eq!(named("").unwrap().name, None);
         for wrong in ["open", "mine/a b", "../open"] {
-            let Error::Rpc(error) = Error::from(Status::from(named(wrong).unwrap_err())) else {
+            let ClientError::Rpc(error) = ClientError::from(Status::from(named(wrong).unwrap_err())) else {
                 panic!("no refusal")
             };
             assert_eq!((error.code, error.fields[0].field.as_str()), (Code::InvalidArgument, "name"));
         }
     }
 
+    fn several_of(changes: Vec<v1::ProbeChange>, unit: Unit) -> Result<Vec<Change>, Error> {
+        all(&Caller::daemon(), changes, unit)
+    }
+
+    /// A message with the same labels is the same request, in whichever order a client sends them; and one with
+    /// anything else in it is another one, whether or not the daemon has a name for that.
+    #[test]
+    fn a_request_is_the_bytes_of_its_message_and_belongs_to_who_sends_it() {
+        let uid = |uid: &str| Principal::of_names(&[uid.to_owned()]).unwrap();
+        let method = Method::named("CreateProbe").unwrap();
+        let by = |who: &str| Caller::new(Arc::new(uid(who)), method, Operation::default());
+        let request = |pairs: &[(&str, &str)]| v1::CreateProbeRequest {
+            definition: "p:a/b f".to_owned(),
+            request_id: "deploy-1".to_owned(),
+            labels: pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            ..Default::default()
+        };
+        let key = |who: &str, request| creation(&by(who), request).unwrap().request.unwrap();
+        let labels = [("team", "net"), ("tier", "one"), ("x", "")];
+        let first = key("uid:1", request(&labels));
+        assert_eq!((first.principal.as_str(), first.id.as_str()), ("uid:1", "deploy-1"));
+        let hex = first.fingerprint.0.strip_prefix("create ").unwrap();
+        assert!(hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()), "{hex}");
+        for _ in 0..20 {
+            let mut shuffled = labels;
+            shuffled.reverse();
+            assert_eq!(key("uid:1", request(&shuffled)), first);
+        }
+        // To check a repeat is to repeat it.
+        assert_eq!(key("uid:1", v1::CreateProbeRequest { validate_only: true, ..request(&labels) }), first);
+        let others = [
+            request(&[("team", "net"), ("tier", "onex"), ("x", "")]),
+            request(&[("team", "net"), ("tier", "one")]),
+            v1::CreateProbeRequest { enabled: true, ..request(&labels) },
+            v1::CreateProbeRequest { description: "x".to_owned(), ..request(&labels) },
+            v1::CreateProbeRequest { name: "a/b".to_owned(), ..request(&labels) },
+        ];
+        for other in others {
+            assert_ne!(key("uid:1", other.clone()).fingerprint, first.fingerprint, "{other:?}");
+        }
+        let same = key("uid:2", request(&labels));
+        assert_eq!((same.principal.as_str(), &same.fingerprint), ("uid:2", &first.fingerprint));
+    }
+
     /// The field that a refusal is about.
     fn refused_field(changes: Vec<v1::ProbeChange>) -> String {
-        let Error::Rpc(error) = Error::from(Status::from(all(changes, Unit::Each).unwrap_err())) else {
+        let ClientError::Rpc(error) =
+            ClientError::from(Status::from(all(&Caller::daemon(), changes, Unit::Each).unwrap_err()))
+        else {
             panic!("no refusal")
         };
         assert_eq!(error.code, Code::InvalidArgument);
@@ -208,7 +256,8 @@ mod tests {
             v1::UpdateProbeRequest { name: "read".to_owned(), enabled: Some(true), ..Default::default() };
         let update = v1::ProbeChange { change: Some(Asked::Update(update)) };
         let several =
-            all(vec![to_delete("kprobes/open", "id"), to_create("p:a f"), update], Unit::Each).unwrap();
+            several_of(vec![to_delete("kprobes/open", "id"), to_create("p:a f"), update], Unit::Each)
+                .unwrap();
         let [Change::Remove(remove), Change::Create(create), Change::Update(update)] = several.as_slice()
         else {
             panic!("{several:?}");
@@ -220,7 +269,7 @@ mod tests {
         assert!(remove.request.is_some() && create.request.is_none() && update.request.is_none());
         assert_eq!(create.definition.as_str(), "p:a f");
         assert_eq!((update.name.as_str(), update.enabled), ("read", Some(true)));
-        assert_eq!(all(vec![to_delete("open", ""); MOST], Unit::Each).unwrap().len(), MOST);
+        assert_eq!(several_of(vec![to_delete("open", ""); MOST], Unit::Each).unwrap().len(), MOST);
         assert_eq!(refused_field(vec![to_delete("open", ""); MOST + 1]), "changes");
         assert_eq!(refused_field(vec![v1::ProbeChange { change: None }]), "changes");
         assert_eq!(refused_field(vec![to_delete("a", ""), to_delete("b", &"x".repeat(129))]), "request_id");
@@ -228,11 +277,11 @@ mod tests {
 
     #[test]
     fn a_failure_says_what_a_status_would() {
-        let error = || error::Error::no_probe("gone");
+        let error = || Error::no_probe("gone");
         let failed = failed(&error()).outcome;
         let Some(Outcome::Failed(failed)) = failed else { panic!("it failed") };
-        let Error::Rpc(told) = Error::from(failed) else { panic!("no refusal") };
-        let Error::Rpc(alone) = Error::from(Status::from(error())) else { panic!("no refusal") };
+        let ClientError::Rpc(told) = ClientError::from(failed) else { panic!("no refusal") };
+        let ClientError::Rpc(alone) = ClientError::from(Status::from(error())) else { panic!("no refusal") };
         assert_eq!((told.code, &told.message, &told.reason), (alone.code, &alone.message, &alone.reason));
         assert_eq!((told.code, &told.metadata), (Code::NotFound, &alone.metadata));
         let removed = Removed { name: "kprobes/open".parse().unwrap(), profile: None, note: "left alone" };
@@ -253,9 +302,11 @@ mod tests {
             accept: true,
             ..Default::default()
         };
-        assert!(update(accept.clone()).unwrap().accept);
+        assert!(update(&Caller::daemon(), accept.clone()).unwrap().accept);
         let more = v1::UpdateProbeRequest { filter: Some(String::new()), take_over: true, ..accept.clone() };
-        let Error::Rpc(error) = Error::from(Status::from(update(more).unwrap_err())) else {
+        let ClientError::Rpc(error) =
+            ClientError::from(Status::from(update(&Caller::daemon(), more).unwrap_err()))
+        else {
             panic!("no refusal")
         };
         assert_eq!(
@@ -264,7 +315,7 @@ mod tests {
         );
         assert_eq!((error.code, error.fields[0].field.as_str()), (Code::InvalidArgument, "accept"));
         let change = || vec![v1::ProbeChange { change: Some(Asked::Update(accept.clone())) }];
-        assert!(all(change(), Unit::Each).is_ok());
-        assert!(all(change(), Unit::All).is_err());
+        assert!(several_of(change(), Unit::Each).is_ok());
+        assert!(several_of(change(), Unit::All).is_err());
     }
 }

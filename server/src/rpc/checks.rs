@@ -14,7 +14,7 @@ use kprobed_proto::v1;
 use prost::Message as _;
 use tonic::{Status, Streaming};
 
-use super::verdict::{Detail, answer};
+use super::verdict::{Detail, Viewer, answer};
 use crate::auth::Pace;
 use crate::error::Error;
 use kprobed_lang::definition::{CutDefinition, Cutter};
@@ -35,7 +35,7 @@ struct Checks {
     checker: Arc<Checker>,
     pace: Option<Pace>,
     requests: Streaming<v1::CheckProbesRequest>,
-    shows_addresses: bool,
+    viewer: Viewer,
     /// As requested in the first message.
     detail: Option<Detail>,
     /// Absent if the text has ended and all of it was judged.
@@ -49,13 +49,13 @@ pub(super) fn stream(
     checker: Arc<Checker>,
     pace: Option<Pace>,
     requests: Streaming<v1::CheckProbesRequest>,
-    shows_addresses: bool,
+    viewer: Viewer,
 ) -> CheckStream {
     let checks = Checks {
         checker,
         pace,
         requests,
-        shows_addresses,
+        viewer,
         detail: None,
         cutter: Some(Cutter::default()),
         ended: false,
@@ -71,9 +71,9 @@ impl Checks {
     async fn next(mut self) -> Result<Option<(v1::CheckProbesResponse, Self)>, Status> {
         let Some(cutter) = self.cutter.take() else { return Ok(None) };
         let (checker, ended) = (Arc::clone(&self.checker), self.ended);
-        let detail = (self.detail.unwrap_or(Detail::Brief), self.shows_addresses);
+        let (detail, viewer) = (self.detail.unwrap_or(Detail::Brief), self.viewer.clone());
         // Reads kernel memory, and the symbol table when modules have changed.
-        let judged = tokio::task::spawn_blocking(move || judge(&checker, cutter, ended, detail));
+        let judged = tokio::task::spawn_blocking(move || judge(&checker, cutter, ended, (detail, &viewer)));
         let (checked, cutter) = judged.await.map_err(Error::internal)??;
         self.cutter = cutter;
         // A stream is slowed down, where a call would be refused.
@@ -106,7 +106,7 @@ fn judge(
     checker: &Checker,
     mut cutter: Cutter,
     ended: bool,
-    detail: (Detail, bool),
+    detail: (Detail, &Viewer),
 ) -> Result<(Vec<v1::CheckedDefinition>, Option<Cutter>), Error> {
     let mut facts = checker.recent_facts();
     let mut checked = Vec::new();

@@ -16,10 +16,9 @@ use tonic::{Request, Response, Status};
 
 use super::access::{self, Access};
 use super::rows::BatchRows;
-use super::sight::Sight;
 use super::{ledger, messages, selected, start, view};
 use crate::auth::{Caller, Share};
-use crate::control::{ControlHandle, Registry};
+use crate::control::{ControlHandle, Probe, Registry, Sight};
 use crate::error::Error;
 use crate::export::Exporters;
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
@@ -60,22 +59,27 @@ impl EventServer {
     }
 
     /// The view without what the caller may not observe, and the bytes of its queue. If that is all that it
-    /// selects now, the caller learns why. `queue_bytes` is what the client asked for, 0 for nothing.
+    /// selects now, the caller learns why. `asked` are the probes as the client names them, and the bytes that it
+    /// wants for the queue, 0 for nothing.
     fn permitted(
         &self,
         mut view: View,
         caller: &Caller,
         past: bool,
-        queue_bytes: u64,
+        (asked, queue_bytes): (&[String], u64),
     ) -> Result<(View, Share), Error> {
         let all = self.registry.all();
         let wanted: Vec<_> =
             all.iter().filter(|probe| view.selects(&probe.name, &probe.spec.labels)).collect();
         view.permits = self.access.permits(caller);
-        if let Some(first) = wanted.first()
+        // Of those that a pattern or a selector of labels finds, only those that the caller may look at are told: not
+        // even that there are others.
+        let sight = Sight::new(&self.access.rights, caller.clone());
+        let is_named = |probe: &Probe| view.labels.is_empty() && asked.contains(&probe.name.to_string());
+        if let Some(first) = wanted.iter().find(|probe| sight.shows(probe) || is_named(probe))
             && !wanted.iter().any(|probe| view.permits(&probe.name, probe.uid))
         {
-            self.access.require(caller, &first.name, None)?;
+            self.access.require(caller, first)?;
         }
         let (bytes, queue) = self.access.queue(caller, queue_bytes)?;
         view.limits.bytes = bytes;
@@ -244,9 +248,10 @@ impl EventService for EventServer {
             v1::EventForm::Unspecified | v1::EventForm::Columns => false,
             v1::EventForm::Rows => true,
         };
+        let names = request.selection.as_ref().map(|selection| selection.probes.clone()).unwrap_or_default();
         let view = view::of(request.selection, request.fields, request.delivery)?;
         let past = begins_in_the_past(request.start.as_ref());
-        let (mut view, queue) = self.permitted(view, &caller, past, asked)?;
+        let (mut view, queue) = self.permitted(view, &caller, past, (&names, asked))?;
         self.judge(&view, &text, request.start.as_ref()).await?;
         let filters = selected::filters(&self.registry, &self.hub, &view, self.filter_features);
         let projection = view.projection.clone();

@@ -8,12 +8,11 @@ use std::time::SystemTime;
 use kprobed_proto::v1;
 
 use super::probes::{ProbeServer, non_empty};
-use super::sight::Sight;
 use super::{labels, messages};
-use crate::control::Registry;
+use crate::control::{Registry, Sight};
 use crate::error::Error;
 use crate::store::{RatePage, RateQuery};
-use kprobed_lang::model::{Glob, HitProfile, LabelSelector, ProbeName, ProbeUid};
+use kprobed_lang::model::{Glob, HitProfile, LabelSelector, ProbeUid};
 
 /// Longest interval, in seconds: a year.
 const MAX_STEP_S: u32 = 366 * 86_400;
@@ -46,13 +45,13 @@ impl ProbeServer {
     ) -> Result<Vec<v1::HitProfile>, Error> {
         let glob = non_empty(request.name_glob).map(Glob::new);
         let selector = labels::selector("label_selector", &request.label_selector)?;
-        let selected = |name: &ProbeName| {
+        let selected = |uid: ProbeUid| {
             selector.is_empty()
-                || self.registry.get(name).is_some_and(|probe| selector.matches(&probe.spec.labels))
+                || self.registry.by_uid(uid).is_some_and(|probe| selector.matches(&probe.spec.labels))
         };
         let is_wanted = |profile: &HitProfile| {
             glob.as_ref().is_none_or(|glob| glob.matches_name(&profile.name))
-                && selected(&profile.name)
+                && selected(profile.uid)
                 && sight.shows_uid(&self.registry, profile.uid)
         };
         Ok(if request.with_own {

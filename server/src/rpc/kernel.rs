@@ -8,10 +8,10 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::kernel_service_server::KernelService;
 use tonic::{Request, Response, Status};
 
-use super::access::caller;
+use super::access::{self, caller};
 use super::{hidden, messages, types};
 use crate::auth::Rights;
-use crate::control::{Probe, Registry};
+use crate::control::{Probe, Registry, Sight};
 use crate::error::{self, Error, Reason};
 use kprobed_host::kernel::{KernelFacts, nearest_name};
 use kprobed_lang::definition::Place;
@@ -45,6 +45,7 @@ impl KernelServer {
     fn disassemble(
         &self,
         request: &v1::DisassembleFunctionRequest,
+        sight: &Sight,
         shows_addresses: bool,
     ) -> Result<v1::DisassembleFunctionResponse, Error> {
         let place = request.function.as_str();
@@ -57,15 +58,13 @@ impl KernelServer {
         let letter = if request.kind() == v1::ProbeKind::Return { 'r' } else { 'p' };
         let definition = self.checker.parse_probe(&format!("{letter} {place}"))?;
         if matches!(definition.place, Place::Address { .. }) && !shows_addresses {
-            let message = "a place that is an address needs a role that may see addresses";
-            let fix = "name the function, or ask for a rule with `addresses` in `reads`";
-            return Err(Error::new(Reason::NOT_ALLOWED, message).fix(fix));
+            return Err(access::address_not_allowed());
         }
         let facts = self.facts()?;
         match functions::meant(&definition.place, &facts) {
             Meant::One { function, start, offset } => {
                 let (instructions, omitted_bytes) = validate::disassembly(&definition, start, &facts);
-                let ours = OurProbes::of(&self.registry, &function);
+                let ours = OurProbes::of(&self.registry, sight, &function);
                 let instruction = |one: JudgedInstruction| ours.instruction(one);
                 let mut instructions: Vec<_> = instructions.into_iter().map(instruction).collect();
                 if !shows_addresses {
@@ -85,7 +84,9 @@ impl KernelServer {
             }),
             Meant::Nothing => {
                 let hint = match &definition.place {
-                    Place::Symbol { symbol, .. } => validate::suggestion(symbol, &facts),
+                    Place::Symbol { symbol, module, .. } => {
+                        validate::suggestion(symbol, module.as_deref(), &facts)
+                    }
                     Place::Address { .. } => String::new(),
                 };
                 let message = format!("the kernel has no function `{place}`");
@@ -145,9 +146,11 @@ impl KernelService for KernelServer {
         &self,
         request: Request<v1::DisassembleFunctionRequest>,
     ) -> Result<Response<v1::DisassembleFunctionResponse>, Status> {
-        let shows_addresses = self.rights.show_addresses(&caller(&request)?);
+        let caller = caller(&request)?;
+        let shows_addresses = self.rights.show_addresses(&caller);
+        let sight = Sight::new(&self.rights, caller);
         // Reads kernel memory, and the symbol table when modules have changed.
-        let code = || self.disassemble(request.get_ref(), shows_addresses);
+        let code = || self.disassemble(request.get_ref(), &sight, shows_addresses);
         Ok(Response::new(tokio::task::block_in_place(code)?))
     }
 
@@ -178,16 +181,19 @@ fn like_module(wanted: &str, loaded: &[&str]) -> String {
     format!("did you mean {}?", names.join(" or "))
 }
 
-/// The probes of this daemon in one function.
+/// The probes of this daemon in one function that a caller may look at.
 struct OurProbes(Vec<(u32, Arc<Probe>)>);
 
 impl OurProbes {
-    fn of(registry: &Registry, function: &Function) -> Self {
+    fn of(registry: &Registry, sight: &Sight, function: &Function) -> Self {
         let module = function.module.as_ref().map(|module| format!("{module}:")).unwrap_or_default();
         let function = format!("{module}{}", function.name);
         let here = |probe: Arc<Probe>| {
             let (name, offset) = probe.location.rsplit_once("+0x")?;
             let offset = u32::from_str_radix(offset, 16).ok().filter(|_| name == function)?;
+            if !sight.shows(&probe) {
+                return None;
+            }
             Some((offset, probe))
         };
         Self(registry.all().into_iter().filter_map(here).collect())

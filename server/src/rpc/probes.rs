@@ -2,22 +2,25 @@
 //!
 //! Owns pages and the answers to changes. Never judges a definition or touches the kernel.
 
+use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::probe_outcome::Outcome;
 use kprobed_proto::v1::probe_service_server::ProbeService;
+use prost::Message;
+use ring::digest::{Context, SHA256};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::access;
 use super::checks::{self, CheckStream};
 use super::events::Responses;
-use super::sight::Sight;
-use super::verdict::{Detail, answer, checked_cost, hit_cost};
+use super::verdict::{Detail, Viewer, answer, checked_cost, hit_cost};
 use super::{changes, labels, messages, spec, watch};
-use crate::auth::{Pace, Rights};
+use crate::auth::{Caller, Pace, Rights};
 use crate::control::{
-    Applied, Changed, ControlHandle, Costs, Declarations, Probe, ProbeStates, Registry, Unit,
+    Applied, Changed, ControlHandle, Costs, Declarations, Probe, ProbeStates, Registry, Sight, Unit,
 };
 use crate::error::Error;
 use crate::store::{Fingerprint, KEPT_STATES, RequestKey, Store};
@@ -48,6 +51,9 @@ pub struct ProbeServer {
 /// Probes on a page, unless the client says otherwise, and at most.
 pub(super) const PROBE_PAGE: (u32, u32) = (100, 1000);
 
+/// Bytes after which a page of probes has no more: what is made at a time is bounded.
+const PAGE_BYTES: usize = 1 << 20;
+
 /// Longest id of a request, in bytes.
 const MAX_REQUEST_ID: usize = 128;
 
@@ -55,12 +61,40 @@ pub(super) fn page_size(asked: u32, (default, most): (u32, u32)) -> u32 {
     if asked == 0 { default } else { asked.min(most) }
 }
 
-/// What makes a request safe to repeat: its id, and everything that it asks for.
-pub(super) fn request_key(id: String, fingerprint: String) -> Result<Option<RequestKey>, Error> {
+/// What makes a request of this principal safe to repeat: its id, and a digest of the message's bytes. The message
+/// is without its `labels`, since the order of those is not that of the client: they are digested by their keys.
+pub(super) fn request_key(
+    caller: &Caller,
+    id: &str,
+    kind: &str,
+    message: &impl Message,
+    labels: &HashMap<String, String>,
+) -> Result<Option<RequestKey>, Error> {
     if id.len() > MAX_REQUEST_ID {
         return Err(Error::bad_argument("request_id", "`request_id` must have at most 128 bytes"));
     }
-    Ok(non_empty(id).map(|id| RequestKey { id, fingerprint: Fingerprint(fingerprint) }))
+    if id.is_empty() {
+        return Ok(None);
+    }
+    let mut digest = Context::new(&SHA256);
+    let mut add = |part: &[u8]| {
+        // With its length: no two lists of parts have the same bytes.
+        digest.update(&part.len().to_le_bytes());
+        digest.update(part);
+    };
+    add(&message.encode_to_vec());
+    let mut labels: Vec<_> = labels.iter().collect();
+    labels.sort_unstable();
+    for (key, value) in labels {
+        add(key.as_bytes());
+        add(value.as_bytes());
+    }
+    let mut fingerprint = format!("{kind} ");
+    for byte in digest.finish().as_ref() {
+        _ = write!(fingerprint, "{byte:02x}");
+    }
+    let principal = caller.principal.account();
+    Ok(Some(RequestKey { principal, id: id.to_owned(), fingerprint: Fingerprint(fingerprint) }))
 }
 
 pub(super) fn non_empty(text: String) -> Option<String> {
@@ -83,14 +117,21 @@ impl ProbeServer {
         Ok(Sight::new(&self.rights, access::caller(request)?))
     }
 
+    /// What a caller may be told besides a verdict.
+    fn viewer(&self, caller: Caller) -> Viewer {
+        let addresses = self.rights.show_addresses(&caller);
+        Viewer { sight: Sight::new(&self.rights, caller), registry: Arc::clone(&self.registry), addresses }
+    }
+
     fn message(&self, probe: &Probe) -> v1::Probe {
         let cost = hit_cost(&self.costs.table(), probe.kind, probe.arming, &probe.kernel_definition);
         v1::Probe { hit_cost: Some(cost), ..probe_message(&self.checker, probe) }
     }
 
-    fn declaration_problems(&self) -> Vec<v1::DeclarationProblem> {
+    fn declaration_problems(&self, sight: &Sight) -> Vec<v1::DeclarationProblem> {
         let state = self.declarations.state().unwrap_or_default();
-        state.problems.iter().map(messages::declaration_problem).collect()
+        let shown = state.problems.iter().filter(|problem| sight.shows_declaration(&self.registry, problem));
+        shown.map(messages::declaration_problem).collect()
     }
 
     /// The states that a probe has had, the latest first.
@@ -116,11 +157,11 @@ impl ProbeServer {
     fn check(
         &self,
         request: v1::CheckProbeRequest,
-        shows_addresses: bool,
+        viewer: &Viewer,
     ) -> Result<v1::CheckProbeResponse, Error> {
         let name = changes::name(request.name)?;
         let definition = Arc::new(DefinitionText::new(request.definition));
-        let (mut facts, detail) = (self.checker.recent_facts(), (Detail::Listing, shows_addresses));
+        let (mut facts, detail) = (self.checker.recent_facts(), (Detail::Listing, viewer));
         let answer = answer(&self.checker, &definition, name.as_ref(), &mut facts, detail);
         let mut response = answer?;
         response.hit_cost = checked_cost(&self.costs.table(), &response);
@@ -143,7 +184,9 @@ impl ProbeService for ProbeServer {
         request: Request<v1::CreateProbeRequest>,
     ) -> Result<Response<v1::CreateProbeResponse>, Status> {
         let caller = access::caller(&request)?;
-        let probe = self.control.create(&caller, changes::creation(request.into_inner())?).await?;
+        // Its definition is judged, and the answer tells the verdict.
+        self.rights.check(&caller)?;
+        let probe = self.control.create(&caller, changes::creation(&caller, request.into_inner())?).await?;
         Ok(Response::new(v1::CreateProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
@@ -154,9 +197,11 @@ impl ProbeService for ProbeServer {
         let sight = self.sight(&request)?;
         let v1::GetProbeRequest { name, with_states } = request.into_inner();
         let gone = || Error::no_probe(&name);
-        let probe = self.registry.find(&name)?;
+        let probe = self.registry.find_among(&name, |probe| sight.shows(probe))?;
         sight.require(&probe)?;
         let probe = self.states.of_one(probe).await?.ok_or_else(gone)?;
+        // It can have other labels by now.
+        sight.require(&probe)?;
         let states = if with_states { self.past_states(probe.uid).await? } else { Vec::new() };
         Ok(Response::new(v1::GetProbeResponse { probe: Some(self.message(&probe)), states }))
     }
@@ -181,14 +226,29 @@ impl ProbeService for ProbeServer {
         });
         let more = page.len() > limit;
         page.truncate(limit);
+        let mut next = page.last().filter(|_| more).map(|probe| probe.name.to_string()).unwrap_or_default();
+        // They can have other labels by now.
+        let mut page = self.states.of(page).await?;
+        page.retain(|probe| sight.shows(probe));
+        let (mut probes, mut bytes) = (Vec::new(), 0);
+        for (at, probe) in page.iter().enumerate() {
+            let message = self.message(probe);
+            bytes += message.encoded_len();
+            probes.push(message);
+            // A page ends early if its probes are long.
+            if bytes >= PAGE_BYTES && at + 1 < page.len() {
+                next = probe.name.to_string();
+                break;
+            }
+        }
         Ok(Response::new(v1::ListProbesResponse {
-            declaration_problems: if after.is_none() { self.declaration_problems() } else { Vec::new() },
-            next_page_token: page
-                .last()
-                .filter(|_| more)
-                .map(|probe| probe.name.to_string())
-                .unwrap_or_default(),
-            probes: self.states.of(page).await?.iter().map(|probe| self.message(probe)).collect(),
+            declaration_problems: if after.is_none() {
+                self.declaration_problems(&sight)
+            } else {
+                Vec::new()
+            },
+            next_page_token: next,
+            probes,
         }))
     }
 
@@ -198,7 +258,10 @@ impl ProbeService for ProbeServer {
     ) -> Result<Response<v1::UpdateProbeResponse>, Status> {
         let caller = access::caller(&request)?;
         let request = request.into_inner();
-        let probe = self.control.update(&caller, changes::update(request)?).await?;
+        if request.definition.is_some() {
+            self.rights.check(&caller)?;
+        }
+        let probe = self.control.update(&caller, changes::update(&caller, request)?).await?;
         Ok(Response::new(v1::UpdateProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
@@ -207,7 +270,7 @@ impl ProbeService for ProbeServer {
         request: Request<v1::DeleteProbeRequest>,
     ) -> Result<Response<v1::DeleteProbeResponse>, Status> {
         let caller = access::caller(&request)?;
-        let removed = self.control.remove(&caller, changes::deletion(request.into_inner())?).await?;
+        let removed = self.control.remove(&caller, changes::deletion(&caller, request.into_inner())?).await?;
         let v1::DeletedProbe { profile, note, .. } = changes::deleted(removed);
         Ok(Response::new(v1::DeleteProbeResponse { profile, note }))
     }
@@ -219,8 +282,13 @@ impl ProbeService for ProbeServer {
         let caller = access::caller(&request)?;
         let v1::ApplyProbesRequest { changes, all_or_nothing } = request.into_inner();
         let unit = if all_or_nothing { Unit::All } else { Unit::Each };
-        let Applied { outcomes, plan } =
-            self.control.apply(&caller, changes::all(changes, unit)?, unit).await?;
+        let changes = changes::all(&caller, changes, unit)?;
+        // Many at once are slowed down, where a call with one would be refused.
+        let definitions = changes.iter().filter(|change| change.has_definition()).count() as u64;
+        if definitions > 0 {
+            tokio::time::sleep(self.rights.pace(&caller.principal, definitions)).await;
+        }
+        let Applied { outcomes, plan } = self.control.apply(&caller, changes, unit).await?;
         Ok(Response::new(v1::ApplyProbesResponse {
             outcomes: outcomes.into_iter().map(|changed| self.outcome(changed)).collect(),
             plan: messages::plan(&plan),
@@ -231,20 +299,20 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::CheckProbeRequest>,
     ) -> Result<Response<v1::CheckProbeResponse>, Status> {
-        let shows_addresses = self.rights.show_addresses(&access::caller(&request)?);
+        let viewer = self.viewer(access::caller(&request)?);
         let request = request.into_inner();
         // Reads kernel memory, and the symbol table when modules have changed.
-        Ok(Response::new(tokio::task::block_in_place(|| self.check(request, shows_addresses))?))
+        Ok(Response::new(tokio::task::block_in_place(|| self.check(request, &viewer))?))
     }
 
     async fn check_probes(
         &self,
         requests: Request<Streaming<v1::CheckProbesRequest>>,
     ) -> Result<Response<Self::CheckProbesStream>, Status> {
-        let shows_addresses = self.rights.show_addresses(&access::caller(&requests)?);
+        let viewer = self.viewer(access::caller(&requests)?);
         let pace = requests.extensions().get::<Pace>().cloned();
         let (checker, requests) = (Arc::clone(&self.checker), requests.into_inner());
-        Ok(Response::new(checks::stream(checker, pace, requests, shows_addresses)))
+        Ok(Response::new(checks::stream(checker, pace, requests, viewer)))
     }
 
     async fn watch_probes(

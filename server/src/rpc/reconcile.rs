@@ -3,6 +3,7 @@
 //! Owns the messages. Never decides what is repaired or adopted.
 
 use std::collections::HashSet;
+use std::mem::take;
 use std::sync::Arc;
 
 use kprobed_proto::v1;
@@ -11,11 +12,10 @@ use tonic::{Request, Response, Status};
 
 use super::access;
 use super::probes::{PROBE_PAGE, non_empty, page_size, probe_message, request_key};
-use super::sight::Sight;
 use super::{labels, messages};
-use crate::auth::Rights;
+use crate::auth::{Caller, Rights};
 use crate::control::{
-    AdoptRequest, Adopted, ControlHandle, Foreign, LookOutcome, Reconciled, Reconciliation,
+    AdoptRequest, Adopted, ControlHandle, Foreign, LookOutcome, Reconciled, Reconciliation, Sight,
 };
 use crate::error::Error;
 use crate::turns;
@@ -68,7 +68,7 @@ impl ReconcileService for ReconcileServer {
         request: Request<v1::AdoptProbeRequest>,
     ) -> Result<Response<v1::AdoptProbeResponse>, Status> {
         let caller = access::caller(&request)?;
-        let request = adoption(request.into_inner())?;
+        let request = adoption(&caller, request.into_inner())?;
         let Adopted { probe, enabled_in, plan } = self.control.adopt(&caller, request).await?;
         Ok(Response::new(v1::AdoptProbeResponse {
             probe: Some(probe_message(&self.foreign.checker, &probe)),
@@ -88,19 +88,21 @@ impl ReconcileService for ReconcileServer {
     }
 }
 
-fn adoption(request: v1::AdoptProbeRequest) -> Result<AdoptRequest, Error> {
+fn adoption(caller: &Caller, mut request: v1::AdoptProbeRequest) -> Result<AdoptRequest, Error> {
     let name = request.name.parse::<ProbeName>();
     let name = name.map_err(|error| Error::bad_argument("name", error.to_string()))?;
-    let labels = labels::of(request.labels)?;
-    let fingerprint = format!("adopt {name} {:?} {:?} {labels}", request.enabled, request.filter);
+    let (id, validate_only) = (take(&mut request.request_id), take(&mut request.validate_only));
+    let labels = take(&mut request.labels);
+    let key = request_key(caller, &id, "adopt", &request, &labels)?;
+    let labels = labels::of(labels)?;
     Ok(AdoptRequest {
         name,
         enabled: request.enabled,
         filter: request.filter,
         labels,
         declared: None,
-        request: request_key(request.request_id, fingerprint)?,
-        validate_only: request.validate_only,
+        request: key,
+        validate_only,
     })
 }
 

@@ -8,10 +8,11 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::source_service_server::SourceService;
 use tonic::{Request, Response, Status};
 
-use super::sight::Sight;
 use super::{access, messages};
 use crate::auth::Rights;
-use crate::control::{AttachRequest, AttachedEvent, AttachedState, ControlHandle, DetachRequest, Sourced};
+use crate::control::{
+    AttachRequest, AttachedEvent, AttachedState, ControlHandle, DetachRequest, Sight, Sourced,
+};
 use crate::error::Error;
 use kprobed_lang::model::ProbeName;
 use kprobed_trace::pipeline::EventSource;

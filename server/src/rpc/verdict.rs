@@ -8,11 +8,11 @@ use kprobed_proto::v1;
 use nix::errno::Errno;
 
 use super::{hidden, meaning, messages, spec};
-use crate::control::{CostTable, livepatch_warning};
+use crate::control::{CostTable, Registry, Sight, livepatch_warning};
 use crate::error;
 use kprobed_host::kernel::RecentFacts;
 use kprobed_lang::definition::{
-    Definition, DeleteDefinition, Diagnostic, Place, ProbeDefinition, ProbeKind, RefusedBy, Span,
+    Code, Definition, DeleteDefinition, Diagnostic, Place, ProbeDefinition, ProbeKind, RefusedBy, Span,
 };
 use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText, Preview};
@@ -28,7 +28,18 @@ pub(crate) enum Detail {
     Listing,
 }
 
-/// Judges one text, for a client that may see addresses or may not. With a name, the definition is of that probe.
+/// What a client may be told besides the verdict.
+#[derive(Clone, Debug)]
+pub(crate) struct Viewer {
+    /// Which probes it may look at.
+    pub(crate) sight: Sight,
+    /// The probes.
+    pub(crate) registry: Arc<Registry>,
+    /// Whether it may see addresses.
+    pub(crate) addresses: bool,
+}
+
+/// Judges one text, for a client. With a name, the definition is of that probe.
 ///
 /// # Errors
 /// If the facts of the kernel cannot be read. A text that is not a definition has a verdict too.
@@ -37,11 +48,11 @@ pub(crate) fn answer(
     text: &Arc<DefinitionText>,
     name: Option<&ProbeName>,
     facts: &mut RecentFacts<'_>,
-    (detail, shows_addresses): (Detail, bool),
+    (detail, viewer): (Detail, &Viewer),
 ) -> Result<v1::CheckProbeResponse, CheckError> {
     match checker.check_text(text, facts) {
         // The verdict would say where the kernel is.
-        Ok(outcome) if !shows_addresses && matches!(outcome.definition.place, Place::Address { .. }) => {
+        Ok(outcome) if !viewer.addresses && matches!(outcome.definition.place, Place::Address { .. }) => {
             Ok(address_not_allowed(&outcome.definition))
         }
         Ok(outcome) => {
@@ -53,13 +64,16 @@ pub(crate) fn answer(
                 },
                 None => outcome,
             };
-            let mut answer = judged(checker, &outcome, detail);
-            if !shows_addresses {
+            let mut answer = judged(checker, &outcome, detail, Some(viewer));
+            let is_said = outcome.definition.warnings.iter().any(|known| known.code == Code::ModuleAbsent);
+            let waiting = outcome.waiting().filter(|_| !is_said && answer.verdict() == v1::Verdict::Accepted);
+            answer.diagnostics.extend(waiting.as_ref().map(error::diagnostic));
+            if !viewer.addresses {
                 hidden::listing(&mut answer.listing);
             }
             Ok(answer)
         }
-        Err(error) => unjudged(checker, text, error),
+        Err(error) => unjudged(checker, text, error, Some(viewer)),
     }
 }
 
@@ -95,17 +109,26 @@ pub(crate) fn unjudged(
     checker: &Checker,
     text: &Arc<DefinitionText>,
     error: CheckError,
+    viewer: Option<&Viewer>,
 ) -> Result<v1::CheckProbeResponse, CheckError> {
     let CheckError::Definition { diagnostics, .. } = error else { return Err(error) };
     match checker.definition(text) {
-        Ok(Definition::Delete(delete)) => deletion(checker, text.as_str(), &delete),
+        Ok(Definition::Delete(delete)) => deletion(checker, text.as_str(), &delete, viewer),
         _ => Ok(unreadable(&diagnostics)),
     }
 }
 
-/// The answer for a definition that was judged.
-pub(crate) fn judged(checker: &Checker, outcome: &CheckOutcome, detail: Detail) -> v1::CheckProbeResponse {
-    let taken = checker.taken(outcome);
+/// The answer for a definition that was judged; without a viewer, for one who may see everything.
+pub(crate) fn judged(
+    checker: &Checker,
+    outcome: &CheckOutcome,
+    detail: Detail,
+    viewer: Option<&Viewer>,
+) -> v1::CheckProbeResponse {
+    let taken = checker.taken(outcome).map(|taken| match viewer {
+        Some(viewer) => viewer.sight.told(&viewer.registry, taken),
+        None => taken,
+    });
     let against = outcome.against(taken.as_ref());
     let (nearest, listing) = match (detail, against) {
         (Detail::Listing, _) => {
@@ -126,7 +149,7 @@ pub(crate) fn judged(checker: &Checker, outcome: &CheckOutcome, detail: Detail) 
             v1::CheckProbeResponse {
                 diagnostics: vec![error::of_refusal(&found)],
                 kernel_reason: refusal.kernel_code().to_owned(),
-                ..refused(refusal.errno as i32, refusal.rule.name(), refusal.rule.refused_by())
+                ..refused(refusal.errno as i32, refusal.rule.name(), refusal.refused_by())
             }
         }
         Some(Against::Text(problem)) => unreadable(std::slice::from_ref(problem)),
@@ -151,7 +174,7 @@ pub(crate) fn judged(checker: &Checker, outcome: &CheckOutcome, detail: Detail) 
         response.dialect = messages::dialect(*dialect).into();
     }
     response.diagnostics.extend(unread.iter().map(error::diagnostic));
-    response.location.clone_from(&report.location);
+    response.location = report.told_location();
     response.arming = arming.map_or(v1::Arming::Unspecified, messages::arming).into();
     response.listing = listing.into_iter().map(instruction).collect();
     response.nearest_before = nearest.before;
@@ -209,10 +232,16 @@ fn deletion(
     checker: &Checker,
     text: &str,
     delete: &DeleteDefinition,
+    viewer: Option<&Viewer>,
 ) -> Result<v1::CheckProbeResponse, CheckError> {
     let canonical = text.split('#').next().unwrap_or_default().trim().to_owned();
     let dialect = v1::Dialect::Kernel.into();
-    match checker.deleted_by(text, delete) {
+    let deleted = checker.deleted_by(text, delete);
+    let deleted = match viewer {
+        Some(viewer) => viewer.sight.told_of_deletion(&viewer.registry, delete, deleted),
+        None => deleted,
+    };
+    match deleted {
         Ok(_names) => {
             let warning = v1::Diagnostic {
                 severity: v1::Severity::Warning.into(),

@@ -10,9 +10,8 @@ use kprobed_proto::v1;
 
 use super::events::Responses;
 use super::probes::non_empty;
-use super::sight::Sight;
 use super::{labels, messages};
-use crate::control::{Probe, ProbeWatch, Registry, WatchPosition, Watched, WatchedEvent};
+use crate::control::{Probe, ProbeWatch, Registry, Sight, WatchPosition, Watched, WatchedEvent};
 use crate::error::Error;
 use kprobed_lang::model::Glob;
 

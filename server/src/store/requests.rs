@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
 use sqlx::{QueryBuilder, Row as _, SqliteConnection};
 
 use super::{ROWS, Store, StoreError, to_ns};
@@ -13,13 +14,15 @@ use kprobed_lang::model::ProbeUid;
 /// How long a request is remembered.
 const REMEMBERED: Duration = Duration::from_hours(24);
 
-/// What a request asks for: its method and arguments.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a request asks for: the kind of change, and a digest of the bytes of its message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint(pub String);
 
 /// A request that its client may repeat.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestKey {
+    /// The account of the principal that asks: each has ids of its own.
+    pub principal: String,
     /// The client's id.
     pub id: String,
     /// What it asks for.
@@ -40,10 +43,15 @@ pub(super) async fn remember(
         .execute(&mut *transaction)
         .await?;
     for requests in requests.chunks(ROWS) {
-        let mut insert =
-            QueryBuilder::new("INSERT OR REPLACE INTO request (id, fingerprint, probe_uid, time_ns) ");
-        insert.push_values(requests, |mut row, (RequestKey { id, fingerprint }, uid)| {
-            row.push_bind(id).push_bind(&fingerprint.0).push_bind(uid.0).push_bind(to_ns(now));
+        let mut insert = QueryBuilder::new(
+            "INSERT OR REPLACE INTO request (principal, id, fingerprint, probe_uid, time_ns) ",
+        );
+        insert.push_values(requests, |mut row, (RequestKey { principal, id, fingerprint }, uid)| {
+            row.push_bind(principal)
+                .push_bind(id)
+                .push_bind(&fingerprint.0)
+                .push_bind(uid.0)
+                .push_bind(to_ns(now));
         });
         insert.build().persistent(requests.len() == 1).execute(&mut *transaction).await?;
     }
@@ -63,9 +71,16 @@ pub(super) async fn forget_about(
 }
 
 /// Forgets a request, since it was not carried out after all.
-pub(super) async fn forget(transaction: &mut SqliteConnection, id: Option<&str>) -> Result<(), StoreError> {
-    let Some(id) = id else { return Ok(()) };
-    sqlx::query("DELETE FROM request WHERE id = ?").bind(id).execute(transaction).await?;
+pub(super) async fn forget(
+    transaction: &mut SqliteConnection,
+    request: Option<&RequestKey>,
+) -> Result<(), StoreError> {
+    let Some(RequestKey { principal, id, .. }) = request else { return Ok(()) };
+    sqlx::query("DELETE FROM request WHERE principal = ? AND id = ?")
+        .bind(principal)
+        .bind(id)
+        .execute(transaction)
+        .await?;
     Ok(())
 }
 
@@ -77,10 +92,12 @@ impl Store {
     /// [`StoreError::Database`].
     pub(crate) async fn carried_out(&self, request: &RequestKey) -> Result<Option<ProbeUid>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
-            let row = sqlx::query("SELECT fingerprint, probe_uid FROM request WHERE id = ?")
-                .bind(&request.id)
-                .fetch_optional(connection)
-                .await?;
+            let row =
+                sqlx::query("SELECT fingerprint, probe_uid FROM request WHERE principal = ? AND id = ?")
+                    .bind(&request.principal)
+                    .bind(&request.id)
+                    .fetch_optional(connection)
+                    .await?;
             let Some(row) = row else { return Ok(None) };
             if row.try_get::<String, _>("fingerprint")? != request.fingerprint.0 {
                 return Err(StoreError::RequestReused(request.id.clone()));
@@ -90,23 +107,26 @@ impl Store {
         self.database.read(read).await
     }
 
-    /// Those of these ids that are remembered.
+    /// Those of these requests that are remembered, each by its principal and its id.
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub(crate) async fn remembered(&self, ids: &[&str]) -> Result<HashSet<String>, StoreError> {
+    pub(crate) async fn remembered(
+        &self,
+        requests: &[&RequestKey],
+    ) -> Result<HashSet<(String, String)>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
             let mut found = HashSet::new();
-            for ids in ids.chunks(ROWS) {
-                let mut select = QueryBuilder::new("SELECT id FROM request WHERE id IN (");
-                let mut list = select.separated(", ");
-                for id in ids {
-                    list.push_bind(*id);
-                }
-                list.push_unseparated(")");
+            for requests in requests.chunks(ROWS) {
+                let mut select =
+                    QueryBuilder::new("SELECT principal, id FROM request WHERE (principal, id) IN (");
+                select.push_values(requests, |mut row, request| {
+                    row.push_bind(&request.principal).push_bind(&request.id);
+                });
+                select.push(")");
                 let rows = select.build().persistent(false).fetch_all(&mut *connection).await?;
                 for row in rows {
-                    found.insert(row.try_get("id")?);
+                    found.insert((row.try_get("principal")?, row.try_get("id")?));
                 }
             }
             Ok(found)

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 use kprobed::auth::{AuditInbox, AuditQueue, LiveTls, Rights};
 use kprobed::config::{Listen, Tls, tls_settings};
 use kprobed::control::{
-    Controller, Costs, Foreign, Holds, Observer, Probe, ProbeState, ProbeStates, Registry,
+    Controller, Costs, Foreign, Holds, Ledger, Names, Observer, Probe, ProbeLedger, ProbeState, ProbeStates,
+    Recorded, RecordingProblem, Registry, Terms,
 };
 use kprobed::doctor::Doctor;
 use kprobed::export::Exporters;
@@ -27,8 +28,9 @@ use kprobed::store::{ProbeSpec, Record, Store};
 use kprobed_host::kernel::{FactsCache, HostIdentity};
 use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
 use kprobed_lang::definition::{Features, ProbeKind};
-use kprobed_lang::model::ProbeUid;
+use kprobed_lang::model::{HitProfile, Hits, ProbeUid};
 use kprobed_proto::FILE_DESCRIPTOR_SET;
+use kprobed_proto::v1::AggregationSnapshot;
 use kprobed_proto::v1::access_service_server::AccessServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::audit_service_server::AuditServiceServer;
@@ -66,6 +68,8 @@ pub(crate) struct Server {
     pub(crate) listen: Listen,
     pub(crate) tcp: SocketAddr,
     pub(crate) hub: Arc<Hub>,
+    /// The roles in force.
+    pub(crate) rights: Arc<Rights>,
     /// What is refused.
     pub(crate) audit: Mutex<AuditInbox>,
     client: (String, String),
@@ -75,10 +79,26 @@ pub(crate) struct Server {
     directory: tempfile::TempDir,
 }
 
+/// What the host of a server has.
+pub(crate) struct Setup {
+    pub(crate) probes: Vec<Probe>,
+    /// Lines of `kprobe_events`.
+    pub(crate) events: &'static str,
+    /// Whether recorded answers stand in for the control thread: hits and a ledger of all probes.
+    pub(crate) answers: bool,
+}
+
 impl Server {
     /// Opens it on this runtime. The user of this process and the owner of the client's certificate may do
     /// everything, within limits of their role: lines of a role file.
     pub(crate) async fn open(listen: Listen, limits: &str) -> Self {
+        let rules =
+            format!("[[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n[role.limits]\n{limits}");
+        Self::open_with(listen, &rules, Setup { probes: vec![probe()], events: "", answers: false }).await
+    }
+
+    /// The same with these rules for them, and this host.
+    pub(crate) async fn open_with(listen: Listen, rules: &str, setup: Setup) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let issuer = authority();
         let (certificate, key) = signed(&issuer, "daemon.test");
@@ -99,7 +119,7 @@ impl Server {
         let uid = nix::unistd::getuid();
         let roles = format!(
             "[[role]]\nname = \"one\"\nprincipals = [\"uid:{uid}\", \"dns:client.test\"]\n\
-             [[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n[role.limits]\n{limits}"
+             {rules}"
         );
         let (queue, inbox) = AuditQueue::new();
         let rights = Arc::new(Rights::new(Roles::parse(&roles).unwrap(), queue));
@@ -107,15 +127,15 @@ impl Server {
         let world = world::world("6.12", &sites);
         let binder = Binder::new("here".to_owned(), None);
         let hub = Arc::new(Hub::with_queue_memory(binder, listen.queue_memory_mib << 20));
-        let routes = routes(directory.path(), &world, &rights, &hub).await;
+        let routes = routes(directory.path(), &world, &rights, &hub, setup).await;
         let tasks = Tasks::default();
         let live = LiveTls::new(tls_settings(listen.tls.as_ref().unwrap()).unwrap());
-        let gate = Gate { rights, procfs: "/proc".into(), tls: Some(Arc::new(live)) };
+        let gate = Gate { rights: Arc::clone(&rights), procfs: "/proc".into(), tls: Some(Arc::new(live)) };
         let sockets = front::bind(&listen, front::Inherited::default()).await.unwrap();
         front::serve(sockets, &listen, routes, &tasks, &Handle::current(), gate);
         let (client, authority) = (signed(&issuer, "client.test"), issuer.pem());
         let audit = Mutex::new(inbox);
-        Self { listen, tcp, hub, audit, client, authority, _tasks: tasks, _world: world, directory }
+        Self { listen, tcp, hub, rights, audit, client, authority, _tasks: tasks, _world: world, directory }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -188,8 +208,60 @@ fn probe() -> Probe {
     Probe { location: "do_sys_openat2+0x0".to_owned(), schema, ..probe }
 }
 
-async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc<Hub>) -> Routes {
+/// Hits and a ledger of all probes.
+fn recorded(registry: &Registry, host: &HostIdentity) -> Recorded {
+    let probes = registry.all();
+    let hits = Hits { hits: 7, nmissed: 0 };
+    let profile = |probe: &Arc<Probe>| HitProfile {
+        uid: probe.uid,
+        name: probe.name.clone(),
+        boot_id: host.boot_id.clone(),
+        time: SystemTime::now(),
+        hits,
+    };
+    let problem = |probe: &Arc<Probe>| {
+        let trouble = probe.state.trouble()?.clone();
+        Some(RecordingProblem { uid: probe.uid, name: probe.name.clone(), trouble })
+    };
+    let account = |probe: &Arc<Probe>| ProbeLedger {
+        uid: probe.uid,
+        name: probe.name.clone(),
+        has_hits: true,
+        terms: Terms { hits, ..Terms::default() },
+    };
+    let ledger = Ledger {
+        probes: probes.iter().map(account).collect(),
+        buffers: Vec::new(),
+        subscribers: Vec::new(),
+        buffer_bytes: 4 << 20,
+        settled: true,
+        problems: probes.iter().filter_map(problem).collect(),
+        trips: 0,
+    };
+    Recorded {
+        probe: Arc::clone(&probes[0]),
+        profiles: probes.iter().map(profile).collect(),
+        ledger,
+        snapshot: AggregationSnapshot::default(),
+        keys: Vec::new(),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "tasks of a test end with it")]
+async fn routes(
+    directory: &Path,
+    world: &World,
+    rights: &Arc<Rights>,
+    hub: &Arc<Hub>,
+    setup: Setup,
+) -> Routes {
     write_tracefs(directory);
+    let Setup { probes, events, answers } = setup;
+    fs::write(directory.join("kprobe_events"), events).unwrap();
+    for line in events.lines() {
+        let name = line.split([':', ' ']).nth(1).unwrap();
+        fs::create_dir_all(directory.join("events").join(name)).unwrap();
+    }
     let boot_id: BootId = "00000000-0000-4000-8000-000000000001".parse().unwrap();
     let host = HostIdentity {
         hostname: "here".to_owned(),
@@ -200,11 +272,16 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
     };
     let features = Features::from_readme("char, string, ustring kernel return probes support");
     let facts = Arc::new(FactsCache::new(world.paths.clone()));
-    let checker = Arc::new(Checker::new(features, Arc::clone(&facts)));
     let store = Store::open(directory, SystemTime::now()).await.unwrap().store;
-    let registry = Arc::new(Registry::from_iter([probe()]));
-    let (control, _queue) = Controller::channel();
+    let registry = Arc::new(Registry::from_iter(probes));
+    let (control, queue) = Controller::channel();
+    if answers {
+        tokio::spawn(recorded(&registry, &host).run(queue));
+    }
     let tracefs = Tracefs::new(directory, "/nonexistent");
+    let names = Names::new(tracefs.clone(), Arc::clone(&registry));
+    let checker = Checker::new(features, Arc::clone(&facts)).with_names(Arc::new(names));
+    let checker = Arc::new(checker);
     let instance = Arc::new(CurrentInstance::new(Instance::find(&tracefs, "i").unwrap()));
     let nowhere = || PathBuf::from("/nonexistent");
     let observer = Observer::new(tracefs.clone(), Arc::clone(&instance), nowhere(), nowhere());
@@ -217,6 +294,7 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         registry: Arc::clone(&registry),
         procfs: nowhere(),
         lockdown: nowhere(),
+        had_kprobe_events: true,
     };
     let info = HostInfo {
         host: host.clone(),
@@ -229,12 +307,18 @@ async fn routes(directory: &Path, world: &World, rights: &Arc<Rights>, hub: &Arc
         info,
         doctor: Arc::new(doctor),
         states: states.clone(),
-        storage: Storage { store: store.clone(), state_directory: directory.to_owned(), history: None },
+        storage: Storage {
+            store: store.clone(),
+            state_directory: directory.to_owned(),
+            history: None,
+            unknown_uids: 0,
+        },
         checker: Arc::clone(&checker),
         declarations: Arc::default(),
         exporters: Exporters::default(),
         tls: None,
         labels: Arc::default(),
+        rights: Arc::clone(rights),
     };
     let events = EventServer {
         hub: Arc::clone(hub),

@@ -4,7 +4,11 @@
 //! Root, on the socket, may do everything; the client of the tests comes over TCP from this host, and
 //! has a role of its own.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::stream_aggregation_request::Source;
+use kprobed_client::api::{CreateProbeRequest, ProbeState};
 use kprobed_client::event::StreamRequest;
 use kprobed_vm::machine::Signal;
 use tonic::Code;
@@ -12,6 +16,7 @@ use tonic::Code;
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS, config_with_roles};
 use crate::fixture::{Fixture, Shared};
+use crate::kernel_module::{Build, Function};
 
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
@@ -22,6 +27,9 @@ pub(crate) const TESTS: &[Test] = tests! {
         a_stream_has_what_its_subscriber_may_observe,
         addresses_are_hidden_from_those_who_were_not_given_them,
         an_alias_is_the_same_function,
+        a_place_that_is_not_known_meets_every_rule_that_forbids,
+        counts_belong_to_those_who_make_them,
+        a_repeat_is_its_makers,
     }
 };
 
@@ -199,6 +207,20 @@ fn addresses_are_hidden_from_those_who_were_not_given_them(fixture: &Fixture) ->
     ensure!(asked.contains("needs a role that may see addresses") && !asked.contains("vfs_read"), "{asked}");
     let asked = guest.ctl_says(&format!("describe 0x{place} --code"))?.all();
     ensure!(asked.contains("needs a role that may see addresses") && !asked.contains("vfs_read+"), "{asked}");
+    let asked = guest.ctl_says(&format!("auth can-i CreateProbe 'p:x/y 0x{place}'"))?.all();
+    ensure!(asked.contains("needs a role that may see addresses") && !asked.contains("vfs_read"), "{asked}");
+    // What is hidden is not compared, and a number becomes no symbol.
+    let why = reason(&guest, &format!("p:named __x64_sys_getppid at=\\0x{place}:symbol"))?;
+    ensure!(why.contains("does not allow to read addresses"), "{why}");
+    let why = reason(&guest, &format!("p:text __x64_sys_getppid at=\\0x{place}:string"))?;
+    ensure!(why.contains("does not allow to read kernel-memory, user-memory, strings"), "{why}");
+    let filter = "'__probe_ip > 0xffffffff80000000'";
+    let said = guest.ctl_says(&format!("update seen --filter {filter}"))?.all();
+    ensure!(said.contains("does not allow to read addresses"), "{said}");
+    let said = guest.ctl_says(&format!("observe seen -n 1 --filter {filter}"))?.all();
+    ensure!(said.contains("would tell a kernel address"), "{said}");
+    let said = guest.ctl_says("hist seen --by pointer.sym --for 1s")?.all();
+    ensure!(said.contains("does not allow to read addresses"), "{said}");
     // The same with the class: the test sees addresses where there are some.
     guest.reload(&config(&format!("{hidden}, \"addresses\"")))?;
     let shown = seen(&guest)?;
@@ -365,4 +387,129 @@ fn a_reload_puts_other_roles_in_force(fixture: &Fixture) -> Result<()> {
     let denied = guest.delete("kprobes/calls").err().context("it was deleted")?;
     ensure!(denied.to_string().contains("may not call `DeleteProbe`"), "{denied}");
     Ok(())
+}
+
+/// A module that is not loaded can have any functions: a place in it is judged again when it comes.
+fn a_place_that_is_not_known_meets_every_rule_that_forbids(fixture: &Fixture) -> Result<()> {
+    const MODULE: &str = "kpd_later";
+    let free = config(
+        "[[role]]\nname = \"guest\"\nprincipals = [\"loopback\"]\n[[role.allow]]\nreads = [\"all\"]\n\
+         methods = [\"read\", \"check\", \"change\", \"observe\"]\n",
+    );
+    let forbids = format!("{free}[[role.deny]]\nfunctions = [\"later_*\"]\n");
+    let guest = with_roles(fixture, &forbids)?;
+    let build = Build::of(&guest)?;
+    // mov eax, 0; nop. To arm a probe by a jump, the kernel reads instructions to the end of the module's last page
+    // (arch/x86/kernel/kprobes/opt.c:can_optimize), which has zeros behind this function: two bytes each. With an odd
+    // number of them 6.12 reads beyond the page, and panics.
+    let body = [0xb8, 0, 0, 0, 0, 0x90];
+    let module = build.module(MODULE, 0x33, &Function::new("later_called", &body))?;
+    guest.machine.put("/tmp/later.ko", 0o644, &module)?;
+    let place = format!("{MODULE}:later_called+{}", build.body_at());
+    for definition in [format!("p:own/inside {place}"), format!("p:own/named {MODULE}:later_called")] {
+        ensure!(reason(&guest, &definition)?.contains("forbids it"), "{definition}");
+    }
+    // It was made while no rule forbade it.
+    guest.reload(&free)?;
+    let made = guest.add(&format!("p:own/inside {place}"))?;
+    ensure!(made.state() == ProbeState::PendingModule, "{made:?}");
+    guest.add("p:own/other __x64_sys_getppid")?;
+    guest.reload(&forbids)?;
+    guest.shell("insmod /tmp/later.ko")?;
+    let now = || guest.shell("kprobectl get own/inside -o json");
+    guest.until("the judgement", || Ok(now()?.contains("NOT_ALLOWED")))?;
+    let text = now()?;
+    ensure!(text.contains("HELD_BACK") && text.contains("`loopback` may not have it there"), "{text}");
+    let events = guest.tracefs("kprobe_events")?;
+    ensure!(!events.contains("own/inside") && events.contains("own/other"), "{events}");
+    // Enabling it asks again: as long as the rule is there, and then not any more.
+    let refused = guest.shell("kprobectl enable own/inside 2>&1; true")?;
+    ensure!(refused.contains("is held back") && refused.contains("forbids it"), "{refused}");
+    guest.reload(&free)?;
+    guest.shell("kprobectl enable own/inside")?;
+    ensure!(guest.probe("own/inside")?.state() == ProbeState::Armed, "{:?}", guest.probe("own/inside")?);
+    guest.delete("own/inside")?;
+    guest.shell(&format!("rmmod {MODULE}")).map(drop)
+}
+
+/// An aggregation is not another one that has its name later, is deleted by who made it, and is in the audit log.
+fn counts_belong_to_those_who_make_them(fixture: &Fixture) -> Result<()> {
+    let limited = "[[role]]\nname = \"guest\"\nprincipals = [\"loopback\"]\n[[role.allow]]\nreads = [\"all\"]\n\
+        methods = [\"observe\", \"read\"]\ngroups = [\"own\"]\n";
+    let guest = with_roles(fixture, &config(limited))?;
+    if !guest.tracefs("README")?.contains("hist trigger") {
+        return Ok(());
+    }
+    guest.shell(
+        "kprobectl add 'p:own/calls __x64_sys_getppid' && kprobectl add 'p:theirs/calls __x64_sys_getpid'",
+    )?;
+    guest.ctl("hist own/calls --keep opens")?;
+    let stream = || {
+        let opens = Source::Name("opens".to_owned());
+        guest
+            .wait_for(guest.client.stream_aggregation(opens, Duration::from_secs(3), false))?
+            .map_err(anyhow::Error::from)
+    };
+    let mut under_way = stream()?;
+    // Who administers may delete it; then another client counts under its name.
+    guest
+        .shell("kprobectl aggregations delete opens && kprobectl hist theirs/calls --by comm --keep opens")?;
+    let ended = guest.wait_for(under_way.next())?.err().context("it goes on with the counts of another")?;
+    ensure!(ended.rpc().is_some_and(|error| error.code == Code::NotFound), "{ended}");
+    // That one is not for the client, by its name neither, and it does not learn what it counts.
+    for refused in [
+        stream().err().context("it was streamed")?.to_string(),
+        guest.ctl_says("aggregations delete opens")?.all(),
+    ] {
+        ensure!(refused.contains("on the aggregation `opens`") && !refused.contains("theirs/"), "{refused}");
+    }
+    ensure!(guest.wait_for(guest.client.list_aggregations())??.is_empty());
+    // One of its own probe that another client has made: it may read it, and not delete it.
+    guest.shell("kprobectl hist own/calls --keep shared")?;
+    ensure!(guest.wait_for(guest.client.read_aggregation("shared"))??.0.creator == "uid:0");
+    let refused = guest.ctl_says("aggregations delete shared")?.all();
+    ensure!(refused.contains("only who made it may, and who may administer the daemon"), "{refused}");
+    guest.ctl("hist own/calls --keep mine")?;
+    guest.ctl("aggregations delete mine")?;
+    guest.shell("kprobectl aggregations delete opens && kprobectl aggregations delete shared")?;
+    let log = guest.shell("kprobectl audit -o json")?;
+    for change in ["\"count\"", "\"stop counting\""] {
+        let of_client = |line: &str| {
+            line.contains(change) && line.contains("\"loopback\"") && line.contains("mine: hist:")
+        };
+        ensure!(log.lines().any(of_client), "{change}: {log}");
+    }
+    ["own/calls", "theirs/calls"]
+        .iter()
+        .try_for_each(|name| guest.shell(&format!("kprobectl delete {name}")).map(drop))
+}
+
+/// The id of a request is its principal's: others are neither answered nor refused by it.
+fn a_repeat_is_its_makers(fixture: &Fixture) -> Result<()> {
+    let limited = "[[role]]\nname = \"guest\"\nprincipals = [\"loopback\"]\n[[role.allow]]\nreads = [\"all\"]\n\
+        methods = [\"change\"]\ngroups = [\"own\"]\n";
+    let guest = with_roles(fixture, &config(limited))?;
+    let request = |definition: &str, id: &str| CreateProbeRequest {
+        definition: definition.to_owned(),
+        request_id: id.to_owned(),
+        labels: [("a", "1"), ("b", "2"), ("c", "3")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        ..Default::default()
+    };
+    let create = |request: CreateProbeRequest| guest.wait_for(guest.client.create_probe(request));
+    let first = create(request("p:own/calls __x64_sys_getppid", "deploy-1"))??;
+    // The same labels in whichever order.
+    for _ in 0..5 {
+        ensure!(create(request("p:own/calls __x64_sys_getppid", "deploy-1"))??.uid == first.uid);
+    }
+    let other = create(request("p:own/other __x64_sys_getppid", "deploy-1"))?.err().context("it was made")?;
+    ensure!(other.rpc().is_some_and(|error| error.reason == "REQUEST_ID_REUSED"), "{other}");
+    // Rights come first, whatever the kernel or the id would say.
+    for definition in ["p:theirs/calls __x64_sys_getppid", "p:theirs/calls no_such_function"] {
+        let refused = create(request(definition, "deploy-1"))?.err().context("it was made")?;
+        let text = refused.to_string();
+        ensure!(text.contains("does not allow the group") && !text.contains("no_such_function"), "{text}");
+    }
+    guest.shell("kprobectl delete own/calls").map(drop)
 }

@@ -6,6 +6,7 @@
 //! deletion of a probe empties the buffers of each instance that had it armed. Never stores
 //! anything: the kernel's tables are removed with the instance.
 
+mod access;
 mod command;
 mod leftovers;
 mod life;
@@ -16,10 +17,9 @@ mod result;
 mod tests;
 
 pub(super) use command::AggregationCommand;
-pub use command::CreateAggregation;
+pub use command::{CreateAggregation, NumberedAggregation};
 pub(super) use leftovers::remove_leftovers;
-pub(super) use life::Aggregations;
-pub(crate) use life::no_aggregation;
+pub(super) use life::{Aggregations, no_aggregation};
 pub use result::grown_since;
 
 /// Name of the instance of the aggregations of a daemon whose own instance has this name.
@@ -35,3 +35,6 @@ const LATENCY_FIELD: &str = "latency_ns";
 
 /// Most aggregations at a time. Each costs every hit of its probe.
 const MAX_AGGREGATIONS: usize = 64;
+
+/// Most of them that one principal has made: the others have places too.
+const MAX_OF_ONE: usize = MAX_AGGREGATIONS / 2;

@@ -265,7 +265,7 @@ impl Controller {
             return Vec::new();
         }
         for probe in probes {
-            self.delete_aggregations_of(&probe.name);
+            self.delete_aggregations_of(&probe.name).await;
         }
         let profiles = self.hit_profiles().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read the last hits of probes that go");

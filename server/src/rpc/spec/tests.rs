@@ -15,6 +15,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
+use crate::auth::Caller;
 use crate::control::{Registry, test_made, test_recalled};
 use crate::rpc::changes;
 use crate::rpc::probes::probe_message;
@@ -76,7 +77,7 @@ fn a_request_is_parsed_once() {
     let (_world, checker) = stored_kernel();
     let definition = "p:g/e vfs_read x=$arg1:u64 y=%si".to_owned();
     let request = v1::CreateProbeRequest { definition, ..Default::default() };
-    let probe = test_made(&checker, changes::creation(request).unwrap());
+    let probe = test_made(&checker, changes::creation(&Caller::daemon(), request).unwrap());
     assert_eq!(probe_message(&checker, &probe).spec.unwrap().arguments.len(), 2);
     assert_eq!(checker.texts_parsed(), 1);
 }

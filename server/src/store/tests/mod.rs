@@ -1,14 +1,18 @@
 //! Tests of the store on a real disk; the modules below use simulated ones.
 
+mod bad;
 mod costs;
 mod disk;
 mod faults;
 mod files;
 mod leases;
+mod readers;
+mod reserve;
 mod trips;
 mod vfs;
 
 use kprobed_audit::{Action, Chain, Entry};
+use kprobed_rights::Principal;
 use sqlx::{Connection as _, SqliteConnection};
 
 use super::*;
@@ -101,9 +105,11 @@ async fn metadata_comes_back_as_it_was() {
 #[tokio::test]
 async fn who_made_a_probe_is_kept() {
     let directory = tempfile::tempdir().unwrap();
+    let of = |names: [&str; 2]| Principal::of_names(&names.map(str::to_owned)).unwrap();
+    let (alice, bob) = (of(["uid:1000", "group:storage"]), of(["uid:1001", "user:bob"]));
     let store = open(directory.path()).await;
-    let uid = create(&store, new_probe_with("a", |_| {}).by("uid:1000".to_owned())).await.unwrap();
-    create(&store, new_probe_with("b", |_| {}).by("uid:1001".to_owned())).await.unwrap();
+    let uid = create(&store, new_probe_with("a", |_| {}).by(&alice)).await.unwrap();
+    create(&store, new_probe_with("b", |_| {}).by(&bob)).await.unwrap();
     create(&store, new_probe_with("c", |_| {})).await.unwrap();
     // Whoever changes it.
     update(&store, settings(uid, true, "", "", 1), settings(uid, false, "", "", 2), None).await.unwrap();
@@ -111,6 +117,9 @@ async fn who_made_a_probe_is_kept() {
     let found = open(directory.path()).await.probes().await.unwrap();
     let creators = found.iter().map(|row| row.record.creator.as_str());
     assert_eq!(creators.collect::<Vec<_>>(), ["uid:1000", "uid:1001", ""]);
+    // With the names by which roles know it.
+    let makers: Vec<_> = found.iter().map(|row| row.record.maker().map(|maker| maker.names())).collect();
+    assert_eq!(makers, [Some(alice.names()), Some(bob.names()), None]);
 }
 
 /// A probe after so many changes.
@@ -136,11 +145,15 @@ fn labels(text: &str) -> Labels {
 }
 
 fn key(id: &str, fingerprint: &str) -> RequestKey {
-    RequestKey { id: id.to_owned(), fingerprint: Fingerprint(fingerprint.to_owned()) }
+    RequestKey {
+        principal: "uid:1".to_owned(),
+        id: id.to_owned(),
+        fingerprint: Fingerprint(fingerprint.to_owned()),
+    }
 }
 
 async fn create(store: &Store, record: Record) -> Result<ProbeUid, StoreError> {
-    store.begin(&[(creation(record), None).into()]).await.map(|uids| uids[0])
+    store.begin(&[(creation(record), None).into()]).await?.durable().map(|uids| uids[0])
 }
 
 async fn settle(
@@ -158,14 +171,14 @@ async fn update(
     wanted: Record,
     request: Option<RequestKey>,
 ) -> Result<(), StoreError> {
-    store.begin(&[(updating(before, wanted), request).into()]).await.map(drop)
+    store.begin(&[(updating(before, wanted), request).into()]).await?.durable().map(drop)
 }
 
 fn updating(before: Record, wanted: Record) -> Intent {
     Intent::Update { before: Box::new(before), wanted: Box::new(wanted), meaning: None }
 }
 
-fn undo_update(before: Record, request: Option<String>) -> Undo {
+fn undo_update(before: Record, request: Option<RequestKey>) -> Undo {
     Undo::Update { before: Box::new(before), meaning: None, request }
 }
 
@@ -176,7 +189,7 @@ async fn an_adopted_event_is_settled_from_the_beginning() {
     let request = key("r", "adopt kprobes/a");
     let listing = "p:kprobes/a vfs_read".to_owned();
     let intent = Intent::Adopt { record: Box::new(new_probe("a")), meaning: None, listing };
-    let uid = store.begin(&[(intent.clone(), Some(request.clone())).into()]).await.unwrap()[0];
+    let uid = store.begin(&[(intent.clone(), Some(request.clone())).into()]).await.unwrap().uids[0];
     let row = store.probes().await.unwrap().remove(0);
     assert_eq!(
         (row.record.uid, row.phase, row.kernel_listing.as_str()),
@@ -191,7 +204,7 @@ async fn an_adopted_event_is_settled_from_the_beginning() {
     assert_eq!((store.probes().await.unwrap().len(), store.carried_out(&other).await.unwrap()), (1, None));
     // It was not adopted after all: identified by its uid, or by its name if the disk has not said
     // whether it has the row.
-    store.undo_all(vec![Undo::Adoption("kprobes/a".parse().unwrap(), Some("r".to_owned()))]).await;
+    store.undo_all(vec![Undo::Adoption("kprobes/a".parse().unwrap(), Some(request.clone()))]).await;
     assert!(store.probes().await.unwrap().is_empty());
     assert_eq!(store.carried_out(&request).await.unwrap(), None);
 }
@@ -221,6 +234,28 @@ async fn a_probe_lives_through_reopening() {
 }
 
 #[tokio::test]
+async fn an_id_of_a_request_belongs_to_its_principal() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let uid = create(&store, new_probe("a")).await.unwrap();
+    let mine = key("deploy", "create a");
+    settle(&store, uid, "p:kprobes/a vfs_read", Some(mine.clone())).await.unwrap();
+    // Of another it is not known, and it can use it for something else.
+    let same = RequestKey { principal: "uid:2".to_owned(), ..mine.clone() };
+    let other = RequestKey { principal: "uid:2".to_owned(), ..key("deploy", "create b") };
+    assert_eq!(store.carried_out(&same).await.unwrap(), None);
+    assert_eq!(store.carried_out(&other).await.unwrap(), None);
+    let theirs = create(&store, new_probe("b")).await.unwrap();
+    settle(&store, theirs, "p:kprobes/b vfs_read", Some(other.clone())).await.unwrap();
+    assert_eq!(store.carried_out(&mine).await.unwrap(), Some(uid));
+    assert_eq!(store.carried_out(&other).await.unwrap(), Some(theirs));
+    // What is taken back is its own, too.
+    store.undo(Undo::Creation(theirs, Some(other.clone()))).await;
+    assert_eq!(store.carried_out(&other).await.unwrap(), None);
+    assert_eq!(store.carried_out(&mine).await.unwrap(), Some(uid));
+}
+
+#[tokio::test]
 async fn a_change_that_is_taken_back_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
@@ -231,7 +266,7 @@ async fn a_change_that_is_taken_back_leaves_nothing() {
     update(&store, before.clone(), wanted, Some(request.clone())).await.unwrap();
     let found = store.probes().await.unwrap().remove(0).record;
     assert_eq!((found.spec.enabled, found.revision, found.spec.labels.is_empty()), (false, 2, true));
-    store.undo(undo_update(before.clone(), Some(request.id.clone()))).await;
+    store.undo(undo_update(before.clone(), Some(request.clone()))).await;
     let now = store.probes().await.unwrap().remove(0).record;
     assert_eq!((now.revision, now.update_time), (before.revision, before.update_time));
     // An update never changes the definition.
@@ -293,7 +328,11 @@ async fn labels_go_with_their_probe() {
         Ok(())
     };
     store.database.write(insert).await.unwrap();
-    assert!(matches!(store.probes().await, Err(StoreError::Corrupt { what: "label", .. })));
+    // It costs the label, and is said.
+    let probes = store.probes().await.unwrap();
+    assert!(probes.len() == 1 && probes[0].record.spec.labels.is_empty() && probes[0].unreadable.is_none());
+    let said: Vec<_> = store.bad_values().iter().map(ToString::to_string).collect();
+    assert!(said.len() == 1 && said[0].contains("`key` of row") && said[0].contains("\"a b\""), "{said:?}");
 }
 
 #[tokio::test]
@@ -356,6 +395,7 @@ async fn an_attached_event_lives_through_reopening() {
         filter: "id == 2".to_owned(),
         phase: Phase::Settled,
         create_time: from_ns(7),
+        unreadable: None,
     };
     assert_eq!(stored[1], kept);
     store.undo(Undo::Attachment(uid)).await;
@@ -373,26 +413,26 @@ async fn a_meaning_lives_as_long_as_its_probe() {
     let store = open(directory.path()).await;
     let first = create(&store, new_probe("first")).await.unwrap();
     let intent = Intent::Create { record: Box::new(new_probe("without")), meaning: None };
-    let without = store.begin(&[(intent, None).into()]).await.unwrap()[0];
+    let without = store.begin(&[(intent, None).into()]).await.unwrap().uids[0];
     let meanings = store.meanings().await.unwrap();
-    assert_eq!((meanings.get(&first).map(String::as_str), meanings.len()), (Some("{}"), 1));
+    assert_eq!((meanings.get(&first).and_then(Option::as_deref), meanings.len()), (Some("{}"), 1));
     store.set_meanings(&[(first, "1".to_owned()), (without, "2".to_owned())]).await.unwrap();
     let meanings = store.meanings().await.unwrap();
-    assert_eq!((meanings[&first].as_str(), meanings[&without].as_str()), ("1", "2"));
+    assert_eq!((meanings[&first].as_deref(), meanings[&without].as_deref()), (Some("1"), Some("2")));
     // Nothing is written for a probe that does not exist, nor for the others of the same call.
     assert!(store.set_meanings(&[(first, "3".to_owned()), (ProbeUid(99), "4".to_owned())]).await.is_err());
     store.undo(Undo::Probe(without)).await;
     let meanings = store.meanings().await.unwrap();
-    assert_eq!((meanings[&first].as_str(), meanings.len()), ("1", 1));
+    assert_eq!((meanings[&first].as_deref(), meanings.len()), (Some("1"), 1));
     // An acceptance is one transaction with what it changes, and is taken back with it.
     let after = |revision| Box::new(settings(first, true, "", "team=storage", revision));
     let meaning = Accepted { before: Some("1".to_owned()), now: Some("2".to_owned()) };
     let accept = Intent::Update { before: after(1), wanted: after(2), meaning: Some(meaning) };
     store.begin(&[(accept, Some(key("a", "accept"))).into()]).await.unwrap();
-    assert_eq!(store.meanings().await.unwrap()[&first], "2");
+    assert_eq!(store.meanings().await.unwrap()[&first].as_deref(), Some("2"));
     let undo = Undo::Update { before: after(1), meaning: Some("1".to_owned()), request: None };
     store.undo(undo).await;
-    assert_eq!(store.meanings().await.unwrap()[&first], "1");
+    assert_eq!(store.meanings().await.unwrap()[&first].as_deref(), Some("1"));
 }
 
 /// A probe, one that is changed, and one that is replaced, atomically.
@@ -418,7 +458,7 @@ async fn begin_together(store: &Store) -> Vec<ProbeUid> {
         },
         (creation(new_probe("replaced")), None).into(),
     ];
-    uids.push(store.begin(&together).await.unwrap()[2]);
+    uids.push(store.begin(&together).await.unwrap().uids[2]);
     uids
 }
 
@@ -526,12 +566,12 @@ impl ThisThreadsLog {
     }
 }
 
-impl std::io::Write for ThisThreadsLog {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+impl io::Write for ThisThreadsLog {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         LOG.with_borrow_mut(|log| log.write(bytes))
     }
 
-    fn flush(&mut self) -> std::io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
@@ -568,15 +608,19 @@ async fn many_changes_are_stored_whole_or_not_at_all() {
     };
     let names = |prefix: &str| (0..count).map(|number| format!("{prefix}{number}")).collect::<Vec<_>>();
     let (events, requests) = (names("n"), names("r"));
-    let uids = store.begin(&intents(&events)).await.unwrap();
+    let uids = store.begin(&intents(&events)).await.unwrap().uids;
     let settled = uids.iter().zip(&requests).map(|(uid, request)| {
         let listing = format!("p:kprobes/n{uid} vfs_read");
         (Settled::Created { uid: *uid, listing }, Some(key(request, "create")))
     });
     store.settle(&settled.collect::<Vec<_>>()).await.unwrap();
-    let asked: Vec<_> = requests.iter().map(String::as_str).chain(["other"]).collect();
-    let remembered = store.remembered(&asked).await.unwrap();
-    assert_eq!((remembered.len(), remembered.contains("other")), (count, false));
+    let asked: Vec<_> =
+        requests.iter().map(String::as_str).chain(["other"]).map(|id| key(id, "create")).collect();
+    let remembered = store.remembered(&asked.iter().collect::<Vec<_>>()).await.unwrap();
+    let has = |id: &str| remembered.contains(&("uid:1".to_owned(), id.to_owned()));
+    assert_eq!((remembered.len(), has("other"), has(&requests[0])), (count, false, true));
+    let of_another = RequestKey { principal: "uid:2".to_owned(), ..asked[0].clone() };
+    assert!(store.remembered(&[&of_another, &asked[count]]).await.unwrap().is_empty());
     // The last one of these is there already.
     let mut others = names("m");
     others.push("n0".to_owned());

@@ -168,3 +168,29 @@ async fn a_call_beyond_a_limit_is_refused() {
     assert!(slow.message().contains("`listen.request_timeout_s`"), "{slow:?}");
     probes.check_probe(check(1)).await.unwrap();
 }
+
+/// A definition of a change is judged as that of a check, and the answer tells the verdict.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_definition_of_a_change_counts_as_a_check() {
+    let server = Server::open(Listen::default(), "checks_per_second = 1\n").await;
+    let channel = server.local().await.unwrap();
+    let mut probes = ProbeServiceClient::new(channel);
+    let request = v1::CreateProbeRequest { definition: "p:a/b vfs_read".to_owned(), ..Default::default() };
+    let update = v1::UpdateProbeRequest {
+        name: "kprobes/open".to_owned(),
+        definition: Some("p vfs_read".to_owned()),
+        ..Default::default()
+    };
+    // It reaches the control thread, which this server does not have.
+    let first = probes.create_probe(request.clone()).await.unwrap_err();
+    assert_eq!(first.code(), Code::Unavailable, "{first:?}");
+    for refused in [
+        probes.create_probe(request).await.unwrap_err(),
+        probes.update_probe(update.clone()).await.unwrap_err(),
+    ] {
+        assert_eq!(by_limit(&refused)["limit"], "checks_per_second");
+    }
+    // Without a definition nothing is judged.
+    let other = v1::UpdateProbeRequest { definition: None, enabled: Some(true), ..update };
+    assert_eq!(probes.update_probe(other).await.unwrap_err().code(), Code::Unavailable);
+}

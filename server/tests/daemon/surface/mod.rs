@@ -7,7 +7,7 @@
 
 mod documented;
 mod limits;
-mod raw;
+pub(crate) mod raw;
 mod requests;
 mod streams;
 
@@ -68,7 +68,11 @@ async fn every_method_answers_any_request() {
     let panics = Arc::new(AtomicUsize::new(0));
     let (counted, usual) = (Arc::clone(&panics), std::panic::take_hook());
     std::panic::set_hook(Box::new(move |panic| {
-        counted.fetch_add(1, Ordering::Relaxed);
+        // The thread of a history outlives the runtime of another test that ends meanwhile.
+        let of_another = panic.payload_as_str().is_some_and(|text| text.ends_with("it is being shutdown."));
+        if !of_another {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
         usual(panic);
     }));
     let server = Server::open(Listen::default(), "").await;

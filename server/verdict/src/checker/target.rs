@@ -17,6 +17,9 @@ pub struct Target {
     pub functions: Vec<String>,
     /// Its module; `vmlinux` for the kernel itself. Absent if nothing is known.
     pub module: Option<String>,
+    /// Whether these are all of its names. They are not while its module is not loaded: the function can have
+    /// aliases, and a place after its beginning can lie in another one.
+    pub whole: bool,
 }
 
 impl CheckOutcome {
@@ -28,7 +31,7 @@ impl CheckOutcome {
         let (functions, modules): (Vec<_>, Vec<_>) =
             symbols.map(|symbol| (symbol.name.to_owned(), symbol.module.map(str::to_owned))).unzip();
         let module = modules.into_iter().next().map(|module| module.unwrap_or_else(|| VMLINUX.to_owned()));
-        Target { functions, module }
+        Target { functions, module, whole: true }
     }
 
     fn written_target(&self) -> Target {
@@ -36,6 +39,7 @@ impl CheckOutcome {
             Place::Symbol { module, symbol, offset, .. } => Target {
                 functions: if *offset == 0 { vec![symbol.clone()] } else { Vec::new() },
                 module: module.clone(),
+                whole: false,
             },
             Place::Address { .. } => Target::default(),
         }
