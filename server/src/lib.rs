@@ -41,6 +41,7 @@ pub mod export;
 pub mod front;
 pub mod health;
 pub mod offline;
+mod places;
 pub mod rpc;
 pub mod sandbox;
 pub mod shutdown;

@@ -59,8 +59,9 @@ fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))
 }
 
-/// Control characters, and format characters that reorder or hide the characters around them.
-fn is_unprintable(c: char) -> bool {
+/// Whether a terminal obeys it, or it changes what others look like: control characters, and format characters that
+/// reorder or hide the characters around them.
+pub fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }

@@ -39,7 +39,7 @@ pub use column::ColumnView;
 pub use context::Context;
 pub use cursor::{Cursor, CursorError};
 pub use decoder::{Decoder, Epoch, StreamItem};
-pub use escape::Escaped;
+pub use escape::{Escaped, is_unprintable};
 pub use group::Group;
 pub use loss::{Loss, RecordingPause, cause_name, reason_name};
 pub use malformed::{ColumnFault, MalformedError};

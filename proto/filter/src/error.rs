@@ -78,6 +78,8 @@ codes! {
     NoFunction "NO_FUNCTION";
     /// kprobed's: it is the same for every event.
     Constant "CONSTANT_TERM";
+    /// kprobed's: it would tell a kernel address to a client that may not see addresses.
+    Address "ADDRESS_NOT_ALLOWED";
 }
 
 /// Why a text is not a filter, or not one for the events of a probe.

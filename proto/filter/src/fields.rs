@@ -75,6 +75,11 @@ const OF_ENTRY: &[(&str, Source, Kind)] = &[("__probe_ip", Source::Ip, ADDRESS)]
 const OF_RETURN: &[(&str, Source, Kind)] =
     &[("__probe_func", Source::Ip, ADDRESS), ("__probe_ret_ip", Source::ReturnIp, ADDRESS)];
 
+/// Whether events of every probe have a field of this name, which is not an address.
+pub(super) fn is_of_all_events(name: &str) -> bool {
+    COMMON.iter().chain(OURS).any(|(known, ..)| *known == name)
+}
+
 /// The fields of one probe's events.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'a> {

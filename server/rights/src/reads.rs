@@ -21,14 +21,15 @@ pub enum Read {
     /// Texts.
     Strings,
     /// Memory at an address that the definition chooses itself: `@SYMBOL`, `@0xADDRESS`,
-    /// `+0(\0xADDRESS)`; and a place given as an address.
+    /// `+0(\0xADDRESS)`, `\0xADDRESS:string`, an offset larger than any structure; and a place given as an
+    /// address.
     RawAddresses,
     /// Stack traces of the task.
     StackTraces,
     /// Events of the host that are not probes, with all of their fields.
     HostEvents,
-    /// Addresses in what clients receive: no definition reads them, and without this class of a rule
-    /// they are hidden.
+    /// Where the kernel is in memory: numbers that become symbols, places given as an address, filters that
+    /// compare addresses. In what clients receive, addresses are hidden without this class of a rule.
     Addresses,
 }
 
@@ -96,7 +97,8 @@ impl Reads {
     pub fn of(definition: &ProbeDefinition) -> Self {
         let mut reads = Self::NONE;
         if matches!(definition.place, kprobed_lang::definition::Place::Address { .. }) {
-            reads = reads.with(Read::RawAddresses);
+            // Its location is the symbol at the address.
+            reads = reads.with(Read::RawAddresses).with(Read::Addresses);
         }
         definition.args.iter().fold(reads, |reads, argument| reads.and(of_argument(argument)))
     }
@@ -157,18 +159,32 @@ impl fmt::Display for Reads {
     }
 }
 
+/// Larger than the structures of the kernel. With a larger offset, a pointer that is 0, or another number that
+/// the definition's writer can know, makes an address of the writer's choice.
+const STRUCTURE_BYTES: u32 = 1 << 20;
+
 fn of_argument(argument: &Argument) -> Reads {
-    let value = of_fetch(&argument.fetch);
-    match argument.base_type() {
+    let mut value = of_fetch(&argument.fetch);
+    let base = argument.base_type();
+    // The kernel takes the number for a pointer to the text.
+    if is_chosen(&argument.fetch) && base.is_text() {
+        value = value.with(Read::RawAddresses);
+    }
+    match base {
+        // Whoever chooses the number, in the definition or as an argument of the function, finds the kernel by
+        // the names of some.
+        BaseType::Symbol | BaseType::SymbolString => value.with(Read::Addresses),
         // The kernel reads user memory for an address below TASK_SIZE
         // (kernel/trace/trace_probe_kernel.h:fetch_store_string, since 5.5).
         BaseType::String if is_pointer(&argument.fetch) => {
             value.with(Read::Strings).with(Read::KernelMemory).with(Read::UserMemory)
         }
         BaseType::UserString => value.with(Read::Strings).with(Read::UserMemory),
-        // The kernel expands them to dereferences of the value
+        // The kernel expands them to dereferences of the value, and a `string` at the end of them
         // (kernel/trace/trace_probe.c:traceprobe_expand_dentry_args).
-        BaseType::DentryName | BaseType::FileName => value.with(Read::Strings).with(Read::KernelMemory),
+        BaseType::DentryName | BaseType::FileName => {
+            value.with(Read::Strings).with(Read::KernelMemory).with(Read::UserMemory)
+        }
         _ => value,
     }
 }
@@ -189,11 +205,12 @@ fn of_fetch(fetch: &Fetch) -> Reads {
         FetchKind::StackNth(_) => Reads::NONE.with(Read::Stack),
         FetchKind::Memory(_) => Reads::NONE.with(Read::RawAddresses),
         FetchKind::Comm | FetchKind::Immediate(_) | FetchKind::ImmediateString(_) => Reads::NONE,
-        FetchKind::Deref { user, inner, .. } => {
+        FetchKind::Deref { user, offset, inner } => {
             let behind = if *user { Read::UserMemory } else { Read::KernelMemory };
             let pointer = of_fetch(inner).with(behind);
             // Nothing but the definition says where it reads.
-            if is_chosen(inner) { pointer.with(Read::RawAddresses) } else { pointer }
+            let is_raw = is_chosen(inner) || offset.unsigned_abs() >= STRUCTURE_BYTES;
+            if is_raw { pointer.with(Read::RawAddresses) } else { pointer }
         }
         FetchKind::Btf { members, .. } => {
             let value = Reads::NONE.with(Read::Registers);

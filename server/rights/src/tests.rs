@@ -1,11 +1,14 @@
 //! Decisions over whole role files.
 
-use kprobed_lang::definition::{Definition, parse_any};
+use kprobed_lang::definition::{Argument, Definition, Place, parse_any};
 use kprobed_lang::model::{Labels, ProbeName};
 use kprobed_lang::samples;
 use proptest::prelude::*;
 
-use crate::{Decision, Method, Object, Principal, Question, Read, Reads, Roles};
+use crate::{Decision, Known, Method, Object, Principal, Question, Read, Reads, Roles};
+
+#[path = "../../fixtures/strategies.rs"]
+mod strategies;
 
 const FILE: &str = r#"
 [[role]]
@@ -82,6 +85,7 @@ impl Probe {
             functions: &self.functions,
             module: Some(self.module),
             reads: self.reads,
+            known: Known::All,
         }
     }
 
@@ -124,6 +128,70 @@ fn a_rule_that_forbids_has_the_last_word() {
     let probe = Probe { reads: reads_of("p f $stack0"), ..Probe::on("vfs_read") };
     assert_eq!(probe.ask(&bob, "CreateProbe").to_string(), "role `no-stacks`, line 24 forbids it");
     assert!(Probe::on("vfs_read").ask(&bob, "CreateProbe").is_allowed());
+}
+
+/// A place in a module that is not loaded can lie in any function of it, and its function can have other names.
+#[test]
+fn a_function_that_is_not_known_meets_every_rule_that_forbids_functions() {
+    let decide = |deny: &str, object: &Object<'_>| {
+        let roles = Roles::parse(&format!(
+            "[[role]]\nname = \"a\"\nprincipals = [\"user:alice\"]\n[[role.allow]]\nmethods = [\"all\"]\n\
+             reads = [\"all\"]\n[[role.deny]]\n{deny}\n"
+        ));
+        roles.unwrap().decide(question(&alice(), "CreateProbe", Some(object))).is_allowed()
+    };
+    let probe = Probe { module: "loop", ..Probe::on("loop_configure") };
+    let all = probe.object();
+    let named = Object { known: Known::Part, ..all.clone() };
+    let beyond = Object { functions: &[], ..named.clone() };
+    let nowhere = Object { module: None, ..beyond.clone() };
+    for (deny, of_all, of_named, of_beyond, of_nowhere) in [
+        ("functions = [\"loop_*\"]", false, false, false, false),
+        ("functions = [\"other_*\"]", true, false, false, false),
+        ("functions = [\"other_*\"]\nmodules = [\"xfs\"]", true, true, true, false),
+        ("functions = [\"other_*\"]\ngroups = [\"net\"]", true, true, true, true),
+        ("modules = [\"xfs\"]", true, true, true, false),
+        ("reads = [\"stack\"]", true, true, true, true),
+    ] {
+        for (object, expected) in
+            [(&all, of_all), (&named, of_named), (&beyond, of_beyond), (&nowhere, of_nowhere)]
+        {
+            assert_eq!(decide(deny, object), expected, "{deny}: {object:?}");
+        }
+    }
+}
+
+/// Before a definition is judged, its name and its labels are known, and nothing else.
+#[test]
+fn a_text_is_refused_by_rules_about_groups_and_labels_alone() {
+    let ask = |name: &str, team: &str| {
+        let labels = Labels::new([("team".to_owned(), team.to_owned())]).unwrap();
+        let probe = Probe { name: name.parse().unwrap(), labels, ..Probe::on("x_key") };
+        let text =
+            Object { functions: &[], module: None, reads: Reads::ALL, known: Known::Text, ..probe.object() };
+        roles().decide(question(&alice(), "CreateProbe", Some(&text)))
+    };
+    assert!(ask("storage/x", "storage").is_allowed());
+    assert_eq!(ask("net/x", "storage").to_string(), "role `storage`, line 9 does not allow the group");
+    assert_eq!(ask("storage/x", "net").to_string(), "role `storage`, line 9 does not allow the labels");
+    let roles = Roles::parse(
+        "[[role]]\nname = \"a\"\nprincipals = [\"user:alice\"]\n[[role.allow]]\nmethods = [\"all\"]\n\
+         reads = [\"all\"]\n[[role.deny]]\ngroups = [\"storage\"]\nlabels = \"team=storage\"\n",
+    );
+    let probe = Probe::on("vfs_read");
+    let text = Object { known: Known::Text, ..probe.object() };
+    assert!(!roles.unwrap().decide(question(&alice(), "CreateProbe", Some(&text))).is_allowed());
+}
+
+#[test]
+fn a_refusal_can_leave_out_what_is_read() {
+    let decision =
+        Probe { reads: reads_of("p f @jiffies"), ..Probe::on("vfs_read") }.ask(&alice(), "StreamEvents");
+    assert_eq!(decision.to_string(), "role `storage`, line 9 does not allow to read raw-addresses");
+    let left_out = decision.without_reads();
+    assert_eq!(left_out.to_string(), "role `storage`, line 9 does not allow what it reads");
+    let other = Probe::on("tcp_connect").ask(&alice(), "StreamEvents");
+    assert_eq!(other.clone().without_reads(), other);
 }
 
 #[test]
@@ -221,7 +289,21 @@ fn a_definition_reads_what_its_form_can_reach() {
         ("p vfs_read @0xffffffff81000000", "raw-addresses"),
         ("p vfs_read +0(\\0xffffffff81000000):u64", "kernel-memory, raw-addresses"),
         ("p vfs_read +0(+8(\\1)):u64", "kernel-memory, raw-addresses"),
-        ("p 0xffffffff81000000", "raw-addresses"),
+        // The location says which symbol is there.
+        ("p 0xffffffff81000000", "raw-addresses, addresses"),
+        // A number is a pointer for the kernel if its type is a text.
+        ("p vfs_read \\0xffffffff81000000:string", "kernel-memory, user-memory, strings, raw-addresses"),
+        ("p vfs_read \\0xffffffff81000000:string[2]", "kernel-memory, user-memory, strings, raw-addresses"),
+        ("p vfs_read \\0x7ffff000:ustring", "user-memory, strings, raw-addresses"),
+        ("p vfs_read \\0xffffffff81000000:%pd", "kernel-memory, user-memory, strings, raw-addresses"),
+        ("p vfs_read \\0xffffffff81000000:%pD", "kernel-memory, user-memory, strings, raw-addresses"),
+        // A pointer that is 0 leaves the offset alone.
+        ("p vfs_read -0x7f000000(%di):u64", "registers, kernel-memory, raw-addresses"),
+        ("p vfs_read +u0x400000(%di):u64", "registers, user-memory, raw-addresses"),
+        ("p vfs_read +0xfffff(%di):u64", "registers, kernel-memory"),
+        // Which number has which name says where the kernel is.
+        ("p vfs_read \\0xffffffff81000000:symbol", "addresses"),
+        ("p vfs_read %si:symstr", "registers, addresses"),
         ("r vfs_read $retval", "registers"),
     ];
     for (text, expected) in cases {
@@ -269,6 +351,71 @@ fn mistakes_have_a_place_and_a_remedy() {
     assert!(found.iter().all(|one| !one.hint.is_empty() || one.line == 10));
     let unknown = Roles::parse("[[role]]\nname = \"a\"\nprincipals = [\"uid:0\"]\nalow = 1\n").unwrap_err().0;
     assert_eq!(unknown.first().map(|one| (one.line, one.column)), Some((4, 1)));
+}
+
+/// What the kernel would read for an argument, by its text: the same grammar, walked from the outside as
+/// kernel/trace/trace_probe.c:parse_probe_arg does it.
+fn read_by_the_kernel(argument: &str) -> Reads {
+    let (expression, ty) = argument.split_once(':').unwrap_or((argument, ""));
+    if expression.eq_ignore_ascii_case("$comm") || expression.starts_with("\\\"") {
+        return Reads::NONE;
+    }
+    let (value, is_known) = value_of(expression);
+    // As a pointer, a value that the definition's writer knows is an address of the writer's choice.
+    let behind = if is_known { value.with(Read::RawAddresses) } else { value };
+    match ty.split('[').next().unwrap_or_default() {
+        "string" | "%pd" | "%pD" => {
+            behind.with(Read::Strings).with(Read::KernelMemory).with(Read::UserMemory)
+        }
+        "ustring" => behind.with(Read::Strings).with(Read::UserMemory),
+        "symbol" | "symstr" => value.with(Read::Addresses),
+        _ => value,
+    }
+}
+
+/// What the kernel reads for the value of an expression, and whether it is a number in the definition.
+fn value_of(expression: &str) -> (Reads, bool) {
+    let of = |read| (Reads::NONE.with(read), false);
+    match expression.as_bytes().first() {
+        Some(b'\\') => (Reads::NONE, true),
+        Some(b'@') => of(Read::RawAddresses),
+        Some(b'+' | b'-') => {
+            let (offset, inner) = expression.split_once('(').unwrap();
+            let (inner, is_known) = value_of(inner.strip_suffix(')').unwrap());
+            let (user, digits) = (offset.contains('u'), offset.trim_start_matches(['+', '-', 'u']));
+            let distance = match digits.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16).unwrap(),
+                None => digits.parse().unwrap(),
+            };
+            let read = inner.with(if user { Read::UserMemory } else { Read::KernelMemory });
+            let is_chosen = is_known || distance >= 1 << 20;
+            (if is_chosen { read.with(Read::RawAddresses) } else { read }, false)
+        }
+        Some(b'$') if expression.starts_with("$stack") && expression.len() > "$stack".len() => {
+            of(Read::Stack)
+        }
+        _ if expression.contains("->") => (Reads::NONE.with(Read::Registers).with(Read::KernelMemory), false),
+        _ => of(Read::Registers),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// The classes of a definition are what the kernel reads for it: nothing less, so that no rule is passed by, and
+    /// nothing more.
+    #[test]
+    fn reads_are_those_of_the_kernel(definition in strategies::definitions()) {
+        let mut expected = Reads::NONE;
+        for argument in &definition.args {
+            let bare = Argument { name: None, ..argument.clone() };
+            expected = expected.and(read_by_the_kernel(&bare.to_string()));
+        }
+        if matches!(definition.place, Place::Address { .. }) {
+            expected = expected.with(Read::RawAddresses).with(Read::Addresses);
+        }
+        prop_assert_eq!(Reads::of(&definition).to_string(), expected.to_string(), "{}", definition.render("g", "e"));
+    }
 }
 
 proptest! {

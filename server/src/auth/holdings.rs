@@ -34,6 +34,7 @@ pub(super) fn what(limit: Limit, asked: Asked) -> String {
         Limit::LeaseMaxS => format!("asks for a lease of {more} s"),
         Limit::QueueBytes => format!("has queues of {held} bytes, and asks for {more} more"),
         Limit::HostsPerCommand => format!("asks {more} hosts in one command"),
+        Limit::Aggregations => format!("has {held} aggregations"),
     }
 }
 
@@ -49,6 +50,7 @@ pub(super) const fn remedy(limit: Limit) -> &'static str {
         Limit::LeaseMaxS => "give the probe a shorter lease (`--lease`), and renew it",
         Limit::QueueBytes => "ask for a smaller queue (`delivery.queue_bytes`), or end a stream of yours",
         Limit::HostsPerCommand => "name fewer hosts (`--hosts`, `--host-selector`)",
+        Limit::Aggregations => "delete an aggregation of yours (`kprobectl aggregations delete NAME`)",
     }
 }
 
@@ -58,6 +60,7 @@ struct Account {
     connections: u64,
     streams: u64,
     queue_bytes: u64,
+    aggregations: u64,
     /// When all of its checks will have been worth their time.
     checks_until: Option<Instant>,
 }
@@ -68,6 +71,7 @@ impl Account {
             Limit::Connections => Some(&mut self.connections),
             Limit::Streams => Some(&mut self.streams),
             Limit::QueueBytes => Some(&mut self.queue_bytes),
+            Limit::Aggregations => Some(&mut self.aggregations),
             Limit::Probes | Limit::ChecksPerSecond | Limit::LeaseMaxS | Limit::HostsPerCommand => None,
         }
     }
@@ -84,8 +88,9 @@ impl Account {
     }
 
     fn is_empty(&self, now: Instant) -> bool {
-        let Self { connections, streams, queue_bytes, checks_until } = *self;
-        connections == 0 && streams == 0 && queue_bytes == 0 && checks_until.is_none_or(|until| until <= now)
+        let Self { connections, streams, queue_bytes, aggregations, checks_until } = *self;
+        let held = [connections, streams, queue_bytes, aggregations];
+        held.iter().all(|held| *held == 0) && checks_until.is_none_or(|until| until <= now)
     }
 }
 
@@ -141,12 +146,12 @@ impl Holdings {
         bound: Option<Bound>,
     ) -> Result<Share, (Bound, u64)> {
         let mut accounts = self.accounts();
-        let entry = accounts.entry(account.clone()).or_default();
-        if let Some(held) = entry.counted(limit) {
-            let after = held.saturating_add(amount);
-            if let Some(bound) = bound.filter(|bound| after > bound.most) {
-                return Err((bound, *held));
-            }
+        let held = accounts.get_mut(&account).and_then(|known| known.counted(limit)).map_or(0, |held| *held);
+        let after = held.saturating_add(amount);
+        if let Some(bound) = bound.filter(|bound| after > bound.most) {
+            return Err((bound, held));
+        }
+        if let Some(held) = accounts.entry(account.clone()).or_default().counted(limit) {
             *held = after;
         }
         drop(accounts);
@@ -156,15 +161,19 @@ impl Holdings {
     /// Counts checks of an account that may have `most` a second, whether there is room for them or
     /// not. Returns how long it has to wait to be within its rate again.
     pub(super) fn pace(&self, account: String, count: u64, most: u64, now: Instant) -> Duration {
+        self.asking(now).entry(account).or_default().pace(count, most, now).saturating_sub(RATE_TIME)
+    }
+
+    /// All accounts, without those that hold nothing any more: they are not looked at again.
+    fn asking(&self, now: Instant) -> MutexGuard<'_, HashMap<String, Account>> {
         let mut accounts = self.accounts();
-        // Those that hold nothing any more are not looked at again.
         accounts.retain(|_, account| !account.is_empty(now));
-        accounts.entry(account).or_default().pace(count, most, now).saturating_sub(RATE_TIME)
+        accounts
     }
 
     /// Counts one check, unless the account has had its checks of this second: then returns how many.
     pub(super) fn check(&self, account: String, most: u64, now: Instant) -> Result<(), u64> {
-        let mut accounts = self.accounts();
+        let mut accounts = self.asking(now);
         let account = accounts.entry(account).or_default();
         let had = recent(account.checks_until, most, now);
         if had >= most {
@@ -240,8 +249,16 @@ mod tests {
         }
         assert_eq!(waits, [0, 1000, 2000]);
         assert_eq!(holdings.check("uid:3".to_owned(), 0, begin), Err(0), "none at all");
-        // What was long ago is forgotten.
-        holdings.pace("uid:4".to_owned(), 1, 10, at(60_000));
+        // What was long ago is forgotten, whatever was asked and refused.
+        assert_eq!(holdings.accounts().len(), 3);
+        holdings.check("uid:5".to_owned(), 10, at(30_000)).unwrap();
+        assert_eq!(holdings.accounts().len(), 1);
+        let refused =
+            Bound { limit: Limit::Streams, most: 0, rule: RuleName { role: "team".to_owned(), line: 7 } };
+        let holdings = Arc::new(holdings);
+        assert!(holdings.take("uid:6".to_owned(), Limit::Streams, 1, Some(refused)).is_err());
+        assert_eq!(holdings.accounts().len(), 1);
+        holdings.pace("uid:4".to_owned(), 1, 10, at(120_000));
         assert_eq!(holdings.accounts().len(), 1);
     }
 }

@@ -1,6 +1,6 @@
 //! Commands of the control thread: the requests that it takes, and the handle that sends them.
 //!
-//! Owns their types, the length of the queue, and when a caller has gone. Never carries a command
+//! Owns their types, and when a caller has gone. Whose turn it is, is in [`super::turn`]. Never carries a command
 //! out: that is [`super::controller`].
 
 use std::sync::Arc;
@@ -9,9 +9,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Probe;
 use super::plan::PlannedStep;
+use super::turn::{Account, QueuedCommand};
 use super::{AdoptRequest, Adopted, AttachedEvent, CountedHits, Ledger, Reconciliation};
 use crate::auth::Caller;
 use crate::error::Error;
+use crate::places::Places;
 use crate::store::RequestKey;
 use kprobed_lang::model::{HitProfile, LabelChange, Labels, MetadataChange, ProbeName, ProbeUid};
 use kprobed_verdict::checker::DefinitionText;
@@ -162,6 +164,15 @@ impl Change {
         }
     }
 
+    /// Whether it has a definition that is judged.
+    pub(crate) const fn has_definition(&self) -> bool {
+        match self {
+            Self::Create(_) => true,
+            Self::Update(request) => request.definition.is_some(),
+            Self::Remove(_) => false,
+        }
+    }
+
     /// Whether it is only checked.
     pub(super) const fn validate_only(&self) -> bool {
         match self {
@@ -213,6 +224,7 @@ pub struct Sourced {
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
+#[derive(Debug)]
 pub(super) enum Command {
     Apply(Vec<Asked>, Unit, Reply<Applied>),
     Aggregation(super::aggregation::AggregationCommand),
@@ -282,8 +294,8 @@ impl Command {
         match self {
             Self::Apply(changes, ..) => changes.first().map(|asked| &asked.caller),
             Self::Attach(caller, ..) | Self::Detach(caller, ..) | Self::Adopt(caller, ..) => Some(caller),
-            Self::Aggregation(_)
-            | Self::HitProfiles(_)
+            Self::Aggregation(command) => command.caller(),
+            Self::HitProfiles(_)
             | Self::CountedHits(_)
             | Self::Sample(_)
             | Self::Ledger(_)
@@ -321,20 +333,25 @@ impl Command {
     }
 }
 
-/// Commands that may wait for the control thread. More wait in their callers.
-pub(super) const QUEUE: usize = 64;
-
 /// Sends commands to the control thread.
 #[derive(Clone, Debug)]
 pub struct ControlHandle {
-    pub(super) commands: mpsc::Sender<Command>,
+    /// As many as there are places.
+    pub(super) commands: mpsc::UnboundedSender<QueuedCommand>,
+    pub(super) places: Places<Account>,
 }
 
 impl ControlHandle {
     pub(super) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(command(reply)).await.map_err(|_closed| Error::stopping())?;
+        self.send(command(reply)).await?;
         answer.await.unwrap_or_else(|_gone| Err(Error::stopping()))
+    }
+
+    /// Has a command carried out when its principal has its turn.
+    async fn send(&self, command: Command) -> Result<(), Error> {
+        let queued = QueuedCommand::new(command, &self.places).await;
+        self.commands.send(queued).map_err(|_closed| Error::stopping())
     }
 
     /// Carries out changes at the cost of one. Returns the outcomes in their order.
@@ -447,7 +464,7 @@ impl ControlHandle {
     /// When the daemon is stopping, also if the thread has ended.
     pub async fn beat(&self) -> Result<(), Error> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(Command::Beat(reply)).await.map_err(|_closed| Error::stopping())?;
+        self.send(Command::Beat(reply)).await?;
         answer.await.map_err(|_no_answer| Error::stopping())
     }
 
@@ -471,7 +488,7 @@ impl ControlHandle {
     /// Ends the control thread and waits until the kernel is as the configuration wants it.
     pub async fn stop(&self) {
         let (done, stopped) = oneshot::channel();
-        if self.commands.send(Command::Stop(Some(done))).await.is_ok() && stopped.await.is_err() {
+        if self.send(Command::Stop(Some(done))).await.is_ok() && stopped.await.is_err() {
             tracing::error!("the control thread ended before it was done");
         }
     }

@@ -3,7 +3,7 @@
 //! Owns the order in which commands, samples, repairs, leases and state changes take their turn.
 //! Never parses or judges a definition.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,21 +16,26 @@ use super::account::Account;
 use super::aggregation::{Aggregations, remove_leftovers};
 use super::attached::Attachment;
 use super::budget::{self, Budget, BudgetSettings, Costs};
-use super::command::{Applied, Asked, Change, Command, ControlHandle, QUEUE, Unit};
-use super::grow::{Growth, Resized};
+use super::command::{Applied, Asked, Change, Command, ControlHandle, Unit};
+use super::grow::Growth;
+use super::interference::Interference;
 use super::lease::{Holds, Leases};
 use super::observed::Observed;
 use super::repair::Repairs;
 use super::sample::{Sampler, until_next};
 use super::shut_down::{OnExit, take_everything_out};
 use super::triggers::Triggers;
+use super::turn::{MOST_OF_ONE, QueuedCommand, Turns};
 use super::{Observer, Registry, own};
-use super::{Probe, ProbeState, RecordingProblem};
+use super::{Probe, ProbeState, Sight};
 use crate::auth::{Caller, Rights};
 use crate::error::{Error, Reason};
+use crate::places::Places;
 use crate::store::{HitRetention, Store};
 use kprobed_host::kernel::{FactsCache, HostIdentity};
-use kprobed_host::tracefs::{Claim, CurrentInstance, Instance, InstanceOptions, Mounted, Tracefs};
+use kprobed_host::tracefs::{
+    Claim, CurrentInstance, Instance, InstanceOptions, ListedProbe, Mounted, Tracefs,
+};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{
     Activity, BufferDemand, EventSource, Hub, ReaderContext, ReaderPulse, Readers, ReadersError, SourceTable,
@@ -110,7 +115,7 @@ pub struct Controller {
     pub(super) activity: Arc<Activity>,
     pub(super) budget: Budget,
     pub(super) growth: Growth,
-    pub(super) resized: Resized,
+    pub(super) interference: Interference,
 }
 
 /// What is known of a probe that the kernel has.
@@ -178,7 +183,7 @@ impl Controller {
             activity,
             budget,
             growth: Growth::default(),
-            resized: Resized::default(),
+            interference: Interference::default(),
         };
         controller.finish_removals(&unfinished).await;
         // Leases that ended while no daemon ran, and probes of an earlier hold that could not be removed
@@ -200,8 +205,8 @@ impl Controller {
 
     /// A handle to send commands with, and the queue that [`Controller::run`] takes them from.
     pub fn channel() -> (ControlHandle, CommandQueue) {
-        let (commands, inbox) = mpsc::channel(QUEUE);
-        (ControlHandle { commands }, CommandQueue(inbox))
+        let (commands, inbox) = mpsc::unbounded_channel();
+        (ControlHandle { commands, places: Places::new(MOST_OF_ONE) }, CommandQueue(inbox))
     }
 
     /// Carries out commands until one of them is `Stop`. Blocks on kernel I/O: run it on a thread
@@ -212,18 +217,21 @@ impl Controller {
         let mut next_repair = self.next_repair();
         let mut noted = self.parts.registry.log().newest();
         let mut store_states_at = None;
-        let mut waiting: VecDeque<Command> = VecDeque::new();
+        let mut waiting = Turns::default();
         if self.parts.repair_interval.is_some() {
             self.triggers = Triggers::begin();
         }
         loop {
-            if let Some(command) = waiting.pop_front() {
+            while let Ok(queued) = queue.0.try_recv() {
+                waiting.push(queued);
+            }
+            if let Some(command) = waiting.next() {
                 let writes = command.writes();
                 if writes {
                     self.triggers.set_apart();
                 }
                 let span = command.caller().map_or_else(Span::none, Caller::span);
-                let carried_out = self.carry_out(command, &mut queue, &mut waiting).instrument(span).await;
+                let carried_out = self.carry_out(command, &mut waiting).instrument(span).await;
                 if let ControlFlow::Break(done) = carried_out {
                     self.shut_down().await;
                     if done.is_some_and(|done| done.send(()).is_err()) {
@@ -244,8 +252,8 @@ impl Controller {
             let budget_at = self.budget.due();
             // Without probes there is nothing to repair.
             next_repair = next_repair.filter(|_| !self.live.is_empty()).or_else(|| self.next_repair());
-            let command = tokio::select! {
-                command = queue.0.recv() => command,
+            let queued = tokio::select! {
+                queued = queue.0.recv() => queued,
                 // Without probes nothing is hit, and the thread need not wake up.
                 () = sleep_until(next_sample), if depends_on_others => {
                     self.watch_modules().await;
@@ -277,10 +285,11 @@ impl Controller {
                     continue;
                 }
                 () = sleep_until(expiry.unwrap_or(next_sample)), if expiry.is_some() => {
-                    self.expire_aggregations();
+                    self.expire_aggregations().await;
                     continue;
                 }
                 () = sleep_until(budget_at.unwrap_or(next_sample)), if budget_at.is_some() => {
+                    self.triggers.set_apart();
                     self.attend_budget().await;
                     continue;
                 }
@@ -289,17 +298,19 @@ impl Controller {
                     continue;
                 }
                 () = self.leases.woken() => {
+                    self.triggers.set_apart();
                     self.attend_leases().await;
                     self.triggers.forget_own();
                     continue;
                 }
                 wanted_kib = self.demand.raised() => {
+                    self.triggers.set_apart();
                     self.grow(wanted_kib);
                     self.triggers.forget_own();
                     continue;
                 }
             };
-            waiting.push_back(command.unwrap_or(Command::Stop(None)));
+            waiting.push(queued.unwrap_or_else(|| QueuedCommand::of_the_daemon(Command::Stop(None))));
         }
     }
 
@@ -308,8 +319,7 @@ impl Controller {
     async fn carry_out(
         &mut self,
         command: Command,
-        queue: &mut CommandQueue,
-        waiting: &mut VecDeque<Command>,
+        waiting: &mut Turns,
     ) -> ControlFlow<Option<oneshot::Sender<()>>> {
         // A client that got no answer assumes that nothing was done.
         if command.is_abandoned() {
@@ -324,9 +334,9 @@ impl Controller {
             }
             Command::Apply(mut changes, Unit::Each, reply) => {
                 let mut replies = vec![(changes.len(), reply)];
-                // Deletions that directly follow deletions in the queue are carried out with them.
+                // Deletions that directly follow deletions are carried out with them.
                 while only_removes(&changes)
-                    && let Some(next) = waiting.pop_front().or_else(|| queue.0.try_recv().ok())
+                    && let Some(next) = waiting.next()
                 {
                     match next {
                         abandoned if abandoned.is_abandoned() => {}
@@ -338,7 +348,7 @@ impl Controller {
                             changes.extend(more);
                         }
                         other => {
-                            waiting.push_front(other);
+                            waiting.put_back(other);
                             break;
                         }
                     }
@@ -351,7 +361,7 @@ impl Controller {
                     answer(reply, Ok(Applied { outcomes, plan: std::mem::take(&mut plan) }));
                 }
             }
-            Command::Aggregation(command) => self.aggregate(command),
+            Command::Aggregation(command) => self.aggregate(command).await,
             Command::HitProfiles(reply) => answer(reply, self.hit_profiles()),
             Command::CountedHits(reply) => answer(reply, self.counted_hits()),
             Command::Sample(reply) => {
@@ -382,7 +392,7 @@ impl Controller {
         self.end_all_holds().await;
         self.sample(true).await;
         self.store_states().await;
-        self.delete_aggregations();
+        self.delete_aggregations().await;
         let Self { parts, readers, attached, .. } = self;
         match parts.on_exit {
             OnExit::Keep => readers.stop(),
@@ -397,13 +407,37 @@ impl Controller {
         &self.parts.mounted.tracefs
     }
 
-    pub(super) fn probe(&self, text: &str) -> Result<Arc<Probe>, Error> {
-        self.parts.registry.find(text).map_err(|error| match text.parse::<ProbeName>() {
-            Ok(name) if self.tracefs().has_event(name.group(), name.event()) => {
-                Error { reason: Reason::FOREIGN_PROBE, ..error }
-            }
-            _ => error,
+    /// The probe that a caller means. Of those whose event alone it names, it means one that it may change or
+    /// look at: the others are not told.
+    pub(super) fn probe(&self, caller: &Caller, text: &str) -> Result<Arc<Probe>, Error> {
+        let (rights, sight) = (&self.parts.rights, Sight::new(&self.parts.rights, caller.clone()));
+        let meant = |probe: &Probe| sight.shows(probe) || rights.allows(caller, Some(&probe.object()));
+        self.parts.registry.find_among(text, meant).map_err(|error| {
+            let name = text.parse::<ProbeName>().or_else(|_| ProbeName::new("kprobes", text));
+            let fix = match self.is_foreign_kprobe(text) {
+                Some(_) if !name.is_ok_and(|name| sight.shows_event(&name)) => return error,
+                Some(true) => {
+                    format!("another program has defined it: `kprobectl adopt {text}` takes it over")
+                }
+                Some(false) => "it is an event of the kernel, and this is done with probes only".to_owned(),
+                None => return error,
+            };
+            Error { reason: Reason::FOREIGN_PROBE, ..error }.with("fix", &fix)
         })
+    }
+
+    /// Whether the event of that name, which is not ours, is a kprobe. None if there is no such event.
+    /// A name without its group is that of a kprobe.
+    fn is_foreign_kprobe(&self, text: &str) -> Option<bool> {
+        let list = self.tracefs().kprobe_list().ok()?;
+        let mut kprobes = list.probes().iter().filter_map(ListedProbe::group_and_event);
+        match text.parse::<ProbeName>() {
+            Ok(name) => {
+                let exists = self.tracefs().has_event(name.group(), name.event());
+                exists.then(|| kprobes.any(|listed| listed == name.parts()))
+            }
+            Err(_) => kprobes.any(|(_, event)| event == text).then_some(true),
+        }
     }
 
     /// Switches the event of a probe, if it is ours.
@@ -440,31 +474,16 @@ impl Controller {
             tracing::debug!(%error, "cannot store the states of probes");
         }
     }
-
-    /// The reasons for which probes that are on do not record what was asked.
-    pub(super) fn problems(&self) -> Vec<RecordingProblem> {
-        let probes = self.parts.registry.enabled();
-        let observed = self.observer.observe(&probes);
-        probes
-            .iter()
-            .filter_map(|probe| match observed.state(probe) {
-                ProbeState::Drifted(trouble) | ProbeState::Failed(trouble) | ProbeState::Tripped(trouble) => {
-                    Some(RecordingProblem { uid: probe.uid, name: probe.name.clone(), trouble })
-                }
-                _ => None,
-            })
-            .collect()
-    }
 }
 
 /// Commands on their way to the control thread.
 #[derive(Debug)]
-pub struct CommandQueue(pub(super) mpsc::Receiver<Command>);
+pub struct CommandQueue(pub(super) mpsc::UnboundedReceiver<QueuedCommand>);
 
 #[cfg(test)]
 impl CommandQueue {
     pub(super) async fn next_for_test(&mut self) -> Command {
-        self.0.recv().await.unwrap()
+        self.0.recv().await.unwrap().command
     }
 }
 

@@ -2,9 +2,23 @@
 //!
 //! Owns how it follows from a check. Never decides whether a rule allows it: [`kprobed_rights`] does.
 
+use kprobed_lang::definition::Argument;
 use kprobed_lang::model::{Labels, ProbeName};
-use kprobed_rights::{Object, Reads};
+use kprobed_rights::{Known, Object, Read, Reads};
+use kprobed_trace::filter::Filter;
 use kprobed_verdict::checker::{CheckOutcome, Target};
+
+/// What a kernel filter tells: a comparison with an address is as good as the address. A filter that only the
+/// kernel can read may hold one. `can_hold_address` says of a field whether it can, if it is known.
+pub(super) fn reads_of_filter(filter: &str, can_hold_address: impl Fn(&str) -> Option<bool>) -> Reads {
+    if filter.is_empty() {
+        return Reads::NONE;
+    }
+    match Filter::parse(filter) {
+        Ok(filter) if filter.tells_address(can_hold_address).is_none() => Reads::NONE,
+        _ => Reads::NONE.with(Read::Addresses),
+    }
+}
 
 /// Where a probe is, and what it reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,19 +27,29 @@ pub struct Footprint {
     pub target: Target,
     /// What it reads; everything while it is not resolved, so that no rule about that lets it pass.
     pub reads: Reads,
+    /// The fields that the definition names, and whether a value can be a kernel address.
+    pub fields: Vec<(String, bool)>,
 }
 
 impl Default for Footprint {
     /// Of a probe that is not resolved.
     fn default() -> Self {
-        Self { target: Target::default(), reads: Reads::ALL }
+        Self { target: Target::default(), reads: Reads::ALL, fields: Vec::new() }
     }
 }
 
 impl Footprint {
     /// Of a definition that was checked.
     pub fn of(outcome: &CheckOutcome) -> Self {
-        Self { target: outcome.target(), reads: Reads::of(&outcome.definition) }
+        let field = |argument: &Argument| {
+            let is_address = argument.base_type().bytes() == 8 && !argument.base_type().is_text();
+            Some((argument.name.as_ref()?.text.clone(), is_address))
+        };
+        Self {
+            target: outcome.target(),
+            reads: Reads::of(&outcome.definition),
+            fields: outcome.definition.args.iter().filter_map(field).collect(),
+        }
     }
 
     /// What rules are compared with, for a probe of this name.
@@ -36,6 +60,12 @@ impl Footprint {
             functions: &self.target.functions,
             module: self.target.module.as_deref(),
             reads: self.reads,
+            known: if self.target.whole { Known::All } else { Known::Part },
         }
+    }
+
+    /// What the kernel filter of this probe tells besides: nothing, or kernel addresses.
+    pub fn reads_of_filter(&self, filter: &str) -> Reads {
+        reads_of_filter(filter, |name| Some(self.fields.iter().find(|(known, _)| known == name)?.1))
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Held {
     pub(super) call: Option<CallUnderWay>,
     /// The place of a stream among those of its principal, and among all.
     pub(super) stream: Option<(Share, OwnedSemaphorePermit)>,
+    /// The place of a stream of health.
+    pub(super) health: Option<OwnedSemaphorePermit>,
     /// What its request takes, if that is still in use.
     pub(super) request: Option<Arc<Charge>>,
 }

@@ -19,13 +19,13 @@ use tower::Service as _;
 use super::admission::Admitted;
 use super::body::{CallBody, Held};
 use super::call_limits::CallLimits;
-use super::call_memory::CallMemory;
+use super::call_memory::{CallMemory, Charge};
 use super::lane::Lane;
 use super::request_body::RequestBody;
 use super::resets::Resets;
 use crate::auth::{Caller, OPERATION_HEADER, Operation, Pace, Rights, Share, Who, hosts_of_command};
 use crate::error::{Error, Reason};
-use crate::rpc::{ConnectionId, status};
+use crate::rpc::{ConnectionId, KeptBytes, status};
 
 /// Streaming calls: they last as long as the client wants.
 const STREAMS: [&str; 6] = [
@@ -128,6 +128,12 @@ impl Calls {
                 request.extensions_mut().insert(Pace::new(&self.rights, &caller));
             }
             request.extensions_mut().insert(caller);
+        } else if form != Form::Unary {
+            held.health = Some(self.memory.health_stream(self.admitted.peer())?);
+        }
+        if form == Form::Answers {
+            let kept = self.memory.charge(self.admitted.peer());
+            request.extensions_mut().insert(KeptBytes::new(move |bytes| Ok(kept.set(bytes)?)));
         }
         request.extensions_mut().insert(self.connection);
         if STREAMS.contains(&request.uri().path()) {
@@ -137,11 +143,22 @@ impl Calls {
         // for a reset of the stream only then (`H2Stream::poll2`), and ends a body that was cancelled
         // as if it were complete.
         tokio::task::yield_now().await;
+        // Refused before anything is done for the call, if there is no room for its answer.
+        let answer = Arc::new(self.memory.charge(self.admitted.peer()));
+        answer.set(LEAST_ANSWER_BYTES).map_err(Error::from)?;
         let charge = Arc::new(self.memory.charge(self.admitted.peer()));
         let within = (form != Form::Requests).then_some(self.limits.request_time);
-        let request = request.map(|body| {
-            Body::new(RequestBody::new(body, self.limits.message_bytes, Arc::clone(&charge), within))
-        });
+        let request = request
+            .map(|body| RequestBody::new(body, self.limits.message_bytes, Arc::clone(&charge), within));
+        let (request, making) = if form == Form::Unary && is_large(request.uri().path()) {
+            let (parts, body) = request.into_parts();
+            // All of the request is here first: a client that is slow to send it keeps no place.
+            let whole = Full::new(body.collect().await?.to_bytes()).map_err(|never| match never {});
+            let making = self.memory.making(self.admitted.peer()).await;
+            (Request::from_parts(parts, Body::new(whole)), Some(making))
+        } else {
+            (request.map(Body::new), None)
+        };
         let response = match self.services.0.call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
@@ -149,32 +166,39 @@ impl Calls {
         if form == Form::Unary {
             // The request is gone with its answer.
             drop(charge);
-            return Ok((self.whole(response).await?, held));
+            let whole = whole(response, answer).await?;
+            drop(making);
+            return Ok((whole, held));
         }
         held.request = Some(charge);
         Ok((response, held))
     }
+}
 
-    /// An answer in one piece, charged to the memory of calls for as long as the client does not read it.
-    async fn whole(&self, response: Response<Body>) -> Result<Response<Body>, Status> {
-        let (parts, body) = response.into_parts();
-        let whole = body.collect().await?;
-        let trailers = whole.trailers().cloned();
-        let bytes = whole.to_bytes();
-        if bytes.is_empty() && trailers.is_none() {
-            // A refusal has its status in the headers. The stream must end with them: other clients than
-            // those of this library look for it in trailers if anything follows ("Trailers-Only").
-            return Ok(Response::from_parts(parts, Body::empty()));
-        }
-        let charge = Arc::new(self.memory.charge(self.admitted.peer()));
-        charge.set(bytes.len() as u64).map_err(|full| {
-            let message = format!("the call was carried out, and there is no room for its answer: {full}");
-            Error { message, ..full.into() }
-        })?;
-        let body = Full::new(charge.around(bytes)).map_err(|never| match never {});
-        let body = body.with_trailers(std::future::ready(trailers.map(Ok)));
-        Ok(Response::from_parts(parts, Body::new(body)))
+/// An answer in one piece, charged to the memory of calls for as long as the client does not read it.
+async fn whole(response: Response<Body>, charge: Arc<Charge>) -> Result<Response<Body>, Status> {
+    let (parts, body) = response.into_parts();
+    let whole = body.collect().await?;
+    let trailers = whole.trailers().cloned();
+    let bytes = whole.to_bytes();
+    if bytes.is_empty() && trailers.is_none() {
+        // A refusal has its status in the headers. The stream must end with them: other clients than
+        // those of this library look for it in trailers if anything follows ("Trailers-Only").
+        return Ok(Response::from_parts(parts, Body::empty()));
     }
+    charge.keep(bytes.len() as u64);
+    let body = Full::new(charge.around(bytes)).map_err(|never| match never {});
+    let body = body.with_trailers(std::future::ready(trailers.map(Ok)));
+    Ok(Response::from_parts(parts, Body::new(body)))
+}
+
+/// What is held for an answer before the call is carried out.
+const LEAST_ANSWER_BYTES: u64 = 1 << 10;
+
+/// Whether the answer to a call grows with what the host has: few of them are made at a time.
+fn is_large(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    ["List", "Get", "Describe", "Disassemble"].iter().any(|verb| name.starts_with(verb))
 }
 
 /// Calls that last as long as the client wants, and serve programs rather than the work of the daemon:
@@ -290,6 +314,42 @@ mod tests {
             assert_eq!(read(bad), None, "{bad}");
         }
         assert_eq!(deadline(&HeaderMap::new()), None);
+    }
+
+    /// An answer with a list can be as long as the host has such things.
+    #[test]
+    fn answers_that_grow_with_the_host_are_few() {
+        let files = prost_types::FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
+        let (mut checked, mut others) = (0, Vec::new());
+        for file in files.file.iter().filter(|file| file.package() == "kprobed.v1") {
+            for method in file.service.iter().flat_map(|service| &service.method) {
+                let answer = method.output_type().rsplit('.').next().unwrap_or_default();
+                let messages = files.file.iter().flat_map(|file| &file.message_type);
+                let mut fields =
+                    messages.filter(|message| message.name() == answer).flat_map(|found| &found.field);
+                let has_list =
+                    fields.any(|field| field.label() == prost_types::field_descriptor_proto::Label::Repeated);
+                if has_list && !method.server_streaming() {
+                    checked += 1;
+                    if !is_large(method.name()) {
+                        others.push(method.name().to_owned());
+                    }
+                }
+            }
+        }
+        // These are about what is in the request, or about one function or probe; changes have their turns.
+        let known = [
+            "AdoptProbe",
+            "ApplyProbes",
+            "AttachEvent",
+            "CheckAccess",
+            "CheckProbe",
+            "DetachEvent",
+            "ReconcileProbes",
+        ];
+        others.sort_unstable();
+        assert_eq!(others, known);
+        assert!(checked > 10, "{checked}");
     }
 
     #[test]

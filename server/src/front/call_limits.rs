@@ -22,7 +22,7 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const VANISHED_AFTER: Duration = KEEP_ALIVE_INTERVAL.saturating_add(KEEP_ALIVE_TIMEOUT);
 
 /// What a client may send before it is read, for one call and for all calls of a connection.
-pub(super) const WINDOW_BYTES: u32 = 1 << 20;
+pub(super) const WINDOW_BYTES: u32 = 64 << 10;
 
 /// What waits for the socket, for one call. An answer in one piece is not cut; it is charged to the
 /// memory of calls.

@@ -1,22 +1,44 @@
 //! Memory of calls: requests that are being received, and answers that clients have not read.
 //!
-//! Owns how much all calls may hold together, and how much of that the calls of one peer. Never holds
-//! a byte itself.
+//! Owns how much all calls may hold together, how much of that the calls of one peer, and how many large answers are
+//! made at a time. Never holds a byte itself.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::admission::Peer;
 use crate::error::{Error, Reason};
+use crate::places::Places;
+
+/// Large answers that are made at a time, for all peers and for one.
+pub(super) const ANSWERS: usize = 16;
+const ANSWERS_OF_PEER: usize = 4;
+
+/// What one of them takes while it is made: a page of it, as structures and as a message.
+pub(super) const ANSWER_BYTES: u64 = 4 << 20;
+
+/// Streams of the health service of one peer. They need no role.
+const HEALTH_STREAMS_OF_PEER: usize = 4;
 
 /// The memory, and who has how much of it.
 #[derive(Debug)]
 pub(super) struct CallMemory {
     total: u64,
     held: Mutex<Held>,
+    answers: Arc<Semaphore>,
+    answers_of_peer: Places<Peer>,
+    health_streams: Places<Peer>,
+}
+
+/// The place of an answer that is being made.
+#[derive(Debug)]
+pub(super) struct Making {
+    _of_peer: Option<OwnedSemaphorePermit>,
+    _of_all: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +78,28 @@ pub(super) struct Charge {
 
 impl CallMemory {
     pub(super) fn new(total: u64) -> Self {
-        Self { total, held: Mutex::default() }
+        Self {
+            total,
+            held: Mutex::default(),
+            answers: Arc::new(Semaphore::new(ANSWERS)),
+            answers_of_peer: Places::new(ANSWERS_OF_PEER),
+            health_streams: Places::new(HEALTH_STREAMS_OF_PEER),
+        }
+    }
+
+    /// A place for a large answer to a peer, until it is made. Others of the peer wait for each other first.
+    pub(super) async fn making(&self, peer: Peer) -> Making {
+        let of_peer = self.answers_of_peer.take(&peer).await;
+        Making { _of_peer: of_peer, _of_all: Arc::clone(&self.answers).acquire_owned().await.ok() }
+    }
+
+    /// A place for a stream of the health service.
+    pub(super) fn health_stream(&self, peer: Peer) -> Result<OwnedSemaphorePermit, Error> {
+        self.health_streams.try_take(&peer).ok_or_else(|| {
+            let message =
+                format!("{peer} has {HEALTH_STREAMS_OF_PEER} streams of health, and can have no more");
+            Error::new(Reason::TOO_MANY_STREAMS, message).fix("end one of them, or call Check instead")
+        })
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -83,9 +126,20 @@ impl CallMemory {
 impl Charge {
     /// Holds so many bytes from now on, instead of what it held before. Called by one task at a time.
     pub(super) fn set(&self, bytes: u64) -> Result<(), MemoryFull> {
+        self.hold(bytes, true)
+    }
+
+    /// The same for what exists already, such as the answer to a call that was carried out: whether there is
+    /// room or not. How many of them are made at a time is bounded.
+    pub(super) fn keep(&self, bytes: u64) {
+        // Refused only if it is to be within the limits.
+        let _done = self.hold(bytes, false);
+    }
+
+    fn hold(&self, bytes: u64, within_limits: bool) -> Result<(), MemoryFull> {
         let before = self.bytes.load(Ordering::Relaxed);
         let mut held = self.memory.held();
-        let asked = bytes.saturating_sub(before);
+        let asked = if within_limits { bytes.saturating_sub(before) } else { 0 };
         let of_peer = held.by_peer.get(&self.peer).copied().unwrap_or_default();
         let most = self.memory.most_of_peer();
         if asked > 0 && of_peer + asked > most {
@@ -150,6 +204,54 @@ mod tests {
         charge(3).set(1).unwrap();
         drop((first, second, other));
         assert_eq!(memory.used(), 0);
+    }
+
+    /// What exists is counted even if there is no room, and keeps others out until it is gone.
+    #[test]
+    fn an_answer_that_was_made_is_held() {
+        let memory = Arc::new(CallMemory::new(100));
+        let (answer, other) = (memory.charge(Peer::User(1)), memory.charge(Peer::User(1)));
+        answer.set(1).unwrap();
+        answer.keep(70);
+        assert_eq!(memory.used(), 70);
+        assert_eq!(other.set(1).unwrap_err().held, 70);
+        drop(answer);
+        other.set(50).unwrap();
+        assert_eq!(memory.used(), 50);
+    }
+
+    #[tokio::test]
+    async fn few_large_answers_are_made_at_a_time() {
+        let memory = CallMemory::new(100);
+        let waits = async |peer: u32| {
+            let making = memory.making(Peer::User(peer));
+            tokio::time::timeout(std::time::Duration::ZERO, making).await
+        };
+        let mut made = Vec::new();
+        for _ in 0..ANSWERS_OF_PEER {
+            made.push(waits(1).await.unwrap());
+        }
+        assert!(waits(1).await.is_err(), "one peer takes no more");
+        for peer in 2..=u32::try_from(ANSWERS / ANSWERS_OF_PEER).unwrap() {
+            for _ in 0..ANSWERS_OF_PEER {
+                made.push(waits(peer).await.unwrap());
+            }
+        }
+        assert!(waits(99).await.is_err(), "all together take no more");
+        made.pop();
+        assert!(waits(99).await.is_ok());
+    }
+
+    #[test]
+    fn health_is_watched_by_a_few_streams_of_a_peer() {
+        let memory = CallMemory::new(100);
+        let taken: Vec<_> =
+            (0..HEALTH_STREAMS_OF_PEER).map(|_| memory.health_stream(Peer::User(1)).unwrap()).collect();
+        let refused = memory.health_stream(Peer::User(1)).unwrap_err();
+        assert_eq!(refused.reason.name, "TOO_MANY_STREAMS");
+        assert!(memory.health_stream(Peer::User(2)).is_ok());
+        drop(taken);
+        assert!(memory.health_stream(Peer::User(1)).is_ok());
     }
 
     #[test]

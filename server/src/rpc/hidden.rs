@@ -30,8 +30,9 @@ pub(super) fn rows(rows: &mut [v1::AggregationRow]) {
             key(value);
         }
         for value in row.sums.iter_mut().filter_map(|sum| sum.value.as_mut()) {
-            if let v1::sum_value::Value::Unsigned(sum) = value {
-                *sum = hidden(*sum);
+            match value {
+                v1::sum_value::Value::Unsigned(sum) => *sum = hidden(*sum),
+                v1::sum_value::Value::Signed(sum) => *sum = hidden_signed(*sum),
             }
         }
     }
@@ -40,8 +41,13 @@ pub(super) fn rows(rows: &mut [v1::AggregationRow]) {
 fn key(value: &mut Value) {
     match value {
         Value::Unsigned(number) => *number = hidden(*number),
+        Value::Signed(number) => *number = hidden_signed(*number),
         Value::UnsignedBucket(bucket) if hidden(bucket.first) != bucket.first => {
             bucket.first = hidden(bucket.first);
+            bucket.last = bucket.first;
+        }
+        Value::SignedBucket(bucket) if hidden_signed(bucket.first) != bucket.first => {
+            bucket.first = hidden_signed(bucket.first);
             bucket.last = bucket.first;
         }
         Value::Symbol(name) => *name = bare(name),
@@ -50,12 +56,13 @@ fn key(value: &mut Value) {
                 *frame = bare(frame);
             }
         }
-        Value::Signed(_)
-        | Value::Text(_)
-        | Value::UnsignedBucket(_)
-        | Value::SignedBucket(_)
-        | Value::Thread(_) => {}
+        Value::Text(_) | Value::UnsignedBucket(_) | Value::SignedBucket(_) | Value::Thread(_) => {}
     }
+}
+
+/// The same for a number that is shown with a sign.
+fn hidden_signed(number: i64) -> i64 {
+    hidden(number.cast_unsigned()).cast_signed()
 }
 
 /// What stands for a name that is an address. The kernel writes it with `0x` or without.
@@ -68,11 +75,15 @@ fn bare(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use kprobed_proto::v1::sum_value::Value as Sum;
+
     use super::*;
 
     #[test]
     fn keys_that_are_addresses_are_hidden() {
-        let address = 0xffff_ffff_8123_4567;
+        let address = 0xffff_ffff_8123_4567_u64;
+        let signed = address.cast_signed();
+        let sum = |value| v1::SumValue { value: Some(value) };
         let key = |value| v1::KeyValue { value: Some(value) };
         let frames = vec!["vfs_read+0x10/0x80".to_owned(), format!("{address:#x}"), format!("{address:x}")];
         let mut row = [v1::AggregationRow {
@@ -80,11 +91,14 @@ mod tests {
                 key(Value::Unsigned(address)),
                 key(Value::Unsigned(4096)),
                 key(Value::Symbol("vfs_read".to_owned())),
-                key(Value::Stack(v1::StackKey { frames })),
+                key(Value::Stack(v1::StackKey { frames, incomplete: false })),
                 key(Value::UnsignedBucket(v1::UnsignedBucket { first: address, last: address + 15 })),
+                key(Value::Signed(signed)),
+                key(Value::Signed(-4095)),
+                key(Value::SignedBucket(v1::SignedBucket { first: signed, last: signed + 15 })),
             ],
             count: 1,
-            sums: vec![v1::SumValue { value: Some(v1::sum_value::Value::Unsigned(address)) }],
+            sums: vec![sum(Sum::Unsigned(address)), sum(Sum::Signed(signed))],
         }];
         rows(&mut row);
         let shown = hidden(address);
@@ -96,11 +110,17 @@ mod tests {
                 key(Value::Unsigned(shown)),
                 key(Value::Unsigned(4096)),
                 key(Value::Symbol("vfs_read".to_owned())),
-                key(Value::Stack(v1::StackKey { frames })),
+                key(Value::Stack(v1::StackKey { frames, incomplete: false })),
                 key(Value::UnsignedBucket(v1::UnsignedBucket { first: shown, last: shown })),
+                key(Value::Signed(shown.cast_signed())),
+                key(Value::Signed(-4095)),
+                key(Value::SignedBucket(v1::SignedBucket {
+                    first: shown.cast_signed(),
+                    last: shown.cast_signed()
+                })),
             ]
         );
-        assert_eq!(row[0].sums, [v1::SumValue { value: Some(v1::sum_value::Value::Unsigned(shown)) }]);
+        assert_eq!(row[0].sums, [sum(Sum::Unsigned(shown)), sum(Sum::Signed(shown.cast_signed()))]);
     }
 
     #[test]

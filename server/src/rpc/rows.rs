@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::vec;
 
 use kprobed_proto::v1;
+use prost::Message as _;
 
 use super::messages;
 use kprobed_trace::decode::{Context, Value};
@@ -28,8 +29,10 @@ struct Part<'a> {
     projected: Projected,
 }
 
-/// Rows in one message: keeps it well below the 4 MiB that gRPC clients take by default.
+/// Rows in one message, and bytes after which it has no more: far below the 4 MiB that gRPC clients take by
+/// default.
 const MESSAGE_ROWS: usize = 512;
+const MESSAGE_BYTES: usize = 256 << 10;
 
 /// A batch that is sent as rows, message by message.
 pub(super) struct BatchRows {
@@ -67,7 +70,14 @@ impl BatchRows {
         let part = |group| Part { group, projected: projection.of(&group.origin.schema) };
         let parts: Vec<_> = batch.groups.iter().map(part).collect();
         let row = |(time, index, row): (u64, usize, usize)| Some(names.event(parts.get(index)?, row, time));
-        let events = self.order.by_ref().take(MESSAGE_ROWS).filter_map(row).collect();
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        for event in self.order.by_ref().take(MESSAGE_ROWS).filter_map(row) {
+            bytes += event.encoded_len();
+            events.push(event);
+            if bytes >= MESSAGE_BYTES {
+                break;
+            }
+        }
         let is_last = self.order.as_slice().is_empty();
         Some(v1::EventRows { events, cursor: is_last.then(|| self.end.clone()) })
     }

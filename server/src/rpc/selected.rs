@@ -15,7 +15,7 @@ use crate::error::{self, Error, Reason};
 use kprobed_host::kernel::nearest_name;
 use kprobed_lang::model::Labels;
 use kprobed_trace::decode::Schema;
-use kprobed_trace::filter::{FilterError, KernelFilterFeatures};
+use kprobed_trace::filter::{Filter, FilterError, KernelFilterFeatures};
 use kprobed_trace::pipeline::{Hub, View};
 use kprobed_trace::wire::{COMMON_FIELDS, Projection};
 
@@ -64,18 +64,29 @@ pub(super) fn filters(
     features: KernelFilterFeatures,
 ) -> Vec<v1::ProbeFilter> {
     let Some(filter) = &view.filter else { return Vec::new() };
-    let judged =
-        |Selected { name: probe, schema }: Selected| match hub.binder().bind_to(filter, &probe, &schema) {
-            Ok(bound) => {
-                let pushed = bound.kernel_text(features);
-                let kernel_filter = pushed.text.unwrap_or_default();
-                v1::ProbeFilter { probe, problem: None, kernel_filter, exact: pushed.exact }
-            }
-            Err(error) => {
-                v1::ProbeFilter { probe, problem: Some(error::of_filter(&error)), ..Default::default() }
-            }
-        };
+    let judged = |Selected { name: probe, schema }: Selected| match hub.binder().bind(view, &probe, &schema) {
+        Ok(bound) => {
+            let pushed = bound.kernel_text(features);
+            let kernel_filter = pushed.text.unwrap_or_default();
+            let unproven = unproven(filter, &schema);
+            v1::ProbeFilter { probe, problem: None, kernel_filter, exact: pushed.exact, unproven }
+        }
+        Err(error) => {
+            v1::ProbeFilter { probe, problem: Some(error::of_filter(&error)), ..Default::default() }
+        }
+    };
     probes(registry, view).into_iter().map(judged).collect()
+}
+
+/// Fields that a filter compares and of which nothing shows whether they were read.
+fn unproven(filter: &Filter, schema: &Schema) -> Vec<String> {
+    let is_compared = |wanted: &str| {
+        let mut found = false;
+        filter.fields(&mut |name, _span| found |= name == wanted);
+        found
+    };
+    let unproven = schema.fields.iter().filter(|field| !field.fault_detected);
+    unproven.map(|field| field.name.clone()).filter(|name| is_compared(name)).collect()
 }
 
 /// Refuses a filter that no selected source can have, and a name that is not a field of any of
@@ -95,10 +106,8 @@ pub(super) async fn judge(
         return Ok(());
     }
     let judge = |sources: &[Selected]| {
-        let filter = view.filter.as_ref().map_or(Ok(()), |filter| {
-            filter_of(sources, |one| hub.binder().bind_to(filter, &one.name, &one.schema).map(drop))
-                .map_err(|error| Error::filter(text, &error))
-        });
+        let filter = filter_of(sources, |one| hub.binder().bind(view, &one.name, &one.schema).map(drop))
+            .map_err(|error| Error::filter(text, &error));
         filter.and_then(|()| if names { fields_of(sources, &view.projection) } else { Ok(()) })
     };
     let mut sources = probes(registry, view);

@@ -2,13 +2,21 @@
 //! parsers with bytes of any kind.
 
 #[cfg(test)]
+mod addresses;
+#[cfg(test)]
 mod attacks;
 #[cfg(test)]
 mod checks;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
+mod places;
+#[cfg(test)]
+mod roles;
+#[cfg(test)]
 mod server;
+#[cfg(test)]
+mod stock_clients;
 #[cfg(test)]
 mod surface;
 #[allow(dead_code, clippy::allow_attributes, reason = "the tests of the rules need more of it")]

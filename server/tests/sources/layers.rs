@@ -35,7 +35,7 @@ const CRATES: &[Crate] = &[
         sources: "src",
         layers: &[
             &["error"],
-            &["auth", "sandbox", "turns"],
+            &["auth", "places", "sandbox", "turns"],
             &["store"],
             &["health", "auditor"],
             &["control"],

@@ -189,7 +189,9 @@ fn resident_kib(guest: &DaemonGuest) -> Result<u64> {
 }
 
 fn control_calls_go_before_streams(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
+    let tcp = "tcp = \"127.0.0.1:7000\"\n";
+    let config = daemon::DEFAULT_CONFIG.replace(tcp, &format!("{tcp}max_streams = {STREAMS}\n"));
+    let guest = fixture.daemon_with(&config)?;
     guest.add("p:busy __x64_sys_getppid")?;
     let timed = |command: &str| -> Result<Duration> {
         let begun = Instant::now();

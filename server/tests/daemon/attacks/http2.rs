@@ -44,12 +44,17 @@ fn text(value: &[u8]) -> Vec<u8> {
     coded
 }
 
-/// The headers of a call, from the static table and as literals.
+/// The headers of a call, as a client of this library sends them.
 fn headers(path: &str) -> Vec<u8> {
+    headers_to(path, "localhost")
+}
+
+/// The headers of a call, from the static table and as literals.
+fn headers_to(path: &str, authority: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86, 0x04];
     block.extend(text(path.as_bytes()));
     block.push(0x01);
-    block.extend(text(b"localhost"));
+    block.extend(text(authority.as_bytes()));
     block.extend([0x0f, 0x10]);
     block.extend(text(b"application/grpc"));
     block.push(0);
@@ -60,6 +65,11 @@ fn headers(path: &str) -> Vec<u8> {
 /// The headers of a call.
 pub(crate) fn call(stream: u32, path: &str) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &headers(path))
+}
+
+/// The headers of a call that names another server than clients of this library.
+pub(crate) fn call_to(stream: u32, path: &str, authority: &str) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS, stream, &headers_to(path, authority))
 }
 
 /// A message, which ends the request.

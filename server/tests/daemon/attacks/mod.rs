@@ -7,7 +7,7 @@
 
 mod attackers;
 pub(crate) mod events;
-mod http2;
+pub(crate) mod http2;
 mod neighbour;
 
 use std::pin::Pin;

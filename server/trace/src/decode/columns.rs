@@ -239,15 +239,15 @@ impl Columns {
     }
 
     /// Replaces every number that can be an address by what `replace` gives for it: the addresses of the
-    /// probe, values that are unsigned and have 64 bits, and texts of symbols that are an address.
+    /// probe, values that have 64 bits, and texts of symbols that are an address.
     pub(crate) fn replace_addresses(&mut self, replace: impl Fn(u64) -> u64 + Copy) {
         self.ips.replace_u64(replace);
         self.return_ips.replace_u64(replace);
         for (column, field) in self.fields.iter_mut().zip(&self.schema.fields) {
-            match field.kind {
-                FieldKind::Unsigned { bytes: 8 } | FieldKind::Symbol => column.values.replace_u64(replace),
-                FieldKind::SymbolName => column.replace_unnamed(replace),
-                _ => {}
+            if field.kind.can_hold_address() {
+                column.values.replace_u64(replace);
+            } else if field.kind == FieldKind::SymbolName {
+                column.replace_unnamed(replace);
             }
         }
     }

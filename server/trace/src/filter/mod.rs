@@ -5,13 +5,15 @@
 //! language is that of [`kprobed_filter`], which clients evaluate too.
 
 mod harm;
+mod proof;
 mod row;
 #[cfg(test)]
 mod tests;
 
 pub use harm::harm;
 pub use kprobed_filter::{
-    Binding, BoundFilter, Filter, FilterCode, FilterError, FilterEvent, Functions, KernelFilterFeatures,
-    LeftOut, Program, PushDown,
+    Binding, BoundFilter, Filter, FilterCode, FilterError, FilterEvent, Functions, KERNEL_ADDRESSES,
+    KernelFilterFeatures, LeftOut, Program, PushDown, is_place,
 };
+pub use proof::Proofs;
 pub use row::RowOf;

@@ -1,20 +1,17 @@
 //! Kernel addresses in events, for subscribers that may not see where the kernel is in memory.
 //!
-//! Owns which numbers count as kernel addresses, and what such a subscriber gets instead: a hash with a
-//! key of this run, as `printk` shows `%p` (Documentation/core-api/printk-formats.rst). Equal addresses
-//! stay equal, and names of symbols stay. Never decides who may see them.
+//! Owns what such a subscriber gets instead of one: a hash with a key of this run, as `printk` shows `%p`
+//! (Documentation/core-api/printk-formats.rst). Equal addresses stay equal, and names of symbols stay. Which
+//! numbers and fields count as addresses is in [`kprobed_filter`], which refuses to compare them. Never
+//! decides who may see them.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
-use std::ops::Range;
 use std::sync::LazyLock;
 
 use super::{ColumnBatch, Group};
+use crate::filter::KERNEL_ADDRESSES;
 use crate::wire::Symbol;
-
-/// The kernel's half of the address space, with four or five levels of page tables, up to the fixmap
-/// (Documentation/arch/x86/x86_64/mm.rst). Above are small negative numbers.
-const KERNEL: Range<u64> = 0xff00_0000_0000_0000..0xffff_ffff_ff60_0000;
 
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
@@ -22,7 +19,7 @@ static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 /// others in each run of the daemon. `printk` takes 32; here two of a million addresses must not look
 /// the same.
 pub fn hidden(number: u64) -> u64 {
-    if !KERNEL.contains(&number) {
+    if !KERNEL_ADDRESSES.contains(&number) {
         return number;
     }
     (KEY.hash_one(number) >> 17).max(1)
@@ -58,8 +55,7 @@ pub fn hidden_in(text: &str) -> String {
 }
 
 impl ColumnBatch {
-    /// The same events without kernel addresses: those of the probes, and values that are unsigned and
-    /// have 64 bits.
+    /// The same events without kernel addresses: those of the probes, and values that have 64 bits.
     pub(super) fn without_addresses(mut self) -> Self {
         for Group { columns, .. } in &mut self.groups {
             columns.replace_addresses(hidden);
@@ -84,6 +80,7 @@ mod tests {
     use super::super::{Draft, EventSource, Item, Permits, View};
     use super::*;
     use crate::decode::{CompileOptions, CompiledFormat};
+    use crate::filter::{Filter, FilterCode};
     use crate::wire::read_batch;
     use kprobed_host::kernel::ClockMapping;
     use kprobed_host::tracefs::format::Format;
@@ -122,8 +119,9 @@ mod tests {
         \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
         \tfield:unsigned long __probe_ip;\toffset:8;\tsize:8;\tsigned:0;\n\
         \tfield:u64 pointer;\toffset:16;\tsize:8;\tsigned:0;\n\
-        \tfield:u64 count;\toffset:24;\tsize:8;\tsigned:0;\n\n\
-        print fmt: \"(%lx) pointer=0x%Lx count=%Lu\", REC->__probe_ip, REC->pointer, REC->count\n";
+        \tfield:u64 count;\toffset:24;\tsize:8;\tsigned:0;\n\
+        \tfield:s64 signed;\toffset:32;\tsize:8;\tsigned:1;\n\n\
+        print fmt: \"(%lx) pointer=0x%Lx count=%Lu signed=%Ld\", REC->__probe_ip, REC->pointer, REC->count, REC->signed\n";
 
     #[test]
     fn a_subscriber_gets_no_address_that_it_may_not_see() {
@@ -133,7 +131,7 @@ mod tests {
         let source = EventSource::new(1, ProbeUid(1), name, plan);
         let (ip, pointer) = (0xffff_ffff_8123_4560_u64, 0xffff_8881_0000_1000_u64);
         let mut record = vec![7, 0, 0, 0, 9, 0, 0, 0];
-        for value in [ip, pointer, 4096] {
+        for value in [ip, pointer, 4096, pointer] {
             record.extend_from_slice(&value.to_le_bytes());
         }
         let mut columns = source.plan.columns();
@@ -170,7 +168,52 @@ mod tests {
             assert_eq!(batch.symbols[0].text, "vfs_read+0x0/0x10");
             assert_eq!(*group.columns[0].values, pointer.to_le_bytes(), "{of}");
             assert_eq!(*group.columns[1].values, 4096_u64.to_le_bytes(), "{of}");
+            assert_eq!(*group.columns[2].values, pointer.to_le_bytes(), "{of}");
             assert_eq!((batch.log_events, group.rows), (2, if of == 2 { 1 } else { 2 }));
+        }
+    }
+
+    #[test]
+    fn what_is_hidden_is_not_compared() {
+        let format = Format::parse(FORMAT).unwrap();
+        let plan = CompiledFormat::compile(&format, &CompileOptions::default()).unwrap();
+        let source = EventSource::new(1, ProbeUid(1), ProbeName::new("kprobes", "a").unwrap(), plan);
+        let mut record = vec![7, 0, 0, 0, 9, 0, 0, 0];
+        for value in [0xffff_ffff_8123_4560_u64, 0xffff_8881_0000_1000, 4096, 0xffff_8881_0000_1000] {
+            record.extend_from_slice(&value.to_le_bytes());
+        }
+        let mut columns = source.plan.columns();
+        source.plan.decode(&record, 100, &mut columns).unwrap();
+        let groups = [Group { origin: Arc::clone(&source.origin), columns }];
+        let hub = hub();
+        let view = |filter: &str, shows_addresses| View {
+            filter: Some(Filter::parse(filter).unwrap()),
+            permits: Some(Permits::new(shows_addresses, |_name, _uid| true)),
+            ..View::default()
+        };
+        // Each of them selects the event.
+        for (filter, tells) in [
+            ("__probe_ip >= 0xffffffff81000000", true),
+            ("!(__probe_ip < 0xffffffff81000000)", true),
+            ("pointer & 0xff00000000", true),
+            ("signed < -100000000000000", true),
+            ("count >= 4096", false),
+            ("signed < 0 && pointer > 4096", false),
+        ] {
+            let bound = hub.binder().bind(&view(filter, false), "kprobes/a", &source.origin.schema);
+            assert_eq!(bound.err().map(|error| error.code), tells.then_some(FilterCode::Address), "{filter}");
+            let views = [view(filter, true), view(filter, false)];
+            let subscribers = views.map(|view| hub.subscribe(view));
+            for subscriber in &subscribers {
+                subscriber.attach();
+            }
+            let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
+            hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock });
+            let batches = |of: usize| {
+                let items = taken(&subscribers[of]);
+                items.iter().filter(|item| matches!(item, Item::Batch(_))).count()
+            };
+            assert_eq!((batches(0), batches(1)), (1, usize::from(!tells)), "{filter}");
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::view::View;
 use super::{Draft, Group, Origin};
 use crate::decode::Schema;
-use crate::filter::{Binding, BoundFilter, Filter, FilterError, Functions, RowOf};
+use crate::filter::{Binding, BoundFilter, FilterCode, FilterError, Functions, RowOf};
 use crate::wire::{Projected, Task};
 use kprobed_host::kernel::FactsCache;
 
@@ -40,19 +40,24 @@ impl Binder {
         Self { hostname, facts }
     }
 
-    /// Binds a filter to the events of one source.
+    /// Binds the filter of a view to the events of one source, given by name and fields. A view without a filter
+    /// selects all of them.
     ///
     /// # Errors
-    /// [`FilterError`] if the filter does not fit the events.
-    pub fn bind(&self, filter: &Filter, origin: &Origin) -> Result<BoundFilter, FilterError> {
-        self.bind_to(filter, &origin.name.to_string(), &origin.schema)
-    }
-
-    /// As [`bind`](Self::bind), for a probe given by name and fields.
-    ///
-    /// # Errors
-    /// [`FilterError`] if the filter does not fit the events.
-    pub fn bind_to(&self, filter: &Filter, probe: &str, schema: &Schema) -> Result<BoundFilter, FilterError> {
+    /// [`FilterError`] if the filter does not fit the events, or would tell an address that the view
+    /// hides: before its functions are looked up, since that tells one too.
+    pub fn bind(&self, view: &View, probe: &str, schema: &Schema) -> Result<BoundFilter, FilterError> {
+        let Some(filter) = &view.filter else { return Ok(BoundFilter::Always) };
+        if view.hides_addresses()
+            && let Some(span) = filter.tells_address(|name| schema.can_hold_address(name))
+        {
+            return Err(FilterError::new(
+                FilterCode::Address,
+                span,
+                "this comparison would tell a kernel address, and none of your roles shows addresses",
+                "compare with numbers that are not addresses, or ask for a rule with `addresses` in `reads`",
+            ));
+        }
         let facts = self.facts.as_ref().and_then(|cache| cache.last());
         let functions = facts.as_ref().map(|facts| &facts.symbols as &dyn Functions);
         filter.bind(schema, &Binding { probe, host: &self.hostname, functions })
@@ -325,11 +330,9 @@ impl SelectedProbe {
         if !view.selects(&origin.name, &origin.labels()) || !view.permits(&origin.name, origin.uid) {
             return None;
         }
-        let filter = match &view.filter {
-            None => BoundFilter::Always,
-            // A filter that cannot be bound to a probe matches none of its events.
-            Some(filter) => binder.bind(filter, origin).unwrap_or(BoundFilter::Never),
-        };
+        // A filter that cannot be bound to a probe matches none of its events.
+        let bound = binder.bind(view, &origin.name.to_string(), &origin.schema);
+        let filter = bound.unwrap_or(BoundFilter::Never);
         Some(Self { filter, projected: Arc::new(view.projection.of(&origin.schema)) })
     }
 }
