@@ -2,15 +2,32 @@
 //!
 //! Owns these checks. Never changes a system setting: other tools may depend on it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::control::{Probe, ProbeState, Registry, ftrace_enabled};
+use crate::control::{Probe, ProbeState, Registry, altered, ftrace_enabled};
 use crate::health::{HostCheck, failed, ok, warning};
 use kprobed_host::kernel::{FactsCache, TRACE_CLOCK};
-use kprobed_host::tracefs::{CurrentInstance, Instance, ListedProbe, Tracefs};
-use kprobed_lang::definition::{Code, Diagnostic};
+use kprobed_host::tracefs::{
+    Alteration, CurrentInstance, HitCounts, InstanceFile, ListedProbe, Tracefs, TracefsError,
+};
+use kprobed_lang::definition::{Code, Diagnostic, ProbeKind};
 use kprobed_lang::model::ProbeName;
+
+/// The file that says whether the kernel is locked down.
+pub const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
+
+/// Of a kernel that forbids tracing.
+pub const LOCKED_DOWN: &str = "the kernel is locked down (lockdown=confidentiality), which forbids tracing";
+
+/// What to do about it.
+pub const UNLOCK: &str = "boot it with lockdown=integrity or lockdown=none";
+
+/// Whether the kernel is locked down so that nothing can be traced. `path`: usually [`LOCKDOWN`].
+pub fn is_locked_down(path: &Path) -> bool {
+    // A kernel without the security module does not have the file and is not locked down.
+    std::fs::read_to_string(path).is_ok_and(|text| text.contains("[confidentiality]"))
+}
 
 /// Checks of the host.
 #[derive(Debug)]
@@ -25,19 +42,21 @@ pub struct Doctor {
     pub registry: Arc<Registry>,
     /// Usually `/proc`.
     pub procfs: PathBuf,
-    /// Usually `/sys/kernel/security/lockdown`.
+    /// Usually [`LOCKDOWN`].
     pub lockdown: PathBuf,
+    /// The kernel had kprobe events when the daemon was started: what it is built with does not change.
+    pub had_kprobe_events: bool,
 }
 
 impl Doctor {
     /// Runs all checks. Runs those about probes only if the host can have probes. `probes` are all
     /// probes with their present states.
     pub fn checks(&self, probes: &[Arc<Probe>]) -> Vec<HostCheck> {
-        let mut checks = vec![self.tracefs_check(), self.recording_check()];
-        checks.extend([self.clock_check(), self.buffer_check(), self.task_check()]);
-        if self.tracefs.has_kprobe_events() {
+        let mut checks = vec![self.tracefs_check()];
+        checks.extend(self.instance_checks());
+        if self.had_kprobe_events {
             checks.extend([self.ftrace_check(), self.kprobes_check(), self.facts_check()]);
-            checks.push(probes_check(probes));
+            checks.extend([probes_check(probes), skipped_check(self.tracefs.hit_counts(), probes)]);
         }
         checks.push(self.lockdown_check());
         checks
@@ -45,6 +64,13 @@ impl Doctor {
 
     fn tracefs_check(&self) -> HostCheck {
         let root = self.tracefs.root().display();
+        if self.had_kprobe_events && !self.tracefs.has_kprobe_events() {
+            return failed(
+                "tracefs",
+                format!("`kprobe_events` is no longer in {root}: no probe can be defined, enabled or deleted"),
+                self.fix("mount tracefs there again (`mount -t tracefs nodev /sys/kernel/tracing`), and restart the daemon"),
+            );
+        }
         if !self.tracefs.has_kprobe_events() {
             return warning(
                 "tracefs",
@@ -59,65 +85,64 @@ impl Doctor {
             Err(error) => failed(
                 "tracefs",
                 error.to_string(),
-                "run the daemon as root on a kernel with CONFIG_KPROBE_EVENTS",
+                self.fix(
+                    "run the daemon as root, with the capabilities of its unit (CapabilityBoundingSet=)",
+                ),
             ),
         }
     }
 
-    fn recording_check(&self) -> HostCheck {
-        let instance = self.instance.get();
-        match instance.is_recording() {
-            Ok(true) => ok("recording", format!("on in {}", instance.root().display())),
-            Ok(false) => failed(
-                "recording",
-                "`tracing_on` of the daemon's instance is 0: nothing is recorded".to_owned(),
-                format!("echo 1 > {}/tracing_on", instance.root().display()),
-            ),
+    /// Every file of the daemon's instance that decides what is recorded, in one of these checks.
+    fn instance_checks(&self) -> Vec<HostCheck> {
+        let form = self.instance.form();
+        let read = self.instance.look(|instance| instance.alterations(&form, &self.procfs));
+        let altered = match read {
+            Ok(altered) => altered,
             Err(error) => {
-                failed("recording", error.to_string(), "restart the daemon: its tracing instance is gone")
+                return vec![failed("recording", error.to_string(), self.fix(RESTART))];
             }
-        }
-    }
-
-    fn clock_check(&self) -> HostCheck {
-        match self.instance.look(Instance::clock) {
-            Ok(clock) if clock == TRACE_CLOCK => ok("trace_clock", format!("`{clock}`")),
-            Ok(clock) => failed(
-                "trace_clock",
-                format!(
-                    "the daemon's instance was changed to the clock `{clock}`: times of events are wrong"
-                ),
-                "enable a probe: that sets the clock `boot` and empties the buffers",
-            ),
-            Err(error) => failed("trace_clock", error.to_string(), ""),
-        }
-    }
-
-    fn buffer_check(&self) -> HostCheck {
-        match (self.instance.look(Instance::buffer_kib), self.instance.made_with_kib()) {
-            (Ok(now_kib), Some(made_kib)) if now_kib.abs_diff(made_kib) > ROUNDING_KIB => warning(
+        };
+        let root = self.instance.get().root().display().to_string();
+        let size = form.buffer_kib.map_or_else(|| "unknown".to_owned(), |kib| format!("{kib} KiB"));
+        let checks: [(_, &[InstanceFile], _); 6] = [
+            ("recording", &[InstanceFile::Recording], format!("on in {root}")),
+            ("trace_clock", &[InstanceFile::Clock], format!("`{TRACE_CLOCK}`")),
+            (
                 "buffer_size",
-                format!(
-                    "the buffers of the daemon's instance were changed from {made_kib} KiB to {} for each CPU",
-                    if now_kib == 0 { "several sizes".to_owned() } else { format!("{now_kib} KiB") }
-                ),
-                format!("echo {made_kib} > {}/buffer_size_kb", self.instance.get().root().display()),
+                &[InstanceFile::BufferSize, InstanceFile::SubBufferSize],
+                format!("{size} for each CPU"),
             ),
-            (Ok(now_kib), _) => ok("buffer_size", format!("{now_kib} KiB for each CPU")),
-            (Err(error), _) => failed("buffer_size", error.to_string(), ""),
-        }
-    }
-
-    fn task_check(&self) -> HostCheck {
-        match self.instance.look(Instance::is_limited_to_tasks) {
-            Ok(false) => ok("recorded_tasks", "all but the daemon's own".to_owned()),
-            Ok(true) => failed(
+            (
                 "recorded_tasks",
-                "`set_event_pid` of the daemon's instance limits recording to some tasks".to_owned(),
-                format!("echo > {}/set_event_pid", self.instance.get().root().display()),
+                &[InstanceFile::Tasks, InstanceFile::TasksLeftOut],
+                "all but the daemon's own".to_owned(),
             ),
-            Err(error) => failed("recorded_tasks", error.to_string(), ""),
-        }
+            ("recorded_cpus", &[InstanceFile::Cpus], "all".to_owned()),
+            (
+                "instance_options",
+                &[InstanceFile::EventFork, InstanceFile::Overwrite, InstanceFile::PauseOnTrace],
+                "as the daemon set them".to_owned(),
+            ),
+        ];
+        let check = |(id, files, well): (&str, &[InstanceFile], String)| {
+            let found: Vec<_> = altered.iter().filter(|one| files.contains(&one.file)).collect();
+            let Some(first) = found.first() else { return ok(id, well) };
+            let reasons: Vec<_> = found.iter().map(|alteration| altered_text(alteration)).collect();
+            let Alteration { file, wanted, .. } = first;
+            let fix = match file {
+                InstanceFile::Clock => {
+                    "enable a probe: that sets the clock `boot` and empties the buffers".to_owned()
+                }
+                InstanceFile::TasksLeftOut => {
+                    "`kprobectl doctor --repair`: that writes the list of the daemon's threads".to_owned()
+                }
+                InstanceFile::Tasks => format!("echo > {root}/{}", file.name()),
+                _ => format!("echo {wanted} > {root}/{}", file.name()),
+            };
+            let finding = reasons.join("; ");
+            if file.is_size() { warning(id, finding, fix) } else { failed(id, finding, fix) }
+        };
+        checks.map(check).into()
     }
 
     fn ftrace_check(&self) -> HostCheck {
@@ -150,19 +175,21 @@ impl Doctor {
             Err(error) => failed(
                 "kernel_code",
                 error.to_string(),
-                "sysctl kernel.kptr_restrict=1, and give the daemon CAP_SYSLOG and CAP_SYS_RAWIO",
+                self.fix("sysctl kernel.kptr_restrict=1, and give the daemon CAP_SYSLOG and CAP_SYS_RAWIO"),
             ),
         }
     }
 
     fn lockdown_check(&self) -> HostCheck {
-        // A kernel without the security module does not have the file and is not locked down.
-        let text = std::fs::read_to_string(&self.lockdown).unwrap_or_default();
-        if text.contains("[confidentiality]") {
-            let finding = "the kernel is locked down (confidentiality): no probes, no code".to_owned();
-            return failed("lockdown", finding, "boot with lockdown=integrity or lockdown=none");
+        if is_locked_down(&self.lockdown) {
+            return failed("lockdown", LOCKED_DOWN, UNLOCK);
         }
         ok("lockdown", "does not keep probes out".to_owned())
+    }
+
+    /// What to do about a file of the kernel that cannot be read: on a kernel that is locked down nothing else helps.
+    fn fix(&self, otherwise: &str) -> String {
+        if is_locked_down(&self.lockdown) { UNLOCK } else { otherwise }.to_owned()
     }
 
     /// Foreign events: probe events that are not ours.
@@ -171,20 +198,21 @@ impl Doctor {
         list.probes()
             .iter()
             .filter_map(|listed| Some((listed.name.clone()?, listed.clone())))
-            .filter(|(name, listed)| {
-                let ours = self.registry.get(name).and_then(|probe| Some(probe.own.clone()?.listing));
-                ours.as_ref() != Some(&listed.line)
-            })
+            .filter(|(name, listed)| self.registry.listed(name, &listed.line).is_none())
             .collect()
     }
 }
 
-/// The kernel rounds a buffer to whole sub-buffers of their data size: a size that is written back
-/// can become this much larger.
-const ROUNDING_KIB: u64 = 256;
+/// What to do when files of the trace instance cannot be read.
+pub const RESTART: &str = "restart the daemon: its tracing instance may be gone";
 
 /// Most probes that one finding names.
 const NAMED: usize = 3;
+
+/// What another program has made of a file of the daemon's instance.
+fn altered_text(alteration: &Alteration) -> String {
+    altered(alteration).1
+}
 
 /// Whether every probe is as it was requested.
 fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
@@ -218,4 +246,67 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
         finding.push(format!("{} more (`kprobectl list -o wide`)", troubles.len() - NAMED));
     }
     failed("probes", finding.join("; "), first.hint.clone())
+}
+
+/// Which of these probes the kernel has skipped runs of.
+fn skipped_check(counts: Result<HitCounts, TracefsError>, probes: &[Arc<Probe>]) -> HostCheck {
+    let counts = match counts {
+        Ok(counts) => counts,
+        Err(error) => return failed("skipped_runs", error.to_string(), ""),
+    };
+    let counted = probes.iter().filter_map(|probe| Some((probe, counts.of(probe.own.as_ref()?)?)));
+    let mut skipped: Vec<_> = counted.filter(|(_, hits)| hits.nmissed > 0).collect();
+    skipped.sort_by_key(|(_, hits)| std::cmp::Reverse(hits.nmissed));
+    let Some((first, _)) = skipped.first() else { return ok("skipped_runs", "none") };
+    let mut finding: Vec<_> = skipped
+        .iter()
+        .take(NAMED)
+        .map(|(probe, hits)| {
+            format!("`{}`: {} of {} runs", probe.name, hits.nmissed, hits.hits + hits.nmissed)
+        })
+        .collect();
+    if skipped.len() > NAMED {
+        finding.push(format!("{} more (`kprobectl ledger`)", skipped.len() - NAMED));
+    }
+    let fix = if first.kind == ProbeKind::Return {
+        "a return probe has room for so many calls at a time: define it with more, as `rN:NAME FUNCTION`"
+    } else {
+        "the kernel skips a probe that is hit while another one runs on the same CPU: probe another place"
+    };
+    let finding = format!("the kernel has skipped runs (NMISSED) of {}", finding.join("; "));
+    warning("skipped_runs", finding, fix)
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_proto::v1::CheckStatus;
+
+    use super::*;
+    use crate::control::test_probe;
+
+    #[test]
+    fn probes_with_skipped_runs_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let tracefs = Tracefs::new(directory.path(), directory.path().join("debug"));
+        let write = |file: &str, text: &str| std::fs::write(directory.path().join(file), text).unwrap();
+        // The kernel lists a return probe of a module with its number of instances once the module is there.
+        write("kprobe_events", "p:kprobes/one kernel_clone\nr16:kprobes/two kernel_clone\np:other/one f\n");
+        let mut two = test_probe(2, "kprobes/two");
+        two.kind = ProbeKind::Return;
+        if let Some(own) = &mut two.own {
+            own.listing = "r:kprobes/two kernel_clone".to_owned();
+        }
+        let probes = [Arc::new(test_probe(1, "kprobes/one")), Arc::new(two)];
+        let check = |profile: &str| {
+            write("kprobe_profile", profile);
+            skipped_check(tracefs.hit_counts(), &probes)
+        };
+        let well = check("one 10 0\ntwo 10 0\none 5 5\n");
+        assert_eq!((well.status(), well.finding.as_str()), (CheckStatus::Ok, "none"));
+        let ill = check("one 10 1\ntwo 10 190\none 5 5\n");
+        assert_eq!(ill.status(), CheckStatus::Warning);
+        let named = "`kprobes/two`: 190 of 200 runs; `kprobes/one`: 1 of 11 runs";
+        assert!(ill.finding.ends_with(named) && ill.fix.contains("rN:NAME"), "{ill:?}");
+        assert_eq!(check("one 10 0\n").status(), CheckStatus::Failed);
+    }
 }

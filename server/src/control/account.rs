@@ -44,9 +44,9 @@ pub(super) struct Account {
     had_filter: bool,
     /// Whether another program also recorded the event at any time.
     shared: bool,
-    /// Whether another program had switched recording off, or changed the size of the buffers: the
-    /// kernel records nothing while it does.
-    silenced: bool,
+    /// Whether another program has changed what is recorded: the kernel does not count what it did not
+    /// record.
+    suspect: bool,
 }
 
 /// Where the hits of a probe went.
@@ -58,8 +58,8 @@ pub struct Terms {
     pub counts: ProbeCounts,
     /// Hits of which no event was read. Derived.
     pub not_read: u64,
-    /// The part of `not_read` that was lost in the buffers or in a pause. Absent if the buffers do
-    /// not show whose events they lost.
+    /// The part of `not_read` that was lost in the buffers or in a pause, or that another program has
+    /// taken out of the buffers. Absent if the buffers do not show whose events they lost.
     pub lost: Option<u64>,
     /// Hits while the daemon paused recording. A part of `lost`.
     pub paused: u64,
@@ -71,6 +71,9 @@ pub struct Terms {
     /// Hits by the daemon's own threads. Absent if they cannot be distinguished from others. If `lost` and
     /// `filtered` are known, they are part of `filtered`.
     pub own: Option<u64>,
+    /// The rest of `not_read`, if another program has changed what is recorded: `filtered` and `own`
+    /// are among it, and cannot be told from what was lost. Absent if `lost` is not known either.
+    pub unexplained: Option<u64>,
     /// Whether another program also recorded the event.
     pub shared: bool,
 }
@@ -106,9 +109,15 @@ impl Account {
         self.shared = true;
     }
 
-    /// Another program has switched recording off for a time, or had the kernel do so.
-    pub(super) const fn note_silence(&mut self) {
-        self.silenced = true;
+    /// Another program has changed what is recorded, or had the kernel record nothing for a time: from
+    /// here on the rest is not taken for hits that a filter held back, or for the daemon's own.
+    pub(super) const fn suspect(&mut self) {
+        self.suspect = true;
+    }
+
+    /// Whether the rest may be hits that were not recorded.
+    pub(super) const fn is_suspect(&self) -> bool {
+        self.suspect
     }
 
     /// It was disabled; the kernel counted so many hits by then.
@@ -125,7 +134,8 @@ impl Account {
         }
     }
 
-    /// Where the hits between baseline and now went.
+    /// Where the hits between baseline and now went. No term is larger than what was counted, whatever
+    /// the counters are: they are not read at one moment, and the buffers also count events of others.
     pub(super) fn terms(&self, now: &Sample) -> Terms {
         let base = &self.baseline;
         let hits = Hits {
@@ -140,17 +150,21 @@ impl Account {
         let not_read = hits.hits.saturating_sub(counts.read + counts.undecodable);
         let of_buffers = now.losses.events.saturating_sub(base.losses.events);
         let is_known = now.losses.resets == base.losses.resets && (of_buffers == 0 || !self.shared);
-        let lost = is_known.then_some(of_buffers + self.paused);
         let disabled =
             self.disabled + self.disabled_at.map_or(0, |since| now.hits.hits.saturating_sub(since));
-        let rest = lost.map(|lost| not_read.saturating_sub(lost + disabled));
-        let (filtered, own) = match (self.silenced, self.had_filter) {
-            (true, _) => (None, None),
-            (false, true) => (rest, None),
-            (false, false) => (Some(0), rest),
+        let disabled = disabled.min(not_read);
+        let paused = self.paused.min(not_read - disabled);
+        let lost = is_known.then(|| of_buffers.saturating_add(paused).min(not_read - disabled));
+        let rest = lost.map(|lost| not_read - disabled - lost);
+        // If nothing is missing, nothing was lost, whatever was changed.
+        let is_explained = !self.suspect || rest == Some(0);
+        let (filtered, own, unexplained) = match (is_explained, self.had_filter) {
+            (false, _) => (None, None, rest),
+            (true, true) => (rest, None, Some(0)),
+            (true, false) => (Some(0), rest, Some(0)),
         };
-        let (paused, shared) = (self.paused, self.shared);
-        Terms { hits, counts, not_read, lost, paused, disabled, filtered, own, shared }
+        let shared = self.shared;
+        Terms { hits, counts, not_read, lost, paused, disabled, filtered, own, unexplained, shared }
     }
 }
 
@@ -184,7 +198,8 @@ mod tests {
         SetFilter,
         ClearFilter,
         Reset,
-        Silenced,
+        /// Another program changes what is recorded, and so many hits are not.
+        Silenced(u8),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -210,6 +225,7 @@ mod tests {
         account: Account,
         truth: Terms,
         has_filter: bool,
+        silenced: u64,
         of_others: u64,
         overwritten: u64,
     }
@@ -221,6 +237,7 @@ mod tests {
                 account: Account::begin(baseline, true, has_filter),
                 truth: Terms { lost: Some(0), filtered: Some(0), own: Some(0), ..Terms::default() },
                 has_filter,
+                silenced: 0,
                 of_others: 0,
                 overwritten: 0,
             }
@@ -297,9 +314,29 @@ mod tests {
                 }
                 Step::ClearFilter => self.has_filter = false,
                 Step::Reset => self.now.losses.resets += 1,
-                Step::Silenced => self.account.note_silence(),
+                Step::Silenced(hits) => {
+                    self.account.suspect();
+                    self.silenced += self.unread(hits);
+                }
             }
         }
+    }
+
+    fn count_of(step: fn(u8) -> Step) -> impl Strategy<Value = Option<Step>> {
+        any::<u8>().prop_map(move |count| Some(step(count)))
+    }
+
+    /// Any counters, whether they can be true together or not.
+    fn counters() -> impl Strategy<Value = Sample> {
+        any::<[u16; 5]>().prop_map(|[hits, nmissed, read, undecodable, lost]| Sample {
+            hits: Hits { hits: hits.into(), nmissed: nmissed.into() },
+            counts: ProbeCounts {
+                read: read.into(),
+                undecodable: undecodable.into(),
+                ..ProbeCounts::default()
+            },
+            losses: Losses { events: lost.into(), resets: 0 },
+        })
     }
 
     fn baseline() -> impl Strategy<Value = Sample> {
@@ -322,12 +359,12 @@ mod tests {
             baseline in baseline(),
             filter_at_first: bool,
             steps in prop::collection::vec(step(), 0..40),
-            trouble in prop_oneof![6 => Just(None), 1 => Just(Some(Step::Reset)), 1 => Just(Some(Step::Silenced))],
+            trouble in prop_oneof![6 => Just(None), 1 => Just(Some(Step::Reset)), 1 => count_of(Step::Silenced)],
         ) {
             let mut world = World::new(baseline, filter_at_first);
             let had_filter = filter_at_first || steps.iter().any(|step| matches!(step, Step::SetFilter));
             steps.into_iter().chain(trouble).for_each(|step| world.step(step));
-            let World { now, account, truth, .. } = world;
+            let World { now, account, truth, silenced, .. } = world;
             let terms = account.terms(&now);
 
             prop_assert_eq!((terms.hits, terms.counts, terms.not_read), (truth.hits, truth.counts, truth.not_read));
@@ -338,14 +375,49 @@ mod tests {
             let blurred = truth.shared && world.overwritten + world.of_others > 0;
             let lost = truth.lost.filter(|_| !is_reset && !blurred);
             prop_assert_eq!(terms.lost, lost);
-            let rest = lost.and(truth.filtered.zip(truth.own)).filter(|_| trouble.is_none());
-            if matches!(trouble, Some(Step::Silenced)) {
+            let rest = lost.and(truth.filtered.zip(truth.own)).filter(|_| !is_reset);
+            let missing = rest.map(|(filtered, own)| filtered + own + silenced);
+            let is_unexplained = matches!(trouble, Some(Step::Silenced(_))) && missing != Some(0);
+            prop_assert_eq!(terms.unexplained, if is_unexplained { missing } else { Some(0) });
+            if is_unexplained {
                 prop_assert_eq!((terms.filtered, terms.own), (None, None));
             } else if had_filter {
                 prop_assert_eq!((terms.filtered, terms.own), (rest.map(|(filtered, own)| filtered + own), None));
             } else {
                 prop_assert_eq!((terms.filtered, terms.own), (Some(0), rest.map(|(_, own)| own)));
             }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever the counters are, no term is larger than what was counted, the terms that are given
+        /// add up, and a rest is called filtered or own only if nothing was changed.
+        #[test]
+        fn no_term_is_larger_than_what_was_counted(
+            baseline in counters(),
+            now in counters(),
+            [enabled, has_filter, is_shared, is_suspect]: [bool; 4],
+            paused: u16,
+        ) {
+            let mut account = Account::begin(baseline, enabled, has_filter);
+            account.note_pause(paused.into());
+            if is_shared {
+                account.note_sharing();
+            }
+            if is_suspect {
+                account.suspect();
+            }
+            let terms = account.terms(&now);
+            let Terms { not_read, lost, paused, disabled, filtered, own, unexplained, .. } = terms;
+            let parts = [lost, Some(disabled), filtered, own, unexplained];
+            let sum: u64 = parts.iter().flatten().sum();
+            prop_assert!(not_read <= terms.hits.hits && sum <= not_read, "{:?}", terms);
+            prop_assert!(lost.is_none_or(|lost| paused <= lost && sum == not_read), "{:?}", terms);
+            let is_explained = filtered > Some(0) || own > Some(0);
+            prop_assert!(!is_suspect || !is_explained, "{:?}", terms);
+            prop_assert!(is_suspect || unexplained == Some(0), "{:?}", terms);
         }
     }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::Observer;
+use super::{Observer, altered};
 use kprobed_host::tracefs::{Instance, TracefsError};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_trace::pipeline::EventSource;
@@ -91,15 +91,8 @@ impl Attachment {
             return Ok(Some(format!("another program has {has} in the daemon's instance: attach it again")));
         }
         let switches = observer.switches(instance)?;
-        if !switches.recording {
-            return of(
-                "another program has switched recording off in the daemon's instance (`tracing_on` is 0): attach it again",
-            );
-        }
-        if switches.limited_to_tasks {
-            return of("another program has limited the daemon's instance to some tasks (`set_event_pid`)");
-        }
-        Ok(None)
+        let altered = switches.harmful().next().map(|alteration| altered(alteration).1);
+        Ok(altered.map(|reason| format!("{reason}: attach it again")))
     }
 
     /// The event as clients see it.

@@ -8,7 +8,6 @@
 
 use std::collections::HashSet;
 use std::iter::successors;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -75,21 +74,6 @@ impl Controller {
     }
 }
 
-/// The size of the buffers of the present instance, as it was last seen.
-#[derive(Debug, Default)]
-pub(super) struct Resized(Option<(PathBuf, u64)>);
-
-impl Resized {
-    /// Takes the size that the buffers of the instance at `root` have now. Returns whether it has
-    /// changed since the last time. Only another program causes that: the daemon makes a new
-    /// instance instead.
-    pub(super) fn set(&mut self, root: &Path, now_kib: u64) -> bool {
-        let is_changed = self.0.as_ref().is_some_and(|(of, kib)| of == root && *kib != now_kib);
-        self.0 = Some((root.to_owned(), now_kib));
-        is_changed
-    }
-}
-
 /// The size to switch to: doubled as often as needed, up to `most_kib`. Absent if the present size
 /// suffices, or is the largest allowed.
 fn larger(now_kib: u64, wanted_kib: u64, most_kib: u64) -> Option<u64> {
@@ -111,17 +95,6 @@ mod tests {
         assert_eq!(larger(1024, 1000, 65_536), None);
         assert_eq!(larger(65_536, u64::MAX, 8192), None);
         assert_eq!(larger(0, u64::MAX, 8192), Some(8192));
-    }
-
-    #[test]
-    fn each_change_of_the_size_is_told_once() {
-        let mut resized = Resized::default();
-        let (one, other) = (Path::new("/one"), Path::new("/other"));
-        let told = [(one, 8), (one, 16), (one, 16), (one, 8), (other, 16), (other, 8), (one, 8)];
-        assert_eq!(
-            told.map(|(root, kib)| resized.set(root, kib)),
-            [false, true, false, true, false, true, false]
-        );
     }
 
     #[test]

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use super::controller::Controller;
 use super::observed::{ObservedEvent, Switch};
+use super::own;
 use super::step::{self, Seen, Step};
 use crate::error::Error;
 use kprobed_event::PauseReason;
-use kprobed_host::kernel::{ReadError, threads_of_this_process, trace_clock_ns};
+use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::tracefs::{ClaimError, Instance, InstanceOptions, TracefsError, grace_period};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{HandoverWindow, ReadersError};
@@ -86,9 +87,6 @@ pub(super) enum HandOverError {
     /// The new buffers cannot be read.
     #[error(transparent)]
     Readers(#[from] ReadersError),
-    /// Our own threads are not known.
-    #[error(transparent)]
-    Procfs(#[from] ReadError),
     /// The kernel overwrote events while both instances recorded.
     #[error("more is recorded than can be read")]
     Overload,
@@ -113,7 +111,7 @@ impl Controller {
             };
             recorded.push(Recorded {
                 name: probe.name.clone(),
-                filter,
+                filter: own::kernel_filter(self.tracefs(), &probe.name, &filter)?,
                 enabled,
                 id: live.source.origin.type_id,
             });
@@ -142,6 +140,7 @@ impl Controller {
         recorded: &[Recorded],
     ) -> Result<(), HandOverError> {
         let begun = Instant::now();
+        self.note_last_interference();
         let overrun = self.parts.instance.overrun()?;
         let (next, claim) = self.parts.instance.create_next(self.tracefs(), options)?;
         let prepared = prepare(&next, &self.parts.procfs, recorded);
@@ -156,9 +155,6 @@ impl Controller {
             }
         };
         let last = std::mem::replace(&mut self.parts.instance, next.clone());
-        if let Ok(kib) = next.buffer_kib() {
-            self.resized.set(next.root(), kib);
-        }
         self.parts.current_instance.set(next);
         // The next one is claimed before the last one is released.
         let last_claim = std::mem::replace(&mut self.parts.claim, claim);
@@ -257,7 +253,7 @@ enum Way {
 
 /// Switches everything on in an instance that does not record yet.
 fn prepare(next: &Instance, procfs: &std::path::Path, recorded: &[Recorded]) -> Result<(), HandOverError> {
-    exclude_ourselves(next, procfs)?;
+    next.exclude_this_process(procfs)?;
     for event in recorded {
         for step in event.steps() {
             match step {
@@ -269,21 +265,6 @@ fn prepare(next: &Instance, procfs: &std::path::Path, recorded: &[Recorded]) -> 
         }
     }
     Ok(())
-}
-
-/// Keeps the daemon from recording itself. The kernel excludes a thread that is started meanwhile
-/// as the child of an excluded thread. If the parent was not excluded yet, the next round finds the
-/// thread.
-fn exclude_ourselves(instance: &Instance, procfs: &std::path::Path) -> Result<(), HandOverError> {
-    let mut excluded = Vec::new();
-    loop {
-        let threads = threads_of_this_process(procfs)?;
-        if threads.iter().all(|tid| excluded.contains(tid)) {
-            return Ok(());
-        }
-        instance.exclude_tasks(&threads)?;
-        excluded = threads;
-    }
 }
 
 /// Removes an instance that is not read any more. If another program has it open, so that it cannot

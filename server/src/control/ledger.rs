@@ -4,12 +4,13 @@
 //! probes. Never computes the sums: they are in `account`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::account::{Account, Losses, Sample, Terms};
 use super::controller::Controller;
 use super::sample::KernelHits;
-use super::{Probe, Trouble};
+use super::{Probe, ProbeState, Trouble};
 use crate::error::Error;
 use kprobed_event::PauseReason;
 use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
@@ -66,8 +67,20 @@ pub struct RecordingProblem {
     pub trouble: Trouble,
 }
 
+impl RecordingProblem {
+    /// Absent if the probe does what was asked, or waits for something that it has to wait for.
+    fn of(probe: &Probe) -> Option<Self> {
+        match &probe.state {
+            ProbeState::Drifted(trouble) | ProbeState::Failed(trouble) | ProbeState::Tripped(trouble) => {
+                Some(Self { uid: probe.uid, name: probe.name.clone(), trouble: trouble.clone() })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What was read of the buffers up to one moment.
-struct Read {
+pub(super) struct Read {
     counts: HashMap<ProbeUid, ProbeCounts>,
     buffers: Vec<BufferCounts>,
 }
@@ -117,7 +130,6 @@ impl Controller {
                 live.account = Account::begin(baseline, probe.is_to_record(), !probe.spec.filter.is_empty());
             }
         }
-        self.resized.set(self.parts.instance.root(), self.parts.instance.buffer_kib()?);
         // A daemon that was killed may have left it off.
         self.parts.instance.set_recording(true)?;
         for name in &held.probes {
@@ -201,17 +213,24 @@ impl Controller {
     pub(super) fn ledger(&mut self) -> Result<Ledger, Error> {
         // Every pause of the daemon ends within the command that needs it: if the instance does not
         // record now, another program has changed it.
-        let problems = self.problems();
-        for problem in &problems {
-            if let Some(live) = self.live.get_mut(&problem.uid) {
-                live.account.note_silence();
-            }
-        }
-        let buffer_kib = self.parts.instance.buffer_kib()?;
-        if self.resized.set(self.parts.instance.root(), buffer_kib) {
-            tracing::info!(buffer_kib, "another program has changed the size of the ring buffers");
-            self.live.values_mut().for_each(|live| live.account.note_silence());
-        }
+        let enabled = self.parts.registry.enabled();
+        let observed = self.observer.observe(&enabled);
+        let found: Vec<_> = enabled.iter().map(|probe| Arc::new(observed.shown(probe))).collect();
+        let problems = found.iter().filter_map(|probe| RecordingProblem::of(probe)).collect();
+        let written = self.written_by_others();
+        let is_changed = self.suspect(&found, &observed.switches, &written);
+        let (mut probes, read, settled) = self.accounts()?;
+        self.tell_interference(is_changed, &probes);
+        let subscribers = self.parts.hub.counts();
+        probes.extend(self.attached_ledger(read.losses()));
+        probes.sort_by(|a, b| a.name.cmp(&b.name));
+        let buffer_bytes = self.parts.instance.buffer_kib()? << 10;
+        let trips = self.budget.trips();
+        Ok(Ledger { probes, buffers: read.buffers, subscribers, buffer_bytes, settled, problems, trips })
+    }
+
+    /// The accounts of all probes, what was read, and whether both are of one moment.
+    pub(super) fn accounts(&self) -> Result<(Vec<ProbeLedger>, Read, bool), Error> {
         let begun = Instant::now();
         let mut before = self.read_all();
         let (hits, read, settled) = loop {
@@ -223,20 +242,14 @@ impl Controller {
             }
             before = read;
         };
-        let subscribers = self.parts.hub.counts();
-        let probes = self.parts.registry.all();
-        let ledger_of = |probe: &Probe| {
+        let ledger_of = |probe: &Arc<Probe>| {
             let live = self.live.get(&probe.uid)?;
             let sample = read.sample(probe.uid, *hits.get(&probe.name)?);
             let (uid, name) = (probe.uid, probe.name.clone());
             Some(ProbeLedger { uid, name, has_hits: true, terms: live.account.terms(&sample) })
         };
-        let mut probes: Vec<_> = probes.iter().filter_map(|probe| ledger_of(probe)).collect();
-        probes.extend(self.attached_ledger(read.losses()));
-        probes.sort_by(|a, b| a.name.cmp(&b.name));
-        let buffer_bytes = buffer_kib << 10;
-        let trips = self.budget.trips();
-        Ok(Ledger { probes, buffers: read.buffers, subscribers, buffer_bytes, settled, problems, trips })
+        let probes = self.parts.registry.all().iter().filter_map(ledger_of).collect();
+        Ok((probes, read, settled))
     }
 
     /// What is known of attached events: only what was read.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::livepatched::PatchedPlace;
 use super::probe::{Probe, ProbeState, Trouble};
 use kprobed_host::kernel::Livepatches;
-use kprobed_host::tracefs::Presence;
+use kprobed_host::tracefs::{Alteration, InstanceFile, Presence};
 use kprobed_lang::model::ProbeUid;
 use kprobed_verdict::validate::Arming;
 
@@ -49,16 +49,19 @@ pub(super) enum ObservedEvent {
 pub(super) struct Switches {
     /// The directory of our instance.
     pub(super) instance: String,
-    /// `tracing_on` of our instance.
-    pub(super) recording: bool,
-    /// `set_event_pid` of our instance is in use.
-    pub(super) limited_to_tasks: bool,
-    /// `trace_clock` of our instance, if it is not the daemon's.
-    pub(super) wrong_clock: Option<String>,
+    /// Files of our instance that are not as the daemon wants them.
+    pub(super) altered: Vec<Alteration>,
     /// Debugfs `kprobes/enabled`.
     pub(super) kprobes: bool,
     /// `kernel.ftrace_enabled`.
     pub(super) ftrace: bool,
+}
+
+impl Switches {
+    /// The differences for which probes do not record what was asked. The daemon undoes them.
+    pub(super) fn harmful(&self) -> impl Iterator<Item = &Alteration> {
+        self.altered.iter().filter(|alteration| !alteration.file.is_size())
+    }
 }
 
 /// Everything that was read.
@@ -166,40 +169,68 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
 
 /// Why nothing is recorded of a probe that is on.
 fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(&'static str, String, String)) {
-    let Switches { instance, recording, limited_to_tasks, wrong_clock, kprobes, ftrace } = switches;
-    if !kprobes {
+    if !switches.kprobes {
         trouble("KPROBES_OFF", KPROBES_OFF.to_owned(), format!("`{KPROBES_ON}`, then enable the probe"));
     }
-    if !ftrace && probe.arming == Some(Arming::Ftrace) {
+    if !switches.ftrace && probe.arming == Some(Arming::Ftrace) {
         trouble(
             "FTRACE_OFF",
             "`kernel.ftrace_enabled` is 0, and a probe at a function entry does not fire then".to_owned(),
             "`sysctl kernel.ftrace_enabled=1`".to_owned(),
         );
     }
-    if !recording {
-        trouble(
-            "RECORDING_OFF",
-            "another program has switched recording off in the daemon's instance (`tracing_on` is 0)"
-                .to_owned(),
-            "enable the probe: that switches recording on again".to_owned(),
-        );
+    for alteration in switches.harmful() {
+        let (code, reason) = altered(alteration);
+        let hint = match alteration.file {
+            InstanceFile::Clock => {
+                "enable the probe: that sets the clock again, and empties the buffers".to_owned()
+            }
+            file => format!("enable the probe: that sets `{}` again", file.name()),
+        };
+        trouble(code, reason, hint);
     }
-    if let Some(clock) = wrong_clock {
-        trouble(
+}
+
+/// What another program has made of a file of the daemon's instance: a code and the reason for which
+/// probes do not record what was asked.
+pub(crate) fn altered(alteration: &Alteration) -> (&'static str, String) {
+    let Alteration { file, found, wanted } = alteration;
+    let name = file.name();
+    match file {
+        InstanceFile::Recording => (
+            "RECORDING_OFF",
+            format!(
+                "another program has switched recording off in the daemon's instance (`{name}` is {found})"
+            ),
+        ),
+        InstanceFile::Clock => (
             "CLOCK_CHANGED",
             format!(
-                "another program has set the clock of the daemon's instance to `{clock}`: times of events are wrong"
+                "another program has set the clock of the daemon's instance to `{found}`: times of events are wrong"
             ),
-            "enable the probe: that sets the clock again, and empties the buffers".to_owned(),
-        );
-    }
-    if *limited_to_tasks {
-        trouble(
+        ),
+        InstanceFile::Tasks => (
             "LIMITED_TO_TASKS",
             "another program has limited the daemon's instance to some tasks (`set_event_pid`)".to_owned(),
-            format!("`echo > {instance}/set_event_pid`"),
-        );
+        ),
+        InstanceFile::Cpus => (
+            "LIMITED_TO_CPUS",
+            format!("another program has limited the daemon's instance to some CPUs (`{name}` is {found})"),
+        ),
+        InstanceFile::TasksLeftOut => (
+            "TASKS_LEFT_OUT",
+            format!(
+                "another program has changed which tasks the daemon's instance leaves out: `{name}` is not the list of the daemon's threads"
+            ),
+        ),
+        InstanceFile::EventFork
+        | InstanceFile::Overwrite
+        | InstanceFile::PauseOnTrace
+        | InstanceFile::BufferSize
+        | InstanceFile::SubBufferSize => (
+            "INSTANCE_CHANGED",
+            format!("another program has changed `{name}` of the daemon's instance from {wanted} to {found}"),
+        ),
     }
 }
 
@@ -247,14 +278,11 @@ mod tests {
 
     fn all_on() -> Switches {
         let instance = "/sys/kernel/tracing/instances/kprobed".to_owned();
-        Switches {
-            instance,
-            recording: true,
-            limited_to_tasks: false,
-            wrong_clock: None,
-            kprobes: true,
-            ftrace: true,
-        }
+        Switches { instance, altered: Vec::new(), kprobes: true, ftrace: true }
+    }
+
+    fn altered_file(file: InstanceFile) -> Vec<Alteration> {
+        vec![Alteration { file, found: "0".to_owned(), wanted: "1".to_owned() }]
     }
 
     fn event(switch: Switch, filter: &str) -> ObservedEvent {
@@ -296,7 +324,7 @@ mod tests {
         let on = all_on();
         assert_eq!(state(&probe, &event(Switch::Off, ""), &on), ProbeState::Tripped(trouble.clone()));
         // Nothing that keeps probes from firing matters to it.
-        let silent = Switches { recording: false, kprobes: false, ..all_on() };
+        let silent = Switches { altered: altered_file(InstanceFile::Recording), kprobes: false, ..all_on() };
         assert_eq!(state(&probe, &event(Switch::Off, ""), &silent), ProbeState::Tripped(trouble));
         let on_again = state(&probe, &event(Switch::On, ""), &on);
         assert_eq!(drift(&on_again).code, "SWITCHED_ON");
@@ -310,11 +338,14 @@ mod tests {
         let no_ftrace = Switches { ftrace: false, ..all_on() };
         assert!(drift(&state(&at_entry, &there, &no_ftrace)).reason.contains("ftrace_enabled"));
         assert_eq!(state(&inside, &there, &no_ftrace), ProbeState::Armed);
-        for (switches, word) in [
-            (Switches { kprobes: false, ..all_on() }, "kprobes/enabled"),
-            (Switches { recording: false, ..all_on() }, "tracing_on"),
-            (Switches { limited_to_tasks: true, ..all_on() }, "set_event_pid"),
-        ] {
+        let of_instance = InstanceFile::ALL.into_iter().filter(|file| !file.is_size());
+        let of_instance = of_instance.map(|file| {
+            let word = if file == InstanceFile::Clock { "clock" } else { file.name() };
+            (Switches { altered: altered_file(file), ..all_on() }, word)
+        });
+        for (switches, word) in
+            of_instance.chain([(Switches { kprobes: false, ..all_on() }, "kprobes/enabled")])
+        {
             assert!(drift(&state(&inside, &there, &switches)).reason.contains(word), "{word}");
             // It is as it should be: off.
             assert_eq!(state(&probe(false, ""), &event(Switch::Off, ""), &switches), ProbeState::Disabled);
@@ -350,14 +381,17 @@ mod tests {
             enabled: bool,
             filtered: bool,
             event in any_event(),
-            [recording, limited_to_tasks, kprobes, ftrace]: [bool; 4],
+            altered in prop::option::of(prop::sample::select(InstanceFile::ALL.to_vec())),
+            [kprobes, ftrace]: [bool; 2],
         ) {
             let probe = probe(enabled, if filtered { "a == 1" } else { "" });
-            let switches = Switches { recording, limited_to_tasks, kprobes, ftrace, ..all_on() };
+            let records_all = altered.is_none_or(InstanceFile::is_size);
+            let altered = altered.map(altered_file).unwrap_or_default();
+            let switches = Switches { altered, kprobes, ftrace, ..all_on() };
             let records = match &event {
                 ObservedEvent::There { switch, filter, shared, unarmed, module_is_absent } => {
                     *switch == Switch::On && *filter == probe.spec.filter && !shared && !unarmed && !module_is_absent
-                        && recording && !limited_to_tasks && kprobes && ftrace
+                        && records_all && kprobes && ftrace
                 }
                 _ => false,
             };

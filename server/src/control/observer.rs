@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::observed::{Observed, ObservedEvent, Switch, Switches};
+use super::own;
 use super::probe::Probe;
-use kprobed_host::kernel::{Livepatches, TRACE_CLOCK};
+use kprobed_host::kernel::Livepatches;
 use kprobed_host::tracefs::{
-    CachedReading, CurrentInstance, Instance, KprobeList, Presence, RegisteredProbe, Tracefs, TracefsError,
+    Alteration, CachedReading, CurrentInstance, Instance, InstanceFile, KprobeList, Presence,
+    RegisteredProbe, Tracefs, TracefsError,
 };
 use kprobed_lang::definition::ProbeKind;
 
@@ -63,11 +65,14 @@ impl Observer {
             let unknown = ObservedEvent::Unknown(error.to_string());
             let instance = self.instance.get();
             Observed {
+                // What cannot be read is not taken for what the daemon wants.
                 switches: self.switches(&instance).unwrap_or_else(|_| Switches {
                     instance: instance.root().display().to_string(),
-                    recording: false,
-                    limited_to_tasks: false,
-                    wrong_clock: None,
+                    altered: vec![Alteration {
+                        file: InstanceFile::Recording,
+                        found: "not known".to_owned(),
+                        wanted: "1".to_owned(),
+                    }],
                     kprobes: true,
                     ftrace: true,
                 }),
@@ -129,9 +134,7 @@ impl Observer {
     pub(super) fn switches(&self, instance: &Instance) -> Result<Switches, TracefsError> {
         Ok(Switches {
             instance: instance.root().display().to_string(),
-            recording: instance.is_recording()?,
-            limited_to_tasks: instance.is_limited_to_tasks()?,
-            wrong_clock: Some(instance.clock()?).filter(|clock| clock != TRACE_CLOCK),
+            altered: instance.alterations(&self.instance.form(), &self.procfs)?,
             kprobes: self.tracefs.kprobes_enabled() != Some(false),
             ftrace: ftrace_enabled(&self.procfs),
         })
@@ -160,11 +163,13 @@ impl Observer {
             "0" => Switch::Off,
             _ => Switch::Held,
         };
+        let kernel = instance.filter(&probe.name)?;
+        let filter = own::written_filter(&self.tracefs, &probe.name, kernel, &probe.spec.filter);
         let unarmed = switch == Switch::On && self.is_unarmed(lists, probe);
         let is_loaded = |module| lists.modules.as_ref().is_some_and(|modules| modules.contains(module));
         Ok(ObservedEvent::There {
             switch,
-            filter: instance.filter(&probe.name)?,
+            filter,
             shared: presence == Presence::Shared,
             unarmed,
             module_is_absent: probe.module().is_some_and(|module| !is_loaded(module)),
@@ -234,7 +239,7 @@ mod tests {
         fn new() -> Self {
             let directory = tempfile::tempdir().unwrap();
             let instance = directory.path().join("instances/kprobed");
-            fs::create_dir_all(&instance).unwrap();
+            fs::create_dir_all(instance.join("per_cpu/cpu0")).unwrap();
             fs::create_dir_all(directory.path().join("debug/kprobes")).unwrap();
             fs::create_dir_all(directory.path().join("proc/sys/kernel")).unwrap();
             let tracefs = Tracefs::new(directory.path(), directory.path().join("debug"));
@@ -246,6 +251,13 @@ mod tests {
             host.write("kprobe_events", "");
             host.write("instances/kprobed/tracing_on", "1\n");
             host.write("instances/kprobed/set_event_pid", "");
+            host.write("instances/kprobed/tracing_cpumask", "1\n");
+            host.write("instances/kprobed/set_event_notrace_pid", "17\n");
+            host.write("proc/self/task/17/comm", "kprobed\n");
+            host.write("proc/4711/comm", "other\n");
+            host.write("instances/kprobed/options/event-fork", "1\n");
+            host.write("instances/kprobed/options/overwrite", "1\n");
+            host.write("instances/kprobed/options/pause-on-trace", "0\n");
             host.write("instances/kprobed/trace_clock", "local global counter [boot] tai\n");
             host.write("debug/kprobes/enabled", "1\n");
             host.write("debug/kprobes/list", "");
@@ -297,6 +309,23 @@ mod tests {
     }
 
     #[test]
+    fn a_probe_whose_module_has_come_is_ours() {
+        let host = Host::new();
+        let mut probe = Probe::clone(&host.add(1, "veth:veth_open"));
+        let line = |letters: &str| format!("{letters}:kprobes/p1 veth:veth_open ret=$retval");
+        probe.own.as_mut().unwrap().listing = line("r");
+        let probe = Arc::new(probe);
+        host.write("kprobe_events", &format!("{}\n", line("r")));
+        assert_eq!(host.state(&probe), ProbeState::PendingModule);
+        // The kernel has given it a number of instances.
+        host.write("kprobe_events", &format!("{}\n", line("r10")));
+        host.write("proc/modules", "veth 32768 0 - Live 0xffffffffc0000000\n");
+        assert_eq!(host.state(&probe), ProbeState::Armed);
+        host.write("kprobe_events", &format!("{}\n", line("p")));
+        assert!(host.trouble(&probe).contains("another program's"));
+    }
+
+    #[test]
     fn every_file_counts() {
         let host = Host::new();
         let probe = host.add(1, "vfs_read+0x0");
@@ -304,6 +333,12 @@ mod tests {
         for (path, other, word) in [
             ("instances/kprobed/tracing_on", "0\n", "tracing_on"),
             ("instances/kprobed/set_event_pid", "17\n", "set_event_pid"),
+            ("instances/kprobed/trace_clock", "[local] boot\n", "to `local`"),
+            ("instances/kprobed/tracing_cpumask", "2\n", "tracing_cpumask"),
+            ("instances/kprobed/set_event_notrace_pid", "17\n4711\n", "set_event_notrace_pid"),
+            ("instances/kprobed/options/event-fork", "0\n", "event-fork"),
+            ("instances/kprobed/options/overwrite", "0\n", "overwrite"),
+            ("instances/kprobed/options/pause-on-trace", "1\n", "pause-on-trace"),
             ("debug/kprobes/enabled", "0\n", "kprobes/enabled"),
             ("instances/kprobed/events/kprobes/p1/enable", "0\n", "switched off"),
             ("instances/kprobed/events/kprobes/p1/enable", "1*\n", "trigger"),

@@ -24,9 +24,9 @@ pub enum OwnUnknown {
         "buffers lost events while several probes recorded, or another program emptied one, and the kernel does not count that by probe"
     )]
     Lost,
-    /// Recording was switched off without the daemon.
-    #[error("another program had switched recording off, or resized the buffers, and the kernel counted on")]
-    Silenced,
+    /// They could be hits that were not recorded.
+    #[error("another program has changed what the daemon's instance records, and the kernel counted on")]
+    Unexplained,
     /// Nothing was recorded, of no one.
     #[error("the probe was off, or recording was paused, for some of its hits, and the kernel counted on")]
     NotRecorded,
@@ -57,7 +57,7 @@ fn own_of_all(terms: &Terms, before: Hits) -> Result<u64, OwnUnknown> {
         (Some(own), ..) => Ok(own),
         (None, None, _) => Err(OwnUnknown::Lost),
         (None, Some(_), Some(_)) => Err(OwnUnknown::Filter),
-        (None, Some(_), None) => Err(OwnUnknown::Silenced),
+        (None, Some(_), None) => Err(OwnUnknown::Unexplained),
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
         for (other, why) in [
             (Terms { own: None, filtered: Some(9), ..terms }, OwnUnknown::Filter),
             (Terms { own: None, lost: None, ..terms }, OwnUnknown::Lost),
-            (Terms { own: None, filtered: None, ..terms }, OwnUnknown::Silenced),
+            (Terms { own: None, filtered: None, ..terms }, OwnUnknown::Unexplained),
             (Terms { disabled: 1, ..terms }, OwnUnknown::NotRecorded),
             (Terms { paused: 1, ..terms }, OwnUnknown::NotRecorded),
         ] {

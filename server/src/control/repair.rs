@@ -20,12 +20,11 @@ use tokio::time::Instant;
 use super::apply::{Before, Grounds, Work};
 use super::command::UpdateRequest;
 use super::controller::{Controller, in_kernel};
-use super::observed::{Observed, ObservedEvent, Switches};
+use super::observed::{Observed, ObservedEvent};
 use super::plan::PlannedStep;
 use super::{Probe, ProbeState};
 use crate::error::Error;
-use kprobed_host::kernel::TRACE_CLOCK;
-use kprobed_host::tracefs::Presence;
+use kprobed_host::tracefs::{Alteration, InstanceFile, Presence, TracefsError};
 use kprobed_lang::model::ProbeUid;
 
 /// Repairs of one probe before the daemon leaves it alone.
@@ -166,6 +165,7 @@ impl Controller {
                 self.repairs.forget(probe.uid);
             }
             self.end_stuck().await;
+            self.triggers.forget_own();
         }
         let (found, outcomes) = self.look().await;
         let probes = self.parts.registry.all();
@@ -227,6 +227,8 @@ impl Controller {
         let probes = self.parts.registry.all();
         let observed = self.observer.observe(&probes);
         let found = self.note_states(&probes, &observed);
+        let written = self.written_by_others();
+        self.note_interference(&found, &observed.switches, &written);
         let mut outcomes = vec![LookOutcome::AsWanted; found.len()];
         let mut due = Vec::new();
         for ((outcome, probe), found) in outcomes.iter_mut().zip(probes).zip(&found) {
@@ -290,27 +292,45 @@ impl Controller {
         }
     }
 
-    /// Sets the clock of the daemon's instance again, if another program has changed it. What was
-    /// recorded with the other clock is read before the kernel empties the buffers, and keeps its
-    /// times.
-    pub(super) fn restore_clock(&self) {
-        let instance = &self.parts.instance;
-        if instance.clock().is_ok_and(|clock| clock == TRACE_CLOCK) {
+    /// Brings the files of the daemon's instance back into the form that the daemon wants, if another
+    /// program has changed them. If that fails, the states of the probes say so.
+    pub(super) fn restore_instance(&mut self) {
+        let Ok(switches) = self.observer.switches(&self.parts.instance) else { return };
+        if switches.harmful().next().is_none() {
             return;
         }
-        let restored = instance.set_recording(false).and_then(|()| {
-            self.readers.drain();
-            let set = instance.set_clock(TRACE_CLOCK);
-            // In any case: the kernel may refuse after it has emptied them.
-            self.readers.buffers_were_reset();
-            instance.set_recording(true).and(set)
-        });
-        match restored {
-            Ok(()) => {
-                tracing::warn!("set the clock of the daemon's instance again, which emptied its buffers");
+        // The loss comes before the events that are recorded again.
+        let recording = self.parts.registry.recording();
+        self.note_interference(&recording, &switches, &[]);
+        for alteration in switches.harmful() {
+            let Alteration { file, found, wanted } = alteration;
+            let restored = if *file == InstanceFile::Clock {
+                self.restore_clock(alteration)
+            } else {
+                self.parts.instance.restore(alteration, &self.parts.procfs)
+            };
+            match restored {
+                Ok(()) => tracing::warn!(
+                    file = file.name(),
+                    found,
+                    wanted,
+                    "restored a file of the daemon's instance that another program had changed"
+                ),
+                Err(error) => tracing::warn!(%error, "cannot restore a file of the daemon's instance"),
             }
-            Err(error) => tracing::warn!(%error, "cannot set the clock of the daemon's instance"),
         }
+    }
+
+    /// Sets the clock again. What was recorded with the other clock is read before the kernel empties
+    /// the buffers, and keeps its times.
+    fn restore_clock(&self, alteration: &Alteration) -> Result<(), TracefsError> {
+        let instance = &self.parts.instance;
+        instance.set_recording(false)?;
+        self.readers.drain();
+        let set = instance.restore(alteration, &self.parts.procfs);
+        // In any case: the kernel may refuse after it has emptied them.
+        self.readers.buffers_were_reset();
+        instance.set_recording(true).and(set)
     }
 
     /// When the daemon looks at the probes next: after the configured time, or somewhat later, so
@@ -338,6 +358,9 @@ impl Controller {
         probe: &Arc<Probe>,
         grounds: &mut Grounds<'_>,
     ) -> Result<Option<Work>, Error> {
+        if probe.require_readable().is_err() {
+            return Ok(None);
+        }
         let wanted = Probe::clone(probe);
         let request = UpdateRequest::to_switch(probe.name.to_string(), probe.is_to_record());
         let job = match grounds.observed.events.get(&probe.uid) {
@@ -347,8 +370,7 @@ impl Controller {
             }
             _ => return Ok(None),
         };
-        let Switches { recording, wrong_clock, .. } = &grounds.observed.switches;
-        let records = !probe.is_to_record() || (*recording && wrong_clock.is_none());
+        let records = !probe.is_to_record() || grounds.observed.switches.harmful().next().is_none();
         if job.next().is_none() && records {
             return Ok(None);
         }

@@ -12,7 +12,8 @@
 //! program that writes without a pause does not keep it busy either: between two looks it rests ten
 //! times as long as the last one took.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -33,6 +34,8 @@ pub(super) struct Triggers {
     modules: Option<ModuleWatch>,
     /// The files that are watched, or could not be.
     paths: Vec<PathBuf>,
+    /// Files that other programs have written to since the last look.
+    written: BTreeSet<PathBuf>,
     due: Option<Instant>,
     not_before: Option<Instant>,
 }
@@ -87,8 +90,16 @@ impl Triggers {
         }
     }
 
+    /// The files below this directory that other programs have written to since this was last asked, of the notices
+    /// that were set apart.
+    pub(super) fn take_written(&mut self, directory: &Path) -> Vec<PathBuf> {
+        let written = std::mem::take(&mut self.written);
+        written.into_iter().filter(|path| path.starts_with(directory)).collect()
+    }
+
     /// Another program has changed something: a look is due soon.
     pub(super) fn note(&mut self, now: Instant) {
+        self.written.extend(self.files.iter().flat_map(FileWatch::take_written));
         let soon = now + CALM;
         let at = self.not_before.map_or(soon, |rested| rested.max(soon));
         self.due.get_or_insert(at);
@@ -104,7 +115,10 @@ impl Triggers {
 
     /// After the daemon has written: these notices are not a reason for a look.
     pub(super) fn forget_own(&self) {
-        self.files.as_ref().map(FileWatch::drain);
+        if let Some(files) = &self.files {
+            files.drain();
+            files.take_written();
+        }
     }
 
     /// When a look is due. Absent while no other program was noticed to have changed something.
@@ -114,8 +128,8 @@ impl Triggers {
 
     /// A look begins. Notices from here on ask for another one.
     pub(super) fn take(&mut self) {
+        self.set_apart();
         self.due = None;
-        self.forget_own();
     }
 
     /// A look has ended.

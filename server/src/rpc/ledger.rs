@@ -37,7 +37,7 @@ fn problem(problem: &RecordingProblem) -> v1::RecordingProblem {
 
 fn probe(probe: &ProbeLedger) -> v1::ProbeLedger {
     let ProbeLedger { uid, name, has_hits, terms } = probe;
-    let Terms { hits, counts, not_read, lost, paused, disabled, filtered, own, shared } = *terms;
+    let Terms { hits, counts, not_read, lost, paused, disabled, filtered, own, unexplained, shared } = *terms;
     v1::ProbeLedger {
         probe: name.to_string(),
         probe_uid: uid.0,
@@ -53,6 +53,7 @@ fn probe(probe: &ProbeLedger) -> v1::ProbeLedger {
         paused,
         disabled,
         own,
+        unexplained,
     }
 }
 
@@ -69,6 +70,7 @@ fn spool(history: &HistoryCounts) -> v1::SpoolLedger {
         bytes: stats.bytes,
         oldest_time: oldest_ns.map(|ns| messages::timestamp(UNIX_EPOCH + Duration::from_nanos(ns))),
         last_error: stats.last_error.clone().unwrap_or_default(),
+        damaged: stats.damaged.clone(),
     }
 }
 
@@ -85,6 +87,7 @@ fn buffer(buffer: &BufferCounts, buffer_bytes: u64) -> v1::BufferLedger {
         undecodable: buffer.undecodable,
         pages: buffer.pages,
         buffer_bytes,
+        taken: buffer.taken,
     }
 }
 
@@ -134,6 +137,7 @@ fn exporter(status: &ExporterStatus, shows_host: bool) -> v1::ExporterLedger {
         cursor: status.place.as_ref().map(start::message),
         refusal: of_host(&status.refusal),
         place_error: of_host(&status.place_error),
+        dropped_spans: status.dropped_spans,
         ..Default::default()
     };
     match &status.phase {
@@ -170,6 +174,7 @@ mod tests {
             disabled: 18,
             filtered: Some(19),
             own: Some(20),
+            unexplained: Some(21),
             shared: true,
         };
         let (uid, name) = (ProbeUid(10), ProbeName::new("kprobes", "a").unwrap());
@@ -181,6 +186,7 @@ mod tests {
             overrun_span: SPAN,
             commit_overrun: 4,
             dropped_events: 5,
+            taken: 10,
             resets: 6,
             undecodable: 7,
             pages: 8,
@@ -229,6 +235,7 @@ mod tests {
             errors: 7,
             last_error: Some("no space".to_owned()),
             failing: true,
+            damaged: vec!["a file".to_owned()],
         };
         HistoryCounts { read: 21, stored: 22, in_memory: 25, not_stored: 23, expired: 24, stats }
     }
@@ -253,6 +260,7 @@ mod tests {
             failures: 7,
             refusal: "no body".to_owned(),
             place_error: "the disk is full".to_owned(),
+            dropped_spans: 8,
         }
     }
 
@@ -276,6 +284,7 @@ mod tests {
             paused: 17,
             disabled: 18,
             own: Some(20),
+            unexplained: Some(21),
         };
         assert_eq!(response.probes.pop(), Some(probe));
         let buffer = v1::BufferLedger {
@@ -290,6 +299,7 @@ mod tests {
             undecodable: 7,
             pages: 8,
             buffer_bytes: 9,
+            taken: 10,
         };
         assert_eq!(response.buffers.pop(), Some(buffer));
         let subscriber = v1::SubscriberLedger {
@@ -321,6 +331,7 @@ mod tests {
             bytes: 1,
             oldest_time: Some(messages::timestamp(UNIX_EPOCH + Duration::from_nanos(4))),
             last_error: "no space".to_owned(),
+            damaged: vec!["a file".to_owned()],
         };
         assert_eq!(response.spool, Some(spool));
         let problem = v1::RecordingProblem {
@@ -352,6 +363,7 @@ mod tests {
             cursor: failing().place.as_ref().map(start::message),
             refusal: "no body".to_owned(),
             place_error: "the disk is full".to_owned(),
+            dropped_spans: 8,
         };
         assert_eq!(response.exporters.pop(), Some(exporter));
         assert!(response.settled);

@@ -50,7 +50,7 @@ fn hits_and_ledger() {
     PROBE               CLOSES  HITS  = READ  + UNDECODABLE  + NOT READ  LOST  DISABLED  OWN  NMISSED
     kprobes/open        yes       13       6              1           6     2         1    3        1
     sched/sched_switch  -          -       3              0           -     -         -    -        -
-    NOT READ: LOST + DISABLED + FILTERED + OWN; LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
+    NOT READ: LOST + DISABLED + FILTERED + OWN + UNEXPLAINED; LOST: in buffers, in a pause, or taken by another program; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
 
     CPU  READ  OVERRUN  RESETS  UNDECODABLE  PAGES
       0     6        2       1            1      4
@@ -86,14 +86,14 @@ fn hits_and_ledger() {
     assert_snapshot!(fake.run(&["ledger", "-o", "wide"]), @"
     exit: 0
     -- stdout
-    PROBE               CLOSES  HITS  = READ  + UNDECODABLE  + NOT READ  LOST  DISABLED  FILTERED  OWN  NMISSED  PAUSED  FIRST READ  LAST READ
-    kprobes/open        yes       13       6              1           6     2         1         0    3        1       0    0.001000   2.500000
-    sched/sched_switch  -          -       3              0           -     -         -         -    -        -       -           -          -
-    NOT READ: LOST + DISABLED + FILTERED + OWN; LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
+    PROBE               CLOSES  HITS  = READ  + UNDECODABLE  + NOT READ  LOST  DISABLED  FILTERED  OWN  UNEXPLAINED  NMISSED  PAUSED  FIRST READ  LAST READ
+    kprobes/open        yes       13       6              1           6     2         1         0    3            0        1       0    0.001000   2.500000
+    sched/sched_switch  -          -       3              0           -     -         -         -    -            -        -       -           -          -
+    NOT READ: LOST + DISABLED + FILTERED + OWN + UNEXPLAINED; LOST: in buffers, in a pause, or taken by another program; DISABLED: while it was off; OWN: by kprobed itself; UNEXPLAINED: what is left since another program has changed what is recorded; NMISSED: skipped by the kernel
 
-    CPU  READ  OVERRUN  COMMIT OVERRUN  DROPPED EVENTS  RESETS  UNDECODABLE  PAGES  BYTES  FIRST READ  LAST READ  FIRST OVERRUN  LAST OVERRUN
-      0     6        2               0               0       1            1      4  65536           -          -       0.000007      0.000008
-    COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; RESETS: emptied by another program
+    CPU  READ  OVERRUN  COMMIT OVERRUN  DROPPED EVENTS  TAKEN  RESETS  UNDECODABLE  PAGES  BYTES  FIRST READ  LAST READ  FIRST OVERRUN  LAST OVERRUN
+      0     6        2               0               0      0       1            1      4  65536           -          -       0.000007      0.000008
+    COMMIT OVERRUN: writers nested too deep; DROPPED EVENTS: full, overwriting off; TAKEN: read by another program; RESETS: emptied by another program
 
     SUBSCRIBER  CLOSES  READ  = DELIVERED  + QUEUED  + DROPPED  + LIMITED  + SAMPLED OUT  + FILTERED  + NOT SELECTED  REPLAYED  EXPIRED  SINCE                 OVERFLOW     LOSS RECORDS  FIRST DELIVERED  LAST DELIVERED  FIRST DROPPED  LAST DROPPED
              1  yes       20            4         1          1          2              3           4               5         9        1  2026-01-31T12:00:00Z  drop-newest             2         0.001000        0.002000              -             -
@@ -141,6 +141,7 @@ fn hits_and_ledger() {
           "paused": "0",
           "disabled": "1",
           "own": "3",
+          "unexplained": "0",
           "closes": true
         },
         {
@@ -169,7 +170,8 @@ fn hits_and_ledger() {
           "resets": "1",
           "undecodable": "1",
           "pages": "4",
-          "buffer_bytes": "65536"
+          "buffer_bytes": "65536",
+          "taken": "0"
         }
       ],
       "subscribers": [
@@ -206,6 +208,7 @@ fn hits_and_ledger() {
         "bytes": "4096",
         "oldest_time": "2026-01-31T11:59:00Z",
         "last_error": "no space left on device",
+        "damaged": [],
         "closes": true
       },
       "problems": [],
@@ -233,6 +236,7 @@ fn hits_and_ledger() {
           },
           "refusal": "",
           "place_error": "",
+          "dropped_spans": "0",
           "closes": true
         },
         {
@@ -251,7 +255,8 @@ fn hits_and_ledger() {
           "failures_in_a_row": "5",
           "retry_time": "2026-01-31T12:00:00Z",
           "refusal": "2 records had no body",
-          "place_error": "the disk is full"
+          "place_error": "the disk is full",
+          "dropped_spans": "0"
         }
       ],
       "closes": true
@@ -273,7 +278,7 @@ fn accounts_fit_the_terminal() {
     PROBE               CLOSES  HITS  = READ  + UNDECODABLE  + NOT READ  LOST
     kprobes/open        yes       13       6              1           6     2
     sched/sched_switch  -          -       3              0           -     -
-    NOT READ: LOST + DISABLED + FILTERED + OWN; LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
+    NOT READ: LOST + DISABLED + FILTERED + OWN + UNEXPLAINED; LOST: in buffers, in a pause, or taken by another program; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
 
     CPU  READ  OVERRUN  RESETS  UNDECODABLE  PAGES
       0     6        2       1            1      4
@@ -313,7 +318,7 @@ fn accounts_fit_the_terminal() {
     PROBE               CLOSES  HITS  = READ  + UNDECODABLE  + NOT READ  LOST  DISABLED  OWN  NMISSED
     kprobes/open        yes       13       6              1           6     2         1    3        1
     sched/sched_switch  -          -       3              0           -     -         -    -        -
-    NOT READ: LOST + DISABLED + FILTERED + OWN; LOST: in buffers or a pause; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
+    NOT READ: LOST + DISABLED + FILTERED + OWN + UNEXPLAINED; LOST: in buffers, in a pause, or taken by another program; DISABLED: while it was off; OWN: by kprobed itself; NMISSED: skipped by the kernel
 
     CPU  READ  OVERRUN  RESETS  UNDECODABLE  PAGES
       0     6        2       1            1      4

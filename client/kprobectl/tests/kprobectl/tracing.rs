@@ -48,6 +48,7 @@ fn probes_are_there_for_their_events_alone() {
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     3 delivered, 2 shown, 12 lost
       12 lost: the kernel's ring buffer was full
+      1 runs of `kprobes/open` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU
     "#);
     let log = fake.log_of_holds();
     assert_eq!(log, ["hold", MADE, ENABLED, DELETED, "hold ended"]);
@@ -222,6 +223,7 @@ fn what_the_daemon_does_not_send_at_the_end_is_not_called_nothing() {
     let (code, said) = end(start(&fake, &["trace", "p:open do_sys_openat2", "--", "true"]));
     assert_eq!(code, Some(0), "{said}");
     let told = "3 delivered, 3 shown, at least 12 lost\n  12 lost: the kernel's ring buffer was full\n  \
+                1 runs of `kprobes/open` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU\n  \
                 the last events may be missing: the daemon did not send them in time\n";
     assert!(said.ends_with(told), "{said}");
 }

@@ -3,17 +3,21 @@
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{
-    AttachedEventState, CheckStatus, CreateProbeRequest, DeleteProbeRequest, HostCheck, ProbeState,
+    AttachedEventState, BufferLedger, CheckStatus, CreateProbeRequest, DeleteProbeRequest, HostCheck,
+    ProbeLedger, ProbeState,
 };
+use kprobed_client::event::LossCause;
 use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS, refused};
+use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every, refused};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         armed_is_what_the_kernel_does,
+        what_is_taken_away_is_told,
+        what_was_changed_for_a_moment_is_told_and_undone,
     }
     Daemon {
         others_outlive_a_stop_and_a_start,
@@ -161,6 +165,17 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
     drifted(&format!("echo 0 > {instance}/tracing_on"), "tracing_on")?;
     ensure!(check(&guest, "recording")?.status() == CheckStatus::Failed && !records(&guest, "calls")?);
     repair(&guest, "calls")?;
+    for (file, value, id) in [
+        ("set_event_pid", "2", "recorded_tasks"),
+        ("tracing_cpumask", "0", "recorded_cpus"),
+        ("set_event_notrace_pid", "1", "recorded_tasks"),
+        ("options/pause-on-trace", "1", "instance_options"),
+    ] {
+        drifted(&format!("echo {value} > {instance}/{file}"), file)?;
+        ensure!(check(&guest, id)?.status() == CheckStatus::Failed, "{:?}", check(&guest, id)?);
+        repair(&guest, "calls")?;
+        ensure!(check(&guest, id)?.status() == CheckStatus::Ok, "{:?}", check(&guest, id)?);
+    }
     drifted(&format!("echo 2 > {instance}/set_event_pid"), "set_event_pid")?;
     ensure!(!records(&guest, "calls")?);
     guest.shell(&format!("echo > {instance}/set_event_pid"))?;
@@ -207,6 +222,149 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
         let (state, said) = attached()?;
         ensure!(state == AttachedEventState::Waiting && said.contains(reason), "{state:?}: {said}");
         guest.wait_for(guest.client.attach_event(name, "pid > 3"))??;
+    }
+    Ok(())
+}
+
+/// The files of the daemon's instance that keep events from being recorded, with a script for each that
+/// `workload` follows, and one that undoes it.
+fn harms(instance: &str) -> [(&'static str, String, String); 5] {
+    let set = |file: &str, value: &str| format!("echo {value} > {instance}/{file}");
+    let all = format!("cat {TRACEFS}/tracing_cpumask > {instance}/tracing_cpumask");
+    [
+        ("tracing_cpumask", set("tracing_cpumask", "0"), all),
+        ("set_event_pid", set("set_event_pid", "1"), set("set_event_pid", "")),
+        // What it starts is left out as well.
+        (
+            "set_event_notrace_pid",
+            format!("echo $$ >> {instance}/set_event_notrace_pid\nsleep 5 > /dev/null 2>&1 &"),
+            "true".to_owned(),
+        ),
+        ("tracing_on", set("tracing_on", "0"), set("tracing_on", "1")),
+        (
+            "filter",
+            set("events/kprobes/numbers/filter", "'n == 100000'"),
+            set("events/kprobes/numbers/filter", "0"),
+        ),
+    ]
+}
+
+const NUMBERS: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
+
+/// The ledger of the probe, which the daemon itself never hits: the sum closes, and nothing is called the
+/// daemon's own or held back.
+fn closed(guest: &DaemonGuest, calls: u64) -> Result<ProbeLedger> {
+    let ledger = guest.ledger()?;
+    let numbers = ledger.probes.iter().find(|probe| probe.probe == "kprobes/numbers");
+    let numbers = numbers.with_context(|| format!("{ledger:?}"))?.clone();
+    let parts = [numbers.lost, numbers.own, numbers.filtered, numbers.unexplained, Some(numbers.disabled)];
+    ensure!(numbers.hits == Some(calls), "{numbers:?}");
+    ensure!(numbers.hits == Some(numbers.read + numbers.undecodable + numbers.not_read), "{numbers:?}");
+    ensure!(parts.iter().flatten().sum::<u64>() == numbers.not_read, "{numbers:?}");
+    ensure!(numbers.own.unwrap_or(0) == 0 && numbers.filtered.unwrap_or(0) == 0, "{numbers:?}");
+    Ok(numbers)
+}
+
+/// The daemon does not look by itself here: what is changed stays changed until it is undone.
+fn what_is_taken_away_is_told(fixture: &Fixture) -> Result<()> {
+    const CALLS: u64 = 300;
+    let guest = fixture.daemon()?;
+    let instance = guest.instance()?;
+    for (name, harm, undo) in harms(&instance) {
+        guest.add(NUMBERS)?;
+        let recording = guest.record(|| {
+            guest.shell(&format!("{harm}\nworkload numbers 1 {CALLS}"))?;
+            // A reading of the ledger reports what is missing, before the next event.
+            let missing = closed(&guest, CALLS)?;
+            ensure!(missing.unexplained == Some(CALLS) && missing.lost == Some(0), "{name}: {missing:?}");
+            guest.shell(&undo)?;
+            guest.wait_for(guest.client.set_enabled("numbers", true))??;
+            guest.workload(&["numbers", "1", "10"]).map(drop)
+        })?;
+        let told = recording.losses.iter().filter(|loss| loss.cause == LossCause::Unexplained).count();
+        ensure!(told == 1, "{name}: {:?}", recording.losses);
+        ensure!(recording.of("kprobes/numbers", "workload").count() == 10, "{name}: {recording:?}");
+        let shown = guest.ctl("ledger")?;
+        ensure!(shown.contains("not every hit is explained"), "{name}: {shown}");
+        delete(&guest, "numbers")?;
+    }
+
+    // A reader of the same buffers: each event is either read or taken, and those that are taken are
+    // counted.
+    guest.add(NUMBERS)?;
+    let lost = || -> Result<(u64, u64)> {
+        let buffers = guest.ledger()?.buffers;
+        let refused = |buffer: &BufferLedger| buffer.overrun + buffer.commit_overrun + buffer.dropped_events;
+        Ok((buffers.iter().map(|buffer| buffer.taken).sum(), buffers.iter().map(refused).sum()))
+    };
+    let before = lost()?;
+    let (calls, readers) = (20_000, format!("for raw in {instance}/per_cpu/cpu*/trace_pipe_raw"));
+    let recording = guest.record(|| {
+        guest.shell(&format!(
+            "pids=; {readers}; do cat $raw > /dev/null & pids=\"$pids $!\"; done
+             workload numbers 1 {calls}; sleep 1; kill $pids; wait; true"
+        ))?;
+        guest.ledger()?;
+        guest.workload(&["numbers", "1", "10"]).map(drop)
+    })?;
+    let missing = closed(&guest, calls + 10)?;
+    let now = lost()?;
+    let (taken, refused) = (now.0 - before.0, now.1 - before.1);
+    ensure!(
+        taken > 0 && missing.lost == Some(taken + refused) && missing.unexplained == Some(0),
+        "{taken} {refused}: {missing:?}"
+    );
+    let told = recording.losses.iter().filter(|loss| loss.cause == LossCause::Taken);
+    let told: u64 = told.filter_map(|loss| loss.count).sum();
+    ensure!(told == taken, "{taken}: {:?}", recording.losses);
+    delete(&guest, "numbers")?;
+
+    // A deletion replaces the instance: what was changed in the last one is not forgotten.
+    guest.add(NUMBERS)?;
+    guest.add("p:other __x64_sys_getpgid")?;
+    let instance = guest.instance()?;
+    guest.shell(&format!("echo 0 > {instance}/tracing_cpumask\nworkload numbers 1 {CALLS}"))?;
+    delete(&guest, "other")?;
+    let missing = closed(&guest, CALLS)?;
+    ensure!(missing.unexplained == Some(CALLS), "{missing:?}");
+    delete(&guest, "numbers").map(drop)
+}
+
+/// A change that is undone before anybody looks leaves its notice, and one that stays is repaired.
+fn what_was_changed_for_a_moment_is_told_and_undone(fixture: &Fixture) -> Result<()> {
+    const CALLS: u64 = 300;
+    let guest = fixture.daemon_with(&config_looking_every(3_600_000))?;
+    let instance = guest.instance()?;
+    let mut hurt = 0;
+    for (name, harm, undo) in harms(&instance) {
+        if name == "filter" {
+            // The files of single events are only compared.
+            continue;
+        }
+        guest.add(NUMBERS)?;
+        let recording = guest.record(|| {
+            guest.shell(&format!("{harm}\nworkload numbers 1 {CALLS}; {undo}"))?;
+            closed(&guest, CALLS)?;
+            guest.until("the repair", || Ok(guest.ledger()?.problems.is_empty()))?;
+            guest.workload(&["numbers", "1", "10"]).map(drop)
+        })?;
+        let missing = closed(&guest, CALLS + 10)?;
+        // The daemon can have repaired it before the first call.
+        hurt += missing.not_read;
+        ensure!(missing.unexplained == Some(missing.not_read), "{name}: {missing:?}");
+        let told = recording.losses.iter().filter(|loss| loss.cause == LossCause::Unexplained).count();
+        ensure!((told > 0) == (missing.not_read > 0), "{name}: {missing:?} {:?}", recording.losses);
+        ensure!(recording.of("kprobes/numbers", "workload").count() >= 10, "{name}: {recording:?}");
+        ensure!(guest.probe("numbers")?.state() == ProbeState::Armed, "{name}: {}", guest.log());
+        delete(&guest, "numbers")?;
+    }
+    ensure!(hurt > 0, "nothing was ever missing");
+    for (file, value) in [("tracing_cpumask", "0"), ("set_event_pid", "1")] {
+        guest.add(NUMBERS)?;
+        guest.shell(&format!("echo {value} > {instance}/{file}"))?;
+        let wanted = guest.tracefs(file)?;
+        guest.until("the repair", || Ok(guest.in_instance(file)? == wanted))?;
+        delete(&guest, "numbers")?;
     }
     Ok(())
 }
@@ -266,10 +424,16 @@ fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
     records(&guest, "calls")?;
     repair(&guest, "calls")?;
     // One that is off when the daemon starts is not switched on for nothing.
+    let instance = guest.instance()?;
     guest.kill()?;
     guest.shell("echo 0 > /sys/kernel/debug/kprobes/enabled")?;
     guest.shell(&format!("echo 0 > {event}"))?;
+    // An instance that is taken over records for all CPUs and tasks.
+    guest.shell(&format!("echo 0 > {instance}/tracing_cpumask; echo 1 > {instance}/set_event_pid"))?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
+    for file in ["tracing_cpumask", "set_event_pid"] {
+        ensure!(guest.in_instance(file)? == guest.tracefs(file)?, "{file}: {}", guest.in_instance(file)?);
+    }
     guest.shell("echo 1 > /sys/kernel/debug/kprobes/enabled")?;
     records(&guest, "calls")?;
     repair(&guest, "calls")?;

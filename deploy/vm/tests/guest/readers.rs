@@ -146,6 +146,7 @@ fn recording_can_be_switched_off_and_on(fixture: &Fixture) -> Result<()> {
     off(1)?;
     let noticed = noticed?;
     ensure!(noticed.filtered.is_none() && noticed.own.is_none() && noticed.lost == Some(0), "{noticed:?}");
+    ensure!(noticed.unexplained == Some(noticed.not_read), "{noticed:?}");
     expect_all(&guest, "switching")
 }
 

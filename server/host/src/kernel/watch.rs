@@ -11,12 +11,13 @@
 //! to run (kernel/module/main.c:do_init_module) and when it has gone, in every network namespace of
 //! the initial user namespace (lib/kobject_uevent.c:uevent_net_broadcast_untagged).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -34,6 +35,8 @@ pub struct FileWatch {
     /// With an open file, which keeps the inode: the kernel may make another one for the next open
     /// (fs/proc/proc_sysctl.c).
     watched: BTreeMap<PathBuf, (WatchDescriptor, std::fs::File)>,
+    /// Files that were written to, as far as the notices have been read.
+    written: Mutex<BTreeSet<PathBuf>>,
 }
 
 /// For [`AsyncFd`].
@@ -53,7 +56,8 @@ impl FileWatch {
     /// The error of the kernel: EMFILE if this user has too many inotify descriptors.
     pub fn new() -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        Ok(Self { inotify: readable(InotifyFd(inotify))?, watched: BTreeMap::new() })
+        let inotify = readable(InotifyFd(inotify))?;
+        Ok(Self { inotify, watched: BTreeMap::new(), written: Mutex::default() })
     }
 
     /// Watches these files, and no others. Returns those that cannot be watched, and why.
@@ -79,6 +83,12 @@ impl FileWatch {
         unwatched
     }
 
+    /// Takes the files that were written to, of the notices that have been read. After an overflow of
+    /// the queue these are all that are watched.
+    pub fn take_written(&self) -> BTreeSet<PathBuf> {
+        std::mem::take(&mut *self.written.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Reads the queued notices. Returns true if a file was written to, or if the queue overflowed.
     pub fn drain(&self) -> bool {
         // The end of a watch is an event as well.
@@ -87,7 +97,15 @@ impl FileWatch {
         while let Ok(events) = self.inotify.get_ref().0.read_events()
             && !events.is_empty()
         {
-            any |= events.iter().any(|event| event.mask.intersects(counts));
+            for event in events.iter().filter(|event| event.mask.intersects(counts)) {
+                any = true;
+                let is_meant = |descriptor: WatchDescriptor| {
+                    event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) || descriptor == event.wd
+                };
+                let meant = self.watched.iter().filter(|(_, (descriptor, _))| is_meant(*descriptor));
+                let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+                written.extend(meant.map(|(path, _)| path.clone()));
+            }
         }
         any
     }
@@ -219,6 +237,8 @@ mod tests {
         fs::write(&one, "x").unwrap();
         timeout(SOON, watch.changed()).await.unwrap();
         assert!(!watch.drain(), "it was taken");
+        assert_eq!(watch.take_written(), BTreeSet::from([one.clone()]));
+        assert!(watch.take_written().is_empty());
         // Truncated by being opened, and nothing is written.
         fs::File::create(&one).unwrap();
         timeout(SOON, watch.changed()).await.unwrap();

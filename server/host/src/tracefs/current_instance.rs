@@ -2,47 +2,46 @@
 //!
 //! The control thread replaces it; every other thread reads it.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{Instance, TracefsError};
+use super::{Instance, InstanceForm, TracefsError};
 
 /// The daemon's current instance: the control thread replaces it, all other threads read it.
 #[derive(Debug)]
-pub struct CurrentInstance(RwLock<SizedInstance>);
+pub struct CurrentInstance(RwLock<FormedInstance>);
 
-/// An instance, and the buffers that it was given.
+/// An instance, and the form that it was given.
 #[derive(Clone, Debug)]
-struct SizedInstance {
+struct FormedInstance {
     instance: Instance,
-    buffer_kib: Option<u64>,
+    form: Arc<InstanceForm>,
 }
 
-impl SizedInstance {
+impl FormedInstance {
     fn new(instance: Instance) -> Self {
-        let buffer_kib = instance.buffer_kib().ok();
-        Self { instance, buffer_kib }
+        let form = Arc::new(instance.form());
+        Self { instance, form }
     }
 }
 
 impl CurrentInstance {
     /// Begins with this instance.
     pub fn new(instance: Instance) -> Self {
-        Self(RwLock::new(SizedInstance::new(instance)))
+        Self(RwLock::new(FormedInstance::new(instance)))
     }
 
-    fn sized(&self) -> SizedInstance {
+    fn formed(&self) -> FormedInstance {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The current instance. It can be replaced, and removed, at any time.
     pub fn get(&self) -> Instance {
-        self.sized().instance
+        self.formed().instance
     }
 
-    /// Size of the ring buffer of each CPU when the instance was made, in KiB. Absent when that
-    /// could not be read.
-    pub fn made_with_kib(&self) -> Option<u64> {
-        self.sized().buffer_kib
+    /// The form that the current instance was given when it was made.
+    pub fn form(&self) -> Arc<InstanceForm> {
+        self.formed().form
     }
 
     /// Calls `look` with the current instance; again with the next one, if that failed and the
@@ -60,6 +59,6 @@ impl CurrentInstance {
 
     /// Makes another instance the current one.
     pub fn set(&self, instance: Instance) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = SizedInstance::new(instance);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = FormedInstance::new(instance);
     }
 }

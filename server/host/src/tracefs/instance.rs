@@ -8,7 +8,9 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use super::instance_form::{clock_in_force, size_kib};
 use super::{BufferStats, KernelMessage, Tracefs, TracefsError, control_file};
+use crate::kernel::threads_of_this_process;
 use kprobed_lang::model::ProbeName;
 
 /// A tracing instance (`instances/NAME`). The definitions of events are the host's; enabling,
@@ -35,11 +37,7 @@ impl Instance {
     /// [`TracefsError`].
     pub fn clock(&self) -> Result<String, TracefsError> {
         let text = control_file::read(&self.root.join("trace_clock"))?;
-        let current = text
-            .split_once('[')
-            .and_then(|(_, rest)| rest.split_once(']'))
-            .map(|(clock, _)| clock.to_owned());
-        Ok(current.unwrap_or_default())
+        Ok(clock_in_force(&text).to_owned())
     }
 
     /// Sets the clock. The kernel empties the buffers (kernel/trace/trace.c: tracing_set_clock).
@@ -50,14 +48,6 @@ impl Instance {
         control_file::write(&self.root.join("trace_clock"), clock)
     }
 
-    /// The files that say what is recorded in this instance, and how: every change of these is a
-    /// write to one of them. The switches and filters of single events are not among them.
-    pub fn switches(&self) -> Vec<PathBuf> {
-        ["tracing_on", "set_event_pid", "trace_clock", "buffer_size_kb"]
-            .map(|file| self.root.join(file))
-            .into()
-    }
-
     /// Size of the ring buffer of each CPU in KiB. 0 when CPUs differ. A buffer that was never used
     /// is not allocated yet and shows `SMALL (expanded: SIZE)`: what counts is the size that it
     /// will have.
@@ -66,7 +56,7 @@ impl Instance {
     /// [`TracefsError`].
     pub fn buffer_kib(&self) -> Result<u64, TracefsError> {
         let text = control_file::read_trimmed(&self.root.join("buffer_size_kb"))?;
-        Ok(text.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0))
+        Ok(size_kib(&text))
     }
 
     /// Layout of a page: the `events/header_page` of this instance, whose sub-buffers can have a
@@ -100,15 +90,26 @@ impl Instance {
         Ok(control_file::read_trimmed(&self.root.join("tracing_on"))? == "1")
     }
 
-    /// Keeps tasks, and every task that they start from now on, from being recorded in this
-    /// instance. Hits are counted all the same.
+    /// Keeps the threads of this process, and every thread that they start from now on, from being
+    /// recorded in this instance. Hits are counted all the same. The kernel excludes a thread that is
+    /// started meanwhile as the child of an excluded thread. If the parent was not excluded yet, the
+    /// next round finds the thread.
     ///
     /// # Errors
-    /// [`TracefsError`].
-    pub fn exclude_tasks(&self, tids: &[i32]) -> Result<(), TracefsError> {
+    /// [`TracefsError`], also if the threads cannot be listed.
+    pub fn exclude_this_process(&self, procfs: &Path) -> Result<(), TracefsError> {
         control_file::write(&self.root.join("options/event-fork"), "1")?;
-        let list: Vec<_> = tids.iter().map(i32::to_string).collect();
-        control_file::replace(&self.root.join("set_event_notrace_pid"), &list.join(" "))
+        let mut excluded = Vec::new();
+        loop {
+            let threads = threads_of_this_process(procfs)
+                .map_err(|error| control_file::failed("read", &error.path, error.source))?;
+            if threads.iter().all(|thread| excluded.contains(thread)) {
+                return Ok(());
+            }
+            let list: Vec<_> = threads.iter().map(i32::to_string).collect();
+            control_file::replace(&self.root.join("set_event_notrace_pid"), &list.join(" "))?;
+            excluded = threads;
+        }
     }
 
     pub(super) fn event(&self, name: &ProbeName) -> PathBuf {
@@ -148,15 +149,6 @@ impl Instance {
         let text = control_file::read_trimmed(&self.event(name).join("filter"))?;
         // One that was refused stays in the file and is not in force.
         Ok(if text == "none" || from_filter_file(&text).is_some() { String::new() } else { text })
-    }
-
-    /// Whether only some tasks are recorded (`set_event_pid`).
-    ///
-    /// # Errors
-    /// [`TracefsError`].
-    pub fn is_limited_to_tasks(&self) -> Result<bool, TracefsError> {
-        let text = control_file::read_trimmed(&self.root.join("set_event_pid"))?;
-        Ok(text.lines().any(|line| line.trim().parse::<i32>().is_ok()))
     }
 
     /// Sets the filter of an event; empty removes it. **A filter that the kernel refuses leaves

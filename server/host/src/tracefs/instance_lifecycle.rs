@@ -204,8 +204,8 @@ impl Instance {
         Ok(Self { root })
     }
 
-    /// Sets clock and sizes. Writing one of them empties the buffer, even when nothing changes:
-    /// look first.
+    /// Sets clock and sizes, and has all CPUs and tasks recorded. Writing clock or size empties the buffer, even when
+    /// nothing changes: look first.
     fn bring_into_form(&self, options: &InstanceOptions) -> Result<(), TracefsError> {
         if self.clock()? != options.clock {
             control_file::write(&self.root.join("trace_clock"), options.clock)?;
@@ -221,6 +221,7 @@ impl Instance {
         if !(options.buffer_kib..options.too_large_kib(options.buffer_kib)).contains(&self.buffer_kib()?) {
             control_file::write(&self.root.join("buffer_size_kb"), &options.buffer_kib.to_string())?;
         }
+        self.reset_selection()?;
         // Any event wakes the reader, which then sets the pace itself: see
         // `kprobed_trace::pipeline`.
         control_file::write_as_owner(&self.root.join("buffer_percent"), "0")

@@ -77,13 +77,13 @@ impl From<SystemTime> for Value {
 }
 
 /// Terms of a probe: those that are not known have no series.
-const TERMS: usize = 7;
+const TERMS: usize = 8;
 
 /// Series of one probe, at most: hits, missed, up, and its terms.
 pub const SERIES_OF_A_PROBE: usize = 3 + TERMS;
 
-/// The terms of a probe's hits. Read, undecodable, lost, disabled, filtered and own add up to the
-/// hits; paused is a part of lost.
+/// The terms of a probe's hits. Read, undecodable, lost, disabled, filtered, own and unexplained add up
+/// to the hits; paused is a part of lost.
 fn terms(probe: &ProbeLedger) -> [(&'static str, Option<u64>); TERMS] {
     let terms = &probe.terms;
     let of_hits = |term: Option<u64>| term.filter(|_| probe.has_hits);
@@ -95,6 +95,7 @@ fn terms(probe: &ProbeLedger) -> [(&'static str, Option<u64>); TERMS] {
         ("disabled", of_hits(Some(terms.disabled))),
         ("filtered", of_hits(terms.filtered)),
         ("own", of_hits(terms.own)),
+        ("unexplained", of_hits(terms.unexplained)),
     ]
 }
 
@@ -164,7 +165,7 @@ impl Metrics {
             // as a counter that began anew.
             Family {
                 name: "kprobed.probe.events",
-                help: "Where the hits of the probe went: read + undecodable + lost + disabled + filtered + own = hits; paused is a part of lost; a term that is not known has no series",
+                help: "Where the hits of the probe went: read + undecodable + lost + disabled + filtered + own + unexplained = hits; paused is a part of lost; a term that is not known has no series",
                 kind: Kind::Counter,
                 points: probes().flat_map(of_term).collect(),
             },
@@ -190,6 +191,7 @@ impl Metrics {
                     point("term", "overrun", sum(|buffer| buffer.overrun)),
                     point("term", "commit_overrun", sum(|buffer| buffer.commit_overrun)),
                     point("term", "dropped_events", sum(|buffer| buffer.dropped_events)),
+                    point("term", "taken", sum(|buffer| buffer.taken)),
                     point("term", "undecodable", sum(|buffer| buffer.undecodable)),
                 ],
             },

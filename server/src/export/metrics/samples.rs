@@ -20,6 +20,7 @@ fn probe(number: i64) -> ProbeLedger {
         disabled: 1,
         filtered: Some(0),
         own: Some(3),
+        unexplained: Some(0),
         shared: false,
     };
     let name = ProbeName::new("kprobes", &format!("p{number}")).unwrap();
@@ -41,6 +42,7 @@ pub(in crate::export) fn figures(probes: i64) -> Metrics {
         failures: 4,
         refusal: String::new(),
         place_error: String::new(),
+        dropped_spans: 0,
     };
     Metrics {
         ledger: Ledger {

@@ -92,6 +92,9 @@ pub struct BufferCounts {
     /// Events that the kernel refused because the buffer was full and overwriting is off. Known as
     /// of the last drain.
     pub dropped_events: u64,
+    /// Events that another program took out of the buffer: the kernel counts more events as read than
+    /// the daemon has read. Known as of the last drain.
+    pub taken: u64,
     /// Times that another program emptied the buffer. Known as of the last drain.
     pub resets: u64,
     /// Events that could not be decoded, or that no probe of the daemon recorded.
@@ -103,7 +106,7 @@ pub struct BufferCounts {
 impl BufferCounts {
     /// Events that were lost in the buffer, as far as the kernel counts them.
     pub const fn lost(&self) -> u64 {
-        self.overrun + self.commit_overrun + self.dropped_events
+        self.overrun + self.commit_overrun + self.dropped_events + self.taken
     }
 
     /// All events that reached the buffer and were read or lost since.
@@ -132,12 +135,20 @@ pub(super) struct BufferCounters {
     pub(super) overrun_span: SpanCounter,
     pub(super) commit_overrun: Counter,
     pub(super) dropped_events: Counter,
+    pub(super) taken: Counter,
     pub(super) resets: Counter,
     pub(super) undecodable: Counter,
     pub(super) pages: Counter,
+    /// Pages of which not every event was counted.
+    pub(super) malformed: Counter,
 }
 
 impl BufferCounters {
+    /// Events that the daemon has read, whether it could decode them or not.
+    pub(super) fn seen(&self) -> u64 {
+        self.read.get() + self.undecodable.get()
+    }
+
     pub(super) fn counts(&self, cpu: u32) -> BufferCounts {
         BufferCounts {
             cpu,
@@ -147,6 +158,7 @@ impl BufferCounters {
             overrun_span: self.overrun_span.get(),
             commit_overrun: self.commit_overrun.get(),
             dropped_events: self.dropped_events.get(),
+            taken: self.taken.get(),
             resets: self.resets.get(),
             undecodable: self.undecodable.get(),
             pages: self.pages.get(),

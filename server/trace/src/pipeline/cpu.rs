@@ -27,16 +27,20 @@ pub(super) struct Cpu {
     read_bytes: u64,
     /// Overruns until then.
     known_overrun: u64,
+    /// Malformed pages until the kernel's counters were last read.
+    known_malformed: u64,
 }
 
 impl Cpu {
-    pub(super) fn new(ring: Ring) -> Self {
+    pub(super) fn new(mut ring: Ring) -> Self {
+        ring.compare_from(0);
         Self {
             source: Source::new(ring),
             counters: Arc::default(),
             collector: Collector::default(),
             read_bytes: 0,
             known_overrun: 0,
+            known_malformed: 0,
         }
     }
 
@@ -74,8 +78,19 @@ impl Cpu {
         found
     }
 
-    /// Reads the kernel's counters of events that did not get into the buffer.
+    /// Reads the kernel's counters of events that did not get into the buffer, or were taken out of
+    /// it.
     pub(super) fn look_at_stats(&mut self, target: &Target) {
-        self.source.ring_mut().look_at_stats(&self.counters, &target.hub);
+        let malformed = self.counters.malformed.get();
+        if std::mem::replace(&mut self.known_malformed, malformed) != malformed {
+            self.source.ring_mut().compare_anew();
+        }
+        let seen = (!self.source.holds()).then(|| self.counters.seen());
+        self.source.ring_mut().look_at_stats(&self.counters, seen, &target.hub);
+    }
+
+    /// Notes that the kernel has emptied the buffer and set its counters to zero.
+    pub(super) fn was_reset(&mut self) {
+        self.source.ring_mut().was_reset();
     }
 }

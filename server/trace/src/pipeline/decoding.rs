@@ -90,6 +90,7 @@ impl<'a> Decoding<'a> {
         tracing::warn!(cpu = self.cpu, %error, "malformed ring-buffer page: its rest is skipped");
         self.collector.undecodable += 1;
         self.counters.undecodable.add(1);
+        self.counters.malformed.add(1);
     }
 
     /// Publishes the collected events.

@@ -37,6 +37,10 @@ pub const WATERMARK_SLACK: Duration = Duration::from_millis(2);
 /// emptied or resized the buffers, or that they are too small.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long control may take at most to have the kernel empty the buffers after a drain, and to say so: a
+/// deletion waits for the kernel.
+const EMPTIED_WITHIN: Duration = Duration::from_secs(10);
+
 /// The longest time until the first events of a CPU are read that comes online for the first time.
 /// Nothing wakes the reader for it.
 const CPU_INTERVAL: Duration = Duration::from_millis(500);
@@ -67,6 +71,9 @@ pub(super) struct Reader {
     buffer_bytes: u64,
     /// When the reader last checked the kernel's counters and the rates.
     looked_at: Instant,
+    /// When it checked the counters because control asked it to read everything, if the buffers may still be
+    /// emptied for that.
+    drained_at: Option<Instant>,
 }
 
 impl Reader {
@@ -86,6 +93,7 @@ impl Reader {
             buffer: Vec::new(),
             buffer_bytes: 0,
             looked_at: Instant::now(),
+            drained_at: None,
         };
         reader.look_at_size();
         reader
@@ -104,15 +112,24 @@ impl Reader {
             tracing::warn!(%errno, "readers cannot ask for exact timers: events may be 50 us later");
         }
         loop {
-            let found = self.turn(Depth::Pages);
-            self.activity.read(found.data_bytes);
-            // During a hand-over the counters of two instances are not comparable: the reader
-            // checks them once it reads from one instance again.
-            if found.pages > 0 && found.is_published && self.looked_at.elapsed() >= LOOK_INTERVAL {
-                let elapsed = self.looked_at.elapsed();
+            // Before the next events are published: what another program has taken came before them.
+            // During a hand-over the counters of two instances are not comparable: the reader checks
+            // them once it reads from one instance again.
+            let elapsed = self.looked_at.elapsed();
+            let is_due = elapsed >= LOOK_INTERVAL
+                && !self.parts.inbox.has_command()
+                && !self.parts.cpus.iter().any(|cpu| cpu.source.holds());
+            if is_due {
                 self.looked_at = Instant::now();
                 self.look_at_size();
-                self.look_at_stats();
+                // The daemon itself may have the kernel empty the buffers after a drain, and says so only then.
+                if self.drained_at.is_none_or(|drained| drained.elapsed() >= EMPTIED_WITHIN) {
+                    self.look_at_stats();
+                }
+            }
+            let found = self.turn(Depth::Pages);
+            self.activity.read(found.data_bytes);
+            if is_due {
                 self.look_at_rates(elapsed);
             }
             while let Some(command) = self.parts.inbox.take() {
@@ -136,10 +153,12 @@ impl Reader {
                 self.turn(Depth::Until(trace_clock_ns()));
                 self.look_at_size();
                 self.look_at_stats();
+                self.drained_at = Some(Instant::now());
                 answer(&done, ());
             }
             Command::BuffersWereReset(done) => {
-                self.parts.cpus.iter_mut().for_each(|cpu| cpu.source.ring_mut().was_reset());
+                self.parts.cpus.iter_mut().for_each(Cpu::was_reset);
+                self.drained_at = None;
                 answer(&done, ());
             }
             Command::HandOver(step) => {

@@ -100,6 +100,10 @@ pub(super) struct Ring {
     ask_for_overruns: bool,
     /// The buffer's counters when they were last read; `told_overruns` replaces its overruns.
     known: BufferStats,
+    /// How many more events the kernel counts as read than the daemon has read: it grows when another
+    /// program reads the buffer. Absent until the two counts are compared for the first time, and
+    /// after a page whose events could not be counted.
+    read_by_others: Option<i64>,
 }
 
 impl Ring {
@@ -126,7 +130,14 @@ impl Ring {
             told_overruns: (before.overrun == 0).then_some(0),
             ask_for_overruns: false,
             known: *before,
+            read_by_others: None,
         }
+    }
+
+    /// The daemon has read `seen` events until now, and none of them from another buffer since the
+    /// counters of this one were last read.
+    pub(super) fn compare_from(&mut self, seen: u64) {
+        self.read_by_others = Some(difference(self.known.read, seen));
     }
 
     /// The CPU.
@@ -153,6 +164,11 @@ impl Ring {
     /// counter from then on.
     pub(super) const fn asks_for_overruns(&self) -> bool {
         self.ask_for_overruns
+    }
+
+    /// A page had events that cannot be counted: the next look begins the comparison anew.
+    pub(super) fn compare_anew(&mut self) {
+        self.read_by_others = None;
     }
 
     /// Reads pages as far as `depth` says, and shows each to `take`. It stops soon after
@@ -238,9 +254,12 @@ impl Ring {
         Ok(std::mem::replace(&mut self.layout, layout) != layout)
     }
 
-    /// Notes that the kernel has emptied the buffer and set its counters to zero.
+    /// Notes that the kernel has emptied the buffer and set its counters to zero. How many of the events
+    /// that the daemon has read were recorded since then is not known: the next look says from where on
+    /// the counters are compared.
     pub(super) fn was_reset(&mut self) {
         (self.told_overruns, self.known) = (Some(0), BufferStats::default());
+        self.compare_anew();
     }
 
     /// How many events a page's loss flag stands for; absent if the number is unknown, and 0 if
@@ -257,9 +276,10 @@ impl Ring {
         Some(stats.overrun.saturating_sub(told))
     }
 
-    /// Counts events that the kernel did not record in the buffer, and notices if another program
-    /// has emptied it.
-    pub(super) fn look_at_stats(&mut self, counters: &BufferCounters, hub: &Hub) {
+    /// Counts events that the kernel did not record in the buffer, and those that another program has
+    /// read from it, and notices if another program has emptied it. `seen` is absent while the daemon
+    /// has read events that it does not count yet.
+    pub(super) fn look_at_stats(&mut self, counters: &BufferCounters, seen: Option<u64>, hub: &Hub) {
         let Ok(stats) = self.instance.stats(self.cpu) else { return };
         // No counter ever falls, unless the buffer is reset.
         let fell = [
@@ -279,17 +299,31 @@ impl Ring {
             self.told_overruns = Some(stats.overrun);
         }
         let known = std::mem::replace(&mut self.known, stats);
-        for (now, before, counter, cause) in [
-            (stats.commit_overrun, known.commit_overrun, &counters.commit_overrun, LossCause::CommitOverrun),
-            (stats.dropped, known.dropped, &counters.dropped_events, LossCause::DroppedEvents),
+        let taken = seen.map_or(0, |seen| {
+            let now = difference(stats.read, seen);
+            let before = self.read_by_others.replace(now).unwrap_or(now);
+            u64::try_from(now.saturating_sub(before)).unwrap_or(0)
+        });
+        for (more, counter, cause) in [
+            (
+                stats.commit_overrun.saturating_sub(known.commit_overrun),
+                &counters.commit_overrun,
+                LossCause::CommitOverrun,
+            ),
+            (stats.dropped.saturating_sub(known.dropped), &counters.dropped_events, LossCause::DroppedEvents),
+            (taken, &counters.taken, LossCause::Taken),
         ] {
-            let more = now.saturating_sub(before);
             if more > 0 {
                 counter.add(more);
                 hub.publish_loss(Loss::on(self.cpu, cause, Some(more), 0));
             }
         }
     }
+}
+
+/// How many more events the kernel counts as read than the daemon does.
+fn difference(by_kernel: u64, by_daemon: u64) -> i64 {
+    by_kernel.wrapping_sub(by_daemon).cast_signed()
 }
 
 /// Whether a read says that its CPU has no buffer yet.

@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn messages_say_what_a_loss_is() {
-        let plain: Vec<_> = (1..=10).filter(|cause| *cause != LossCause::Paused as i32).collect();
-        assert!(LossCause::try_from(11).is_err(), "a cause that this test does not know");
+        let plain: Vec<_> = (1..=13).filter(|cause| *cause != LossCause::Paused as i32).collect();
+        assert!(LossCause::try_from(14).is_err(), "a cause that this test does not know");
         let pauses = (1..=3).map(|reason| {
             let pause = v1::RecordingPause { reason, duration_ns: 8, hits: Some(412) };
             (LossCause::Paused as i32, Some(pause))

@@ -173,7 +173,10 @@ impl Follow<'_> {
                     break;
                 }
                 Some(deleted) = deleting.join_next() => {
-                    let Ok(Deleted { host, failure, last }) = deleted else { continue };
+                    let Ok(Deleted { host, skipped, failure, last }) = deleted else { continue };
+                    for runs in skipped {
+                        printer.summary.skip(runs);
+                    }
                     self.source.end_host(&host, last);
                     failed.extend(failure.map(|error| (error.to_string(), host)));
                 }

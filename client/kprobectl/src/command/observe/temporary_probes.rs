@@ -17,14 +17,14 @@ use tonic::Code;
 
 use crate::command::changes::{self, RequestedChange, is_taken_back};
 use crate::command::{Exit, Failure};
-use crate::output::Output;
+use crate::output::{Output, SkippedRuns};
 
 /// Temporary probes of a command.
 pub(in crate::command) struct TemporaryProbes {
     client: Client,
     /// Deletes them when it is dropped.
     _hold: Hold,
-    names: Vec<String>,
+    probes: Vec<Probe>,
 }
 
 impl TemporaryProbes {
@@ -63,23 +63,22 @@ impl TemporaryProbes {
         for probe in &probes {
             output.probe_warnings(probe);
         }
-        let names = probes.into_iter().map(|probe| probe.name).collect();
-        Ok(Self { client: client.clone(), _hold: hold, names })
+        Ok(Self { client: client.clone(), _hold: hold, probes })
     }
 
     /// The request for their events as well.
     pub(super) fn select(&self, request: StreamRequest) -> StreamRequest {
-        self.names.iter().fold(request, |request, name| request.probe(name.clone()))
+        self.probes.iter().fold(request, |request, probe| request.probe(probe.name.clone()))
     }
 
     /// Enables all of them, or none.
     async fn enable(&self, output: &mut Output) -> Result<(), Failure> {
-        let enable = |name: &String| {
+        let enable = |probe: &Probe| {
             let request =
-                UpdateProbeRequest { name: name.clone(), enabled: Some(true), ..Default::default() };
+                UpdateProbeRequest { name: probe.name.clone(), enabled: Some(true), ..Default::default() };
             Change::Update(request)
         };
-        let probes = all(&self.client, self.names.iter().map(enable).collect(), output).await?;
+        let probes = all(&self.client, self.probes.iter().map(enable).collect(), output).await?;
         for probe in &probes {
             output.note_state(probe);
         }
@@ -87,21 +86,25 @@ impl TemporaryProbes {
     }
 
     /// Deletes them. What they have recorded is in the daemon's queue for this command then, or was sent already.
+    /// Returns the runs that the kernel skipped.
     ///
     /// # Errors
     /// When that cannot be done now. The daemon does it when this is dropped.
-    async fn delete(&self) -> Result<(), Error> {
-        let delete = |name: &String| DeleteProbeRequest { name: name.clone(), ..Default::default() };
-        let outcomes = self.client.delete_probes(self.names.iter().map(delete).collect()).await?;
-        for outcome in outcomes {
+    async fn delete(&self) -> Result<Vec<SkippedRuns>, Error> {
+        let delete = |probe: &Probe| DeleteProbeRequest { name: probe.name.clone(), ..Default::default() };
+        let outcomes = self.client.delete_probes(self.probes.iter().map(delete).collect()).await?;
+        let mut skipped = Vec::new();
+        for (probe, outcome) in self.probes.iter().zip(outcomes) {
             match outcome {
                 // Another client was faster.
                 Err(Error::Rpc(error)) if error.code == Code::NotFound => {}
                 Err(error) => return Err(error),
-                Ok(_) => {}
+                Ok(deleted) => {
+                    skipped.extend(deleted.profile.and_then(|last| SkippedRuns::of(probe, &last)));
+                }
             }
         }
-        Ok(())
+        Ok(skipped)
     }
 }
 
@@ -147,6 +150,8 @@ pub(super) struct Enabled {
 /// Result of deleting the probes of a host.
 pub(super) struct Deleted {
     pub(super) host: String,
+    /// Runs that the kernel skipped.
+    pub(super) skipped: Vec<SkippedRuns>,
     pub(super) failure: Option<Error>,
     pub(super) last: Last,
 }
@@ -203,10 +208,13 @@ impl HostProbes {
         let mut deleting = JoinSet::new();
         for (host, temporary) in there {
             deleting.spawn(async move {
-                let failure = temporary.delete().await.err();
+                let (skipped, failure) = match temporary.delete().await {
+                    Ok(skipped) => (skipped, None),
+                    Err(error) => (Vec::new(), Some(error)),
+                };
                 let last = Last::read(&temporary.client, subscriber_id).await;
                 let last = last.unwrap_or_else(|error| Last::Unknown(error.to_string()));
-                Deleted { host, failure, last }
+                Deleted { host, skipped, failure, last }
             });
         }
         deleting

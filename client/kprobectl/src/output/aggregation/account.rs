@@ -4,17 +4,20 @@ use std::fmt::Write as _;
 
 use kprobed_client::api::AggregationSnapshot;
 
+use super::columns::Columns;
 use super::order::Chosen;
+use crate::output::data::one_line;
 use crate::output::style::{Style, Tone};
 
 /// The account of a reading, as text.
 pub(super) fn account(
     snapshot: &AggregationSnapshot,
     chosen: &Chosen<'_>,
-    is_latency: bool,
+    columns: &Columns,
     style: Style,
 ) -> String {
     let AggregationSnapshot { hits, dropped, starts, match_dropped, .. } = *snapshot;
+    let is_latency = columns.is_latency;
     let mut text = String::new();
     // Writing to a string cannot fail.
     if is_latency {
@@ -51,6 +54,12 @@ pub(super) fn account(
             format!("{own} more by kprobed's own threads are left out; `--include-self` counts them"),
         );
     }
+    if let Some(unread @ 1..) = snapshot.unread {
+        remark(Tone::Bad, format!("{unread} more are in no row: a value that decides could not be read"));
+    }
+    for warning in &columns.warnings {
+        remark(Tone::Doubtful, format!("warning: {}", one_line(&warning.message)));
+    }
     if dropped > 0 {
         let why = "the kernel's table was full; use a larger `--size` or coarser keys";
         remark(Tone::Bad, format!("{dropped} dropped, and in no row: {why}"));
@@ -59,10 +68,20 @@ pub(super) fn account(
         let why = "the kernel's table of starts was full; use `--start-filter` and `--end-filter`";
         remark(Tone::Bad, format!("{match_dropped} starts or ends not matched: {why}"));
     }
-    if is_latency && !snapshot.delta && starts > hits {
-        let why =
-            "still open, replaced by a second start, excluded by `--end-filter`, not matched or dropped";
-        remark(Tone::Plain, format!("{} starts without a measured end: {why}", starts - hits));
+    let nmissed = snapshot.nmissed.unwrap_or(0);
+    if nmissed > 0 {
+        let what = if is_latency { "ends" } else { "runs" };
+        let why = "if it is a return probe, define it as `rN:NAME FUNCTION`, with N for the calls at a time";
+        remark(
+            Tone::Bad,
+            format!("{nmissed} {what} were skipped by the kernel (NMISSED), and are in no row: {why}"),
+        );
+    }
+    let open = starts.saturating_sub(hits).saturating_sub(nmissed);
+    if is_latency && !snapshot.delta && open > 0 {
+        let why = "still open, begun before the end was counted, replaced by a second start, excluded by \
+                   `--end-filter`, not matched or dropped";
+        remark(Tone::Plain, format!("{open} starts without a measured end: {why}"));
     }
     text
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use kprobed_client::api::{HitProfile, Probe, ProbeKind};
 use kprobed_client::event::{Loss, LossCause};
 
 use super::text::cause;
@@ -20,8 +21,59 @@ pub(crate) struct Summary {
     pub(crate) reconnects: u64,
     /// Why events that the probes recorded last may be missing, uncounted.
     pub(crate) unread: Option<String>,
+    /// Runs that the kernel skipped of the command's own probes and of those that it observed, by the probe's name.
+    skipped: BTreeMap<String, SkippedRuns>,
     lost: BTreeMap<LossCause, Lost>,
 }
+
+/// Runs of a probe that the kernel skipped: they made no event, and are no hits.
+#[derive(Clone, Debug)]
+pub(crate) struct SkippedRuns {
+    probe: String,
+    kind: ProbeKind,
+    definition: String,
+    hits: u64,
+    nmissed: u64,
+}
+
+impl SkippedRuns {
+    /// Those of a probe with its last counts. Absent if none was skipped.
+    pub(crate) fn of(probe: &Probe, last: &HitProfile) -> Option<Self> {
+        let HitProfile { hits, nmissed, .. } = *last;
+        let (kind, definition) = (probe.kind(), probe.definition.clone());
+        let probe = probe.name.clone();
+        (nmissed > 0).then_some(Self { probe, kind, definition, hits, nmissed })
+    }
+}
+
+impl fmt::Display for SkippedRuns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { probe, kind, definition, hits, nmissed } = self;
+        if *kind != ProbeKind::Return {
+            let why = "it was hit while another probe ran on the same CPU";
+            return write!(f, "{nmissed} runs of `{probe}` were skipped by the kernel (NMISSED): {why}");
+        }
+        let after = definition.strip_prefix('r');
+        let rest = after.map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+        let digits = after.zip(rest).and_then(|(after, rest)| after.strip_suffix(rest));
+        let now: u64 = digits.and_then(|digits| digits.parse().ok()).unwrap_or(0);
+        write!(f, "{nmissed} returns were skipped by the kernel (NMISSED): ")?;
+        if now >= MOST_INSTANCES {
+            return write!(f, "`{probe}` has room for {now} calls at a time, and no kernel gives more");
+        }
+        let most = hits.saturating_add(*nmissed).min(MOST_INSTANCES - 1) / 100 * 100 + 100;
+        let most = most.max(now.saturating_mul(2)).min(MOST_INSTANCES);
+        match rest {
+            Some(rest) => write!(f, "write `r{most}{rest}`"),
+            None => write!(f, "write `{definition}` as `r{most}:NAME FUNCTION`"),
+        }?;
+        write!(f, ", which has room for {most} calls at a time")
+    }
+}
+
+/// The most calls at a time that a return probe has room for (kernel/trace/trace_kprobe.c:
+/// KRETPROBE_MAXACTIVE_MAX).
+const MOST_INSTANCES: u64 = 4096;
 
 #[derive(Debug, Default)]
 struct Lost {
@@ -36,6 +88,17 @@ impl Summary {
         match loss.count {
             Some(count) => lost.events = lost.events.saturating_add(count),
             None => lost.uncounted_gaps = lost.uncounted_gaps.saturating_add(loss.gaps),
+        }
+    }
+
+    /// Adds runs that the kernel skipped of a probe, on one host.
+    pub(crate) fn skip(&mut self, skipped: SkippedRuns) {
+        match self.skipped.get_mut(&skipped.probe) {
+            Some(known) => {
+                known.hits = known.hits.saturating_add(skipped.hits);
+                known.nmissed = known.nmissed.saturating_add(skipped.nmissed);
+            }
+            None => _ = self.skipped.insert(skipped.probe.clone(), skipped),
         }
     }
 
@@ -66,9 +129,47 @@ impl fmt::Display for Summary {
             }
             write!(f, ": {}", cause(*why))?;
         }
+        for skipped in self.skipped.values() {
+            write!(f, "\n  {skipped}")?;
+        }
         if let Some(why) = &self.unread {
             write!(f, "\n  the last events may be missing: {why}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipped_runs_are_in_the_summary_with_what_to_write() {
+        let skipped = |kind: ProbeKind, definition: &str, hits, nmissed| {
+            let name = definition.split([':', ' ']).nth(1).unwrap().to_owned();
+            let definition = definition.to_owned();
+            let probe = Probe { name, kind: kind.into(), definition, ..Probe::default() };
+            SkippedRuns::of(&probe, &HitProfile { hits, nmissed, ..HitProfile::default() })
+        };
+        assert!(skipped(ProbeKind::Return, "r:acc f", 10, 0).is_none());
+        let mut summary = Summary::default();
+        // Of two hosts.
+        for _ in 0..2 {
+            summary.skip(skipped(ProbeKind::Return, "r8:acc f sk=$retval", 5, 95).unwrap());
+        }
+        summary.skip(skipped(ProbeKind::Return, "r:big f", 1 << 40, 1).unwrap());
+        summary.skip(skipped(ProbeKind::Entry, "p:in g", 1, 2).unwrap());
+        // A larger number than there is, and never a smaller one.
+        summary.skip(skipped(ProbeKind::Return, "r512:more f", 5, 1).unwrap());
+        summary.skip(skipped(ProbeKind::Return, "r4096:most f", 5, 1).unwrap());
+        assert_eq!(
+            summary.to_string(),
+            "0 delivered, 0 shown, 0 lost\n  \
+             190 returns were skipped by the kernel (NMISSED): write `r300:acc f sk=$retval`, which has room for 300 calls at a time\n  \
+             1 returns were skipped by the kernel (NMISSED): write `r4096:big f`, which has room for 4096 calls at a time\n  \
+             2 runs of `in` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU\n  \
+             1 returns were skipped by the kernel (NMISSED): write `r1024:more f`, which has room for 1024 calls at a time\n  \
+             1 returns were skipped by the kernel (NMISSED): `most` has room for 4096 calls at a time, and no kernel gives more"
+        );
     }
 }

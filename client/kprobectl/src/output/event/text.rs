@@ -86,6 +86,7 @@ pub(super) fn cause(cause: LossCause) -> &'static str {
         LossCause::RateLimit => "they exceeded `--rate`",
         LossCause::Expired => "they are no longer in the history",
         LossCause::NotStored => "the daemon could not write them to the history",
+        LossCause::Damaged => "the files of the history were damaged",
         LossCause::Paused => "the daemon paused recording",
         LossCause::Reset => "another program emptied the kernel's ring buffer",
         LossCause::CommitOverrun => {
@@ -93,6 +94,10 @@ pub(super) fn cause(cause: LossCause) -> &'static str {
         }
         LossCause::DroppedEvents => {
             "the kernel's ring buffer was full, and overwriting is off (dropped events)"
+        }
+        LossCause::Taken => "another program read them from the kernel's ring buffer",
+        LossCause::Unexplained => {
+            "another program changed what the daemon records: `kprobectl ledger` has how many it can be (UNEXPLAINED)"
         }
         LossCause::Unspecified => "the reason is unknown to this version",
     }

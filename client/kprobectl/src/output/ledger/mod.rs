@@ -9,7 +9,7 @@ mod tests;
 
 use std::io;
 
-use kprobed_client::api::{ExporterLedger, GetLedgerResponse, RecordingProblem};
+use kprobed_client::api::{ExporterLedger, GetLedgerResponse, ProbeLedger, RecordingProblem};
 use kprobed_document::json::json;
 use serde_json::Value;
 
@@ -50,6 +50,9 @@ impl Output {
             if !spool.last_error.is_empty() {
                 self.line(&format!("the last error of the history: {}", spool.last_error))?;
             }
+            for damaged in &spool.damaged {
+                self.line(&format!("events of the history are missing: {damaged}"))?;
+            }
             self.line("")?;
         }
         if !ledger.exporters.is_empty() {
@@ -83,6 +86,9 @@ impl Output {
         }
         if !refusal.is_empty() {
             self.line(&format!("the receiver of `{name}` refused events finally, the last time: {refusal}"))?;
+        }
+        if exporter.dropped_spans > 0 {
+            self.line(&format!("`{name}`: {} calls have no span at the receiver", exporter.dropped_spans))?;
         }
         if !place_error.is_empty() {
             self.line(&format!("the place of `{name}` cannot be written down: {place_error}"))?;
@@ -128,6 +134,9 @@ fn conclusion(closes: bool, ledger: &GetLedgerResponse) -> &'static str {
         (true, _) if !ledger.problems.is_empty() => {
             "the ledger closes for what was recorded, but not every probe that is on records"
         }
+        (true, _) if ledger.probes.iter().any(is_unexplained) => {
+            "the ledger closes, but not every hit is explained: another program has changed what is recorded"
+        }
         (true, true) => "the ledger closes, and it is settled",
         (true, false) => "the ledger closes, but it is not settled: events were recorded while it was read",
         (false, true) => "the ledger DOES NOT CLOSE, although it is settled: please report this",
@@ -135,6 +144,11 @@ fn conclusion(closes: bool, ledger: &GetLedgerResponse) -> &'static str {
             "the ledger does not close, and it is not settled: events were recorded while it was read"
         }
     }
+}
+
+/// Whether hits of a probe may be lost, and nothing tells how many.
+pub(crate) fn is_unexplained(probe: &ProbeLedger) -> bool {
+    probe.unexplained > Some(0)
 }
 
 /// Why terms are not known.
@@ -149,11 +163,14 @@ fn notes(ledger: &GetLedgerResponse) -> Vec<&'static str> {
         });
     }
     if probes().any(|probe| probe.lost.is_some() && probe.filtered.is_some() && probe.own.is_none()) {
-        notes.push("`?` under OWN alone: the probe had a filter, and FILTERED includes kprobed's own hits");
+        notes.push(
+            "`?` under OWN alone: the probe had a filter, and FILTERED includes kprobed's own hits (derived: what is left)",
+        );
     }
     if probes().any(|probe| probe.lost.is_some() && probe.filtered.is_none()) {
         notes.push(
-            "`?` under FILTERED and OWN: another program switched recording off, and the kernel counted on",
+            "`?` under FILTERED and OWN: another program has changed what is recorded, and the kernel counted on: \
+             UNEXPLAINED has these and what was lost",
         );
     }
     notes

@@ -10,11 +10,13 @@ fn sum(terms: &[u64]) -> Option<u64> {
 /// `None` for an attached event: there is nothing to add up to.
 pub(super) fn probe_closes(probe: &ProbeLedger) -> Option<bool> {
     let hits = probe.hits?;
-    let known = [probe.lost, Some(probe.disabled), probe.filtered, probe.own];
+    let known = [probe.lost, Some(probe.disabled), probe.filtered, probe.own, probe.unexplained];
     let known: Vec<_> = known.into_iter().flatten().collect();
     let parts_close = match (probe.lost, probe.filtered) {
         // The daemon's own hits are part of FILTERED if they are not counted apart.
-        (Some(lost), Some(_)) => probe.paused <= lost && sum(&known) == Some(probe.not_read),
+        (Some(lost), _) if probe.filtered.is_some() || probe.unexplained.is_some() => {
+            probe.paused <= lost && sum(&known) == Some(probe.not_read)
+        }
         // What is not known is the rest. Without a filter it is known that none held anything back.
         (_, None | Some(0)) if probe.own.is_none() => sum(&known).is_some_and(|sum| sum <= probe.not_read),
         _ => false,
@@ -68,6 +70,11 @@ mod tests {
         assert_eq!(parts(None, 0, Some(0), Some(1)), Some(false), "derived from what is not known");
         assert_eq!(parts(Some(3), 0, None, None), Some(true), "somebody else switched recording off");
         assert_eq!(parts(Some(4), 0, None, None), Some(false));
+        let changed =
+            |lost, unexplained| closes(ProbeLedger { lost, unexplained, disabled: 1, ..good.clone() });
+        assert_eq!(changed(Some(1), Some(1)), Some(true), "another program changed what is recorded");
+        assert_eq!(changed(Some(1), Some(0)), Some(false), "a rest that nothing explains is missing");
+        assert_eq!(changed(None, None), Some(true), "and losses are shared");
         let paused = ProbeLedger { lost: Some(1), filtered: Some(2), paused: 2, ..good.clone() };
         assert_eq!(closes(paused), Some(false), "a pause is a part of what was lost");
         assert_eq!(closes(ProbeLedger { hits: Some(11), ..good.clone() }), Some(false));

@@ -38,10 +38,11 @@ fn of_probe(probe: &ProbeLedger, number: Option<u64>) -> Cell {
 
 impl Account for ProbeLedger {
     const LEGEND: &'static [(&'static str, &'static str)] = &[
-        ("NOT READ", "LOST + DISABLED + FILTERED + OWN"),
-        ("LOST", "in buffers or a pause"),
+        ("NOT READ", "LOST + DISABLED + FILTERED + OWN + UNEXPLAINED"),
+        ("LOST", "in buffers, in a pause, or taken by another program"),
         ("DISABLED", "while it was off"),
         ("OWN", "by kprobed itself"),
+        ("UNEXPLAINED", "what is left since another program has changed what is recorded"),
         ("NMISSED", "skipped by the kernel"),
     ];
 }
@@ -58,6 +59,7 @@ impl Row for ProbeLedger {
         Column::optional("DISABLED", |probe| of_probe(probe, Some(probe.disabled))),
         Column::optional("FILTERED", |probe| of_probe(probe, probe.filtered)),
         Column::optional("OWN", |probe| of_probe(probe, probe.own)),
+        Column::optional("UNEXPLAINED", |probe| of_probe(probe, probe.unexplained)),
         Column::optional("NMISSED", |probe| of_probe(probe, Some(probe.nmissed))),
         Column::wide("PAUSED", |probe| of_probe(probe, Some(probe.paused))),
         Column::wide("FIRST READ", |probe| first(probe.read_span.as_ref())),
@@ -73,6 +75,7 @@ impl Account for BufferLedger {
     const LEGEND: &'static [(&'static str, &'static str)] = &[
         ("COMMIT OVERRUN", "writers nested too deep"),
         ("DROPPED EVENTS", "full, overwriting off"),
+        ("TAKEN", "read by another program"),
         ("RESETS", "emptied by another program"),
     ];
 }
@@ -84,6 +87,7 @@ impl MessageRow for BufferLedger {
         Column::new("OVERRUN", |buffer| Cell::number(buffer.overrun)),
         Column::optional("COMMIT OVERRUN", |buffer| Cell::number(buffer.commit_overrun)),
         Column::optional("DROPPED EVENTS", |buffer| Cell::number(buffer.dropped_events)),
+        Column::optional("TAKEN", |buffer| Cell::number(buffer.taken)),
         Column::optional("RESETS", |buffer| Cell::number(buffer.resets)),
         Column::optional("UNDECODABLE", |buffer| Cell::number(buffer.undecodable)),
         Column::optional("PAGES", |buffer| Cell::number(buffer.pages)),

@@ -27,6 +27,7 @@ fn full() -> GetLedgerResponse {
             lost: none,
             filtered: none,
             own: none,
+            unexplained: none,
             read_span: span,
             ..Default::default()
         }],
@@ -47,6 +48,9 @@ fn full() -> GetLedgerResponse {
 fn a_probe_that_does_not_record_is_not_settled() {
     let well = full();
     assert_eq!(conclusion(true, &well), "the ledger closes, and it is settled");
+    let unexplained = ProbeLedger { unexplained: Some(1), ..Default::default() };
+    let changed = GetLedgerResponse { probes: vec![unexplained], ..well.clone() };
+    assert!(conclusion(true, &changed).contains("not every hit is explained"));
     let ill = GetLedgerResponse { problems: vec![RecordingProblem::default()], ..well };
     assert!(conclusion(true, &ill).contains("not every probe that is on records"));
     assert!(conclusion(false, &ill).contains("DOES NOT CLOSE"));
@@ -136,7 +140,8 @@ fn what_is_not_known_is_explained() {
     assert!(note(reset)[0].contains("emptied a buffer"));
     assert!(note(|ledger| ledger.probes[0].own = None)[0].contains("had a filter"));
     let silenced = |ledger: &mut GetLedgerResponse| {
-        (ledger.probes[0].filtered, ledger.probes[0].own) = (None, None);
+        let probe = &mut ledger.probes[0];
+        (probe.filtered, probe.own, probe.unexplained) = (None, None, Some(3));
     };
-    assert!(note(silenced)[0].contains("switched recording off"));
+    assert!(note(silenced)[0].contains("has changed what is recorded"));
 }

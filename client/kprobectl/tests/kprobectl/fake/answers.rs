@@ -360,6 +360,7 @@ pub(super) fn ledger() -> GetLedgerResponse {
                 loss_is_shared: false,
                 disabled: 1,
                 own: Some(3),
+                unexplained: Some(0),
             },
             ProbeLedger { probe: "sched/sched_switch".to_owned(), read: 3, ..Default::default() },
         ],
@@ -402,6 +403,7 @@ pub(super) fn ledger() -> GetLedgerResponse {
             bytes: 4096,
             oldest_time: Some(time(-60)),
             last_error: "no space left on device".to_owned(),
+            damaged: Vec::new(),
         }),
     }
 }
@@ -560,7 +562,7 @@ pub(super) fn checked_filter(selection: &EventSelection) -> Vec<ProbeFilter> {
         probe: "kprobes/open".to_owned(),
         kernel_filter: format!("{} && 1", selection.filter),
         exact: true,
-        problem: None,
+        ..Default::default()
     };
     let unusable = ProbeFilter {
         probe: "kprobes/waiting".to_owned(),

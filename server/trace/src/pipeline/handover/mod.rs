@@ -88,6 +88,11 @@ impl Source {
         &mut self.ring
     }
 
+    /// Whether events were read that are not published yet, during a hand-over.
+    pub(super) const fn holds(&self) -> bool {
+        self.beside.is_some()
+    }
+
     /// All buffers, to be polled.
     pub(super) fn rings(&self) -> impl Iterator<Item = &Ring> {
         std::iter::once(&self.ring).chain(self.beside.as_ref().map(|beside| &beside.new))
@@ -267,6 +272,8 @@ pub(super) fn carry_out(
         Step::Hold(rings, done) => {
             let now_ns = trace_clock_ns();
             for (cpu, ring) in cpus.iter_mut().zip(rings) {
+                // What others have taken until here: the counts of two instances are not comparable.
+                cpu.look_at_stats(target);
                 cpu.source.hold(ring, now_ns);
             }
             answer(&done, ());

@@ -31,13 +31,15 @@ fn every_term_of_a_buffer_and_of_a_probe_counts() {
         "overrun: 9\ncommit overrun: 2\ndropped events: 3\nread events: 3\n",
         // Another program empties the buffer, and more events are lost after that.
         "overrun: 0\ncommit overrun: 5\ndropped events: 0\nread events: 1\n",
+        // It reads four.
+        "overrun: 0\ncommit overrun: 5\ndropped events: 0\nread events: 5\n",
     ] {
         std::fs::write(&stats, text).unwrap();
         cpu.look_at_stats(&target);
     }
 
     let counts = cpu.counters.counts(CPU);
-    assert_eq!((counts.lost(), counts.all()), (9 + 7 + 3, 3 + 9 + 7 + 3));
+    assert_eq!((counts.lost(), counts.all()), (9 + 7 + 3 + 4, 3 + 9 + 7 + 3 + 4));
     let BufferCounts {
         cpu,
         read,
@@ -46,12 +48,13 @@ fn every_term_of_a_buffer_and_of_a_probe_counts() {
         overrun_span,
         commit_overrun,
         dropped_events,
+        taken,
         resets,
         undecodable,
         pages,
     } = counts;
     assert_eq!((cpu, read, undecodable), (CPU, 2, 1));
-    assert_eq!((overrun, commit_overrun, dropped_events, resets), (9, 2 + 5, 3, 1));
+    assert_eq!((overrun, commit_overrun, dropped_events, taken, resets), (9, 2 + 5, 3, 4, 1));
     let span = |first, last| Span { first_ns: START_NS + first, last_ns: START_NS + last };
     assert_eq!(read_span, span(10, 30));
     assert!(overrun_span.first_ns > START_NS && pages > 0, "{overrun_span:?} {pages}");
@@ -71,6 +74,7 @@ fn every_term_of_a_buffer_and_of_a_probe_counts() {
         (LossCause::Undecodable, Some(1)),
         (LossCause::CommitOverrun, Some(7)),
         (LossCause::DroppedEvents, Some(3)),
+        (LossCause::Taken, Some(4)),
         (LossCause::Reset, None),
     ] {
         assert!(told.contains(&loss), "{loss:?} is not in {told:?}");
