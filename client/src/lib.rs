@@ -49,7 +49,7 @@ mod pages;
 mod target;
 mod watch;
 
-pub use aggregation::{AggregationStream, add_snapshots};
+pub use aggregation::{AggregationStream, add_marks, add_snapshots};
 pub use audit::AuditStream;
 pub use builder::{FetchArg, PartError, ProbeBuilder};
 pub use changes::{Outcomes, PlannedChanges};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 
 use crate::api::sum_value::Value;
-use crate::api::{AggregationRow, AggregationSnapshot, KeyValue, SumValue};
+use crate::api::{Aggregation, AggregationRow, AggregationSnapshot, KeyValue, SumValue};
 
 /// Adds up snapshots of aggregations with the same specification: counts and sums of rows whose
 /// keys are equal, and all terms. Nothing is estimated, since buckets have the same bounds
@@ -23,6 +23,8 @@ pub fn add_snapshots(snapshots: &[AggregationSnapshot]) -> AggregationSnapshot {
         whole.starts = whole.starts.saturating_add(snapshot.starts);
         whole.match_dropped = whole.match_dropped.saturating_add(snapshot.match_dropped);
         whole.own = whole.own.into_iter().chain(snapshot.own).reduce(u64::saturating_add);
+        whole.nmissed = whole.nmissed.into_iter().chain(snapshot.nmissed).reduce(u64::saturating_add);
+        whole.unread = whole.unread.into_iter().chain(snapshot.unread).reduce(u64::saturating_add);
         whole.delta |= snapshot.delta;
         whole.time = whole.time.into_iter().chain(snapshot.time).max_by_key(moment);
         whole.since = whole.since.into_iter().chain(snapshot.since).min_by_key(moment);
@@ -34,6 +36,20 @@ pub fn add_snapshots(snapshots: &[AggregationSnapshot]) -> AggregationSnapshot {
     }
     whole.rows = rows.into_values().collect();
     whole
+}
+
+/// Marks an aggregation with what is doubtful in another one of the same specification, on another host: what is added
+/// up is only as good as the worst part of it.
+pub fn add_marks(whole: &mut Aggregation, other: &Aggregation) {
+    let columns = whole.keys.iter_mut().chain(&mut whole.sums);
+    for (column, same) in columns.zip(other.keys.iter().chain(&other.sums)) {
+        column.unproven |= same.unproven;
+    }
+    for warning in &other.warnings {
+        if !whole.warnings.contains(warning) {
+            whole.warnings.push(warning.clone());
+        }
+    }
 }
 
 fn add(whole: &mut AggregationRow, row: &AggregationRow) {
@@ -66,8 +82,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::UnsignedBucket;
     use crate::api::key_value::Value as Key;
+    use crate::api::{AggregationColumn, Diagnostic, UnsignedBucket};
 
     fn row(first: u64, count: u64, sum: i64) -> AggregationRow {
         let bucket = Key::UnsignedBucket(UnsignedBucket { first, last: first + 1 });
@@ -96,7 +112,7 @@ mod tests {
                 }
                 let hits = rows.values().map(|row| row.0).sum();
                 let rows = rows.into_iter().map(|(bucket, (count, sum))| row(bucket, count, sum)).collect();
-                snapshots.push(AggregationSnapshot { rows, hits, dropped: 1, starts: 2, own: Some(3), ..Default::default() });
+                snapshots.push(AggregationSnapshot { rows, hits, dropped: 1, starts: 2, own: Some(3), unread: Some(1), ..Default::default() });
             }
             let whole = add_snapshots(&snapshots);
             let mut rows: Vec<_> =
@@ -107,9 +123,24 @@ mod tests {
             prop_assert_eq!(whole.hits, expected.values().map(|row| row.0).sum::<u64>());
             prop_assert_eq!((whole.dropped, whole.starts), (hosts.len() as u64, 2 * hosts.len() as u64));
             prop_assert_eq!(whole.own, (!hosts.is_empty()).then_some(3 * hosts.len() as u64));
+            prop_assert_eq!(whole.unread, (!hosts.is_empty()).then_some(hosts.len() as u64));
             snapshots.reverse();
             prop_assert_eq!(add_snapshots(&snapshots), whole);
         }
+    }
+
+    #[test]
+    fn the_whole_is_marked_as_its_worst_part() {
+        let of = |unproven, message: &str| Aggregation {
+            keys: vec![AggregationColumn { name: "n".to_owned(), unproven, ..Default::default() }],
+            warnings: vec![Diagnostic { message: message.to_owned(), ..Default::default() }],
+            ..Default::default()
+        };
+        let mut whole = of(false, "a");
+        add_marks(&mut whole, &of(true, "b"));
+        add_marks(&mut whole, &of(false, "a"));
+        let warnings: Vec<_> = whole.warnings.iter().map(|warning| warning.message.as_str()).collect();
+        assert_eq!((whole.keys[0].unproven, warnings), (true, vec!["a", "b"]));
     }
 
     #[test]

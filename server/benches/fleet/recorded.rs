@@ -65,6 +65,6 @@ pub(crate) fn answers(registry: &Registry, host: &HostIdentity) -> anyhow::Resul
         profiles: probes.iter().map(|probe| profile(probe)).collect(),
         ledger,
         snapshot,
-        keys: vec![v1::AggregationColumn { name: "dfd".to_owned(), hexadecimal: false }],
+        keys: vec![v1::AggregationColumn { name: "dfd".to_owned(), hexadecimal: false, unproven: false }],
     })
 }

@@ -140,7 +140,8 @@ impl Executor<'_> {
                 if is_new && !after.is_empty() {
                     self.judge_filter(own, after, probe.schema.as_deref())?;
                 }
-                Ok(self.instance.set_filter(&own.name, after)?)
+                let filter = own::kernel_filter(self.tracefs, &own.name, after)?;
+                Ok(self.instance.set_filter(&own.name, &filter)?)
             });
         }
     }
@@ -184,10 +185,8 @@ impl Executor<'_> {
             tracing::warn!(%error, "cannot read the hits of probes that are switched");
             HitCounts::default()
         });
-        let hits: HashMap<_, _> = counts.rows().map(|row| (row.listing, row.hits.hits)).collect();
         for job in jobs {
-            let listing = job.probe.own.as_ref().map(|own| own.listing.as_str());
-            job.hits = listing.and_then(|listing| hits.get(listing).copied());
+            job.hits = job.probe.own.as_ref().and_then(|own| Some(counts.of(own)?.hits));
         }
     }
 
@@ -227,7 +226,10 @@ impl Executor<'_> {
             Step::Enable if self.instance.has_event(&own.name) => {
                 self.instance.set_enabled(&own.name, false)?;
             }
-            Step::Filter { before, .. } if is_ours => self.instance.set_filter(&own.name, before)?,
+            Step::Filter { before, .. } if is_ours => {
+                let filter = own::kernel_filter(self.tracefs, &own.name, before)?;
+                self.instance.set_filter(&own.name, &filter)?;
+            }
             Step::Define { .. } => {
                 self.tracefs.delete_own(&*self.tracefs.kprobe_list()?, own)?;
                 self.sources.remove(&[job.probe.uid]);
@@ -252,7 +254,14 @@ impl Executor<'_> {
         self.tracefs.try_filter(&event.name, filter).map_err(|refused| {
             let found = schema.and_then(|schema| self.what_is_wrong(filter, schema));
             Error::kernel_filter(("filter", filter), &refused, found.as_ref())
-        })
+        })?;
+        // The proofs that its fields were read can make it too long for the kernel.
+        let whole = own::kernel_filter(self.tracefs, &event.name, filter)?;
+        if whole == filter {
+            return Ok(());
+        }
+        let judged = self.tracefs.try_filter(&event.name, &whole);
+        judged.map_err(|refused| Error::kernel_filter(("filter", &whole), &refused, None))
     }
 
     fn what_is_wrong(&self, filter: &str, schema: &Schema) -> Option<FilterError> {

@@ -8,8 +8,10 @@
 
 use super::observed::{ObservedEvent, lost};
 use crate::error::Error;
+use kprobed_host::tracefs::format::Format;
 use kprobed_host::tracefs::{Instance, OwnEvent, Presence, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
+use kprobed_trace::filter::Proofs;
 
 /// Refuses if the event of that name is not ours.
 pub(super) fn require(presence: Presence, name: &ProbeName) -> Result<(), Error> {
@@ -55,7 +57,32 @@ pub(super) fn set_filter(
 ) -> Result<Presence, TracefsError> {
     let presence = tracefs.presence(own)?;
     if presence.is_ours() {
-        instance.set_filter(&own.name, filter)?;
+        instance.set_filter(&own.name, &kernel_filter(tracefs, &own.name, filter)?)?;
     }
     Ok(presence)
+}
+
+/// The filter of a probe as the kernel gets it: it lets nothing pass because of a value that could not be read.
+pub(super) fn kernel_filter(
+    tracefs: &Tracefs,
+    name: &ProbeName,
+    filter: &str,
+) -> Result<String, TracefsError> {
+    if filter.is_empty() { Ok(String::new()) } else { Ok(proofs(tracefs, name)?.certain(filter)) }
+}
+
+/// What shows that the fields of an event were read. The daemon records no event whose format it cannot read.
+fn proofs(tracefs: &Tracefs, name: &ProbeName) -> Result<Proofs, TracefsError> {
+    let format = tracefs.format_text(name.group(), name.event())?;
+    Ok(Format::parse(&format).map(|format| Proofs::of(&format)).unwrap_or_default())
+}
+
+/// The filter of a probe as it was written, of what the kernel has. `wanted` is what the daemon has written last.
+pub(super) fn written_filter(tracefs: &Tracefs, name: &ProbeName, kernel: String, wanted: &str) -> String {
+    if kernel.is_empty() || kernel == wanted {
+        return kernel;
+    }
+    // Without its format the event is gone, or is another program's.
+    let Ok(proofs) = proofs(tracefs, name) else { return kernel };
+    if proofs.certain(wanted) == kernel { wanted.to_owned() } else { proofs.written(&kernel) }
 }

@@ -15,7 +15,7 @@ use super::account::{Account, Walk};
 use super::backoff::Backoff;
 use super::pump::{Measure, Pump};
 use super::status::Shared;
-use super::{Sink, SinkError, lost_answer};
+use super::{Sent, Sink, SinkError, lost_answer};
 use crate::config::export::Selection;
 use crate::shutdown::Tasks;
 use crate::store::Store;
@@ -164,16 +164,16 @@ impl<S: Sink> Exporter<S> {
                     Err(error) => break error,
                 };
                 let chunk = pump.gather(first, &mut walk, self.measure()).await;
-                let mut dropped = (0, String::new());
+                let mut answer = Sent::default();
                 if !chunk.is_empty() {
                     match within_time("send", timeout, self.tasks.stopping(), self.sink.send(&chunk)).await {
-                        Ok(sent) => dropped = (sent.dropped, sent.reason),
+                        Ok(sent) => answer = sent,
                         Err(error) => return Round::NotTaken(error),
                     }
                     backoff.reset();
                 }
-                let settle = |account: &mut Account| account.settle(&chunk.walked, dropped.0);
-                self.shared.settled(chunk.end, settle, &dropped.1);
+                let settle = |account: &mut Account| account.settle(&chunk.walked, answer.dropped);
+                self.shared.settled(chunk.end, settle, &answer);
                 if chunk.end != *place {
                     *place = chunk.end;
                     unsaved.place = chunk.end;
@@ -196,7 +196,7 @@ impl<S: Sink> Exporter<S> {
         }
         let start = FeedStart { place: Some(HistoryStart::Cursor(answered)), until_now: true };
         let walked = lost_answer::between(&mut self.feed(start).await?, answered, own).await?;
-        self.shared.settled(Some(own), |account| account.settle(&walked, 0), "");
+        self.shared.settled(Some(own), |account| account.settle(&walked, 0), &Sent::default());
         Ok(())
     }
 

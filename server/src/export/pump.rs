@@ -139,5 +139,6 @@ fn take(item: Item, walk: &mut Walk, chunk: &mut Chunk) {
 
 /// Whether the missing events have places in the log. Those that the kernel lost have none.
 pub(super) fn is_of_the_log(loss: &Loss) -> bool {
-    matches!(loss.cause, LossCause::Expired | LossCause::NotStored | LossCause::SubscriberQueue)
+    use LossCause::{Damaged, Expired, NotStored, SubscriberQueue};
+    matches!(loss.cause, Expired | NotStored | Damaged | SubscriberQueue)
 }

@@ -46,6 +46,8 @@ impl std::error::Error for SinkError {}
 pub struct Sent {
     /// Events that it refused finally, or that cannot be sent to it.
     pub dropped: u64,
+    /// Spans that it refused finally, and calls of which no span could be made.
+    pub dropped_spans: u64,
     /// Why. Empty if it refused none.
     pub reason: String,
 }
@@ -58,8 +60,8 @@ pub trait Sink: Send + 'static {
 
     /// Sends a chunk. When this returns, the receiver has it.
     ///
-    /// Whatever it may have taken of a chunk that failed is sent again: a side that can tell
-    /// repeats apart, or take them back, does so.
+    /// Whatever it may have taken of a chunk that failed is sent again, except for what it has acknowledged: a side
+    /// that can tell repeats apart, or take them back, does so.
     fn send(&mut self, chunk: &Chunk) -> impl Future<Output = Result<Sent, SinkError>> + Send;
 
     /// Makes what was sent as durable as the receiver can. Called before the place of the

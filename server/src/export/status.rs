@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use super::Sent;
 use super::account::Account;
 use kprobed_trace::pipeline::Hub;
 use kprobed_trace::spool::Cursor;
@@ -52,6 +53,8 @@ pub struct ExporterStatus {
     pub failures: u64,
     /// The last reason for which the receiver refused events finally. Empty: none.
     pub refusal: String,
+    /// Spans that the receiver refused finally, and calls of which no span could be made.
+    pub dropped_spans: u64,
     /// Why its cursor could not be stored. Empty: it could.
     pub place_error: String,
 }
@@ -74,6 +77,7 @@ struct Inner {
     acknowledged_time: Option<SystemTime>,
     failures: u64,
     refusal: String,
+    dropped_spans: u64,
     place_error: String,
 }
 
@@ -109,6 +113,7 @@ impl Shared {
             acknowledged_time: None,
             failures: 0,
             refusal: String::new(),
+            dropped_spans: 0,
             place_error: String::new(),
         };
         Self { name, destination, start: SystemTime::now(), hub, now, inner: Mutex::new(inner) }
@@ -158,14 +163,16 @@ impl Shared {
     }
 
     /// The receiver has acknowledged a part of the log.
-    pub(super) fn settled(&self, place: Option<Cursor>, change: impl FnOnce(&mut Account), refusal: &str) {
+    pub(super) fn settled(&self, place: Option<Cursor>, change: impl FnOnce(&mut Account), sent: &Sent) {
+        let refusal = &sent.reason;
         let mut inner = self.inner();
         inner.owes = false;
         inner.run(self.name);
         change(&mut inner.account);
+        inner.dropped_spans += sent.dropped_spans;
         inner.place = place.or(inner.place);
         inner.acknowledged_time = Some(SystemTime::now());
-        if !refusal.is_empty() && inner.refusal != refusal {
+        if !refusal.is_empty() && inner.refusal != *refusal {
             tracing::warn!(exporter = self.name, refusal, "the receiver refused events finally");
             refusal.clone_into(&mut inner.refusal);
         }
@@ -202,6 +209,7 @@ impl Shared {
             acknowledged_time: inner.acknowledged_time,
             failures: inner.failures,
             refusal: inner.refusal.clone(),
+            dropped_spans: inner.dropped_spans,
             place_error: inner.place_error.clone(),
         }
     }

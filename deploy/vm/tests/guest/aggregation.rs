@@ -9,8 +9,9 @@ use kprobed_client::api::aggregation_spec::Aggregation as Kind;
 use kprobed_client::api::key_value::Value;
 use kprobed_client::api::stream_aggregation_request::Source;
 use kprobed_client::api::{
-    AggregationKey, AggregationRow, AggregationSnapshot, AggregationSpec, ContextKey, FieldKey,
-    HistogramSpec, KeyScale, LatencySpec, SignedBucket, SumValue, sum_value,
+    AggregationKey, AggregationRow, AggregationSnapshot, AggregationSpec, Arming, CodeInstruction,
+    ContextKey, FieldKey, HistogramSpec, KeyScale, LatencySpec, ProbeKind, ProbeState, SignedBucket,
+    SumValue, sum_value,
 };
 use kprobed_vm::daemon;
 
@@ -21,6 +22,7 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         stacks_begin_at_the_probe,
+        what_was_not_read_is_counted_apart,
     }
     Daemon {
         a_counted_probe_stays,
@@ -187,6 +189,89 @@ fn stacks_begin_at_the_probe(fixture: &Fixture) -> Result<()> {
     ensure!(functions.first() == Some(&"ksys_lseek"), "{functions:?}");
     ensure!(functions.contains(&"do_syscall_64") && row.count == 1, "{functions:?}");
     Ok(())
+}
+
+/// An instruction inside of a function at which the kernel arms a probe by a jump: it cannot follow the stack from
+/// there.
+fn stack_of_a_jump(guest: &DaemonGuest) -> Result<()> {
+    let code = guest.wait_for(guest.client.disassemble_function("ksys_lseek", ProbeKind::Entry))??;
+    let jumps = |one: &&CodeInstruction| one.probeable && !one.entry && one.arming() == Arming::Optimised;
+    let place = code.instructions.iter().find(jumps).context("no place for a jump")?.offset;
+    guest.add(&format!("p:inside ksys_lseek+{place}"))?;
+    guest.until("the jump", || {
+        let armed = guest.shell("cat /sys/kernel/debug/kprobes/list")?;
+        Ok(armed.lines().any(|line| line.contains("ksys_lseek+") && line.contains("[OPTIMIZED]")))
+    })?;
+    let spec = histogram("inside", vec![context(ContextKey::Stack)], &[], "COMM == \"workload\"");
+    let made = guest.wait_for(guest.client.create_aggregation("", spec.clone(), None))??;
+    ensure!(made.warnings.iter().any(|warning| warning.code == "INCOMPLETE_STACKS"), "{made:?}");
+    guest.wait_for(guest.client.delete_aggregation(&made.name))??;
+    let read = count(guest, spec, || guest.workload(&["seek", "/dev/null", "5"]).map(drop))?;
+    let [row] = read.rows.as_slice() else { anyhow::bail!("{read:?}") };
+    let Some(Value::Stack(stack)) = only(row) else { anyhow::bail!("{read:?}") };
+    let first = format!("ksys_lseek+{place:#x}");
+    ensure!(stack.incomplete && stack.frames.first() == Some(&first), "{stack:?}");
+    let folded = counted_by(guest, "stacks inside --folded --filter 'COMM == \"workload\"'", || {
+        guest.workload(&["seek", "/dev/null", "5"]).map(drop)
+    })?;
+    ensure!(folded.contains(";[missing];ksys_lseek 1"), "{folded}");
+    guest.delete("inside").map(drop)
+}
+
+/// A seek's distance is the address that the probe reads: one that can be read, and one that cannot.
+fn what_was_not_read_is_counted_apart(fixture: &Fixture) -> Result<()> {
+    if !counts(fixture)? {
+        return Ok(());
+    }
+    let guest = fixture.daemon()?;
+    let banner = guest.shell("awk '$3 == \"linux_banner\" { print $1 }' /proc/kallsyms")?;
+    let readable = u64::from_str_radix(banner.trim(), 16)?.cast_signed().to_string();
+    guest.add("p:seek ksys_lseek v=+0(%si):u64 t=+0(%si):string deep=+0(+0(%si)):string n=%si:u64")?;
+    let seeks = || {
+        for distance in [&readable, "16", &readable, "32", "48"] {
+            guest.workload(&["seek", "/dev/null", distance])?;
+        }
+        Ok(())
+    };
+    let ours = "COMM == \"workload\"";
+    let linux = u64::from_le_bytes(*b"Linux ve");
+    let by = |key: &str, sums: &[&str], filter: &str| {
+        let keys = vec![field(key, KeyScale::Unspecified, 0)];
+        let filter = if filter.is_empty() { ours.to_owned() } else { format!("{ours} && {filter}") };
+        count(&guest, histogram("seek", keys, sums, &filter), seeks)
+    };
+    let v = by("v", &[], "")?;
+    let rows: Vec<_> = v.rows.iter().map(|row| (only(row).cloned(), row.count)).collect();
+    ensure!(rows == [(Some(Value::Unsigned(linux)), 2)] && (v.hits, v.unread) == (2, Some(3)), "{v:?}");
+    let t = by("t", &[], "")?;
+    let [row] = t.rows.as_slice() else { anyhow::bail!("{t:?}") };
+    let Some(Value::Text(text)) = only(row) else { anyhow::bail!("{t:?}") };
+    ensure!(text.starts_with("Linux version") && (row.count, t.unread) == (2, Some(3)), "{t:?}");
+    // The text is nowhere, or its pointer cannot be read.
+    let deep = by("deep", &[], "")?;
+    ensure!(deep.rows.is_empty() && (deep.hits, deep.unread) == (0, Some(5)), "{deep:?}");
+    let sum = by("n", &["v"], "")?;
+    ensure!(sum.hits == 2 && sum.unread == Some(3), "{sum:?}");
+    // Neither a comparison nor its opposite holds.
+    for (filter, hits) in
+        [("v != 7", 2), ("v == 7", 0), ("!(v == 7)", 2), ("t != \"x\"", 2), ("(v == 7 || n == 16)", 1)]
+    {
+        let filtered = by("n", &[], filter)?;
+        ensure!(filtered.hits == hits, "{filter}: {filtered:?}");
+    }
+    // The same holds for the filter of the probe itself, which is shown as it was written.
+    for (filter, shown) in [("v != 7", 2), ("t != \"x\"", 2), ("!(v == 7) || n == 16", 3)] {
+        let filter = format!("{ours} && ({filter})");
+        let probe = guest.wait_for(guest.client.set_filter("seek", &filter))??;
+        ensure!(probe.filter == filter && probe.state() == ProbeState::Armed, "{probe:?}");
+        let before = guest.ledger_of("kprobes/seek")?.read;
+        seeks()?;
+        guest.until("the events", || Ok(guest.ledger_of("kprobes/seek")?.read >= before + shown))?;
+        let read = guest.ledger_of("kprobes/seek")?.read - before;
+        ensure!(read == shown, "{filter}: {read}");
+    }
+    guest.delete("seek")?;
+    stack_of_a_jump(&guest)
 }
 
 /// An aggregation of `vfs_read` by task, with or without the daemon's own threads.

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{AttachedEventState, ProbeState};
 
 use crate::crash_state::{Model, Possible, Term};
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, READ, TRACEFS};
 
 /// Another program's event, which must stay as it is.
 pub(crate) const FOREIGN: &str = "p:theirs/foreign vfs_statx x=%di:u64";
@@ -167,8 +167,21 @@ fn judge(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<(M
         let filter = if filter.is_empty() { "none" } else { filter };
         [format!("{name}/enable:{}", u8::from(enabled)), format!("{name}/filter:{filter}")]
     };
-    let mut wanted: Vec<_> =
-        in_kernel().flat_map(|(name, wanted)| both(name, wanted.enabled, &wanted.filter)).collect();
+    // A field that is read from memory is only compared where it was read.
+    let is_proven = |name: &str| {
+        let is_it = |line: &&str| line.contains(&format!(":{name} ")) && line.contains(" __kpd_g0=");
+        events.lines().any(|line| is_it(&line))
+    };
+    let filter_of = |name: &str, filter: &str| {
+        if filter.starts_with("number") && is_proven(name) {
+            format!("{filter}{READ}")
+        } else {
+            filter.to_owned()
+        }
+    };
+    let mut wanted: Vec<_> = in_kernel()
+        .flat_map(|(name, wanted)| both(name, wanted.enabled, &filter_of(name, &wanted.filter)))
+        .collect();
     wanted.extend(foreign.iter().flat_map(|name| both(name, false, "")));
     for (name, _) in EVENTS {
         let filter = attached.get(name);

@@ -30,6 +30,15 @@ use crate::report;
 /// Where tracefs is in guests.
 pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 
+/// The filter of a probe as the kernel has it, if it compares the first field, which is read from memory: it lets no
+/// event pass whose field could not be read.
+pub(crate) fn filter_in_kernel(filter: &str, fixture: &Fixture) -> String {
+    if fixture.proves_reads() { format!("{filter}{READ}") } else { filter.to_owned() }
+}
+
+/// What holds of an event whose first field was read.
+pub(crate) const READ: &str = " && !__kpd_g0 ~ \"*\u{1}\"";
+
 /// How long an emulated guest may take for anything: it may have a part of a CPU only, and its
 /// daemon a part of that.
 const PATIENCE: Duration = Duration::from_mins(2);

@@ -4,9 +4,8 @@
 //! (kernel/trace/trace.h: `__event_trigger_test_discard` calls triggers before it looks at `set_event_notrace_pid`),
 //! so that only its own filter can leave them out. Never changes a filter of a client.
 
-use super::plan::{Role, Table, both};
+use super::plan::{Role, Table, both, one_row};
 use crate::error::Error;
-use kprobed_host::tracefs::hist::{HistKey, HistTrigger, HistVariable, KeyForm, TABLE_ROWS};
 use kprobed_lang::model::ProbeName;
 use kprobed_trace::decode::Schema;
 
@@ -44,17 +43,9 @@ impl OwnThreads {
         both(filter, &format!("!({})", self.condition))
     }
 
-    /// The table of the events that pass the filter and are left out. It has one row: it cannot be full.
+    /// The table of the events that pass the filter and are left out.
     pub(super) fn table(&self, filter: &str, number: u64) -> Table {
-        let trigger = HistTrigger {
-            keys: vec![HistKey { field: "common_type".to_owned(), form: KeyForm::Number }],
-            sums: Vec::new(),
-            variable: HistVariable::Mark(format!("kprobed_{number}o")),
-            rows: *TABLE_ROWS.start(),
-            clock: None,
-            action: None,
-            filter: both(filter, &self.condition),
-        };
-        Table { event: self.probe.clone(), trigger, role: Role::Own }
+        let mark = format!("kprobed_{number}o");
+        one_row(&self.probe, mark, both(filter, &self.condition), Role::Own)
     }
 }

@@ -13,8 +13,19 @@ use crate::error::Error;
 use kprobed_host::tracefs::hist::{
     HistAction, HistKey, HistTrigger, HistVariable, KeyForm, MAX_KEYS, MAX_SUMS, TABLE_ROWS,
 };
+use kprobed_lang::definition::Code;
 use kprobed_lang::model::ProbeName;
 use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Schema};
+use kprobed_trace::filter::{Filter, Proofs};
+
+/// A probe that is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted<'a> {
+    pub(super) probe: &'a ProbeName,
+    pub(super) schema: &'a Schema,
+    /// What shows that its fields were read.
+    pub(super) proofs: &'a Proofs,
+}
 
 /// What the kernel is to do, and how its tables are to be read.
 #[derive(Clone, Debug)]
@@ -33,6 +44,10 @@ pub(super) struct TriggerPlan {
     pub(super) keys: Vec<Column>,
     /// The sums as clients see them.
     pub(super) sums: Vec<Column>,
+    /// What a reader must know of the counts.
+    pub(super) warnings: Vec<v1::Diagnostic>,
+    /// The place of the probe, if the kernel cannot follow the stack from there.
+    pub(super) place: Option<String>,
 }
 
 /// A trigger and its event.
@@ -58,6 +73,8 @@ pub(super) enum Role {
     Ends,
     /// What the daemon's own threads did, and is in no row.
     Own,
+    /// What is in no row because a value that decides could not be read.
+    Unread,
 }
 
 /// What the numbers of a key mean.
@@ -121,7 +138,8 @@ const fn is_integer(kind: FieldKind) -> bool {
 
 fn column(name: &str, field: Option<&FieldSchema>) -> Column {
     let hexadecimal = field.is_some_and(|field| field.base == Some(Base::Hex));
-    Column { name: name.to_owned(), hexadecimal }
+    let unproven = field.is_some_and(|field| !field.fault_detected);
+    Column { name: name.to_owned(), hexadecimal, unproven }
 }
 
 /// Absent for a key that this version of the daemon does not know.
@@ -169,6 +187,59 @@ fn form_of(field: &FieldSchema, key: &v1::FieldKey, path: &str) -> Result<(KeyFo
     }
 }
 
+impl Counted<'_> {
+    /// The filter of the events of which all that decides was read, and that of the events of which it was not, if
+    /// there can be any.
+    fn read<'a, I>(&self, filter: &str, names: I) -> (String, Option<String>)
+    where
+        I: IntoIterator<Item = &'a str>,
+    {
+        let (certain, possible) = (self.proofs.certain(filter), self.proofs.possible(filter));
+        let read = self.proofs.of_fields(names).map_or(certain.clone(), |proof| both(&certain, &proof));
+        let unread = (read != possible).then(|| both(&possible, &format!("!({read})")));
+        (read, unread)
+    }
+
+    /// A warning for each field of which nothing shows that it was read.
+    fn unproven<'a, I>(&self, filter: &str, names: I) -> Vec<v1::Diagnostic>
+    where
+        I: IntoIterator<Item = &'a str>,
+    {
+        let filter = Filter::parse(filter).ok();
+        let mut used: Vec<&str> = names.into_iter().collect();
+        if let Some(filter) = &filter {
+            filter.fields(&mut |name, _span| used.push(name));
+        }
+        let unproven = self.schema.fields.iter().filter(|field| !field.fault_detected);
+        let used = unproven.filter(|field| used.contains(&field.name.as_str()));
+        let warning = |field: &FieldSchema| v1::Diagnostic {
+            severity: v1::Severity::Warning.into(),
+            code: Code::Unproven.name().to_owned(),
+            message: format!(
+                "nothing shows whether `{}` of `{}` could be read: what is counted by it may be what was in memory before",
+                field.name, self.probe
+            ),
+            hint: "the warnings of the probe tell why, and what to write instead".to_owned(),
+            ..Default::default()
+        };
+        used.map(warning).collect()
+    }
+}
+
+/// A table with one row, which cannot be full: it counts the events that pass a filter.
+pub(super) fn one_row(event: &ProbeName, mark: String, filter: String, role: Role) -> Table {
+    let trigger = HistTrigger {
+        keys: vec![HistKey { field: "common_type".to_owned(), form: KeyForm::Number }],
+        sums: Vec::new(),
+        variable: HistVariable::Mark(mark),
+        rows: *TABLE_ROWS.start(),
+        clock: None,
+        action: None,
+        filter,
+    };
+    Table { event: event.clone(), trigger, role }
+}
+
 /// Both filters together.
 pub(super) fn both(filter: &str, more: &str) -> String {
     if filter.is_empty() { more.to_owned() } else { format!("({filter}) && {more}") }
@@ -176,13 +247,9 @@ pub(super) fn both(filter: &str, more: &str) -> String {
 
 impl TriggerPlan {
     /// How to count the events of a probe. `number` distinguishes the triggers of the instance.
-    pub(super) fn histogram(
-        spec: &HistogramSpec,
-        number: u64,
-        probe: &ProbeName,
-        schema: &Schema,
-    ) -> Result<Self, Error> {
+    pub(super) fn histogram(spec: &HistogramSpec, number: u64, counted: Counted<'_>) -> Result<Self, Error> {
         let root = "spec.histogram";
+        let Counted { probe, schema, .. } = counted;
         if spec.keys.len() > MAX_KEYS {
             return refuse(format!("{root}.keys"), format!("the kernel takes at most {MAX_KEYS} keys"));
         }
@@ -273,26 +340,41 @@ impl TriggerPlan {
             Table { event: probe.clone(), trigger, role: Role::Result { beyond } }
         };
         let own = (!spec.include_self).then(|| OwnThreads::of(root, probe, schema)).transpose()?;
-        let filter = own.as_ref().map_or_else(|| spec.filter.clone(), |own| own.left_out_of(&spec.filter));
+        let of_others = |filter: String| own.as_ref().map_or(filter.clone(), |own| own.left_out_of(&filter));
+        let (read, unread) = counted.read(&spec.filter, values(spec));
+        let filter = of_others(read);
+        let unread = unread
+            .map(|filter| one_row(probe, format!("kprobed_{number}u"), of_others(filter), Role::Unread));
         let mut tables = match split {
             None => vec![table("", filter, None)],
             Some((index, [within, beyond])) => {
                 vec![table("", both(&filter, &within), None), table("b", both(&filter, &beyond), Some(index))]
             }
         };
-        tables.extend(own.map(|own| own.table(&spec.filter, number)));
-        Ok(Self { tables, printed, meanings, signed_sums, synthetic: None, keys: columns, sums })
+        tables.extend(own.map(|own| own.table(&counted.proofs.certain(&spec.filter), number)));
+        tables.extend(unread);
+        Ok(Self {
+            tables,
+            printed,
+            meanings,
+            signed_sums,
+            synthetic: None,
+            keys: columns,
+            sums,
+            warnings: counted.unproven(&spec.filter, values(spec)),
+            place: None,
+        })
     }
 
     /// How to measure the time between events of two probes.
     pub(super) fn latency(
         spec: &LatencySpec,
         number: u64,
-        [start, end]: [(&ProbeName, &Schema); 2],
+        [start, end]: [Counted<'_>; 2],
         clock: &'static str,
     ) -> Result<Self, Error> {
         let root = "spec.latency";
-        if start.0 == end.0 {
+        if start.probe == end.probe {
             return refuse(
                 format!("{root}.end_probe"),
                 "the start and the end of a latency must be different probes",
@@ -337,16 +419,26 @@ impl TriggerPlan {
             action,
             filter: filter.to_owned(),
         };
-        let action = HistAction { after: start.0.clone(), synthetic: synthetic.clone() };
+        let action = HistAction { after: start.probe.clone(), synthetic: synthetic.clone() };
         let since = HistVariable::Since { name: format!("{variable}e"), start: variable.clone() };
-        let of = |(probe, schema)| OwnThreads::of(root, probe, schema);
+        let of = |end: Counted<'_>| OwnThreads::of(root, end.probe, end.schema);
         let own = if spec.include_self { None } else { Some((of(start)?, of(end)?)) };
-        let (start_filter, end_filter) = match &own {
-            None => (spec.start_filter.clone(), spec.end_filter.clone()),
-            Some((of_start, of_end)) => {
-                (of_start.left_out_of(&spec.start_filter), of_end.left_out_of(&spec.end_filter))
-            }
+        let value = (!spec.match_field.is_empty()).then_some(spec.match_field.as_str());
+        let ((start_read, start_unread), (end_read, end_unread)) =
+            (start.read(&spec.start_filter, value), end.read(&spec.end_filter, value));
+        let of_start = |filter: String| own.as_ref().map_or(filter.clone(), |own| own.0.left_out_of(&filter));
+        let of_end = |filter: String| own.as_ref().map_or(filter.clone(), |own| own.1.left_out_of(&filter));
+        let (start_filter, end_filter) = (of_start(start_read), of_end(end_read));
+        let unread = |end: Counted<'_>, mark: &str, filter: String| {
+            one_row(end.probe, format!("{variable}{mark}"), filter, Role::Unread)
         };
+        let unread: Vec<_> = start_unread
+            .map(|filter| unread(start, "u", of_start(filter)))
+            .into_iter()
+            .chain(end_unread.map(|filter| unread(end, "w", of_end(filter))))
+            .collect();
+        let mut warnings = start.unproven(&spec.start_filter, value);
+        warnings.extend(end.unproven(&spec.end_filter, value));
         let begin = matching(HistVariable::Time(variable.clone()), &start_filter, None);
         let finish = matching(since, &end_filter, Some(action));
         let printed = (0..keys.len()).collect();
@@ -360,11 +452,12 @@ impl TriggerPlan {
             filter: String::new(),
         };
         let mut tables = vec![
-            Table { event: start.0.clone(), trigger: begin, role: Role::Starts },
+            Table { event: start.probe.clone(), trigger: begin, role: Role::Starts },
             Table { event, trigger: result, role: Role::Result { beyond: None } },
-            Table { event: end.0.clone(), trigger: finish, role: Role::Ends },
+            Table { event: end.probe.clone(), trigger: finish, role: Role::Ends },
         ];
-        tables.extend(own.map(|(_, of_end)| of_end.table(&spec.end_filter, number)));
+        tables.extend(own.map(|(_, of_end)| of_end.table(&end.proofs.certain(&spec.end_filter), number)));
+        tables.extend(unread);
         Ok(Self {
             tables,
             printed,
@@ -373,20 +466,31 @@ impl TriggerPlan {
             synthetic: Some(synthetic),
             keys: columns,
             sums: vec![column(LATENCY_FIELD, None)],
+            warnings,
+            place: None,
         })
     }
 }
 
+/// The fields whose values are keys or sums.
+fn values(spec: &HistogramSpec) -> impl Iterator<Item = &str> {
+    let keys = spec.keys.iter().filter_map(|key| match &key.key {
+        Some(Key::Field(key)) => Some(key.field.as_str()),
+        _ => None,
+    });
+    keys.chain(spec.sums.iter().map(String::as_str))
+}
+
 /// The key by which starts and ends are matched. The kernel compares bytes: both must have the same
 /// form.
-fn match_key(spec: &LatencySpec, [start, end]: [(&ProbeName, &Schema); 2]) -> Result<HistKey, Error> {
+fn match_key(spec: &LatencySpec, [start, end]: [Counted<'_>; 2]) -> Result<HistKey, Error> {
     if spec.match_field.is_empty() {
         return Ok(HistKey { field: "common_pid".to_owned(), form: KeyForm::Number });
     }
     let path = "spec.latency.match_field";
     let [first, second] = [
-        field_of(start.1, start.0, &spec.match_field, path)?,
-        field_of(end.1, end.0, &spec.match_field, path)?,
+        field_of(start.schema, start.probe, &spec.match_field, path)?,
+        field_of(end.schema, end.probe, &spec.match_field, path)?,
     ];
     if !is_integer(first.kind) || first.kind != second.kind {
         let message = format!("`{}` must be an integer of the same type in both probes", spec.match_field);

@@ -47,7 +47,11 @@ fn keys(plan: &TriggerPlan, row: &HistRow, beyond: Option<usize>) -> Vec<Value> 
     for &index in &plan.printed {
         let value = if beyond == Some(index) { None } else { values.next() };
         if let (Some(slot), Some(meaning)) = (printed.get_mut(index), plan.meanings.get(index)) {
-            *slot = Some(value.map_or_else(|| meaning.beyond(), |value| meaning.of(value)));
+            let mut value = value.map_or_else(|| meaning.beyond(), |value| meaning.of(value));
+            if let (Value::Stack(stack), Some(place)) = (&mut value, &plan.place) {
+                begin_at(place, stack);
+            }
+            *slot = Some(value);
         }
     }
     printed.into_iter().flatten().collect()
@@ -69,7 +73,9 @@ impl Meaning {
                 Value::Thread(v1::ThreadKey { tid: *tid, comm: Escaped(comm).to_string() })
             }
             HistValue::Text(text) => Value::Text(Escaped(text).to_string()),
-            HistValue::Stack(frames) => Value::Stack(v1::StackKey { frames: without_probing(frames) }),
+            HistValue::Stack(frames) => {
+                Value::Stack(v1::StackKey { frames: without_probing(frames), incomplete: false })
+            }
         }
     }
 
@@ -122,6 +128,8 @@ pub fn grown_since(
         starts: now.starts.saturating_sub(before.starts),
         match_dropped: now.match_dropped.saturating_sub(before.match_dropped),
         own: now.own.map(|own| own.saturating_sub(before.own.unwrap_or_default())),
+        nmissed: now.nmissed.map(|nmissed| nmissed.saturating_sub(before.nmissed.unwrap_or_default())),
+        unread: now.unread.map(|unread| unread.saturating_sub(before.unread.unwrap_or_default())),
     }
 }
 
@@ -173,12 +181,30 @@ const PROBING: &[&str] = &[
 /// A stack without the frames of the probing itself. Trampolines have no symbol. A stack that
 /// consists of nothing else stays as it is.
 fn without_probing(frames: &[String]) -> Vec<String> {
-    let probing = |frame: &&String| {
-        let function = frame.split('+').next().unwrap_or_default();
-        PROBING.contains(&function) || frame.starts_with("0x")
-    };
-    let inner = frames.iter().take_while(probing).count();
+    let inner = frames.iter().take_while(|frame| is_probing(frame)).count();
     frames.get(inner..).filter(|rest| !rest.is_empty()).unwrap_or(frames).to_vec()
+}
+
+fn is_probing(frame: &str) -> bool {
+    PROBING.contains(&function(frame)) || frame.starts_with("0x")
+}
+
+fn function(frame: &str) -> &str {
+    frame.split('+').next().unwrap_or_default()
+}
+
+/// Begins a stack with the place of the probe, where the kernel could not follow it: of an optimized probe it finds
+/// the frames of the probing, and after them none up to the entry of the kernel (seen on 6.1 and 6.12). A stack that
+/// begins in the function of the probe is whole: the kernel had not optimized the probe yet.
+fn begin_at(place: &str, stack: &mut v1::StackKey) {
+    if stack.frames.first().is_some_and(|first| function(first) == function(place)) {
+        return;
+    }
+    if stack.frames.iter().all(|frame| is_probing(frame)) {
+        stack.frames.clear();
+    }
+    stack.frames.insert(0, place.to_owned());
+    stack.incomplete = true;
 }
 
 #[cfg(test)]
@@ -235,6 +261,8 @@ mod tests {
             hits: 6,
             kernel_rows: 2,
             own: Some(4),
+            nmissed: Some(2),
+            unread: Some(1),
             ..Default::default()
         };
         let now = v1::AggregationSnapshot {
@@ -244,12 +272,31 @@ mod tests {
             dropped: 3,
             kernel_rows: 3,
             own: Some(9),
+            nmissed: Some(5),
+            unread: Some(3),
             ..before.clone()
         };
         let delta = grown_since(&now, &before);
         assert_eq!(delta.rows, [row(1, 2, -10), row(3, 4, 4)]);
         assert_eq!((delta.hits, delta.dropped, delta.kernel_rows, delta.delta), (6, 3, 3, true));
-        assert_eq!((delta.since, delta.own), (before.time, Some(5)));
+        assert_eq!((delta.since, delta.own, delta.unread), (before.time, Some(5), Some(2)));
+        assert_eq!(delta.nmissed, Some(3));
+    }
+
+    #[test]
+    fn a_stack_that_cannot_be_followed_begins_at_the_place_and_says_so() {
+        let from = |frames: &[&str]| {
+            let frames: Vec<_> = frames.iter().map(|&frame| frame.to_owned()).collect();
+            let mut stack = v1::StackKey { frames: without_probing(&frames), incomplete: false };
+            begin_at("kernel_clone+0x9", &mut stack);
+            (stack.frames.join(" "), stack.incomplete)
+        };
+        let entry = "entry_SYSCALL_64_after_hwframe+0x76/0x7e";
+        let jump = ["opt_pre_handler+0x4/0x80", "optimized_callback+0x3/0x90", "0xffffffffc03810de"];
+        assert_eq!(from(&[&jump[..], &[entry]].concat()), (format!("kernel_clone+0x9 {entry}"), true));
+        assert_eq!(from(&jump), ("kernel_clone+0x9".to_owned(), true));
+        let whole = ["exc_int3+0x1/0x2", "kernel_clone+0xa/0x490", "do_syscall_64+0x1/0x2"];
+        assert_eq!(from(&whole), (whole[1..].join(" "), false), "armed by a breakpoint");
     }
 
     #[test]

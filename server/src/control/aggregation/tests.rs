@@ -1,5 +1,7 @@
 //! Tests of trigger plans: what specifications become, and which ones are refused.
 
+use std::sync::LazyLock;
+
 use kprobed_proto::v1;
 use kprobed_proto::v1::aggregation_key::Key;
 use kprobed_proto::v1::key_value::Value;
@@ -7,12 +9,14 @@ use kprobed_proto::v1::{
     AggregationKey, ContextKey, HistogramSpec, KeyScale as Scale, LatencySpec, sum_value,
 };
 
-use super::plan::{Role, TriggerPlan};
+use super::plan::{Counted, Role, TriggerPlan};
 use super::result::rows;
 use crate::error::Error;
+use kprobed_host::tracefs::format::Format;
 use kprobed_host::tracefs::hist::{HistRow, HistTable, HistValue};
 use kprobed_lang::model::ProbeName;
 use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Schema};
+use kprobed_trace::filter::Proofs;
 
 fn schema() -> Schema {
     let field = |name: &str, kind, base| FieldSchema {
@@ -37,6 +41,12 @@ fn schema() -> Schema {
 
 fn name() -> ProbeName {
     ProbeName::new("g", "open").unwrap()
+}
+
+/// Of a probe whose fields are not from memory.
+fn counted<'a>(probe: &'a ProbeName, schema: &'a Schema) -> Counted<'a> {
+    static NONE: LazyLock<Proofs> = LazyLock::new(Proofs::default);
+    Counted { probe, schema, proofs: &NONE }
 }
 
 fn key(field: &str, scale: Scale) -> AggregationKey {
@@ -73,7 +83,7 @@ fn histogram(keys: Vec<AggregationKey>, sums: &[&str], filter: &str) -> Histogra
 }
 
 fn plan(keys: Vec<AggregationKey>, sums: &[&str], filter: &str) -> Result<TriggerPlan, Error> {
-    TriggerPlan::histogram(&histogram(keys, sums, filter), 7, &name(), &schema())
+    TriggerPlan::histogram(&histogram(keys, sums, filter), 7, counted(&name(), &schema()))
 }
 
 fn triggers(plan: &TriggerPlan) -> Vec<String> {
@@ -97,7 +107,10 @@ fn histograms_become_triggers() {
         ["hist:keys=n.log2,dfd.buckets=10:kprobed_7=0:size=2048"]
     );
     let hexadecimal = plan(vec![key("big", Scale::Unspecified)], &[], "").unwrap();
-    assert_eq!(hexadecimal.keys, [v1::AggregationColumn { name: "big".to_owned(), hexadecimal: true }]);
+    assert_eq!(
+        hexadecimal.keys,
+        [v1::AggregationColumn { name: "big".to_owned(), hexadecimal: true, unproven: false }]
+    );
 }
 
 #[test]
@@ -170,7 +183,7 @@ fn refusals_name_the_field() {
     assert_eq!(field(vec![context(ContextKey::Unspecified)], &[]), "spec.histogram.keys[0]");
     assert_eq!(field(vec![AggregationKey::default()], &[]), "spec.histogram.keys[0]");
     let tiny = HistogramSpec { size: 5, ..histogram(Vec::new(), &[], "") };
-    assert!(TriggerPlan::histogram(&tiny, 7, &name(), &schema()).is_err());
+    assert!(TriggerPlan::histogram(&tiny, 7, counted(&name(), &schema())).is_err());
 }
 
 #[test]
@@ -187,8 +200,9 @@ fn latencies_become_three_triggers() {
         include_self: true,
     };
     let (start, end, fields) = (name(), ProbeName::new("g", "done").unwrap(), schema());
-    let made =
-        |spec: &LatencySpec| TriggerPlan::latency(spec, 7, [(&start, &fields), (&end, &fields)], "boot");
+    let made = |spec: &LatencySpec| {
+        TriggerPlan::latency(spec, 7, [counted(&start, &fields), counted(&end, &fields)], "boot")
+    };
     let plan = made(&spec).unwrap();
     assert_eq!(
         triggers(&plan),
@@ -217,14 +231,14 @@ fn latencies_become_three_triggers() {
     ] {
         assert!(made(&wrong).is_err(), "{wrong:?}");
     }
-    assert!(TriggerPlan::latency(&spec, 7, [(&start, &fields), (&start, &fields)], "boot").is_err());
+    assert!(TriggerPlan::latency(&spec, 7, [counted(&start, &fields); 2], "boot").is_err());
 }
 
 #[test]
 fn own_threads_are_left_out_and_counted_apart() {
     let spec =
         HistogramSpec { include_self: false, ..histogram(vec![key("dfd", Scale::Log2)], &[], "n == 1") };
-    let made = TriggerPlan::histogram(&spec, 7, &name(), &schema()).unwrap();
+    let made = TriggerPlan::histogram(&spec, 7, counted(&name(), &schema())).unwrap();
     assert_eq!(
         triggers(&made),
         [
@@ -260,7 +274,8 @@ fn latencies_leave_out_own_threads_at_both_ends() {
         size: 128,
         include_self: false,
     };
-    let plan = TriggerPlan::latency(&spec, 7, [(&start, &fields), (&end, &fields)], "boot").unwrap();
+    let plan =
+        TriggerPlan::latency(&spec, 7, [counted(&start, &fields), counted(&end, &fields)], "boot").unwrap();
     let filters: Vec<_> =
         plan.tables.iter().map(|table| (table.role, table.trigger.filter.as_str())).collect();
     assert_eq!(
@@ -284,10 +299,93 @@ fn a_field_that_hides_the_name_of_the_thread_is_not_taken_for_it() {
             .fields
             .extend(names.iter().map(|&name| FieldSchema { name: name.to_owned(), ..field.clone() }));
         let spec = HistogramSpec { include_self: false, ..histogram(Vec::new(), &[], "") };
-        TriggerPlan::histogram(&spec, 7, &name(), &schema)
+        TriggerPlan::histogram(&spec, 7, counted(&name(), &schema))
     };
     assert_eq!(with(&["COMM"]).unwrap().tables[0].trigger.filter, "!(comm ~ \"kprobed*\")");
     let refused = with(&["COMM", "comm"]).unwrap_err();
     assert_eq!(refused.field.as_deref(), Some("spec.histogram.include_self"));
     assert!(refused.message.contains("set `include_self`"), "{refused}");
+}
+
+/// The schema again, with `dfd` and `path` from memory: the kernel has companions for them.
+fn from_memory() -> Proofs {
+    let field = |(index, (name, size)): (usize, (&str, usize))| {
+        format!("\tfield:{name};\toffset:{};\tsize:{size};\tsigned:0;\n", 8 + 8 * index)
+    };
+    let fields = [
+        ("unsigned long __probe_ip", 8),
+        ("s32 dfd", 4),
+        ("u32 n", 4),
+        ("u64 big", 8),
+        ("__data_loc char[] path", 4),
+        ("__data_loc char[] __kpd_g0", 4),
+        ("__data_loc char[] __kpd_end", 4),
+    ];
+    let fields = fields.into_iter().enumerate().map(field).collect::<Vec<_>>().concat();
+    let text = format!(
+        "name: e\nID: 1\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n{fields}\nprint fmt: \"\"\n"
+    );
+    Proofs::of(&Format::parse(&text).unwrap())
+}
+
+#[test]
+fn what_was_not_read_is_in_no_row_and_counted_apart() {
+    let (probe, schema, proofs) = (name(), schema(), from_memory());
+    let counted = Counted { probe: &probe, schema: &schema, proofs: &proofs };
+    let filters = |keys: Vec<AggregationKey>, sums: &[&str], filter: &str| {
+        let made = TriggerPlan::histogram(&histogram(keys, sums, filter), 7, counted).unwrap();
+        made.tables.into_iter().map(|table| (table.role, table.trigger.filter)).collect::<Vec<_>>()
+    };
+    let result = Role::Result { beyond: None };
+    let [read, unread] = ["!", ""].map(|not| format!("{not}__kpd_g0 ~ \"*\u{1}\""));
+    let by_number = vec![key("n", Scale::Unspecified)];
+    assert_eq!(filters(by_number.clone(), &[], "n == 1"), [(result, "n == 1".to_owned())]);
+    let expected = [(result, read.clone()), (Role::Unread, format!("!({read})"))];
+    assert_eq!(filters(vec![key("dfd", Scale::Unspecified)], &[], ""), expected);
+    assert_eq!(filters(by_number.clone(), &["dfd"], ""), expected);
+    let text = "path ~ \"*\" && !path ~ \"*\u{1}\"";
+    assert_eq!(filters(vec![key("path", Scale::Unspecified)], &[], "")[0], (result, text.to_owned()));
+    // A filter does not pass for what was not read, and neither does its opposite.
+    assert_eq!(
+        filters(by_number, &[], "!(dfd == 1)"),
+        [
+            (result, format!("!(dfd == 1 || {unread})")),
+            (Role::Unread, format!("(!(dfd == 1 && {read})) && !(!(dfd == 1 || {unread}))")),
+        ]
+    );
+    let spec = LatencySpec {
+        start_probe: "g/open".to_owned(),
+        end_probe: "g/done".to_owned(),
+        match_field: "dfd".to_owned(),
+        include_self: true,
+        ..Default::default()
+    };
+    let done = ProbeName::new("g", "done").unwrap();
+    let end = Counted { probe: &done, ..counted };
+    let plan = TriggerPlan::latency(&spec, 7, [counted, end], "boot").unwrap();
+    let of = |role: Role| {
+        let tables = plan.tables.iter().filter(move |table| table.role == role);
+        tables.map(|table| table.trigger.filter.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!((of(Role::Starts), of(Role::Ends)), (vec![read.clone()], vec![read.clone()]));
+    assert_eq!(of(Role::Unread), [format!("!({read})"), format!("!({read})")]);
+}
+
+#[test]
+fn what_nothing_proves_is_marked() {
+    let mut schema = schema();
+    schema.fields[0].fault_detected = false;
+    let probe = name();
+    let made = |keys: Vec<AggregationKey>, sums: &[&str], filter: &str| {
+        TriggerPlan::histogram(&histogram(keys, sums, filter), 7, counted(&probe, &schema)).unwrap()
+    };
+    let by = made(vec![key("dfd", Scale::Log2), key("n", Scale::Unspecified)], &["dfd"], "");
+    assert_eq!(
+        by.keys.iter().chain(&by.sums).map(|key| key.unproven).collect::<Vec<_>>(),
+        [true, false, true]
+    );
+    assert_eq!(by.warnings.len(), 1);
+    assert!(by.warnings[0].message.contains("whether `dfd` of `g/open` could be read"), "{by:?}");
+    assert_eq!(made(Vec::new(), &[], "dfd > 3").warnings.len(), 1);
+    assert!(made(vec![key("n", Scale::Unspecified)], &[], "n > 3").warnings.is_empty());
 }

@@ -172,6 +172,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_next_operation_runs_after_one_that_panicked() {
+        let mut worker = Worker::default();
+        let panicked: io::Result<()> = worker.run(|| panic!("a mistake")).await;
+        assert!(panicked.is_err());
+        assert_eq!(worker.run(|| Ok(7)).await.unwrap(), 7);
+        // The answer of this one is not read.
+        worker.0 = Some(tokio::task::spawn_blocking(|| panic!("another mistake")));
+        assert!(worker.run(|| Ok(8)).await.is_err());
+        assert_eq!(worker.run(|| Ok(9)).await.unwrap(), 9);
+    }
+
+    #[tokio::test]
     async fn a_file_that_was_moved_away_is_made_anew() {
         let directory = tempfile::tempdir().unwrap();
         let (path, moved) = (directory.path().join("a"), directory.path().join("b"));

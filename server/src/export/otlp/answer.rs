@@ -23,10 +23,10 @@ pub(super) fn read(service: &str, items: u64, answer: Result<Partial, Status>) -
             let dropped = u64::try_from(rejected).unwrap_or(0).min(items);
             // A message without rejected items is a warning.
             let reason = if dropped > 0 { reason(&message) } else { String::new() };
-            Ok(Sent { dropped, reason })
+            Ok(Sent { dropped, reason, ..Sent::default() })
         }
         Err(status) if status.code() == Code::InvalidArgument => {
-            Ok(Sent { dropped: items, reason: reason(status.message()) })
+            Ok(Sent { dropped: items, reason: reason(status.message()), ..Sent::default() })
         }
         Err(status) => {
             let wait = status.get_details_retry_info().and_then(|info| info.retry_delay);

@@ -4,10 +4,14 @@
 //! of the return probe. Events are taken in the order of time, up to the watermarks of the log. A
 //! return after a gap is never paired with an entry before it.
 //!
+//! Events wait for a second of the log's time. While the exporter catches up, that second passes as fast as the disk is
+//! read: when too many wait, the oldest are given up, and whose calls have no span is said.
+//!
 //! A part of the log that is read again after a failure is recognised by its log positions, so that
 //! the pairs stay the same.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 
 use kprobed_event::Row;
 
@@ -19,6 +23,10 @@ use super::value::Attributes;
 /// Calls that may be open. Of more, the oldest are given up: those that never return, and probes
 /// that have no return probe.
 const MOST_OPEN: usize = 1 << 14;
+
+/// Events that may wait for the watermark, and their bytes; open calls may have as many bytes.
+const MOST_WAITING: usize = 1 << 17;
+const MOST_BYTES: usize = 32 << 20;
 
 /// A thread. All idle tasks have the same id: their CPU tells them apart.
 type Thread = (i32, Option<u32>);
@@ -44,6 +52,30 @@ pub(super) struct End {
     pub(super) attributes: Protobuf,
 }
 
+impl End {
+    /// Bytes of memory, about.
+    fn bytes(&self) -> usize {
+        size_of::<Open>() + self.location.len() + self.probe.len() + self.attributes.len()
+    }
+}
+
+/// Calls that were given up because too many events waited.
+#[derive(Debug, Default)]
+pub(super) struct GivenUp {
+    pub(super) calls: u64,
+    probes: BTreeSet<String>,
+}
+
+impl fmt::Display for GivenUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("too many events waited for their order: calls have no span at ")?;
+        for (index, probe) in self.probes.iter().enumerate() {
+            write!(f, "{}`{probe}`", if index > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
 /// A call that returned.
 #[derive(Debug)]
 pub(super) struct Pair {
@@ -62,6 +94,16 @@ enum Step {
     Gap,
 }
 
+impl Step {
+    /// Bytes of memory, about.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Entry(_, _, end) | Self::Return(_, _, end) => end.bytes(),
+            Self::Gap => 0,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Open {
     moment: Moment,
@@ -76,6 +118,10 @@ pub(super) struct Pairs {
     open: HashMap<Thread, Vec<Open>>,
     /// The threads of open calls, the oldest first.
     ages: BTreeMap<Moment, Thread>,
+    /// Bytes of the events that wait, and of the open calls.
+    waiting_bytes: usize,
+    open_bytes: usize,
+    given_up: GivenUp,
     /// The log was read up to here.
     seen: u64,
 }
@@ -114,15 +160,53 @@ impl Pairs {
         } else {
             Step::Entry(thread, location.address, end)
         };
-        self.waiting.insert((row.timestamp_ns(), sequence + 1), step);
+        self.wait((row.timestamp_ns(), sequence + 1), step);
+    }
+
+    fn wait(&mut self, moment: Moment, step: Step) {
+        self.waiting_bytes += step.bytes();
+        self.waiting.insert(moment, step);
+        if self.waiting.len() <= MOST_WAITING && self.waiting_bytes <= MOST_BYTES {
+            return;
+        }
+        // The oldest quarter. Nothing is paired over it.
+        for _ in 0..self.waiting.len().div_ceil(4) {
+            let Some((_, step)) = self.waiting.pop_first() else { break };
+            self.waiting_bytes -= step.bytes();
+            if let Step::Entry(_, _, entry) = step {
+                self.give_up_call(entry.probe);
+            }
+        }
+        for call in std::mem::take(&mut self.open).into_values().flatten() {
+            self.give_up_call(call.entry.probe);
+        }
+        self.close_all();
+    }
+
+    fn give_up_call(&mut self, probe: String) {
+        self.given_up.calls += 1;
+        self.given_up.probes.insert(probe);
+    }
+
+    /// The calls that were given up since this was last asked.
+    pub(super) fn given_up(&mut self) -> Option<GivenUp> {
+        (self.given_up.calls > 0).then(|| std::mem::take(&mut self.given_up))
+    }
+
+    fn close_all(&mut self) {
+        self.open.clear();
+        self.ages.clear();
+        self.open_bytes = 0;
     }
 
     /// Events are missing before a time; absent if nothing has followed them yet.
     pub(super) fn gap(&mut self, before_ns: Option<u64>) {
-        match before_ns {
+        if let Some(before_ns) = before_ns {
             // Before everything of that moment: places count from 1 here.
-            Some(before_ns) => drop(self.waiting.insert((before_ns, 0), Step::Gap)),
-            None => *self = Self { seen: self.seen, ..Self::default() },
+            self.waiting.insert((before_ns, 0), Step::Gap);
+        } else {
+            let given_up = std::mem::take(&mut self.given_up);
+            *self = Self { seen: self.seen, given_up, ..Self::default() };
         }
     }
 
@@ -132,12 +216,11 @@ impl Pairs {
         let steps = std::mem::replace(&mut self.waiting, later);
         let mut pairs = Vec::new();
         for (moment, step) in steps {
+            self.waiting_bytes -= step.bytes();
             match step {
-                Step::Gap => {
-                    self.open.clear();
-                    self.ages.clear();
-                }
+                Step::Gap => self.close_all(),
                 Step::Entry(thread, function, entry) => {
+                    self.open_bytes += entry.bytes();
                     self.open.entry(thread).or_default().push(Open { moment, function, entry });
                     self.ages.insert(moment, thread);
                     self.give_up();
@@ -161,19 +244,23 @@ impl Pairs {
         }
         for abandoned in inner {
             self.ages.remove(&abandoned.moment);
+            self.open_bytes -= abandoned.entry.bytes();
         }
         let Open { moment, entry, .. } = call?;
         self.ages.remove(&moment);
+        self.open_bytes -= entry.bytes();
         let wall_offset_ns = outermost.unwrap_or(entry.wall_offset_ns);
         Some(Pair { entry, exit, callers, wall_offset_ns })
     }
 
     fn give_up(&mut self) {
-        while self.ages.len() > MOST_OPEN
+        while (self.ages.len() > MOST_OPEN || self.open_bytes > MOST_BYTES)
             && let Some((moment, thread)) = self.ages.pop_first()
         {
             let Some(calls) = self.open.get_mut(&thread) else { continue };
-            calls.retain(|call| call.moment != moment);
+            for call in calls.extract_if(.., |call| call.moment == moment) {
+                self.open_bytes -= call.entry.bytes();
+            }
             if calls.is_empty() {
                 self.open.remove(&thread);
             }
@@ -214,12 +301,12 @@ mod tests {
     impl Pairs {
         fn entry(&mut self, tid: i32, function: u64, time: u64, sequence: u64) {
             let step = Step::Entry((tid, None), function, end(sequence, time));
-            self.waiting.insert((time, sequence + 1), step);
+            self.wait((time, sequence + 1), step);
         }
 
         fn exit(&mut self, tid: i32, function: u64, time: u64, sequence: u64) {
             let step = Step::Return((tid, None), function, end(sequence, time));
-            self.waiting.insert((time, sequence + 1), step);
+            self.wait((time, sequence + 1), step);
         }
     }
 
@@ -283,6 +370,33 @@ mod tests {
         assert!(pairs.until(u64::MAX).is_empty());
         assert_eq!(pairs.ages.len(), MOST_OPEN);
         assert_eq!(pairs.open.values().map(Vec::len).sum::<usize>(), MOST_OPEN);
+    }
+
+    #[test]
+    fn what_waits_is_bounded_and_what_is_given_up_is_named() {
+        let mut pairs = Pairs::default();
+        let count = MOST_WAITING as u64 * 2;
+        // All of one second: no watermark comes.
+        for call in 0..count {
+            pairs.entry(1, 10, 2 * call, 2 * call);
+            pairs.exit(1, 10, 2 * call + 1, 2 * call + 1);
+            assert!(pairs.waiting.len() <= MOST_WAITING && pairs.waiting_bytes <= MOST_BYTES);
+        }
+        let whole = pairs.until(u64::MAX).len() as u64;
+        let given_up = pairs.given_up().unwrap();
+        assert!(whole > MOST_WAITING as u64 / 4);
+        assert_eq!(whole + given_up.calls, count, "each call has a span or is given up");
+        assert!(given_up.to_string().ends_with("calls have no span at ``"), "{given_up}");
+        assert!(pairs.given_up().is_none() && pairs.waiting_bytes == 0 && pairs.open_bytes == 0);
+        // Few, and large.
+        let large = Protobuf::from(vec![0; 1 << 20]);
+        for sequence in 0..100 {
+            let end = End { attributes: large.clone(), ..end(sequence, sequence) };
+            pairs.wait((sequence, sequence + 1), Step::Entry((1, None), 10, end));
+            assert!(pairs.waiting_bytes <= MOST_BYTES);
+        }
+        pairs.until(u64::MAX);
+        assert!(pairs.open_bytes <= MOST_BYTES && pairs.given_up().is_some());
     }
 
     proptest! {

@@ -16,12 +16,16 @@ pub(super) struct Records {
     /// Written records, while requests refer to them.
     shared: Bytes,
     places: Vec<Place>,
+    /// Bytes at the beginning that the receiver has taken.
+    taken: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
     end: usize,
     is_item: bool,
+    /// Of an event: the place in the log after it.
+    next: Option<u64>,
 }
 
 /// The records of one request.
@@ -30,39 +34,59 @@ pub(super) struct Part {
     pub(super) records: Bytes,
     /// How many of them are in the account of the exporter.
     pub(super) items: u64,
+    /// The place in the log after the last event among them.
+    pub(super) next: Option<u64>,
 }
 
 impl Records {
     /// One more, written by `write`.
     #[inline]
     pub(super) fn push(&mut self, is_item: bool, write: impl FnOnce(&mut Protobuf)) {
+        self.add(is_item, None, write);
+    }
+
+    /// One more, of the event at this place in the log.
+    #[inline]
+    pub(super) fn push_event(&mut self, sequence: u64, write: impl FnOnce(&mut Protobuf)) {
+        self.add(true, sequence.checked_add(1), write);
+    }
+
+    #[inline]
+    fn add(&mut self, is_item: bool, next: Option<u64>, write: impl FnOnce(&mut Protobuf)) {
         if !self.shared.is_empty() {
             self.written = Protobuf::from(Vec::from(std::mem::take(&mut self.shared)));
         }
         self.written.message(RECORDS, write);
-        self.places.push(Place { end: self.written.len(), is_item });
+        self.places.push(Place { end: self.written.len(), is_item, next });
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// All of them, in parts of at most so many bytes. One that is larger is alone.
+    /// The receiver has taken a part: the first of those that are left.
+    pub(super) fn took(&mut self, part: &Part) {
+        self.taken += part.records.len();
+    }
+
+    /// All of them that were not taken, in parts of at most so many bytes. One that is larger is alone.
     pub(super) fn parts(&mut self, limit: usize) -> Vec<Part> {
         if self.shared.is_empty() {
             self.shared = std::mem::take(&mut self.written).into_bytes().into();
         }
-        let (mut parts, mut begin, mut end, mut items) = (Vec::new(), 0, 0, 0);
-        for place in &self.places {
+        let (mut parts, mut begin, mut end, mut items) = (Vec::new(), self.taken, self.taken, 0);
+        let mut next = None;
+        for place in self.places.iter().filter(|place| place.end > self.taken) {
             if place.end - begin > limit && end > begin {
-                parts.push(Part { records: self.shared.slice(begin..end), items });
+                parts.push(Part { records: self.shared.slice(begin..end), items, next });
                 (begin, items) = (end, 0);
             }
             end = place.end;
             items += u64::from(place.is_item);
+            next = place.next.or(next);
         }
         if end > begin {
-            parts.push(Part { records: self.shared.slice(begin..end), items });
+            parts.push(Part { records: self.shared.slice(begin..end), items, next });
         }
         parts
     }
@@ -70,6 +94,7 @@ impl Records {
     /// Forgets them. Their buffer is kept if no request has a part of it any more.
     pub(super) fn clear(&mut self) {
         self.places.clear();
+        self.taken = 0;
         let shared = std::mem::take(&mut self.shared);
         if shared.is_empty() {
             self.written = Protobuf::within(std::mem::take(&mut self.written).into_bytes());

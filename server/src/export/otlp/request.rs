@@ -12,7 +12,7 @@ use prost::Message as _;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
 use super::answer::{Partial, read};
@@ -37,13 +37,24 @@ mod field {
 pub(super) struct Service {
     name: &'static str,
     path: &'static str,
+    /// Whether a receiver that lacks it refuses finally: it takes something else.
+    may_be_absent: bool,
 }
 
-pub(super) const LOGS: Service =
-    Service { name: "logs", path: "/opentelemetry.proto.collector.logs.v1.LogsService/Export" };
+pub(super) const LOGS: Service = Service {
+    name: "logs",
+    path: "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+    may_be_absent: false,
+};
 
-pub(super) const TRACES: Service =
-    Service { name: "traces", path: "/opentelemetry.proto.collector.trace.v1.TraceService/Export" };
+pub(super) const TRACES: Service = Service {
+    name: "traces",
+    path: "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    may_be_absent: false,
+};
+
+/// Spans for a receiver that takes log records.
+pub(super) const TRACES_BESIDE_LOGS: Service = Service { may_be_absent: true, ..TRACES };
 
 /// Resource and scope of the records of a chunk.
 #[derive(Clone, Debug)]
@@ -107,7 +118,13 @@ pub(super) async fn send(
             answer.into_inner().partial_success.unwrap_or_default();
         Partial { rejected: rejected_log_records, message: error_message }
     });
-    read(service.name, part.items, answer)
+    match answer {
+        Err(status) if service.may_be_absent && status.code() == Code::Unimplemented => {
+            let reason = format!("the receiver takes log records and no {}", service.name);
+            Ok(Sent { dropped: part.items, reason, ..Sent::default() })
+        }
+        answer => read(service.name, part.items, answer),
+    }
 }
 
 /// Requests that are encoded already.

@@ -1,4 +1,7 @@
 //! The sink of the OTLP exporter: log records and spans of each chunk, in requests of limited size.
+//!
+//! Owns what the receiver has taken of a chunk that failed: that is not sent again. A signal that the receiver refuses
+//! finally holds up no other one.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,8 +9,8 @@ use tonic::transport::Channel;
 
 use super::connection::Connection;
 use super::pairs::Pairs;
-use super::records::Records;
-use super::request::{LOGS, Origin, Service, TRACES, send};
+use super::records::{Part, Records};
+use super::request::{LOGS, Origin, Service, TRACES, TRACES_BESIDE_LOGS, send};
 use super::resource::{Host, scope};
 use super::{log_record, span};
 use crate::export::read::Reader;
@@ -37,6 +40,10 @@ pub struct OtlpSink {
     records: Records,
     /// Made, and not taken by the receiver yet.
     spans: Records,
+    /// What was refused finally of the chunk that is sent.
+    refused: Sent,
+    /// The receiver has all log records before this place.
+    told: Option<Cursor>,
 }
 
 impl OtlpSink {
@@ -52,22 +59,30 @@ impl OtlpSink {
             pairs: Pairs::default(),
             records: Records::default(),
             spans: Records::default(),
+            refused: Sent::default(),
+            told: None,
         }
     }
 
-    /// Makes the records of a chunk. Spans that are whole are put to those that wait.
+    /// Makes the records of a chunk which the receiver does not have yet. Spans that are whole are put to those that
+    /// wait.
     fn take(&mut self, chunk: &Chunk) -> Result<(), SinkError> {
         let Self { signals: Signals { logs, traces }, reader, pairs, records, spans, .. } = self;
         let (logs, traces) = (*logs, *traces);
         let now_ns = now_ns();
         records.clear();
         let mut is_new = true;
+        // A chunk is of one run of the daemon. An earlier one began in the same place, and failed.
+        let same_run = |told: &Cursor, end: &Cursor| (told.boot_id, told.epoch) == (end.boot_id, end.epoch);
+        let told = self.told.zip(chunk.end).filter(|(told, end)| same_run(told, end));
+        let told = told.map(|(told, _)| told.sequence);
+        let mut at = chunk.end.map_or(0, |end| end.sequence.saturating_sub(chunk.walked.places));
         for item in &chunk.items {
             match item {
                 ChunkItem::Epoch { cursor, may_miss } => {
                     reader.begin_epoch();
                     pairs.begin_epoch();
-                    if logs {
+                    if logs && told.is_none() {
                         records.push(false, |out| log_record::of_epoch(out, cursor, *may_miss, now_ns));
                     }
                 }
@@ -76,7 +91,7 @@ impl OtlpSink {
                     if traces && is_new {
                         pairs.gap(loss.before_ns);
                     }
-                    if logs {
+                    if logs && told.is_none_or(|told| told <= at) {
                         records.push(false, |out| log_record::of_loss(out, &loss, now_ns));
                     }
                 }
@@ -85,18 +100,20 @@ impl OtlpSink {
                         reader.batch(delivery).map_err(|error| SinkError::new("read events", error))?;
                     is_new = !pairs.has_seen(delivery.sequence);
                     for (row, sequence) in batch.rows().zip(delivery.sequence..) {
-                        if logs {
-                            records.push(true, |out| log_record::of_event(out, &row, sequence, now_ns));
+                        if logs && told.is_none_or(|told| told <= sequence) {
+                            records.push_event(sequence, |out| {
+                                log_record::of_event(out, &row, sequence, now_ns);
+                            });
                         }
                         if traces && is_new {
                             pairs.push(&row, sequence);
                         }
                     }
-                    pairs.saw(delivery.sequence + delivery.log_events);
+                    at = delivery.sequence + delivery.log_events;
+                    pairs.saw(at);
                 }
                 ChunkItem::Watermark(watermark_ns) => {
                     let whole = pairs.until(*watermark_ns);
-                    // A chunk is of one run of the daemon.
                     let Some(run) = &chunk.end else { continue };
                     for pair in &whole {
                         spans.push(true, |out| span::of_call(out, pair, run));
@@ -104,31 +121,65 @@ impl OtlpSink {
                 }
             }
         }
-        let has_moved = !records.is_empty() || chunk.walked.places > 0;
-        if let Some(end) = chunk.end.as_ref().filter(|_| logs && has_moved) {
-            records.push(false, |out| log_record::of_progress(out, end, &chunk.walked, now_ns));
+        // A part of the log that could not be sent whole is not counted again.
+        if let Some(given_up) = pairs.given_up() {
+            self.refused.dropped_spans += given_up.calls;
+            self.refused.reason = given_up.to_string();
         }
         Ok(())
     }
 
-    /// Sends records of a run of the daemon to a service, one request after the other.
+    /// Sends records to a service, one request after the other. What the receiver has taken is noted at once: the rest
+    /// may be cancelled.
     async fn export(
         (connection, channel): (&Connection, &Channel),
         (service, origin): (Service, &Origin),
         records: &mut Records,
         limit: usize,
-    ) -> Result<Sent, SinkError> {
-        let mut sent = Sent::default();
+        mut note: impl FnMut(&Part, Sent),
+    ) -> Result<(), SinkError> {
         for part in records.parts(limit.saturating_sub(origin.around())) {
             let request = connection.request(origin.export(part.records.clone()));
-            let of_part = send(channel.clone(), service, request, &part).await?;
-            sent.dropped += of_part.dropped;
-            if of_part.dropped > 0 {
-                sent.reason = of_part.reason;
-            }
+            let sent = send(channel.clone(), service, request, &part).await?;
+            records.took(&part);
+            note(&part, sent);
         }
         records.clear();
-        Ok(sent)
+        Ok(())
+    }
+
+    /// Sends the log records that are made. The receiver has all of the log up to their events then.
+    async fn export_logs(
+        &mut self,
+        channel: &Channel,
+        origin: &Origin,
+        end: Option<Cursor>,
+    ) -> Result<(), SinkError> {
+        let Self { connection, max_request_bytes: limit, records, refused, told, .. } = self;
+        let way = (&*connection, channel);
+        Self::export(way, (LOGS, origin), records, *limit, |part, sent| {
+            *told = end.zip(part.next).map(|(end, sequence)| Cursor { sequence, ..end }).or(*told);
+            refused.dropped += sent.dropped;
+            if sent.dropped > 0 {
+                refused.reason = sent.reason;
+            }
+        })
+        .await
+    }
+
+    /// Sends the spans that wait.
+    async fn export_spans(&mut self, channel: &Channel, origin: &Origin) -> Result<(), SinkError> {
+        let service = if self.signals.logs { TRACES_BESIDE_LOGS } else { TRACES };
+        let Self { connection, max_request_bytes: limit, spans, refused, .. } = self;
+        let way = (&*connection, channel);
+        // They are not events: the sum of the account does not have them.
+        Self::export(way, (service, origin), spans, *limit, |_part, sent| {
+            refused.dropped_spans += sent.dropped;
+            if sent.dropped > 0 {
+                refused.reason = format!("spans: {}", sent.reason);
+            }
+        })
+        .await
     }
 }
 
@@ -143,16 +194,31 @@ impl Sink for OtlpSink {
         let Some(channel) = self.open.clone() else { return Err(SinkError::new("send", "not connected")) };
         self.take(chunk)?;
         let origin = Origin::new(&self.host.resource(), &scope(chunk.end.as_ref()));
-        let Self { connection, max_request_bytes: limit, records, spans, .. } = self;
-        let way = (&*connection, &channel);
-        let mut sent = Self::export(way, (LOGS, &origin), records, *limit).await?;
-        // Spans that the receiver refuses finally are dropped. They are not events, so no term
-        // counts them.
-        let of_spans = Self::export(way, (TRACES, &origin), spans, *limit).await?;
-        if of_spans.dropped > 0 {
-            sent.reason = format!("{} spans: {}", of_spans.dropped, of_spans.reason);
+        let has_records = !self.records.is_empty();
+        // The record of how far the others go is the last one, so that the receiver gets it once.
+        let is_last = self.spans.is_empty();
+        if is_last {
+            self.push_progress(chunk, has_records);
         }
-        Ok(sent)
+        self.export_logs(&channel, &origin, chunk.end).await?;
+        if !is_last {
+            self.told = chunk.end.or(self.told);
+            self.export_spans(&channel, &origin).await?;
+            self.push_progress(chunk, has_records);
+            self.export_logs(&channel, &origin, chunk.end).await?;
+        }
+        self.told = None;
+        Ok(std::mem::take(&mut self.refused))
+    }
+}
+
+impl OtlpSink {
+    /// A record of how far those of a chunk go, if it has any or has passed something.
+    fn push_progress(&mut self, chunk: &Chunk, has_records: bool) {
+        let has_moved = has_records || chunk.walked.places > 0;
+        if let Some(end) = chunk.end.as_ref().filter(|_| self.signals.logs && has_moved) {
+            self.records.push(false, |out| log_record::of_progress(out, end, &chunk.walked, now_ns()));
+        }
     }
 }
 

@@ -273,7 +273,8 @@ impl Sink for Fake {
         });
         self.got.lock().unwrap().extend(events.flatten());
         let dropped = u64::from(self.refuses.load(Ordering::Relaxed)) * 3;
-        Ok(Sent { dropped, reason: if dropped > 0 { "too odd".to_owned() } else { String::new() } })
+        let reason = if dropped > 0 { "too odd".to_owned() } else { String::new() };
+        Ok(Sent { dropped, reason, ..Sent::default() })
     }
 }
 

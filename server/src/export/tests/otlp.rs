@@ -11,14 +11,18 @@ use kprobed_otlp::logs_service::logs_service_server::{LogsService, LogsServiceSe
 use kprobed_otlp::logs_service::{
     ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse,
 };
+use kprobed_otlp::trace_service::trace_service_server::{TraceService, TraceServiceServer};
+use kprobed_otlp::trace_service::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::server::Router;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 use super::*;
+use kprobed_trace::pipeline::samples::{return_source, watermark};
 
 /// What the collector answers.
 #[derive(Clone, Debug, Default)]
@@ -99,14 +103,22 @@ impl Collector {
     }
 
     fn serve(&self, address: &str, mut server: Server) -> (SocketAddr, Served) {
+        Self::serve_router(address, server.add_service(LogsServiceServer::new(self.clone())))
+    }
+
+    fn listen_with_spans(&self, address: &str, spans: &Spans) -> (SocketAddr, Served) {
+        let logs = Server::builder().add_service(LogsServiceServer::new(self.clone()));
+        Self::serve_router(address, logs.add_service(TraceServiceServer::new(spans.clone())))
+    }
+
+    fn serve_router(address: &str, router: Router) -> (SocketAddr, Served) {
         let threads = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = std::net::TcpListener::bind(address).unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let service = LogsServiceServer::new(self.clone());
         threads.spawn(async move {
             let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
-            server.add_service(service).serve_with_incoming(incoming).await.unwrap();
+            router.serve_with_incoming(incoming).await.unwrap();
         });
         (address, Served(Some(threads)))
     }
@@ -253,6 +265,87 @@ async fn refusals_are_counted_and_failures_are_not() {
     collector.answers(Answer::Takes);
     let status = run.drained(&exporters).await;
     assert_eq!(status.account.terms, Terms { acknowledged: 16, dropped: 14, ..Terms::default() });
+    run.stop().await;
+}
+
+/// A collector with another answer for spans, and none but `Unimplemented` without.
+#[derive(Clone, Default)]
+struct Spans {
+    answer: Arc<Mutex<Answer>>,
+    taken: Arc<Mutex<u64>>,
+}
+
+#[tonic::async_trait]
+impl TraceService for Spans {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        if let Answer::Refuses(status) = &*self.answer.lock().unwrap() {
+            return Err(status.clone());
+        }
+        let request = request.into_inner();
+        let scopes = request.resource_spans.iter().flat_map(|spans| &spans.scope_spans);
+        *self.taken.lock().unwrap() += scopes.map(|scope| scope.spans.len() as u64).sum::<u64>();
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+/// Publishes calls whose spans can be made once a later event has come.
+fn publish_calls(run: &Run, calls: u64, at_ns: u64) {
+    let (entry, exit) = (source("a", 1), return_source("b", 2));
+    for call in 0..calls {
+        publish(&run.hub, &entry, 0, 1, at_ns + 2000 * call);
+        publish(&run.hub, &exit, 0, 1, at_ns + 2000 * call + 1000);
+    }
+    watermark(&run.hub, at_ns + 2000 * calls);
+}
+
+/// Lets time pass until something is so.
+async fn until(run: &Run, mut now_ns: u64, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE);
+        now_ns += 1;
+        watermark(&run.hub, now_ns);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_taken_is_not_sent_again_when_spans_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(directory.path()).await;
+    let (collector, spans) = (Collector::default(), Spans::default());
+    let (address, _server) = collector.listen_with_spans("127.0.0.1:0", &spans);
+    let settings = otlp(&format!("http://{address}"), "traces = true");
+    let exporters = run.export(&settings);
+    run.drained(&exporters).await;
+
+    // It cannot now: log records are taken once, and spans later.
+    *spans.answer.lock().unwrap() = Answer::Refuses(Status::unavailable("later"));
+    publish_calls(&run, 5, 1000);
+    let error = failing(&exporters).await;
+    assert!(error.contains("export traces") && error.contains("later"), "{error}");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    *spans.answer.lock().unwrap() = Answer::Takes;
+    until(&run, 20_000, || *spans.taken.lock().unwrap() == 5).await;
+    let status = run.drained(&exporters).await;
+    assert_eq!(collector.sequences(), (0..10).collect::<Vec<_>>(), "each record once");
+    assert_eq!((status.account.terms.acknowledged, *spans.taken.lock().unwrap()), (10, 5));
+
+    // It takes none: that is final, and holds up nothing.
+    *spans.answer.lock().unwrap() = Answer::Refuses(Status::unimplemented("unknown service"));
+    publish_calls(&run, 5, 1_000_000);
+    until(&run, 2_000_000, || exporters.statuses()[0].dropped_spans == 5).await;
+    let status = run.drained(&exporters).await;
+    assert_eq!(collector.sequences(), (0..20).collect::<Vec<_>>());
+    assert_eq!((status.account.terms.acknowledged, status.dropped_spans), (20, 5));
+    assert!(status.refusal.contains("takes log records and no traces"), "{}", status.refusal);
+    // The records of how far the others go come once too.
+    let progress = collector.records();
+    let progress = progress.iter().filter(|record| record.event_name == "kprobed.progress");
+    assert_eq!(progress.map(|record| integer(field(body(record), "read"))).sum::<u64>(), 20);
     run.stop().await;
 }
 

@@ -45,8 +45,9 @@ pub struct HistoryItems {
 /// held up: each of them rests for up to about fifty milliseconds on its own.
 const DISORDER_NS: u64 = 1_000_000_000;
 
-/// Bytes of entries that are read at once.
-const READ_BYTES: usize = 1 << 20;
+/// Bytes of entries after which no more are read at once: a full batch, or many small ones. A stream that replays holds
+/// no more than one that follows the present.
+const READ_BYTES: usize = 128 << 10;
 
 /// Reader of the history for one subscription.
 #[derive(Debug)]
@@ -170,7 +171,8 @@ impl HistoryReader {
         let count = missing.events();
         let cause = match missing.cause {
             MissingCause::Expired => LossCause::Expired,
-            MissingCause::NotStored | MissingCause::Damaged => LossCause::NotStored,
+            MissingCause::NotStored => LossCause::NotStored,
+            MissingCause::Damaged => LossCause::Damaged,
         };
         self.subscription.count_loss(if cause == LossCause::Expired { count.unwrap_or(0) } else { 0 });
         Loss::anywhere(cause, count)
@@ -226,7 +228,7 @@ impl HistoryReader {
             tracing::warn!(sequence = entry.sequence, "malformed events in the history");
             self.subscription.count_loss(0);
             let count = Some(entry.events.into());
-            items.push(Item::Loss(Loss::on(entry.key, LossCause::NotStored, count, entry.first_ns)));
+            items.push(Item::Loss(Loss::on(entry.key, LossCause::Damaged, count, entry.first_ns)));
         }
         self.last_ns = self.last_ns.max(entry.last_ns);
         // This is well after the requested time: all further entries are later.

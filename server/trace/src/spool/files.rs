@@ -9,6 +9,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use super::SpoolError;
 use super::segment::SegmentId;
@@ -17,10 +18,13 @@ use super::segment::SegmentId;
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// The list of expired events, and the name under which a new list is written before it replaces
-/// the old one.
+/// The list of expired events.
 const EXPIRED: &str = "expired";
-const EXPIRED_NEW: &str = "expired.new";
+/// The list of runs that ended in order.
+const ENDED: &str = "ended";
+
+/// Follows the name of a file that was set aside. A number can follow.
+const ASIDE: &str = ".bad";
 
 /// The directory, locked for this process while it exists.
 #[derive(Debug)]
@@ -66,15 +70,36 @@ impl Files {
 
     /// The segments in the directory, in order. Files with any other name are ignored.
     pub(super) fn segments(&self) -> Result<Vec<SegmentId>, SpoolError> {
+        let mut ids: Vec<_> = self.names()?.iter().filter_map(|name| SegmentId::parse(name)).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    fn names(&self) -> Result<Vec<String>, SpoolError> {
         let read = || {
             let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name()));
             names.collect::<io::Result<Vec<_>>>()
         };
         let names = read().map_err(SpoolError::io("list", &self.path))?;
-        let mut ids: Vec<_> =
-            names.iter().filter_map(|name| OsStr::to_str(name)).filter_map(SegmentId::parse).collect();
-        ids.sort_unstable();
-        Ok(ids)
+        Ok(names.iter().filter_map(|name| OsStr::to_str(name)).map(str::to_owned).collect())
+    }
+
+    /// The segments that were set aside, with the name of the file and the time at which it was last changed, in
+    /// nanoseconds since 1970.
+    pub(super) fn segments_aside(&self) -> Result<Vec<(SegmentId, String, u64)>, SpoolError> {
+        let aside = self.names()?.into_iter().filter_map(|name| {
+            let (segment, number) = name.rsplit_once(ASIDE)?;
+            let id =
+                SegmentId::parse(segment).filter(|_| number.bytes().all(|byte| byte.is_ascii_digit()))?;
+            // A time that cannot be read is late: the file is then part of every answer.
+            let changed =
+                fs::symlink_metadata(self.path.join(&name)).and_then(|metadata| metadata.modified());
+            let since_1970 = changed.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+            let wall_ns =
+                since_1970.and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or(u64::MAX);
+            Some((id, name, wall_ns))
+        });
+        Ok(aside.collect())
     }
 
     /// Creates the file of a segment.
@@ -106,11 +131,11 @@ impl Files {
     /// Renames a file that cannot be read, so that the spool ignores it, and returns the new name.
     pub(super) fn set_aside(&self, name: &str) -> Result<String, SpoolError> {
         let path = self.path.join(name);
-        let mut aside = format!("{name}.bad");
+        let mut aside = format!("{name}{ASIDE}");
         let mut number = 1;
         while self.path.join(&aside).exists() {
             number += 1;
-            aside = format!("{name}.bad{number}");
+            aside = format!("{name}{ASIDE}{number}");
         }
         fs::rename(&path, self.path.join(&aside)).map_err(SpoolError::io("rename", &path))?;
         Ok(aside)
@@ -118,24 +143,42 @@ impl Files {
 
     /// The name and the bytes of the list of expired events. `None` if there is no list.
     pub(super) fn expired(&self) -> Result<Option<(&'static str, Vec<u8>)>, SpoolError> {
-        let path = self.path.join(EXPIRED);
+        Ok(self.list(EXPIRED)?.map(|bytes| (EXPIRED, bytes)))
+    }
+
+    /// The name and the bytes of the list of runs that ended in order. `None` if there is no list.
+    pub(super) fn ended(&self) -> Result<Option<(&'static str, Vec<u8>)>, SpoolError> {
+        Ok(self.list(ENDED)?.map(|bytes| (ENDED, bytes)))
+    }
+
+    fn list(&self, name: &str) -> Result<Option<Vec<u8>>, SpoolError> {
+        let path = self.path.join(name);
         match fs::read(&path) {
-            Ok(bytes) => Ok(Some((EXPIRED, bytes))),
+            Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(SpoolError::io("read", &path)(error)),
         }
     }
 
-    /// Replaces the list of expired events. After a power cut the file is either the old or the new
-    /// list.
+    /// Replaces the list of expired events.
     pub(super) fn replace_expired(&self, bytes: &[u8]) -> Result<(), SpoolError> {
-        let new = self.path.join(EXPIRED_NEW);
+        self.replace(EXPIRED, bytes)
+    }
+
+    /// Replaces the list of runs that ended in order.
+    pub(super) fn replace_ended(&self, bytes: &[u8]) -> Result<(), SpoolError> {
+        self.replace(ENDED, bytes)
+    }
+
+    /// Replaces a list. After a power cut the file is either the old or the new list.
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), SpoolError> {
+        let new = self.path.join(format!("{name}.new"));
         let write = || {
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create(true).truncate(true).mode(FILE_MODE).open(&new)?;
             file.write_all(bytes)?;
             file.sync_data()?;
-            fs::rename(&new, self.path.join(EXPIRED))?;
+            fs::rename(&new, self.path.join(name))?;
             self.directory.sync_all()
         };
         write().map_err(SpoolError::io("write", &new))

@@ -65,10 +65,12 @@ pub struct SpoolStats {
     pub not_stored_events: u64,
     /// Number of errors in this run.
     pub errors: u64,
-    /// The last error.
+    /// The last error, until events are stored again after it.
     pub last_error: Option<String>,
     /// Whether the spool stores nothing at present, because of the last error.
     pub failing: bool,
+    /// What was damaged when the spool was opened, a sentence for each file: events are missing there.
+    pub damaged: Vec<String>,
 }
 
 /// The reading end of the spool.
@@ -92,9 +94,11 @@ impl Spool {
         let (index, recovery) = recover(&files)?;
         let there = index.segments.keys().next_back().map(|id| id.epoch);
         let gone = index.expired.epochs.last().map(|gone| gone.epoch);
+        let aside = index.aside.keys().next_back().map(|id| id.epoch);
         // The clock may have been set back since the last run.
-        let epoch = there.max(gone).map_or(wall_ns, |last| wall_ns.max(last.saturating_add(1)));
-        let shared = Arc::new(Shared::new(files, options, index, boot_id, epoch));
+        let epoch = there.max(gone).max(aside).map_or(wall_ns, |last| wall_ns.max(last.saturating_add(1)));
+        let now = Cursor { boot_id, epoch, sequence: 0 };
+        let shared = Arc::new(Shared::new(files, options, index, now, recovery.damaged.clone()));
         let mut state = shared.lock();
         let max_age_ns = u64::try_from(shared.options.max_age.as_nanos()).unwrap_or(u64::MAX);
         state.expire_before(&shared.files, wall_ns.saturating_sub(max_age_ns));
@@ -148,6 +152,13 @@ impl Spool {
         Ok(SpoolReader::new(Arc::clone(shared), limit, start))
     }
 
+    /// The highest number of an owner of the schemas that are stored; 0 if there is none.
+    pub fn highest_owner(&self) -> u64 {
+        let mut state = self.shared.lock();
+        state.show_tail();
+        state.index.segments.values().map(|facts| facts.highest_owner).max().unwrap_or_default()
+    }
+
     /// Writes the entries in memory, and returns the position up to which readers can read now.
     pub fn limit(&self) -> Limit {
         self.shared.limit()
@@ -184,6 +195,7 @@ impl SpoolStats {
             errors: state.errors,
             last_error: state.last_error.clone(),
             failing: state.failing.is_some(),
+            damaged: shared.damaged.clone(),
         }
     }
 }

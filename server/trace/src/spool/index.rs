@@ -16,6 +16,16 @@ pub(super) struct Index {
     pub(super) segments: BTreeMap<SegmentId, SegmentFacts>,
     /// The expired part of the log.
     pub(super) expired: Expired,
+    /// The segments that were set aside: the name of the file, and the time at which it was last changed, in
+    /// nanoseconds since 1970.
+    pub(super) aside: BTreeMap<SegmentId, (String, u64)>,
+    /// How many events each run had that ended in order, as far as that is known.
+    pub(super) ended: BTreeMap<u64, u64>,
+}
+
+/// An unknown number of events before those of a run: whole runs were set aside, and their boots are not known.
+pub(super) fn damaged(epoch: u64) -> SpoolItem {
+    SpoolItem::Missing(Missing { epoch, from: None, to: None, cause: MissingCause::Damaged })
 }
 
 impl Index {
@@ -28,7 +38,27 @@ impl Index {
     pub(super) fn expire_oldest(&mut self) -> Option<SegmentId> {
         let (id, facts) = self.segments.pop_first()?;
         self.expired.add(&facts);
+        self.aside.retain(|aside, _| *aside > id);
         Some(id)
+    }
+
+    /// The segments of a run that were set aside.
+    pub(super) fn set_aside_of(&self, epoch: u64) -> impl DoubleEndedIterator<Item = SegmentId> {
+        let [first, last] = [0, u64::MAX].map(|number| SegmentId { epoch, number });
+        self.aside.range(first..=last).map(|(id, _)| *id)
+    }
+
+    /// Whether segments of runs between two runs were set aside.
+    pub(super) fn lacks_runs(&self, after: Option<u64>, before: u64) -> bool {
+        let end = SegmentId { epoch: before, number: 0 };
+        self.aside.range(..end).any(|(id, _)| after.is_none_or(|after| id.epoch > after))
+    }
+
+    /// Whether the last segment of a run was set aside, and nothing tells how many events it had.
+    fn lacks_end(&self, epoch: u64) -> bool {
+        let there = self.of_epoch(epoch).next_back().map(|facts| facts.header.id.number);
+        let last = self.set_aside_of(epoch).next_back().map(|id| id.number);
+        last.is_some() && last > there && !self.ended.contains_key(&epoch)
     }
 
     /// The segments of a run, in order.
@@ -56,8 +86,10 @@ impl Index {
         let gone = gone.map(|gone| (gone.epoch, gone.ended_cleanly));
         let there = self.segments.range(..SegmentId { epoch, number: 0 }).next_back();
         let there = there.map(|(id, facts)| (id.epoch, facts.ends_epoch));
-        // Of the same run, the present segments follow the expired ones.
-        let last = gone.into_iter().chain(there).max_by_key(|(epoch, _)| *epoch);
+        let ended = self.ended.range(..epoch).next_back().map(|(epoch, _)| (*epoch, true));
+        // Of the same run, the present segments follow the expired ones, and the list knows better than a segment whose
+        // end was damaged.
+        let last = gone.into_iter().chain(there).chain(ended).max_by_key(|(epoch, _)| *epoch);
         let previous_ended_cleanly = last.map(|(_, cleanly)| cleanly);
         SpoolItem::EpochStart(EpochStart { boot_id, epoch, previous_ended_cleanly })
     }
@@ -70,9 +102,23 @@ impl Index {
         while at.epoch < to.epoch {
             let there = self.of_epoch(at.epoch).next_back().map_or(0, |facts| facts.next_sequence);
             let gone = self.expired.epoch(at.epoch).map_or(0, |gone| gone.up_to);
-            self.missing(at.epoch, at.sequence, there.max(gone), &mut items);
+            let ended = self.ended.get(&at.epoch).copied().unwrap_or(0);
+            let end = there.max(gone).max(ended);
+            self.missing(at.epoch, at.sequence, end, &mut items);
+            if self.lacks_end(at.epoch) {
+                let (epoch, from) = (at.epoch, Some(end.max(at.sequence)));
+                items.push(SpoolItem::Missing(Missing {
+                    epoch,
+                    from,
+                    to: None,
+                    cause: MissingCause::Damaged,
+                }));
+            }
             let (epoch, boot_id) = self.epoch_after(at.epoch, to);
             items.push(self.epoch_start(epoch, boot_id));
+            if self.lacks_runs(Some(at.epoch), epoch) {
+                items.push(damaged(epoch));
+            }
             at = Cursor { boot_id, epoch, sequence: 0 };
         }
         self.missing(to.epoch, at.sequence, to.sequence, &mut items);

@@ -13,7 +13,8 @@
 //!
 //! - A reader gets an entry as it was written, or not at all. Records have checksums, and each
 //!   continues the one before it.
-//! - A reader gets every event that it asked for, or a report that it is missing, with the reason.
+//! - A reader gets every event that it asked for, or a report that it is missing, with the reason: a file that was set
+//!   aside is part of the log, and its events are damaged.
 //!   The only exception is the end of a run that did not end in order: an unknown number of events
 //!   that were in memory are missing, and the beginning of the next run reports that.
 //! - A segment can be read alone: the schemas that its entries name are in it.
@@ -23,6 +24,7 @@
 //!   and removes no file that could hold an entry unless the entry has expired.
 
 mod cursor;
+mod ended;
 mod entry;
 mod error;
 mod expired;

@@ -4,11 +4,13 @@
 //! that is not a segment. It reports everything that it changes, and never removes a file that
 //! could hold an entry, unless the entry had expired.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use super::SpoolError;
+use super::ended;
 use super::expired::{Expired, ExpiredEpoch};
 use super::files::Files;
 use super::index::Index;
@@ -30,6 +32,9 @@ pub struct Recovery {
     pub set_aside: u64,
     /// The reasons, a sentence for each file.
     pub reasons: Vec<String>,
+    /// What is damaged, a sentence for each file. The torn end of a run that did not end in order is none of it: the
+    /// beginning of the next run reports that.
+    pub damaged: Vec<String>,
 }
 
 /// Reads the files of the spool, and repairs them.
@@ -40,13 +45,24 @@ pub struct Recovery {
 pub(super) fn recover(files: &Files) -> Result<(Index, Recovery), SpoolError> {
     let mut recovery = Recovery::default();
     let (expired, is_known) = expired(files, &mut recovery)?;
-    let mut index = Index { expired, ..Index::default() };
+    let ended = ended(files, &mut recovery)?;
+    let mut index = Index { expired, ended, ..Index::default() };
     for id in files.segments()? {
-        if let Some(facts) = segment(files, id, &mut recovery)? {
+        let has_ended = index.ended.contains_key(&id.epoch);
+        let known = recovery.reasons.len();
+        let facts = segment(files, id, &mut recovery)?;
+        if has_ended && facts.is_some() {
+            recovery.damaged.extend(recovery.reasons.iter().skip(known).cloned());
+        }
+        if let Some(facts) = facts {
             index.segments.insert(id, facts);
         }
     }
+    for (id, name, wall_ns) in files.segments_aside()? {
+        index.aside.insert(id, (name, wall_ns));
+    }
     finish_expiry(files, &mut index)?;
+    recovery.note_aside(&index);
     if !is_known {
         guess_expired(&mut index);
     }
@@ -67,10 +83,33 @@ fn expired(files: &Files, recovery: &mut Recovery) -> Result<(Expired, bool), Sp
     }
 }
 
+/// The list of runs that ended in order.
+fn ended(files: &Files, recovery: &mut Recovery) -> Result<BTreeMap<u64, u64>, SpoolError> {
+    let Some((name, bytes)) = files.ended()? else { return Ok(BTreeMap::new()) };
+    let Some(ended) = ended::decode(&bytes) else {
+        set_aside(files, name, "it is not the list of the runs that ended in order", recovery)?;
+        return Ok(BTreeMap::new());
+    };
+    Ok(ended)
+}
+
+impl Recovery {
+    /// Names the segments that an earlier start has set aside.
+    fn note_aside(&mut self, index: &Index) {
+        let is_new = |name: &str| self.reasons.iter().any(|reason| reason.ends_with(&format!(" {name}")));
+        let earlier = index.aside.values().filter(|(name, _)| !is_new(name));
+        let earlier: Vec<_> =
+            earlier.map(|(name, _)| format!("{name} was set aside at an earlier start")).collect();
+        self.damaged.extend(earlier);
+    }
+}
+
 fn set_aside(files: &Files, name: &str, why: &str, recovery: &mut Recovery) -> Result<(), SpoolError> {
     let aside = files.set_aside(name)?;
     recovery.set_aside += 1;
-    recovery.reasons.push(format!("{name}: {why}; it is now {aside}"));
+    let reason = format!("{name}: {why}; it is now {aside}");
+    recovery.reasons.push(reason.clone());
+    recovery.damaged.push(reason);
     Ok(())
 }
 
@@ -158,6 +197,10 @@ fn finish_expiry(files: &Files, index: &mut Index) -> Result<(), SpoolError> {
     for id in gone {
         files.remove(id)?;
         index.segments.remove(&id);
+    }
+    if let Some(last) = index.expired.epochs.last() {
+        let last = SegmentId { epoch: last.epoch, number: last.last_segment };
+        index.aside.retain(|id, _| *id > last);
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::index::damaged;
 use super::record::{Record, RecordKind};
 use super::segment::{SegmentFacts, SegmentId};
 use super::state::{Limit, Shared, State};
@@ -27,11 +28,15 @@ pub(super) struct Start {
 /// Begins with the oldest entry. The reader reports all expired events on the way.
 pub(super) fn beginning(state: &State) -> Start {
     let (epoch, boot_id) = state.index.oldest_epoch().unwrap_or((state.now.epoch, state.now.boot_id));
+    let mut items = vec![state.index.epoch_start(epoch, boot_id)];
+    if state.index.lacks_runs(None, epoch) {
+        items.push(damaged(epoch));
+    }
     Start {
         at: Cursor { boot_id, epoch, sequence: 0 },
         segment: Bound::Unbounded,
         since_wall_ns: None,
-        items: vec![state.index.epoch_start(epoch, boot_id)],
+        items,
     }
 }
 
@@ -45,8 +50,9 @@ pub(super) fn cursor(state: &State, cursor: Cursor) -> Result<Start, SpoolError>
         return Err(SpoolError::ForeignCursor { cursor, now_boot, now_epoch: now.epoch });
     }
     let mut items = vec![state.index.epoch_start(epoch, cursor.boot_id)];
-    // Unknown runs that are newer than the oldest known one have stored nothing.
-    if known.is_none() && state.index.oldest_epoch().is_none_or(|(oldest, _)| epoch < oldest) {
+    // Unknown runs that are newer than the oldest known one have stored nothing, or were set aside as a whole.
+    let is_aside = state.index.set_aside_of(epoch).next().is_some();
+    if known.is_none() && !is_aside && state.index.oldest_epoch().is_none_or(|(oldest, _)| epoch < oldest) {
         let (from, to) = (Some(sequence), None);
         items.push(SpoolItem::Missing(Missing { epoch, from, to, cause: MissingCause::Expired }));
     }
@@ -78,6 +84,11 @@ pub(super) fn since_wall(state: &State, limit: &Limit, wall_ns: u64) -> Start {
     let told = state.index.expired.epochs.last().filter(|gone| gone.last_wall_ns >= wall_ns);
     if told.is_none_or(|gone| gone.epoch != at.epoch) {
         items.push(state.index.epoch_start(at.epoch, at.boot_id));
+    }
+    // Those after the first segment are missing on the way.
+    let mut aside = state.index.aside.iter();
+    if aside.any(|(id, (_, last))| *last >= wall_ns && first.is_none_or(|facts| *id < facts.header.id)) {
+        items.push(damaged(at.epoch));
     }
     Start { at, segment, since_wall_ns: Some(wall_ns), items }
 }

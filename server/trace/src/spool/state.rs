@@ -12,13 +12,15 @@ use super::files::Files;
 use super::index::Index;
 use super::segment::{Header, SegmentId};
 use super::tail::Tail;
-use super::{BootId, Cursor, SpoolError, SpoolOptions};
+use super::{Cursor, SpoolError, SpoolOptions};
 
 /// The spool.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) files: Files,
     pub(super) options: SpoolOptions,
+    /// What was damaged when the spool was opened.
+    pub(super) damaged: Vec<String>,
     state: Mutex<State>,
 }
 
@@ -58,11 +60,11 @@ impl Shared {
         files: Files,
         options: SpoolOptions,
         index: Index,
-        boot_id: BootId,
-        epoch: u64,
+        now: Cursor,
+        damaged: Vec<String>,
     ) -> Self {
         let state = State {
-            now: Cursor { boot_id, epoch, sequence: 0 },
+            now,
             index,
             tail: None,
             next_number: 0,
@@ -71,7 +73,7 @@ impl Shared {
             last_error: None,
             errors: 0,
         };
-        Self { files, options, state: Mutex::new(state) }
+        Self { files, options, damaged, state: Mutex::new(state) }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {

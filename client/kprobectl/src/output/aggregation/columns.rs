@@ -2,7 +2,7 @@
 
 use kprobed_client::api::aggregation_key::Key;
 use kprobed_client::api::aggregation_spec::Aggregation as Spec;
-use kprobed_client::api::{Aggregation, AggregationColumn, AggregationKey, ContextKey, KeyScale};
+use kprobed_client::api::{Aggregation, AggregationColumn, AggregationKey, ContextKey, Diagnostic, KeyScale};
 
 use super::bucket::{LatencyUnit, Quantity, Scale};
 
@@ -17,6 +17,8 @@ pub(super) struct KeyColumn {
     pub(super) quantity: Quantity,
     /// Of keys that are ranges.
     pub(super) scale: Option<Scale>,
+    /// Whether nothing shows that its values were read.
+    pub(super) unproven: bool,
 }
 
 /// A sum.
@@ -24,6 +26,26 @@ pub(super) struct KeyColumn {
 pub(super) struct SumColumn {
     pub(super) name: String,
     pub(super) quantity: Quantity,
+    /// As of a key.
+    pub(super) unproven: bool,
+}
+
+impl KeyColumn {
+    /// Its name, with the mark of values that are unproven.
+    pub(super) fn label(&self) -> String {
+        label(&self.name, self.unproven)
+    }
+}
+
+impl SumColumn {
+    /// As of a key.
+    pub(super) fn label(&self) -> String {
+        label(&self.name, self.unproven)
+    }
+}
+
+fn label(name: &str, unproven: bool) -> String {
+    if unproven { format!("{name}(?)") } else { name.to_owned() }
 }
 
 /// All of them, in the order of the rows.
@@ -36,6 +58,8 @@ pub(super) struct Columns {
     /// The key that is a call stack.
     pub(super) stack: Option<usize>,
     pub(super) is_latency: bool,
+    /// What the daemon says of the counts.
+    pub(super) warnings: Vec<Diagnostic>,
 }
 
 impl Columns {
@@ -54,17 +78,23 @@ impl Columns {
             while keys.iter().any(|key| key.name == name) {
                 name.push('\'');
             }
-            keys.push(KeyColumn { name, quantity: quantity(column), scale: scale(spec, index) });
+            let (quantity, scale) = (quantity(column), scale(spec, index));
+            keys.push(KeyColumn { name, quantity, scale, unproven: column.unproven });
         }
         let sums = aggregation.sums.iter();
-        let sums = sums.map(|sum| SumColumn { name: sum.name.clone(), quantity: quantity(sum) }).collect();
+        let sums = sums.map(|sum| SumColumn {
+            name: sum.name.clone(),
+            quantity: quantity(sum),
+            unproven: sum.unproven,
+        });
+        let (sums, warnings) = (sums.collect(), aggregation.warnings.clone());
         let axis = keys.iter().rposition(|key| key.scale.is_some());
         let is_stack = |key: &AggregationKey| key.key == Some(Key::Context(ContextKey::Stack.into()));
         let stack = match spec {
             Some(Spec::Histogram(spec)) => spec.keys.iter().position(is_stack),
             _ => None,
         };
-        Self { keys, sums, axis, stack, is_latency }
+        Self { keys, sums, axis, stack, is_latency, warnings }
     }
 }
 

@@ -85,7 +85,11 @@ impl MessageRow for Aggregation {
 impl Output {
     /// Prints an aggregation that was made: its name, which is all that a script wants.
     pub(crate) fn aggregation_kept(&mut self, aggregation: &Aggregation) -> io::Result<()> {
-        if self.message_structured(aggregation)? { Ok(()) } else { self.line(&aggregation.name) }
+        if self.message_structured(aggregation)? {
+            return Ok(());
+        }
+        self.counting_warnings(aggregation);
+        self.line(&aggregation.name)
     }
 
     /// Prints an aggregation that was deleted, with what it had counted where that could be read.

@@ -34,6 +34,7 @@ use self::account::account;
 use self::columns::Columns;
 use self::order::choose;
 use super::Output;
+use super::data::one_line;
 use super::style::{Style, Tone};
 use super::table::Page;
 
@@ -103,7 +104,7 @@ impl<'a> CountPrinter<'a> {
             text.push('\n');
         }
         text.push_str(&rows(&chosen, &self.columns, style));
-        text.push_str(&account(snapshot, &chosen, self.columns.is_latency, style));
+        text.push_str(&account(snapshot, &chosen, &self.columns, style));
         self.printed = true;
         self.output.text(&text)
     }
@@ -114,7 +115,7 @@ impl<'a> CountPrinter<'a> {
         let Some(stack) = self.columns.stack else { return Ok(()) };
         let folded = stack::folded(chosen, &self.columns, stack);
         self.output.raw(folded.text.as_bytes())?;
-        let account = account(snapshot, chosen, self.columns.is_latency, Style::new(false));
+        let account = account(snapshot, chosen, &self.columns, Style::new(false));
         self.output.note(account.trim_end());
         if folded.left_out > 0 {
             let left_out = folded.left_out;
@@ -139,6 +140,16 @@ fn snapshot_json(
     value["key_names"] = columns.keys.iter().map(|key| key.name.as_str()).collect();
     value["sum_names"] = columns.sums.iter().map(|sum| sum.name.as_str()).collect();
     value["not_shown"] = serde_json::json!({ "rows": rows.to_string(), "count": count.to_string() });
+    let unproven = columns.keys.iter().filter(|key| key.unproven).map(|key| &key.name);
+    let unproven = unproven.chain(columns.sums.iter().filter(|sum| sum.unproven).map(|sum| &sum.name));
+    let unproven: Vec<_> = unproven.map(String::as_str).collect();
+    if !unproven.is_empty() {
+        value["unproven"] = unproven.into();
+    }
+    if !columns.warnings.is_empty() {
+        let warnings: Result<_, serde_json::Error> = columns.warnings.iter().map(json).collect();
+        value["warnings"] = Value::Array(warnings?);
+    }
     value["last"] = last.into();
     Ok(value)
 }
@@ -180,5 +191,18 @@ impl Output {
             None => "until Ctrl-C".to_owned(),
         };
         self.note(&format!("{what} {until}"));
+        self.counting_warnings(aggregation);
+    }
+
+    /// Reports what the daemon says of the counts.
+    pub(super) fn counting_warnings(&mut self, aggregation: &Aggregation) {
+        for found in &aggregation.warnings {
+            let warning = self.error_style.warning("warning:");
+            let mut message = format!("{warning} {}\n", one_line(&found.message));
+            if !found.hint.is_empty() {
+                self.push_hints(&mut message, std::slice::from_ref(&found.hint));
+            }
+            self.message(&message);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use kprobed_client::api::StackKey;
 use kprobed_client::api::key_value::Value;
 
 use super::columns::{Columns, KeyColumn};
@@ -21,14 +22,15 @@ pub(super) fn blocks(chosen: &Chosen<'_>, columns: &Columns, stack: usize, style
         let mut heading = format!("{} ({})", group.count, share(group.count, chosen.total));
         // Writing to a string cannot fail.
         for (index, column) in others(columns, stack) {
-            write!(heading, "  {}={}", column.name, key_text(group.key(index), column)).ok();
+            write!(heading, "  {}={}", column.label(), key_text(group.key(index), column)).ok();
         }
         for (column, sum) in columns.sums.iter().zip(&group.sums) {
             let average = column.quantity.average(*sum, group.count);
-            write!(heading, "  {}={} (average {average})", column.name, column.quantity.plain(*sum)).ok();
+            let sum = column.quantity.plain(*sum);
+            write!(heading, "  {}={sum} (average {average})", column.label()).ok();
         }
         writeln!(text, "{}", style.paint(Tone::Strong, &heading)).ok();
-        for frame in frames(group, stack) {
+        for frame in frames_of(group, stack) {
             writeln!(text, "    {}", one_line(frame)).ok();
         }
     }
@@ -49,10 +51,11 @@ pub(super) fn folded(chosen: &Chosen<'_>, columns: &Columns, stack: usize) -> Fo
     let mut lines = BTreeMap::<String, i128>::new();
     for group in &chosen.groups {
         let keys = others(columns, stack).map(|(index, column)| key_text(group.key(index), column));
-        let functions = frames(group, stack).iter().rev().map(|frame| match frame.split_once('+') {
-            Some((function, _)) => function.to_owned(),
-            None => frame.clone(),
-        });
+        let frames = frames_of(group, stack);
+        let functions = frames
+            .iter()
+            .rev()
+            .map(|frame| frame.split_once('+').map_or(*frame, |(function, _)| function).to_owned());
         let names: Vec<_> = keys.chain(functions).map(|name| one_line(&name).replace(';', ":")).collect();
         let weight = group.sums.first().copied().unwrap_or_else(|| group.count.into());
         let line = lines.entry(names.join(";")).or_default();
@@ -75,9 +78,34 @@ fn others(columns: &Columns, stack: usize) -> impl Iterator<Item = (usize, &KeyC
     columns.keys.iter().enumerate().filter(is_other)
 }
 
-fn frames<'a>(group: &Group<'a>, stack: usize) -> &'a [String] {
+fn frames_of<'a>(group: &Group<'a>, stack: usize) -> Vec<&'a str> {
     match group.key(stack) {
-        Some(Value::Stack(stack)) => &stack.frames,
-        _ => &[],
+        Some(Value::Stack(stack)) => frames(stack),
+        _ => Vec::new(),
+    }
+}
+
+/// Stands for the frames that the kernel could not find.
+const MISSING: &str = "[missing]";
+
+/// The frames of a stack, innermost first, with a mark where some are missing.
+pub(super) fn frames(stack: &StackKey) -> Vec<&str> {
+    let mut frames: Vec<_> = stack.frames.iter().map(String::as_str).collect();
+    if stack.incomplete {
+        frames.insert(1.min(frames.len()), MISSING);
+    }
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_frames_are_marked_where_they_are() {
+        let frames = ["kernel_clone+0x9", "entry_SYSCALL_64_after_hwframe+0x76/0x7e"].map(str::to_owned);
+        let stack = StackKey { frames: frames.to_vec(), incomplete: true };
+        assert_eq!(super::frames(&stack), [frames[0].as_str(), MISSING, frames[1].as_str()]);
+        assert_eq!(super::frames(&StackKey { incomplete: false, ..stack }), frames);
     }
 }

@@ -22,7 +22,8 @@ fn any_value() -> impl Strategy<Value = Option<Value>> {
         any::<(i64, i64)>().prop_map(move |ends| Some(signed(ends))),
         ".{0,12}".prop_map(|symbol| Some(Value::Symbol(symbol))),
         any::<(u32, String)>().prop_map(|(tid, comm)| Some(Value::Thread(ThreadKey { tid, comm }))),
-        prop::collection::vec(".{0,12}", 0..4).prop_map(|frames| Some(Value::Stack(StackKey { frames }))),
+        prop::collection::vec(".{0,12}", 0..4)
+            .prop_map(|frames| Some(Value::Stack(StackKey { frames, incomplete: false }))),
     ]
 }
 
@@ -51,8 +52,11 @@ fn any_aggregation() -> impl Strategy<Value = Aggregation> {
     let latency = any::<u64>().prop_map(|bucket_ns| {
         aggregation_spec::Aggregation::Latency(LatencySpec { bucket_ns, ..Default::default() })
     });
-    let column = ("(latency_ns|f|comm)", any::<bool>())
-        .prop_map(|(name, hexadecimal)| AggregationColumn { name, hexadecimal });
+    let column = ("(latency_ns|f|comm)", any::<bool>()).prop_map(|(name, hexadecimal)| AggregationColumn {
+        name,
+        hexadecimal,
+        unproven: hexadecimal,
+    });
     let columns = || prop::collection::vec(column.clone(), 0..4);
     (prop::option::of(prop_oneof![histogram, latency]), columns(), columns()).prop_map(
         |(aggregation, keys, sums)| Aggregation {
@@ -79,7 +83,7 @@ proptest! {
         let chosen = choose(&snapshot.rows, &columns, CountView { order, top, unit: LatencyUnit::Auto, is_folded: false });
         let style = Style::new(false);
         rows(&chosen, &columns, style);
-        account(&snapshot, &chosen, columns.is_latency, style);
+        account(&snapshot, &chosen, &columns, style);
         stack::folded(&chosen, &columns, columns.stack.unwrap_or_default());
         let value = snapshot_json(&snapshot, &chosen, &columns, true).unwrap();
         let rows: usize = chosen.groups.iter().map(|group| group.rows.len()).sum();
@@ -99,11 +103,26 @@ proptest! {
 
 #[test]
 fn keys_of_one_name_stay_apart() {
-    let column = |name: &str| AggregationColumn { name: name.to_owned(), hexadecimal: false };
+    let column =
+        |name: &str| AggregationColumn { name: name.to_owned(), hexadecimal: false, unproven: false };
     let aggregation = Aggregation { keys: vec![column("a"), column("a"), column("a")], ..Default::default() };
     let names: Vec<_> =
         Columns::of(&aggregation, LatencyUnit::Auto).keys.into_iter().map(|key| key.name).collect();
     assert_eq!(names, ["a", "a'", "a''"]);
+}
+
+/// What the kernel has skipped is a reason of its own, and no part of the others.
+#[test]
+fn skipped_ends_are_told_apart() {
+    let snapshot = AggregationSnapshot { hits: 10, starts: 110, nmissed: Some(90), ..Default::default() };
+    let view = CountView { order: CountOrder::Count, top: None, unit: LatencyUnit::Auto, is_folded: false };
+    let columns = Columns { is_latency: true, ..Columns::of(&Aggregation::default(), LatencyUnit::Auto) };
+    let chosen = choose(&snapshot.rows, &columns, view);
+    let said = account(&snapshot, &chosen, &columns, Style::new(false));
+    assert!(said.contains("90 ends were skipped by the kernel (NMISSED)"), "{said}");
+    assert!(said.contains("10 starts without a measured end: still open"), "{said}");
+    let all = AggregationSnapshot { starts: 100, ..snapshot.clone() };
+    assert!(!account(&all, &chosen, &columns, Style::new(false)).contains("without a measured end"));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::bucket::{Bucket, Quantity, Scale};
 use super::columns::{Columns, KeyColumn};
 use super::distribution::{Distribution, Line};
 use super::order::{Chosen, Group};
+use super::stack::frames;
 use crate::output::data::one_line;
 use crate::output::style::{Style, Tone};
 use crate::output::table::{Cell, Table};
@@ -22,7 +23,7 @@ pub(super) fn key_text(value: Option<&Value>, column: &KeyColumn) -> String {
         Some(Value::Signed(number)) => column.quantity.plain((*number).into()),
         Some(Value::Text(text) | Value::Symbol(text)) => one_line(text),
         Some(Value::Thread(thread)) => format!("{}-{}", one_line(&thread.comm), thread.tid),
-        Some(Value::Stack(stack)) => one_line(&stack.frames.join(" <- ")),
+        Some(Value::Stack(stack)) => one_line(&frames(stack).join(" <- ")),
         Some(Value::UnsignedBucket(_) | Value::SignedBucket(_)) => match Bucket::of(value) {
             Some(bucket) => bucket.label(column.scale.unwrap_or(Scale::Linear(1)), column.quantity),
             None => "?".to_owned(),
@@ -38,10 +39,10 @@ pub(super) fn share(count: u64, total: u64) -> String {
 
 /// A line for each row.
 pub(super) fn table(chosen: &Chosen<'_>, columns: &Columns) -> Table {
-    let mut headings: Vec<String> = columns.keys.iter().map(|key| key.name.to_uppercase()).collect();
+    let mut headings: Vec<String> = columns.keys.iter().map(|key| key.label().to_uppercase()).collect();
     headings.extend(["COUNT".to_owned(), "SHARE".to_owned()]);
     for sum in &columns.sums {
-        let name = sum.name.to_uppercase();
+        let name = sum.label().to_uppercase();
         headings.extend([format!("SUM({name})"), format!("AVERAGE({name})")]);
     }
     let mut table = Table::new(&headings);
@@ -85,7 +86,7 @@ pub(super) fn bars(chosen: &Chosen<'_>, columns: &Columns, axis: usize, style: S
 pub(super) fn title(group: &Group<'_>, columns: &Columns) -> String {
     let others = columns.keys.iter().enumerate().filter(|(index, _)| Some(*index) != columns.axis);
     let keys =
-        others.map(|(index, column)| format!("{}={}", column.name, key_text(group.key(index), column)));
+        others.map(|(index, column)| format!("{}={}", column.label(), key_text(group.key(index), column)));
     keys.collect::<Vec<_>>().join(" ")
 }
 
@@ -103,7 +104,7 @@ fn drawing(text: &mut String, group: &Group<'_>, column: &KeyColumn, axis: usize
     let heading = match column.quantity {
         Quantity::Nanoseconds(unit) if unit.heading().is_empty() => "LATENCY".to_owned(),
         Quantity::Nanoseconds(unit) => format!("LATENCY ({})", unit.heading()),
-        Quantity::Number | Quantity::Hexadecimal => column.name.to_uppercase(),
+        Quantity::Number | Quantity::Hexadecimal => column.label().to_uppercase(),
     };
     let labels = lines.iter().map(|(label, _)| label.len());
     let label_width = labels.chain([heading.chars().count()]).max().unwrap_or(0);
@@ -133,7 +134,7 @@ fn summary(text: &mut String, group: &Group<'_>, columns: &Columns, axis: usize)
     let Some(column) = columns.keys.get(axis) else { return };
     write!(text, "count {}", group.count).ok();
     for (sum, value) in columns.sums.iter().zip(&group.sums) {
-        let name = if columns.is_latency { "" } else { &format!(" {}", sum.name) };
+        let name = if columns.is_latency { "" } else { &format!(" {}", sum.label()) };
         let (average, total) = (sum.quantity.average(*value, group.count), sum.quantity.plain(*value));
         write!(text, ", average{name} {average}, total{name} {total}").ok();
     }

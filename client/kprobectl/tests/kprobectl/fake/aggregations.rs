@@ -65,7 +65,7 @@ impl Aggregations {
 }
 
 fn column(name: &str) -> AggregationColumn {
-    AggregationColumn { name: name.to_owned(), hexadecimal: name == "flags" }
+    AggregationColumn { name: name.to_owned(), hexadecimal: name == "flags", unproven: name == "stale" }
 }
 
 fn context_name(key: ContextKey) -> &'static str {
@@ -146,7 +146,7 @@ fn values(key: &Key, alone: bool) -> [Value; 3] {
                 vec!["vfs_open+0x0/0x40", "0xffffffffc0001000"],
             ]
             .map(|frames| frames.into_iter().map(str::to_owned).collect())
-            .map(|frames| Value::Stack(StackKey { frames })),
+            .map(|frames| Value::Stack(StackKey { frames, incomplete: false })),
             ContextKey::Unspecified => [0; 3].map(Value::Unsigned),
         },
     }
@@ -205,6 +205,8 @@ fn snapshot(aggregation: &Aggregation, times: u64, delta: bool) -> AggregationSn
         starts: if is_latency { counted + 4 * busy } else { 0 },
         match_dropped: if is_latency { 2 * busy } else { 0 },
         own: (busy > 0).then_some(700),
+        nmissed: None,
+        unread: None,
         rows,
     }
 }

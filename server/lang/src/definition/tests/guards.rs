@@ -15,7 +15,7 @@ fn guard(text: &str, features: &Features) -> (String, Vec<usize>) {
 
 #[test]
 fn companions_follow_the_arguments() {
-    let end = "__kpd_end=\\\"k\":string";
+    let end = format!("__kpd_end=\\\"{}\":string", crate::definition::guard::END_TEXT);
     let cases = [
         ("p f %di $stack0 x=%si:u32", "p:g/e f %di $stack0 x=%si:u32".to_owned()),
         (

@@ -64,6 +64,7 @@ async fn every_term_of_the_history_counts() {
         errors,
         last_error: _,
         failing: _,
+        damaged: _,
     } = stats;
     for (term, count) in [
         ("read", read),

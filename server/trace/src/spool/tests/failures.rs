@@ -46,6 +46,7 @@ fn a_full_disk_costs_the_history_only_and_is_told() {
     assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5 e5-10 n10-25 e25-30");
     let stats = writer.stats();
     assert_eq!((stats.failing, stats.not_stored_events, stats.errors), (false, 15, 2));
+    assert_eq!(stats.last_error, None, "it stores again");
     assert_eq!((stats.events, stats.unwritten_events), (15, 0));
 }
 
@@ -133,7 +134,7 @@ fn mistakes_of_the_caller_are_refused() {
     let last = SpoolEntry { sequence: u64::MAX, ..events(0, 1, 10) };
     assert_eq!(writer.append(&last, &[]), found(u64::MAX));
     assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5");
-    let (bytes, limit) = (5000 + 52, (4 << 10) - 64 - 88);
+    let (bytes, limit) = (5000 + 52, (4 << 10) - 64 - 96);
     assert_eq!(writer.append(&events(5, 1, 5000), &[]), Err(AppendError::TooLarge { bytes, limit }));
     writer.append(&events(6, 1, 10), &[]).unwrap();
     assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5 n5-6 e6-7");
@@ -142,7 +143,7 @@ fn mistakes_of_the_caller_are_refused() {
 #[test]
 fn the_largest_entry_fills_a_segment() {
     let (_directory, spool, mut writer) = fresh();
-    let limit = (4 << 10) - 64 - 88 - 52;
+    let limit = (4 << 10) - 64 - 96 - 52;
     writer.append(&events(0, 1, limit), &[]).unwrap();
     writer.append(&events(1, 1, limit), &[]).unwrap();
     assert!(writer.append(&events(2, 1, limit + 1), &[]).is_err());
@@ -286,4 +287,96 @@ fn a_list_of_what_has_gone_that_can_not_be_read_is_set_aside() {
         items.starts_with(&format!("| x0-{first} e{first}-")),
         "what has gone of the oldest run is still plain: {items}"
     );
+}
+
+/// Changes a byte of a file.
+fn damage(path: &Path, at: u64) {
+    use std::os::unix::fs::FileExt as _;
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.write_all_at(&[0x55], at).unwrap();
+}
+
+/// Three runs that end in order, of four events each.
+fn three_runs() -> (TempDir, Vec<std::path::PathBuf>) {
+    let directory = tempfile::tempdir().unwrap();
+    for _ in 0..3 {
+        let (_spool, mut writer, _) = open(directory.path());
+        writer.append(&events(0, 2, 100), &[]).unwrap();
+        writer.append(&events(2, 2, 100), &[]).unwrap();
+        writer.close().unwrap();
+    }
+    let segments = files(directory.path(), ".seg");
+    assert_eq!(segments.len(), 3);
+    (directory, segments)
+}
+
+#[test]
+fn a_run_that_was_set_aside_is_missing_for_every_reader() {
+    let (directory, segments) = three_runs();
+    let second = SegmentId::parse(segments[1].file_name().unwrap().to_str().unwrap()).unwrap().epoch;
+    damage(&segments[1], 41);
+    for start in ["the one that set it aside", "a later one"] {
+        let (spool, writer, _) = open(directory.path());
+        let whole = "| e0-2 e2-4 |clean d?-? e0-2 e2-4 |clean";
+        assert_eq!(brief(&read(&spool, Position::Beginning)), whole, "{start}");
+        assert_eq!(brief(&read(&spool, Position::SinceWall(0))), whole, "{start}");
+        assert_eq!(brief(&read(&spool, Position::LastEvents(100))), whole, "{start}");
+        let cursor = Cursor { boot_id: BOOT, epoch: second, sequence: 1 };
+        let told = brief(&read(&spool, Position::Cursor(cursor)));
+        assert_eq!(told, "|clean d1-4 |clean e0-2 e2-4 |clean", "{start}");
+        let [reason] = spool.stats().damaged.try_into().unwrap();
+        assert!(reason.contains(".seg"), "{start}: {reason}");
+        writer.close().unwrap();
+    }
+    fs::remove_file(&files(directory.path(), ".bad")[0]).unwrap();
+    let (spool, ..) = open(directory.path());
+    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-2 e2-4 |clean e0-2 e2-4 |clean");
+    assert!(spool.stats().damaged.is_empty());
+}
+
+#[test]
+fn the_oldest_and_the_newest_can_be_set_aside() {
+    let (directory, segments) = three_runs();
+    damage(&segments[0], 41);
+    damage(&segments[2], 41);
+    let (spool, ..) = open(directory.path());
+    for from in [Position::Beginning, Position::SinceWall(0)] {
+        assert_eq!(brief(&read(&spool, from)), "|clean d?-? e0-2 e2-4 |clean d?-?", "{from:?}");
+    }
+    // Nothing else is left.
+    damage(&segments[1], 41);
+    drop(spool);
+    let (spool, ..) = open(directory.path());
+    for from in [Position::Beginning, Position::SinceWall(0)] {
+        assert_eq!(brief(&read(&spool, from)), "|clean d?-?", "{from:?}");
+    }
+}
+
+#[test]
+fn the_first_segment_of_a_run_can_be_set_aside() {
+    let (directory, spool, mut writer) = fresh();
+    let path = directory.path().join("spool");
+    for sequence in 0..6 {
+        writer.append(&events(sequence, 1, 1500), &[]).unwrap();
+    }
+    writer.close().unwrap();
+    drop(spool);
+    let segments = files(&path, ".seg");
+    assert!(segments.len() > 2);
+    damage(&segments[0], 41);
+    let (spool, ..) = open(&path);
+    assert!(brief(&read(&spool, Position::Beginning)).starts_with("| d0-2 e2-3 "));
+    assert!(brief(&read(&spool, Position::SinceWall(0))).starts_with("| d?-? e2-3 "));
+}
+
+#[test]
+fn a_damaged_end_is_not_taken_for_a_run_that_was_killed() {
+    let (directory, segments) = three_runs();
+    let bytes = fs::metadata(&segments[1]).unwrap().len();
+    fs::File::options().write(true).open(&segments[1]).unwrap().set_len(bytes / 2).unwrap();
+    for start in ["the one that cuts it", "a later one"] {
+        let (spool, ..) = open(directory.path());
+        let told = brief(&read(&spool, Position::Beginning));
+        assert_eq!(told, "| e0-2 e2-4 |clean e0-2 d2-4 |clean e0-2 e2-4 |clean", "{start}");
+    }
 }
