@@ -119,9 +119,14 @@ fn routes(
         registry: Arc::clone(&registry),
         procfs: nowhere.clone(),
         lockdown: nowhere,
+        had_kprobe_events: true,
     };
-    let storage =
-        Storage { store: shared.store.clone(), state_directory: shared.directory.to_owned(), history: None };
+    let storage = Storage {
+        store: shared.store.clone(),
+        state_directory: shared.directory.to_owned(),
+        history: None,
+        unknown_uids: 0,
+    };
     let info = HostInfo {
         host: host.clone(),
         cpus: 2,
@@ -149,6 +154,7 @@ fn routes(
         exporters: Exporters::default(),
         tls: None,
         labels: Arc::default(),
+        rights: Arc::clone(&shared.rights),
     };
     let access = Access { rights: Arc::clone(&shared.rights), registry: Arc::clone(&registry) };
     let aggregations = AggregationServer { control: control.clone(), access: access.clone() };

@@ -44,7 +44,7 @@ use crate::control::{
     ProbeStates, Registry,
 };
 use crate::declared::Keeper;
-use crate::doctor::Doctor;
+use crate::doctor::{Doctor, LOCKDOWN};
 use crate::export::metrics::Sources;
 use crate::export::{self, ExportParts};
 use crate::front::{self, Gate, Inherited};
@@ -58,7 +58,7 @@ use crate::shutdown::Tasks;
 use crate::store::Store;
 use kprobed_audit::{Action, Entry};
 use kprobed_host::kernel::btf::KernelTypes;
-use kprobed_host::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK, threads_of_this_process};
+use kprobed_host::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK};
 use kprobed_host::tracefs::{
     Claim, ClaimError, CurrentInstance, Instance, InstanceOptions, Mounted, Mounts, Tracefs,
 };
@@ -229,7 +229,7 @@ impl App {
         let current_instance = Arc::new(CurrentInstance::new(instance.clone()));
         // A probe on a function that the reader calls would otherwise cause its own events without
         // end. Later threads are children of these.
-        instance.exclude_tasks(&threads_of_this_process(&procfs)?)?;
+        instance.exclude_this_process(&procfs)?;
         let paths = KernelPaths {
             procfs: procfs.clone(),
             sysfs: sysfs.clone(),
@@ -240,7 +240,8 @@ impl App {
         let registry = Arc::<Registry>::default();
         let checker = Checker::new(features, Arc::clone(&facts))
             .with_names(Arc::new(Names::new(tracefs.clone(), Arc::clone(&registry))));
-        let checker = Arc::new(if tracefs.has_kprobe_events() {
+        let had_kprobe_events = tracefs.has_kprobe_events();
+        let checker = Arc::new(if had_kprobe_events {
             checker
         } else {
             tracing::warn!("this kernel has no kprobe events: only its own events can be recorded");
@@ -258,6 +259,21 @@ impl App {
             None => None,
         };
         engine.history.clone_from(&history);
+        // Before a probe is made or brought back.
+        let unknown_uids = match &history {
+            Some(history) => {
+                let continued = store.continue_uids_after(history.highest_uid()).await;
+                continued
+                    .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?
+            }
+            None => 0,
+        };
+        if unknown_uids > 0 {
+            tracing::error!(
+                probes = unknown_uids,
+                "the history knows probes that the database has never had: it was removed or emptied, or is an older copy"
+            );
+        }
         let epoch = start.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let epoch =
             history.as_ref().map_or(u64::try_from(epoch).unwrap_or(u64::MAX), |history| history.epoch());
@@ -317,7 +333,8 @@ impl App {
             facts: Arc::clone(&facts),
             registry: Arc::clone(&registry),
             procfs,
-            lockdown: "/sys/kernel/security/lockdown".into(),
+            lockdown: LOCKDOWN.into(),
+            had_kprobe_events,
         };
         let (health, health_service) = tonic_health::server::health_reporter();
         let reflection = tonic_reflection::server::Builder::configure()
@@ -336,6 +353,7 @@ impl App {
             history: history
                 .clone()
                 .zip(config.spool.options(&config.state).map(|options| options.directory)),
+            unknown_uids,
         };
         let declarations = Arc::<Declarations>::default();
         let keeper = Keeper {
@@ -428,6 +446,7 @@ impl App {
                 exporters,
                 tls: tls.clone(),
                 labels,
+                rights: Arc::clone(&rights),
             }))
             .add_service(health_service)
             .add_service(reflection);

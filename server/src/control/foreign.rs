@@ -33,7 +33,7 @@ pub struct Foreign {
 type ByName = BTreeMap<String, Vec<String>>;
 
 /// The place in a line of the kernel.
-fn place(line: &str) -> &str {
+pub(crate) fn place(line: &str) -> &str {
     line.split(' ').nth(1).unwrap_or_default()
 }
 
@@ -120,10 +120,8 @@ impl Foreign {
         let mut by_name = ByName::new();
         for listed in self.tracefs.kprobe_list()?.probes() {
             let Some((group, event)) = listed.group_and_event() else { continue };
-            let ours = listed.name.as_ref().and_then(|name| self.registry.get(name));
-            let is_ours =
-                ours.is_some_and(|probe| probe.own.as_ref().is_some_and(|own| own.listing == listed.line));
-            if !is_ours {
+            let ours = listed.name.as_ref().and_then(|name| self.registry.listed(name, &listed.line));
+            if ours.is_none() {
                 let name = format!("{group}/{event}");
                 by_name.entry(name).or_default().push(listed.line.clone());
             }

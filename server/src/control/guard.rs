@@ -4,10 +4,13 @@
 //! Owns when that is compared, and what is decided and said about a difference. What a definition
 //! means is for [`kprobed_verdict::meaning`]. Never arms a probe or removes one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::footprint::Footprint;
+use super::permission;
 use super::probe::{Probe, ProbeState, Trouble};
+use crate::auth::Rights;
 use crate::error::Error;
 use crate::store::{Store, StoreError};
 use kprobed_host::kernel::{KernelFacts, RecentFacts};
@@ -41,14 +44,16 @@ pub(super) enum Looked {
 pub(super) struct Held {
     trouble: Trouble,
     guarded: Guarded,
+    /// Where the place lies now: rules are compared with that.
+    footprint: Footprint,
 }
 
 impl Held {
     /// The probe as it is now.
     pub(super) fn hold(self, probe: Probe) -> Probe {
         tracing::warn!(probe = %probe.name, reason = self.trouble.reason, "holds a probe back");
-        let Self { trouble, guarded } = self;
-        Probe { state: ProbeState::HeldBack(trouble), guarded, own: None, schema: None, ..probe }
+        let Self { trouble, guarded, footprint } = self;
+        Probe { state: ProbeState::HeldBack(trouble), guarded, footprint, own: None, schema: None, ..probe }
     }
 
     /// Why it is not armed.
@@ -58,11 +63,23 @@ impl Held {
     }
 }
 
-/// The stored meanings of all probes. One that cannot be read counts as not known.
-pub(super) async fn read(store: &Store) -> Result<HashMap<ProbeUid, Guarded>, StoreError> {
-    let stored = store.meanings().await?.into_iter();
-    let one = |(uid, text): (ProbeUid, String)| Some((uid, Guarded::new(Meaning::from_json(&text)?)));
-    Ok(stored.filter_map(one).collect())
+/// The stored meanings of all probes, and the probes whose meaning is damaged: these must not be armed. One of another
+/// format counts as not known.
+pub(super) async fn read(
+    store: &Store,
+) -> Result<(HashMap<ProbeUid, Guarded>, HashSet<ProbeUid>), StoreError> {
+    let (mut meanings, mut damaged) = (HashMap::new(), HashSet::new());
+    for (uid, text) in store.meanings().await? {
+        match text {
+            Some(text) => {
+                meanings.extend(Meaning::from_json(&text).map(|meaning| (uid, Guarded::new(meaning))));
+            }
+            None => {
+                damaged.insert(uid);
+            }
+        }
+    }
+    Ok((meanings, damaged))
 }
 
 /// Identity of the loaded module of that name: its build id, or empty if it has none. Absent if it
@@ -93,10 +110,16 @@ impl Guarded {
         Some(&self.meaning.as_ref()?.module.as_ref()?.name)
     }
 
-    /// Whether another build of its module is loaded than at the last look.
+    /// Whether another build of its module is loaded than at the last look. The place of an address is gone
+    /// with its module, for which the kernel does not wait then.
     pub(super) fn has_another_module(&self, facts: &KernelFacts) -> bool {
         let now = self.module().and_then(|module| module_now(module, facts));
-        now.is_some() && now != self.seen
+        (now.is_some() || self.is_by_address()) && now != self.seen
+    }
+
+    /// Whether its place was written as an address.
+    fn is_by_address(&self) -> bool {
+        self.meaning.as_ref().is_some_and(|meaning| meaning.by_address)
     }
 
     /// Whether kernel and module are the builds that it was made for.
@@ -109,53 +132,98 @@ impl Guarded {
             && meaning.module.as_ref().is_none_or(same_module)
     }
 
-    fn with(&self, change: Option<MeaningChange>, now: &Meaning, facts: &KernelFacts) -> Self {
-        let module = now.module.as_ref().map(|module| module.name.as_str()).or_else(|| self.module());
-        let seen = module.and_then(|module| module_now(module, facts));
+    fn with(&self, change: Option<MeaningChange>, facts: &KernelFacts) -> Self {
+        // Of its own module, also if the place lies in another one now: that is what the next look is compared with.
+        let seen = self.module().and_then(|module| module_now(module, facts));
         Self { meaning: self.meaning.clone(), seen, change: change.map(Arc::new) }
     }
 }
 
 /// Whether a probe may be armed on the running kernel, as far as its meaning is concerned, and the
 /// objections of this daemon to a place in a module: the kernel arms such a probe by itself when the
-/// module is loaded. Checks nothing else.
-pub(super) fn look(checker: &Checker, probe: &Probe, facts: &mut RecentFacts<'_>) -> Looked {
+/// module is loaded. A place that is resolved for the first time, or anew, is judged by the roles of who made the
+/// probe. Checks nothing else.
+pub(super) fn look(checker: &Checker, rights: &Rights, probe: &Probe, facts: &mut RecentFacts<'_>) -> Looked {
     // If facts or definition cannot be read, the probe cannot be armed either, and that check
     // reports it.
     let clear = || Looked::Clear(Guarded { change: None, ..probe.guarded.clone() });
-    if probe.guarded.module().is_none() && facts.get().is_ok_and(|facts| probe.guarded.is_at_home(&facts)) {
+    // The kernel is at another address after each boot.
+    let is_named = probe.guarded.module().is_none() && !probe.guarded.is_by_address();
+    if is_named && facts.get().is_ok_and(|facts| probe.guarded.is_at_home(&facts)) {
         return clear();
     }
     match checker.check_text(&probe.spec.definition, facts) {
-        Ok(outcome) => look_at(checker, probe, &outcome, facts),
+        Ok(outcome) => look_at((checker, rights), probe, &outcome, facts),
         Err(_) => clear(),
     }
 }
 
+/// A probe with the place that it has now, in a module that may just have been loaded; or why the kernel
+/// has not armed it, and will not with this build of the module.
+pub(super) fn placed(
+    checker: &Checker,
+    probe: Probe,
+    facts: &mut RecentFacts<'_>,
+) -> Result<Probe, Box<Held>> {
+    let Ok(outcome) = checker.check_text(&probe.spec.definition, facts) else { return Ok(probe) };
+    if outcome.report.absent_module.is_some() {
+        return Ok(probe);
+    }
+    let footprint = Footprint::of(&outcome);
+    if let Some(refusal) = &outcome.report.refusal {
+        let trouble = Trouble::objection(&refusal.clone().or_hint(|| outcome.nearest().hint()));
+        return Err(Box::new(Held { trouble, guarded: probe.guarded, footprint }));
+    }
+    Ok(probe.resolved(&outcome.definition, &outcome.report, footprint))
+}
+
 /// Like [`look`], for a definition that was checked.
-fn look_at(checker: &Checker, probe: &Probe, outcome: &CheckOutcome, recent: &mut RecentFacts<'_>) -> Looked {
+fn look_at(
+    (checker, rights): (&Checker, &Rights),
+    probe: &Probe,
+    outcome: &CheckOutcome,
+    recent: &mut RecentFacts<'_>,
+) -> Looked {
     let guarded = &probe.guarded;
     let Ok(facts) = recent.get() else { return Looked::Clear(guarded.clone()) };
     let now = outcome.meaning();
     let is_in_module = now.module.is_some() && outcome.report.absent_module.is_none();
+    let footprint = Footprint::of(outcome);
+    let held = |trouble, guarded| {
+        let footprint = footprint.clone();
+        Looked::Held(Box::new(Held { trouble, guarded, footprint }))
+    };
+    let denied = || {
+        let trouble = permission::denied_to_maker(rights, probe, &footprint)?;
+        Some(held(trouble, guarded.with(None, &facts)))
+    };
     if let Some(objection) = outcome.report.objection.as_ref().filter(|_| is_in_module) {
         let trouble = Trouble::objection(&objection.clone().or_hint(|| outcome.nearest().hint()));
-        return Looked::Held(Box::new(Held { trouble, guarded: guarded.with(None, &now, &facts) }));
+        return held(trouble, guarded.with(None, &facts));
     }
-    let clear = || Looked::Clear(guarded.with(None, &now, &facts));
+    let clear = || Looked::Clear(guarded.with(None, &facts));
     let holds = probe.spec.metadata.on_kernel_change == KernelChange::Hold;
     let Some(before) = guarded.meaning.as_deref() else {
+        if let Some(denied) = denied() {
+            return denied;
+        }
         if !now.is_raw() {
             return Looked::Clear(Guarded::new(now));
         }
-        return decide(probe, None, &now, vec![not_written_down()], &facts);
+        return decide(probe, None, &now, vec![not_written_down()], (&facts, &footprint));
     };
     if before.is_of_same_build(&now) {
         return clear();
     }
+    if is_in_module && let Some(denied) = denied() {
+        return denied;
+    }
     if !before.complete && now.complete && before.kernel.is(&now.kernel) {
         // Its module was not loaded when it was made: this is the first build that it meets.
         return Looked::Clear(Guarded::new(now));
+    }
+    if let Some(trouble) = gone(before, &now).filter(|_| holds) {
+        return held(trouble, guarded.with(None, &facts));
     }
     if !now.complete {
         let module = outcome.report.absent_module.as_deref();
@@ -163,7 +231,7 @@ fn look_at(checker: &Checker, probe: &Probe, outcome: &CheckOutcome, recent: &mu
         return match module {
             Some(module) if !is_known && holds => {
                 let trouble = module_is_absent(module, before);
-                Looked::Held(Box::new(Held { trouble, guarded: guarded.with(None, &now, &facts) }))
+                held(trouble, guarded.with(None, &facts))
             }
             _ => clear(),
         };
@@ -172,15 +240,18 @@ fn look_at(checker: &Checker, probe: &Probe, outcome: &CheckOutcome, recent: &mu
     if differences.is_empty() {
         return clear();
     }
+    if let Some(denied) = denied() {
+        return denied;
+    }
     let offered = checker.offered((probe.name.group(), probe.name.event()), before, outcome, recent);
-    let looked = decide(probe, Some(before), &now, differences, &facts);
+    let looked = decide(probe, Some(before), &now, differences, (&facts, &footprint));
     match (looked, offered) {
         (looked, None) => looked,
         (Looked::Clear(guarded), Some(line)) => Looked::Clear(guarded.offering(line)),
         (Looked::Held(held), Some(line)) => {
-            let Held { mut trouble, guarded } = *held;
+            let Held { mut trouble, guarded, footprint } = *held;
             trouble.hint = format!("as `{line}` it records here what it was made for; {}", trouble.hint);
-            Looked::Held(Box::new(Held { trouble, guarded: guarded.offering(line) }))
+            Looked::Held(Box::new(Held { trouble, guarded: guarded.offering(line), footprint }))
         }
     }
 }
@@ -190,13 +261,16 @@ fn decide(
     before: Option<&Meaning>,
     now: &Meaning,
     differences: Vec<Difference>,
-    facts: &KernelFacts,
+    (facts, footprint): (&KernelFacts, &Footprint),
 ) -> Looked {
     let trouble = trouble(probe, before, &differences);
     let change = MeaningChange::new(before, now, differences);
-    let guarded = probe.guarded.with(Some(change), now, facts);
+    let guarded = probe.guarded.with(Some(change), facts);
     match probe.spec.metadata.on_kernel_change {
-        KernelChange::Hold => Looked::Held(Box::new(Held { trouble, guarded })),
+        KernelChange::Hold => {
+            let footprint = footprint.clone();
+            Looked::Held(Box::new(Held { trouble, guarded, footprint }))
+        }
         KernelChange::ArmAnyway => {
             tracing::warn!(probe = %probe.name, reason = trouble.reason, "arms a probe all the same");
             Looked::Clear(guarded)
@@ -224,6 +298,24 @@ fn not_written_down() -> Difference {
     }
 }
 
+/// Why nothing can be armed at an address, which was that of a function.
+fn gone(before: &Meaning, now: &Meaning) -> Option<Trouble> {
+    (before.by_address && before.complete && !now.complete).then(|| Trouble {
+        code: DifferenceKind::Place.code(),
+        reason: format!(
+            "its address was `{}`, and is not in a function now: the kernel is at another address after each boot, \
+             and a module each time that it is loaded",
+            before.location
+        ),
+        hint: name_instead(before),
+    })
+}
+
+/// What to write instead of an address.
+fn name_instead(before: &Meaning) -> String {
+    format!("write `{}` instead of the address, and `kprobectl apply` the definition", before.location)
+}
+
 fn module_is_absent(module: &str, before: &Meaning) -> Trouble {
     Trouble {
         code: DifferenceKind::Unknown.code(),
@@ -243,12 +335,184 @@ fn trouble(probe: &Probe, before: Option<&Meaning>, differences: &[Difference]) 
         count => format!(", and {} more", count - 1),
     };
     let made = before.map_or_else(String::new, |before| format!("made for kernel {}: ", before.kernel.name));
+    let both = format!(
+        "`kprobectl get {0}` shows both sides, `kprobectl update {0} --accept` arms it as it is",
+        probe.name
+    );
+    let moved = before.filter(|before| before.by_address);
+    let hint = moved.map_or_else(|| both.clone(), |before| format!("{}; {both}", name_instead(before)));
     Trouble {
         code: first.map_or(DifferenceKind::Unknown, |first| first.kind).code(),
         reason: format!("{made}{message}{more}"),
-        hint: format!(
-            "`kprobectl get {0}` shows both sides, `kprobectl update {0} --accept` arms it as it is",
-            probe.name
-        ),
+        hint,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::fs;
+
+    use super::*;
+    use crate::auth::AuditQueue;
+    use crate::control::probe::tests::probe;
+    use kprobed_host::kernel::{FactsCache, KernelPaths};
+    use kprobed_host::samples::core;
+    use kprobed_lang::definition::Features;
+    use kprobed_rights::Roles;
+    use kprobed_verdict::checker::DefinitionText;
+
+    const MODULES: u64 = 0xffff_ffff_c000_0000;
+
+    /// The note with a build id, which is that name.
+    fn build_id(name: &str) -> String {
+        let id = format!("{name:-<20.20}");
+        format!("\u{4}\0\0\0\u{14}\0\0\0\u{3}\0\0\0GNU\0{id}")
+    }
+
+    /// A kernel in a directory, and what is loaded there.
+    struct Host {
+        directory: tempfile::TempDir,
+        checker: Checker,
+    }
+
+    impl Host {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let root = || directory.path().to_owned();
+            let paths = KernelPaths { procfs: root(), sysfs: root(), debugfs: root(), tracefs: root() };
+            fs::write(root().join("README"), "char, string, ustring kernel return probes support").unwrap();
+            let function = [0x0f, 0x1f, 0x44, 0, 0, 0xc3, 0xcc, 0xcc];
+            fs::write(root().join("kcore"), core(&[(MODULES, function.repeat(32))])).unwrap();
+            let features = Features::from_readme("char, string, ustring kernel return probes support");
+            let checker = Checker::new(features, Arc::new(FactsCache::new(paths)));
+            let host = Self { directory, checker };
+            host.write("sys/kernel/osrelease", "6.12.0\n");
+            host.write("kernel/notes", &build_id("vmlinux"));
+            host
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            let path = self.directory.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        /// Has these modules loaded, each with functions at distances from where modules are.
+        fn load(&self, modules: &[(&str, &[(&str, u64)])]) {
+            let mut symbols =
+                "ffffffff81000000 T _stext\nffffffff81001000 T _etext\nffffffff81002000 B _end\n".to_owned();
+            let (mut sites, mut list) = (String::new(), String::new());
+            for (module, functions) in modules {
+                self.write(&format!("module/{module}/notes/.note.gnu.build-id"), &build_id(module));
+                writeln!(list, "{module} 4096 0 - Live {MODULES:#x}").unwrap();
+                for (function, distance) in *functions {
+                    let address = MODULES + distance;
+                    writeln!(symbols, "{address:016x} t {function}\t[{module}]").unwrap();
+                    writeln!(sites, "{address:016x} {function}").unwrap();
+                }
+            }
+            self.write("kallsyms", &symbols);
+            self.write("available_filter_functions_addrs", &sites);
+            self.write("modules", &list);
+        }
+
+        /// A probe that was made now.
+        fn make(&self, place: &str) -> Probe {
+            let line = format!("p:kprobes/fork {place}");
+            let outcome = self.checker.check(&line).unwrap();
+            assert!(outcome.is_taken(), "{:?}", outcome.report);
+            let probe = probe(1, "kprobes/fork").with(|record| {
+                record.spec.definition = Arc::new(DefinitionText::new(line.clone()));
+            });
+            let known = Probe { guarded: Guarded::new(outcome.meaning()), ..probe };
+            known.resolved(&outcome.definition, &outcome.report, Footprint::of(&outcome))
+        }
+
+        fn look(&self, probe: &Probe) -> Looked {
+            let rights = Rights::new(Roles::default(), AuditQueue::new().0);
+            look(&self.checker, &rights, probe, &mut self.checker.recent_facts())
+        }
+
+        /// Why a probe is held back.
+        fn held(&self, probe: &Probe) -> Trouble {
+            match self.look(probe) {
+                Looked::Held(held) => held.trouble,
+                Looked::Clear(_) => panic!("it is armed"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_is_the_function_that_it_was() {
+        let host = Host::new();
+        host.load(&[("dummy", &[("dummy_open", 0), ("dummy_stop", 16)])]);
+        let probe = host.make(&format!("{MODULES:#x}"));
+        assert_eq!(probe.location, "dummy:dummy_open+0x0");
+        let facts = host.checker.recent_facts().get().unwrap();
+        assert!(matches!(host.look(&probe), Looked::Clear(_)) && !probe.guarded.has_another_module(&facts));
+        // Another module is in its place, and has the entry of a function there too.
+        host.load(&[("veth", &[("veth_open", 0), ("veth_stop", 16)])]);
+        let moved = host.held(&probe);
+        assert_eq!(moved.code, "PLACE_CHANGED");
+        assert!(moved.reason.contains("`dummy:dummy_open+0x0` and is `veth:veth_open+0x0`"), "{moved:?}");
+        assert!(moved.hint.starts_with("write `dummy:dummy_open+0x0` instead of the address"), "{moved:?}");
+        // A function of the same name in another module is another one.
+        host.load(&[("veth", &[("dummy_open", 0), ("veth_stop", 16)])]);
+        assert_eq!(host.held(&probe).code, "PLACE_CHANGED");
+        // Nothing is there, as after a boot at another address.
+        host.load(&[]);
+        let gone = host.held(&probe);
+        assert!(
+            gone.code == "PLACE_CHANGED" && gone.reason.contains("was `dummy:dummy_open+0x0`"),
+            "{gone:?}"
+        );
+        assert!(!gone.reason.contains("0xffff"), "not everybody may see addresses: {gone:?}");
+        let facts = host.checker.recent_facts().get().unwrap();
+        assert!(probe.guarded.has_another_module(&facts), "the kernel does not wait for it");
+        // It is back.
+        host.load(&[("dummy", &[("dummy_open", 0), ("dummy_stop", 16)])]);
+        assert!(matches!(host.look(&probe), Looked::Clear(_)));
+    }
+
+    #[test]
+    fn a_module_is_noticed_when_it_comes_back_after_another_one() {
+        let host = Host::new();
+        host.load(&[("dummy", &[("dummy_open", 0), ("dummy_stop", 16)])]);
+        let probe = host.make(&format!("{MODULES:#x}"));
+        host.load(&[("veth", &[("veth_open", 0), ("veth_stop", 16)])]);
+        // Modules need not differ in their build ids: many have none.
+        host.write("module/veth/notes/.note.gnu.build-id", &build_id("dummy"));
+        let Looked::Held(held) = host.look(&probe) else { panic!("it is armed") };
+        let probe = held.hold(probe);
+        let facts = host.checker.recent_facts().get().unwrap();
+        assert!(!probe.guarded.has_another_module(&facts), "nothing has changed since");
+        host.load(&[("dummy", &[("dummy_open", 0), ("dummy_stop", 16)])]);
+        let facts = host.checker.recent_facts().get().unwrap();
+        assert!(probe.guarded.has_another_module(&facts), "it is not looked at again");
+        assert!(matches!(host.look(&probe), Looked::Clear(_)));
+    }
+
+    #[test]
+    fn a_probe_that_waited_gets_its_place() {
+        let host = Host::new();
+        host.load(&[]);
+        let inside = host.make("veth:veth_open+5");
+        let missing = host.make("veth:no_such_function");
+        assert!(inside.location.is_empty() && inside.footprint.target.functions.is_empty());
+        let place = |probe: &Probe| {
+            let Looked::Clear(guarded) = host.look(probe) else { panic!("{} is held back", probe.name) };
+            let probe = Probe { guarded, ..probe.clone() };
+            placed(&host.checker, probe, &mut host.checker.recent_facts())
+        };
+        assert_eq!(place(&inside).unwrap().location, "", "it still waits");
+        host.load(&[("veth", &[("veth_open", 0), ("veth_stop", 16)])]);
+        let now = place(&inside).unwrap();
+        assert_eq!(now.location, "veth:veth_open+0x5");
+        // Rules are asked about the function that it is in.
+        assert_eq!(now.footprint.target.functions, ["veth_open"]);
+        let held = place(&missing).unwrap_err();
+        assert_eq!(held.trouble.code, "BAD_PROBE_ADDR");
+        assert!(held.trouble.reason.contains("no_such_function"), "{:?}", held.trouble);
     }
 }

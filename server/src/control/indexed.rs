@@ -1,4 +1,4 @@
-//! Indexes of the probes: by name, uid, event, line of the kernel, lease and module.
+//! Indexes of the probes: by name, uid, event, lease and module.
 //!
 //! Owns these indexes, which change together with the probes: the cost of a request grows with the
 //! probes that it is about, and not with all that are stored. Never looks at the kernel.
@@ -17,8 +17,6 @@ pub(super) struct Indexed {
     uids: HashMap<ProbeUid, ProbeName>,
     /// The names that end with an event.
     events: HashMap<String, BTreeSet<ProbeName>>,
-    /// By the kernel's line of their event.
-    listings: HashMap<String, ProbeName>,
     /// Those with a lease.
     leased: BTreeSet<ProbeName>,
     /// Those that the kernel has, and that have something set in the daemon's instance.
@@ -35,11 +33,6 @@ impl Indexed {
 
     pub(super) fn by_uid(&self, uid: ProbeUid) -> Option<&Arc<Probe>> {
         self.named.get(self.uids.get(&uid)?)
-    }
-
-    /// The probe whose event the kernel lists so.
-    pub(super) fn by_listing(&self, listing: &str) -> Option<&Arc<Probe>> {
-        self.named.get(self.listings.get(listing)?)
     }
 
     /// The names that end with an event.
@@ -68,9 +61,6 @@ impl Indexed {
         let name = || probe.name.clone();
         self.uids.insert(probe.uid, name());
         self.events.entry(probe.name.event().to_owned()).or_default().insert(name());
-        if let Some(own) = &probe.own {
-            self.listings.insert(own.listing.clone(), name());
-        }
         if probe.spec.metadata.lease.is_some() {
             self.leased.insert(name());
         }
@@ -93,9 +83,6 @@ impl Indexed {
             if names.is_empty() {
                 self.events.remove(name.event());
             }
-        }
-        if let Some(own) = &probe.own {
-            self.listings.remove(&own.listing);
         }
         self.leased.remove(name);
         self.in_instance.remove(name);
@@ -183,12 +170,8 @@ mod tests {
                 prop_assert_eq!(uids(&indexed.leased().collect::<Vec<_>>()), leased);
                 prop_assert_eq!(uids(&indexed.in_instance().collect::<Vec<_>>()), walk(&is_in_instance));
                 prop_assert_eq!(indexed.uids.len(), all.len());
-                prop_assert_eq!(indexed.listings.len(), all.iter().filter(|probe| probe.own.is_some()).count());
                 for probe in &all {
                     prop_assert_eq!(indexed.by_uid(probe.uid).map(|found| &found.name), Some(&probe.name));
-                    if let Some(own) = &probe.own {
-                        prop_assert_eq!(indexed.by_listing(&own.listing).map(|found| found.uid), Some(probe.uid));
-                    }
                     let names = indexed.of_event(probe.name.event()).unwrap();
                     let same: Vec<_> = all.iter().filter(|other| other.name.event() == probe.name.event()).collect();
                     prop_assert!(names.len() == same.len() && same.iter().all(|other| names.contains(&other.name)));

@@ -50,9 +50,9 @@ impl Sampler {
             tracing::warn!(%error, "cannot read hit counts");
             HitCounts::default()
         });
-        let listed: HashSet<_> = counts.rows().map(|row| row.listing).collect();
         let stored = store.probes().await?;
-        let adopted = stored.iter().filter(|probe| listed.contains(probe.kernel_listing.as_str()));
+        let is_listed = |name, listing| counts.of_listed(name, listing).is_some();
+        let adopted = stored.iter().filter(|probe| is_listed(&probe.record.name, &probe.kernel_listing));
         let adopted = adopted.map(|probe| probe.record.uid).collect();
         Ok(Self { counters: None, adopted, since, fails: false, forgot: None })
     }
@@ -115,7 +115,8 @@ impl Controller {
     /// The kernel's counts of the probes that it has. Events of others can have the same name.
     pub(super) fn read_hits(&self) -> Result<Vec<(Arc<Probe>, Hits)>, Error> {
         let counts = self.tracefs().hit_counts()?;
-        let of_probe = |row: ProfileRow<'_>| Some((self.parts.registry.by_listing(row.listing)?, row.hits));
+        let of_probe =
+            |row: ProfileRow<'_>| Some((self.parts.registry.listed(row.name, row.listing)?, row.hits));
         Ok(counts.rows().filter_map(of_probe).collect())
     }
 

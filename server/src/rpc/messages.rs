@@ -11,7 +11,7 @@ use crate::control::{CountedHits, DeclarationProblem, PlannedStep, Probe, ProbeS
 use crate::error::{Error, diagnostic, length};
 use crate::store::ProbeSpec;
 use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
-use kprobed_lang::definition::{Dialect, ProbeKind};
+use kprobed_lang::definition::{Code, Dialect, ProbeKind};
 use kprobed_lang::model::{HitProfile, KernelChange, Lease, StateRecord};
 use kprobed_trace::pipeline::Span;
 use kprobed_trace::wire::schema_message;
@@ -43,7 +43,12 @@ pub(crate) const fn state(state: &ProbeState) -> v1::ProbeState {
 pub(crate) fn probe(probe: &Probe) -> v1::Probe {
     let (reason, message, hint) = match probe.state.trouble() {
         Some(Trouble { code, reason, hint }) => (*code, reason.as_str(), hint.as_str()),
-        None if probe.state == ProbeState::PendingModule => ("MODULE_ABSENT", "its module is not loaded", ""),
+        None if probe.state == ProbeState::PendingModule => {
+            let known = probe.warnings.iter().find(|warning| warning.code == Code::ModuleAbsent);
+            let hint = known.and_then(|known| known.hint.as_deref()).unwrap_or_default();
+            let message = known.map_or("its module is not loaded", |known| known.message.as_str());
+            ("MODULE_ABSENT", message, hint)
+        }
         None => ("", "", ""),
     };
     let kind = match probe.kind {
@@ -69,7 +74,7 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         etag: probe.etag(),
         schema: probe.schema.as_ref().map(|fields| schema_message(0, &probe.name, probe.uid, fields, None)),
         warnings: probe.warnings.iter().map(diagnostic).collect(),
-        location: probe.location.clone(),
+        location: probe.told_location.clone(),
         spec: None,
         description: metadata.description.clone(),
         owner: metadata.owner.clone(),

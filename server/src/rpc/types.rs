@@ -47,6 +47,7 @@ fn function(function: FunctionDescription) -> v1::FunctionDescription {
         return_fetch_type: function.result_type.unwrap_or_default(),
         parameters: function.parameters.into_iter().map(parameter).collect(),
         other_prototypes: function.others,
+        same_name: error::length(function.same_name),
     }
 }
 

@@ -127,6 +127,10 @@ fn prototype(function: &FunctionDescription, output: &mut Output) -> io::Result<
     for other in &function.other_prototypes {
         output.note(&format!("there is another function of this name: {}", one_line(other)));
     }
+    let count = function.same_name as usize;
+    if count > 1 + function.other_prototypes.len() {
+        output.note(&format!("{count} functions have this name, and BTF does not say which of them this is"));
+    }
     Ok(())
 }
 

@@ -39,6 +39,7 @@ fn a_function() {
         fetch_type: ""
         has_members: false
       other_prototypes: []
+      same_name: 1
     -- stderr
     "#);
 }
@@ -92,7 +93,8 @@ fn members() {
             "has_members": false
           }
         ],
-        "other_prototypes": []
+        "other_prototypes": [],
+        "same_name": 1
       },
       "structure": {
         "c_type": "struct file",

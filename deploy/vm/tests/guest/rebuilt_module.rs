@@ -13,6 +13,7 @@ use crate::triggers::{config, wait_for_note};
 
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
+        an_address_is_not_that_of_another_module,
         another_build_of_a_module_is_held_back,
     }
 };
@@ -56,6 +57,50 @@ pub(crate) fn put_builds(guest: &DaemonGuest) -> Result<String> {
 /// Loads one of them.
 pub(crate) fn load(guest: &DaemonGuest, build_id: u8) -> Result<()> {
     guest.shell(&format!("insmod /tmp/{build_id}.ko")).map(drop)
+}
+
+/// The address of a function, as the kernel lists it.
+fn address_of(guest: &DaemonGuest, function: &str) -> Result<String> {
+    let digits = guest.shell(&format!("grep -w {function} /proc/kallsyms | head -n 1 | cut -c1-16"))?;
+    Ok(format!("0x{}", digits.trim()))
+}
+
+/// The kernel gives the memory of a module to the next one, whose functions can begin where those of the
+/// first one did.
+fn an_address_is_not_that_of_another_module(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon_with(&config())?;
+    let build = Build::of(&guest)?;
+    for (module, function) in [("kpd_one", "one_called"), ("kpd_two", "two_called")] {
+        let image = build.module(module, 0x33, &Function::returning(function, 0))?;
+        guest.machine.put(&format!("/tmp/{module}.ko"), 0o644, &image)?;
+    }
+    guest.shell("insmod /tmp/kpd_one.ko")?;
+    let address = address_of(&guest, "one_called")?;
+    let probe = guest.add(&format!("p:addressed {address}"))?;
+    ensure!(probe.state() == ProbeState::Armed && probe.location == "kpd_one:one_called+0x0", "{probe:?}");
+    guest.shell("rmmod kpd_one")?;
+    wait_for_note(&guest, "addressed", "PLACE_CHANGED")?;
+    guest.shell("insmod /tmp/kpd_two.ko")?;
+    let is_same = address_of(&guest, "two_called")? == address;
+    guest.wait_for(guest.client.reconcile_probes(true))??;
+    let probe = guest.probe("addressed")?;
+    let says = probe.state_hint.contains("write `kpd_one:one_called+0x0`");
+    ensure!(probe.state() == ProbeState::HeldBack && says, "{probe:?}");
+    let recording = guest.record(|| guest.shell("echo 1 > /sys/module/kpd_two/parameters/call").map(drop))?;
+    ensure!(recording.events.is_empty(), "{recording:?}");
+    guest.shell("rmmod kpd_two; insmod /tmp/kpd_one.ko")?;
+    let is_back = address_of(&guest, "one_called")? == address;
+    if is_back {
+        wait_for_note(&guest, "addressed", "Armed")?;
+    }
+    progress::note(format_args!(
+        "{}: another module {} the address of a probe, and the first one {} it again",
+        fixture.series(),
+        if is_same { "had" } else { "did not have" },
+        if is_back { "had" } else { "did not have" },
+    ));
+    guest.delete("addressed")?;
+    guest.shell("rmmod kpd_one").map(drop)
 }
 
 fn another_build_of_a_module_is_held_back(fixture: &Fixture) -> Result<()> {

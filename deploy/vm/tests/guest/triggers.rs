@@ -61,6 +61,7 @@ fn writes_of_others_are_noticed(fixture: &Fixture) -> Result<()> {
     for (harm, file, mended) in [
         (format!("echo 0 > {instance}/tracing_on"), format!("{instance}/tracing_on"), "1"),
         (format!("echo global > {instance}/trace_clock"), format!("{instance}/trace_clock"), "[boot]"),
+        (format!("echo 0 > {instance}/options/overwrite"), format!("{instance}/options/overwrite"), "1"),
         (
             format!("{off}; echo '-:kprobes/calls' >> {TRACEFS}/kprobe_events"),
             format!("{instance}/events/kprobes/calls/enable"),
@@ -87,12 +88,6 @@ fn writes_of_others_are_noticed(fixture: &Fixture) -> Result<()> {
         records(&guest).context(harm)?;
         wait_for_note(&guest, "calls", "Armed")?;
     }
-    // What only its owner can take back is said.
-    guest.shell(&format!("echo 1 > {instance}/set_event_pid"))?;
-    wait_for_note(&guest, "calls", "LIMITED_TO_TASKS")?;
-    guest.shell(&format!("echo > {instance}/set_event_pid"))?;
-    wait_for_note(&guest, "calls", "Armed")?;
-    records(&guest)?;
     // Another size makes no probe wrong: the doctor says it.
     let kib: u64 = guest.in_instance("buffer_size_kb")?.trim().parse()?;
     guest.shell(&format!("echo {} > {instance}/buffer_size_kb", kib / 2))?;
@@ -132,20 +127,47 @@ fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
     ensure!(!file.is_empty() && devices > 0, "the guest has no module that can be spared");
     guest.shell("rmmod virtio_rng")?;
     let probe = guest.add("p:probed virtio_rng:virtrng_probe")?;
-    ensure!(probe.state() == ProbeState::PendingModule, "{probe:?}");
+    ensure!(probe.state() == ProbeState::PendingModule && probe.location.is_empty(), "{probe:?}");
     ensure!(noted(&guest, "probed")? == "MODULE_ABSENT", "{}", noted(&guest, "probed")?);
+    // The kernel gives this one a number of instances when it registers it, and lists it with that from then on.
+    guest.add("r:returned virtio_rng:virtrng_probe")?;
+    guest.add("p:missing virtio_rng:no_such_function")?;
+    let checked = guest.ctl_says("check 'p virtio_rng:no_such_function'")?.all();
+    ensure!(checked.contains("accepted") && checked.contains("`virtio_rng` is not loaded"), "{checked}");
     for round in 1..=effort::pick(1, 2) {
         let recording = guest.record(|| {
             guest.shell(&format!("insmod {file}"))?;
             wait_for_note(&guest, "probed", "Armed").map(drop)
         })?;
         // The kernel arms it before the module begins to run: the first call is there already.
-        let hits = recording.events.iter().filter(|event| event.probe == "kprobes/probed").count();
-        ensure!(hits == devices, "round {round}: {hits} of {devices}: {recording:?}");
+        for name in ["kprobes/probed", "kprobes/returned"] {
+            let events: Vec<_> = recording.events.iter().filter(|event| event.probe == name).collect();
+            ensure!(events.len() == devices, "round {round}: {} of {devices}: {recording:?}", events.len());
+            let is_named =
+                |location: &str| location.contains("virtrng_probe+") && location.contains("[virtio_rng]");
+            ensure!(events.iter().all(|event| is_named(&event.location)), "round {round}: {recording:?}");
+        }
+        ensure!(
+            guest.probe("probed")?.location == "virtio_rng:virtrng_probe+0x0",
+            "{:?}",
+            guest.probe("probed")?
+        );
+        wait_for_note(&guest, "missing", "BAD_PROBE_ADDR")?;
+        ensure!(guest.probe("missing")?.state() == ProbeState::HeldBack, "{:?}", guest.probe("missing")?);
+        let listed = guest.tracefs("kprobe_events")?;
+        ensure!(listed.contains(":kprobes/returned") && !listed.contains("r:kprobes/returned"), "{listed}");
+        let asked = reconcile(&guest, false)?;
+        let returned = asked.iter().find(|probe| probe.name == "kprobes/returned").context("it is gone")?;
+        ensure!(returned.state() == ProbeState::Armed, "round {round}: {returned:?}");
         guest.shell("rmmod virtio_rng")?;
         wait_for_note(&guest, "probed", "MODULE_ABSENT")?;
     }
-    guest.shell(&format!("insmod {file}")).map(drop)
+    guest.shell(&format!("insmod {file}"))?;
+    // It is ours, and goes.
+    guest.delete("returned")?;
+    let listed = guest.tracefs("kprobe_events")?;
+    ensure!(!listed.contains("kprobes/returned") && !listed.contains("kprobes/missing"), "{listed}");
+    Ok(())
 }
 
 /// How often the daemon has looked since it was started.
@@ -220,15 +242,15 @@ fn a_client_asks_for_a_look(fixture: &Fixture) -> Result<()> {
     ensure!(shown.contains("repaired") && !shown.contains("not-due"), "{shown}");
     records(&guest)?;
     // What only others can do something about says so.
-    guest.shell(&format!("echo 1 > {}/set_event_pid", guest.instance()?))?;
+    guest.shell("echo 0 > /proc/sys/kernel/ftrace_enabled")?;
     let found = reconcile(&guest, true)?;
     let stuck = |one: &ReconciledProbe| {
         one.outcome() == ReconcileOutcome::NotRepaired
-            && one.found_reason == "LIMITED_TO_TASKS"
+            && one.found_reason == "FTRACE_OFF"
             && !one.message.is_empty()
     };
     ensure!(found.len() == 2 && found.iter().all(stuck), "{found:?}");
-    guest.shell(&format!("echo > {}/set_event_pid", guest.instance()?))?;
+    guest.shell("echo 1 > /proc/sys/kernel/ftrace_enabled")?;
     ensure!(outcomes(false)? == expected("", ReconcileOutcome::AsWanted, ProbeState::Armed));
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::os::unix::fs::DirEntryExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -18,8 +19,8 @@ use super::btf::KernelTypes;
 use super::landings::Landings;
 use super::{
     ArmedProbes, Behaviour, Blacklist, BootSites, BuildIds, CALL_SITE_NOP, ImageError, KernelImage,
-    KernelText, Livepatches, Optimisation, PatchSites, ReadError, SymbolTable, TextError, TraceableFunctions,
-    read_text,
+    KernelText, Livepatches, Located, Optimisation, PatchSites, ReadError, SymbolTable, TextError,
+    TraceableFunctions, read_text,
 };
 
 /// Mount points of the file systems that the kernel's facts are read from. Real hosts use the
@@ -83,9 +84,25 @@ pub struct KernelFacts {
     /// Which modules were loaded when this was read, to see whether they still are: see
     /// [`read_modules`].
     modules: String,
+    /// Where the kernel describes its own events; absent for an image.
+    tracefs: Option<PathBuf>,
 }
 
 impl KernelFacts {
+    /// The names of the arguments of a system call, as its event `syscalls/sys_enter_CALL` has them.
+    /// Empty if the kernel has no such event. Read anew for each call.
+    pub fn system_call_arguments(&self, call: &str) -> Vec<String> {
+        let event = format!("events/syscalls/sys_enter_{call}/format");
+        let format = self.tracefs.as_ref().and_then(|tracefs| read_text(&tracefs.join(event)).ok());
+        let format = format.unwrap_or_default();
+        // `field:unsigned int fd; offset:16; size:8; signed:0;`, after the number of the call.
+        let fields = format.lines().skip_while(|line| !line.contains("__syscall_nr;")).skip(1);
+        let declarations =
+            fields.filter_map(|line| Some(line.trim().strip_prefix("field:")?.split_once(';')?.0));
+        let name = |declaration: &str| declaration.rsplit([' ', '*']).next().map(str::to_owned);
+        declarations.filter_map(name).collect()
+    }
+
     /// Reads everything: about 0.1 s for a kernel with 160,000 symbols.
     ///
     /// # Errors
@@ -97,16 +114,21 @@ impl KernelFacts {
 
     /// As [`KernelFacts::read`], with types and landings that may have been read before.
     fn read_with(paths: &KernelPaths, types: KernelTypes, landings: Landings) -> Result<Self, FactsError> {
-        let modules = read_modules(paths);
-        let symbols = SymbolTable::parse(&read_text(&paths.procfs.join("kallsyms"))?);
-        if symbols.is_empty() {
-            return Err(FactsError::HiddenAddresses);
-        }
-        let text = KernelText::open(&paths.procfs.join("kcore"))?;
-        let traceable = read_traceable(&paths.tracefs, &symbols, &text)?;
-        let listed = read_text(&paths.debugfs.join("kprobes/blacklist")).unwrap_or_default();
-        let blacklist = Blacklist::new(&listed, &symbols);
-        let patch_sites = PatchSites::read(&text, &symbols, &paths.sysfs.join("module"));
+        let read = || {
+            let symbols = SymbolTable::parse(&read_text(&paths.procfs.join("kallsyms"))?);
+            if symbols.is_empty() {
+                return Err(FactsError::HiddenAddresses);
+            }
+            let text = KernelText::open(&paths.procfs.join("kcore"))?;
+            let traceable = read_traceable(&paths.tracefs, &symbols, &text)?;
+            let listed = read_text(&paths.debugfs.join("kprobes/blacklist")).unwrap_or_default();
+            let blacklist = Blacklist::new(&listed, &symbols);
+            let patch_sites = PatchSites::read(&text, &symbols, &paths.sysfs.join("module"));
+            let build_ids = BuildIds::read(&paths.procfs, &paths.sysfs);
+            Ok((symbols, text, traceable, blacklist, patch_sites, build_ids))
+        };
+        let (modules, of_moment) = of_one_moment(|| read_modules(paths), read)?;
+        let (symbols, text, traceable, blacklist, patch_sites, build_ids) = of_moment;
         let readme = read_text(&paths.tracefs.join("README")).unwrap_or_default();
         let behaviour = Behaviour::detect(&symbols, &readme);
         let armed = ArmedProbes::new(&paths.debugfs);
@@ -124,9 +146,10 @@ impl KernelFacts {
             core_text,
             text,
             types,
-            build_ids: BuildIds::read(&paths.procfs, &paths.sysfs),
+            build_ids,
             landings,
             modules,
+            tracefs: Some(paths.tracefs.clone()),
         })
     }
 
@@ -160,7 +183,24 @@ impl KernelFacts {
             build_ids,
             landings: Landings::default(),
             modules: String::new(),
+            tracefs: None,
         })
+    }
+
+    /// The symbol that an address lies in, unless that is only the last one before it: behind the symbols of
+    /// a module may be memory of another one that is gone, and that has no symbols any more.
+    pub fn name_of(&self, address: u64) -> Option<Located<'_>> {
+        let located = self.symbols.locate(address)?;
+        let Some(module) = located.symbol.module.filter(|module| self.symbols.has_module(module)) else {
+            return Some(located);
+        };
+        let behind = located.symbol.address.saturating_add(located.size);
+        let goes_on = self
+            .symbols
+            .locate(behind)
+            .is_some_and(|next| next.offset == 0 && next.symbol.module == Some(module));
+        let is_its_code = || located.symbol.is_code() && extent(&self.modules, module).contains(&address);
+        (goes_on || is_its_code()).then_some(located)
     }
 
     /// Code from `start` on, `length` bytes or as many as can be read, as the kernel's own checks
@@ -209,7 +249,55 @@ fn read_traceable(
     Ok(TraceableFunctions::from_names(&list, symbols, &mut |address| reader.array_at(address)))
 }
 
-/// Identity of the loaded modules: name, size, address, and the number of their directory in sysfs.
+/// Most readings of facts while modules come and go, and the pause before another one.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Repeats a reading until the modules are the same before and after it: symbols of a module whose
+/// functions were not yet listed as traceable would make a refusal of what works. Returns the modules
+/// as they were. If they never stay the same, these are of no moment, and the next look reads again.
+fn of_one_moment<T>(
+    modules: impl Fn() -> String,
+    mut read: impl FnMut() -> Result<T, FactsError>,
+) -> Result<(String, T), FactsError> {
+    for _ in 1..TRIES {
+        let before = modules();
+        // The kernel lists a module before it has prepared it.
+        if is_changing(&before) {
+            std::thread::sleep(PAUSE);
+        }
+        let found = read()?;
+        if modules() == before {
+            return Ok((before, found));
+        }
+    }
+    Ok((String::new(), read()?))
+}
+
+/// Whether a module is being loaded or unloaded.
+fn is_changing(modules: &str) -> bool {
+    modules.lines().any(|line| line.split(' ').nth(STATE).is_some_and(|state| state != LIVE))
+}
+
+/// Where the identity of a module has its state, and that of one that is loaded
+/// (kernel/module/procfs.c: m_show).
+const STATE: usize = 3;
+const LIVE: &str = "Live";
+
+/// The addresses of a module's code: they begin where the kernel says, and are not more than all of the
+/// module has. Empty if it is not known.
+fn extent(modules: &str, module: &str) -> Range<u64> {
+    let of_module = |line: &&str| line.split_once(' ').is_some_and(|(name, _)| name == module);
+    let read = || {
+        let mut words = modules.lines().find(of_module)?.split(' ').skip(1);
+        let bytes: u64 = words.next()?.parse().ok()?;
+        let start = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+        Some(start..start.saturating_add(bytes))
+    };
+    read().unwrap_or_default()
+}
+
+/// Identity of the loaded modules: name, size, address, state, and the number of their directory in sysfs.
 /// Another build that is loaded at once often has the size and the address of the one before; its
 /// directory is a new one, and gets another number (fs/kernfs/dir.c: __kernfs_new_node counts them
 /// up).
@@ -223,8 +311,8 @@ fn read_modules(paths: &KernelPaths) -> String {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let number =
             words.first().and_then(|name| numbers.get(OsStr::new(name))).copied().unwrap_or_default();
-        let [name, bytes, address] = [0, 1, 5].map(|at| words.get(at).copied().unwrap_or_default());
-        format!("{name} {bytes} {address} {number}")
+        let [name, bytes, address, state] = [0, 1, 5, 4].map(|at| words.get(at).copied().unwrap_or_default());
+        format!("{name} {bytes} {address} {state} {number}")
     };
     text.lines().map(identity).collect::<Vec<_>>().join("\n")
 }
@@ -327,6 +415,48 @@ mod tests {
         fs::rename(paths.sysfs.join("module/twin"), paths.sysfs.join("gone")).unwrap();
         fs::create_dir(paths.sysfs.join("module/twin")).unwrap();
         assert_ne!(read_modules(&paths), before);
+    }
+
+    #[test]
+    fn a_module_that_is_loading_is_another_one_later() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = paths(root.path());
+        fs::create_dir_all(&paths.procfs).unwrap();
+        let list = |state| {
+            fs::write(paths.procfs.join("modules"), format!("veth 16384 0 - {state} 0xffffffffc0000000\n"))
+        };
+        list("Loading").unwrap();
+        let loading = read_modules(&paths);
+        assert!(is_changing(&loading));
+        list("Live").unwrap();
+        let live = read_modules(&paths);
+        assert!(!is_changing(&live) && live != loading);
+        assert_eq!(extent(&live, "veth"), 0xffff_ffff_c000_0000..0xffff_ffff_c000_4000);
+        assert!(extent(&live, "vet").is_empty() && extent("", "veth").is_empty());
+    }
+
+    #[test]
+    fn facts_are_of_one_moment() {
+        // A module comes while the first reading is made.
+        let loaded = std::cell::Cell::new(0);
+        let modules = || format!("{}\n", "a 1 0x1 Live 7 ".repeat(loaded.get()));
+        let mut readings = 0;
+        let read = || {
+            readings += 1;
+            loaded.set(1);
+            Ok(readings)
+        };
+        assert_eq!(of_one_moment(modules, read).unwrap(), ("a 1 0x1 Live 7 \n".to_owned(), 2));
+        // They come and go all the time: what was read is used, and is not kept for another check.
+        let (modules, ()) = of_one_moment(
+            || format!("{}", loaded.get()),
+            || {
+                loaded.set(loaded.get() + 1);
+                Ok(())
+            },
+        )
+        .unwrap();
+        assert_eq!((modules.as_str(), loaded.get()), ("", 6));
     }
 
     proptest! {

@@ -193,6 +193,11 @@ impl SymbolTable {
         index.find(name, name_of).into_iter().map(|(_, place)| name_of(place)).collect()
     }
 
+    /// Addresses of the kernel's own code and data.
+    pub fn core(&self) -> Range<u64> {
+        self.core.clone()
+    }
+
     /// Modules that have symbols.
     pub fn modules(&self) -> impl Iterator<Item = &str> {
         self.modules.iter().map(String::as_str).filter(|module| *module != BPF)

@@ -4,7 +4,8 @@
 //! Owns the identity of an event, and everything that is deleted from `kprobe_events`. A name
 //! proves nothing: any program can delete the daemon's event and define another one under its name,
 //! or add a place to it (kernel/trace/trace_kprobe.c:append_trace_kprobe). So the kernel must list
-//! the event word for word as it did when the daemon made it, under the same id.
+//! what it keeps of the event as it did when the daemon made it, under the same id. It writes the line
+//! anew for each reader, and not always with the same words: see [`KeptWords`].
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,6 +26,13 @@ pub struct OwnEvent {
     pub listing: String,
     /// Its id, which its records carry.
     pub id: u16,
+}
+
+impl OwnEvent {
+    /// Whether a line of `kprobe_events` is that of this event, as far as a line shows it.
+    pub fn is_listed_as(&self, line: &str) -> bool {
+        is_listed_as(&self.listing, line)
+    }
 }
 
 /// The event that the kernel has under the name of an event of the daemon.
@@ -75,15 +83,25 @@ impl KprobeList {
 
     /// The lines under a name, in the order of their definition.
     pub fn lines_of(&self, name: &ProbeName) -> impl Iterator<Item = &str> {
-        let found = self.by_name.get(name).into_iter().flatten().filter_map(|index| self.probes.get(*index));
-        found.map(|probe| probe.line.as_str())
+        self.places_of(name).map(|(_, line)| line)
+    }
+
+    /// The same, each with its place in the list.
+    fn places_of(&self, name: &ProbeName) -> impl Iterator<Item = (usize, &str)> {
+        let places = self.by_name.get(name).into_iter().flatten();
+        places.filter_map(|index| Some((*index, self.probes.get(*index)?.line.as_str())))
+    }
+
+    /// Where the line of an event stands in the list.
+    pub(super) fn place_of(&self, name: &ProbeName, listing: &str) -> Option<usize> {
+        self.places_of(name).find(|(_, line)| is_listed_as(listing, line)).map(|(place, _)| place)
     }
 
     /// Presence of `own` by the list alone, without its id.
     pub fn presence(&self, own: &OwnEvent) -> Presence {
         let (mut ours, mut others) = (false, false);
         for line in self.lines_of(&own.name) {
-            if line == own.listing {
+            if own.is_listed_as(line) {
                 ours = true;
             } else {
                 others = true;
@@ -98,16 +116,59 @@ impl KprobeList {
     }
 }
 
-/// Whether the kernel could list a definition like that. It gives a return probe its MAXACTIVE
-/// (kernel/kprobes.c: register_kretprobe).
-pub(super) fn is_listed_as(written: &str, listed: &str) -> bool {
-    let (Some((written_head, written_rest)), Some((listed_head, listed_rest))) =
-        (written.split_once(':'), listed.split_once(':'))
-    else {
-        return false;
-    };
-    let given = |head: &str| written_head == head || (written_head == "r" && head.starts_with('r'));
-    given(listed_head) && written_rest == listed_rest
+/// What the kernel keeps of an event, as a line of `kprobe_events` shows it or as it was written.
+///
+/// The kernel prints what it keeps each time that the list is read (kernel/trace/trace_kprobe.c:
+/// trace_kprobe_show), so the line of an event changes when what is kept is completed:
+///
+/// - Instances of a return probe: none are listed (`r`) if none were given, until the probe is registered,
+///   with its module. Then the kernel has a default for its CPUs, and lists it (`r10`;
+///   kernel/kprobes.c: register_kretprobe).
+/// - An address is listed as a hash of it (`0x00000000deadbeef`), and as `0x(____ptrval____)` while the
+///   kernel has no key for that (lib/vsprintf.c: ptr_to_id).
+///
+/// All else is kept as text: symbol and offset, which the daemon writes as the kernel prints them, and
+/// each argument with its name. The daemon never writes what the kernel would expand or complete
+/// (`$arg*`, `PLACE%return`, arguments without names).
+struct KeptWords<'a> {
+    letter: &'a str,
+    /// Empty for the kernel's default.
+    maxactive: &'a str,
+    name: &'a str,
+    place: &'a str,
+    arguments: &'a str,
+}
+
+impl<'a> KeptWords<'a> {
+    fn of(line: &'a str) -> Option<Self> {
+        let (head, rest) = line.split_once(' ')?;
+        let (letters, name) = head.split_once(':')?;
+        let (letter, maxactive) = letters.split_at_checked(1)?;
+        let (place, arguments) = rest.split_once(' ').unwrap_or((rest, ""));
+        Some(Self { letter, maxactive, name, place, arguments })
+    }
+}
+
+/// Whether the kernel can list as `listed` what was written, or listed before, as `before`.
+fn is_listed_as(before: &str, listed: &str) -> bool {
+    let (Some(before), Some(listed)) = (KeptWords::of(before), KeptWords::of(listed)) else { return false };
+    let is_completed = before.maxactive.is_empty()
+        && before.letter == "r"
+        && listed.maxactive.bytes().all(|byte| byte.is_ascii_digit());
+    (before.letter, before.name, before.arguments) == (listed.letter, listed.name, listed.arguments)
+        && (before.maxactive == listed.maxactive || is_completed)
+        && (before.place == listed.place || is_hash_of(listed.place, before.place))
+}
+
+/// What the kernel prints of an address while it has no key to hash addresses with.
+const NOT_HASHED_YET: &str = "0x(____ptrval____)";
+
+/// Whether `listed` can stand for the address `before`, which is not a hash itself.
+fn is_hash_of(listed: &str, before: &str) -> bool {
+    /// A hash has 32 bits, and is printed with as many digits as an address.
+    const HASH: &str = "0x00000000";
+    let is_address = before == NOT_HASHED_YET || (before.starts_with("0x") && !before.starts_with(HASH));
+    is_address && (listed == NOT_HASHED_YET || listed.starts_with(HASH))
 }
 
 /// The longest word that the kernel compares when it looks for the event to delete: its own copy is
@@ -251,9 +312,8 @@ impl Tracefs {
         listing: &str,
         written: &str,
     ) -> Result<Option<OwnEvent>, TracefsError> {
-        let is_ours =
-            |line: &&str| if listing.is_empty() { is_listed_as(written, line) } else { *line == listing };
-        let Some(line) = list.lines_of(name).find(is_ours) else { return Ok(None) };
+        let known = if listing.is_empty() { written } else { listing };
+        let Some(line) = list.lines_of(name).find(|line| is_listed_as(known, line)) else { return Ok(None) };
         let id = self.event_id(name)?;
         Ok(id.map(|id| OwnEvent { name: name.clone(), listing: line.to_owned(), id }))
     }
@@ -329,6 +389,20 @@ mod tests {
         assert_eq!(presence("", ours), Presence::Absent);
     }
 
+    /// A return probe waits for its module without the number that the kernel gives it then.
+    #[test]
+    fn an_event_is_ours_whatever_the_kernel_has_completed() {
+        let waiting = "r:kprobes/fork veth:veth_open ret=$retval";
+        let registered = "r10:kprobes/fork veth:veth_open ret=$retval";
+        assert_eq!(presence(&format!("{waiting}\n"), waiting), Presence::Ours);
+        assert_eq!(presence(&format!("{registered}\n"), waiting), Presence::Ours);
+        // The other way round it is another definition: who gave a number wants that.
+        assert_eq!(presence(&format!("{waiting}\n"), registered), Presence::Foreign);
+        assert_eq!(presence("r20:kprobes/fork veth:veth_open ret=$retval\n", registered), Presence::Foreign);
+        assert_eq!(presence("r10:kprobes/fork veth:veth_close ret=$retval\n", waiting), Presence::Foreign);
+        assert_eq!(presence("rx:kprobes/fork veth:veth_open ret=$retval\n", waiting), Presence::Foreign);
+    }
+
     #[test]
     fn deletions_name_what_is_deleted() {
         let line = |listing: &str| Deletion::of(&own(listing)).line;
@@ -348,6 +422,14 @@ mod tests {
         assert!(is_listed_as("p:k/a vfs_read x=%di", "p:k/a vfs_read x=%di"));
         assert!(is_listed_as("r:k/a vfs_read", "r10:k/a vfs_read"));
         assert!(is_listed_as("r3:k/a vfs_read", "r3:k/a vfs_read"));
+        let address = |digits: &str| format!("p:k/a 0x{digits} x=%di");
+        let (written, early, hash) = ("ffffffff81234560", "(____ptrval____)", "00000000deadbeef");
+        for (before, listed) in [(written, hash), (written, early), (early, hash), (hash, hash)] {
+            assert!(is_listed_as(&address(before), &address(listed)), "{before} {listed}");
+        }
+        for (before, listed) in [(hash, "00000000deadbeee"), (hash, early), (written, "ffffffff81234570")] {
+            assert!(!is_listed_as(&address(before), &address(listed)), "{before} {listed}");
+        }
         for other in ["r4:k/a vfs_read", "p:k/a vfs_read", "r3:k/a vfs_read x=$retval", "r3:k/b vfs_read", ""]
         {
             assert!(!is_listed_as("r3:k/a vfs_read", other), "{other}");

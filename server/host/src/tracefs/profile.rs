@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{KprobeList, Tracefs, TracefsError, control_file};
+use super::{KprobeList, OwnEvent, Tracefs, TracefsError, control_file};
 use kprobed_lang::model::{Hits, ProbeName};
 
 /// One row of `kprobe_profile`.
@@ -31,6 +31,16 @@ impl HitCounts {
         self.list.probes().iter().zip(&self.hits).filter_map(|(listed, hits)| {
             Some(ProfileRow { name: listed.name.as_ref()?, listing: &listed.line, hits: *hits })
         })
+    }
+
+    /// Those of an event of the daemon, if it is in the list.
+    pub fn of(&self, own: &OwnEvent) -> Option<Hits> {
+        self.of_listed(&own.name, &own.listing)
+    }
+
+    /// Those of the event that was once listed so.
+    pub fn of_listed(&self, name: &ProbeName, listing: &str) -> Option<Hits> {
+        self.hits.get(self.list.place_of(name, listing)?).copied()
     }
 }
 

@@ -235,7 +235,7 @@ fn arguments(fetched: &str) -> String {
 fn guards(value: &str) -> String {
     let guard = |number| format!(" __kpd_g{number}=-2147483647({value}):ustring");
     let guards = (0..GUARDS).map(guard).collect::<Vec<_>>().concat();
-    format!("{guards} {}=\\\"k\":string", guard::END)
+    format!("{guards} {}=\\\"{}\":string", guard::END, guard::END_TEXT)
 }
 
 /// What one of the arguments takes by which two probes differ.
@@ -299,8 +299,7 @@ impl<'a> Temporary<'a> {
     /// How often the kernel has counted a hit of a probe, skipped runs included.
     fn hits(&self, event: &OwnEvent) -> Result<u64, CalibrationError> {
         let counts = self.tracefs.hit_counts()?;
-        let row = counts.rows().find(|row| row.listing == event.listing);
-        Ok(row.map_or(0, |row| row.hits.hits.saturating_add(row.hits.nmissed)))
+        Ok(counts.of(event).map_or(0, |hits| hits.hits.saturating_add(hits.nmissed)))
     }
 
     /// Removes everything. The instance goes last: a start looks for the events if it is there.

@@ -77,6 +77,21 @@ async fn a_damaged_database_is_set_aside_and_never_overwritten() {
 }
 
 #[tokio::test]
+async fn uids_go_on_after_those_that_the_history_knows() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let uid = async |event: &str| create(&store, new_probe(event)).await.unwrap();
+    assert_eq!(store.continue_uids_after(ProbeUid(0)).await.unwrap(), 0, "there is no history yet");
+    // The database was removed: the history knows 200 probes of another one.
+    assert_eq!(store.continue_uids_after(ProbeUid(200)).await.unwrap(), 200);
+    assert_eq!(uid("a").await, ProbeUid(201));
+    assert_eq!(store.continue_uids_after(ProbeUid(201)).await.unwrap(), 0, "it gave out that one itself");
+    // An older copy of it was put back.
+    assert_eq!(store.continue_uids_after(ProbeUid(205)).await.unwrap(), 4);
+    assert_eq!(uid("b").await, ProbeUid(206));
+}
+
+#[tokio::test]
 async fn a_file_that_is_not_a_database_is_set_aside() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kprobed.db");
@@ -159,7 +174,7 @@ async fn a_database_is_copied_before_it_is_brought_up_to_date() {
         // As this version leaves it.
         let store = open(directory.path()).await;
         let insert = async |transaction: &mut SqliteConnection| {
-            sqlx::query("INSERT INTO request VALUES ('kept', 'x', ?, 0)")
+            sqlx::query("INSERT INTO request VALUES ('uid:0', 'kept', 'x', ?, 0)")
                 .bind(hour)
                 .execute(transaction)
                 .await?;
@@ -210,6 +225,7 @@ async fn all_files_are_for_the_daemon_alone() {
         .iter()
         .map(|name| (name.clone(), mode(&directory.path().join(name))))
         .collect();
-    let expected = ["kprobed.db", "kprobed.db-shm", "kprobed.db-wal"].map(|name| (name.to_owned(), 0o600));
+    let expected = ["kprobed.db", "kprobed.db-shm", "kprobed.db-wal", "kprobed.reserve"]
+        .map(|name| (name.to_owned(), 0o600));
     assert_eq!(modes, expected);
 }

@@ -13,6 +13,7 @@ use super::recorder::{Marks, Recorder, wall_ns};
 use super::{HistoryCounts, HistoryError, HistoryReader, HistoryStart};
 use crate::pipeline::{Hub, Overflow, Pace, QueueLimits, Subscription, View};
 use crate::spool::{BootId, Cursor, Limit, Recovery, Spool, SpoolError, SpoolOptions};
+use kprobed_lang::model::ProbeUid;
 
 /// Bytes of events that may wait for the disk.
 const QUEUE_BYTES: u64 = 16 << 20;
@@ -27,6 +28,7 @@ pub struct History {
     last_mark: AtomicU64,
     /// Events that had expired before this run.
     expired_before: u64,
+    highest_uid: ProbeUid,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -40,6 +42,7 @@ impl History {
         let directory = options.directory.clone();
         let (spool, writer, recovery) = Spool::open(options, boot_id, wall_ns())?;
         tell(&recovery);
+        let highest_uid = ProbeUid(i64::try_from(spool.highest_owner()).unwrap_or(i64::MAX));
         let view = View {
             pace: Pace::Throughput,
             limits: QueueLimits { events: u64::MAX, bytes: QUEUE_BYTES, overflow: Overflow::DropNewest },
@@ -69,7 +72,21 @@ impl History {
             })?;
         let expired_before = spool.stats().expired_events;
         let thread = Mutex::new(Some(thread));
-        Ok(Self { spool, recorder, counters, marks, last_mark: AtomicU64::new(0), expired_before, thread })
+        Ok(Self {
+            spool,
+            recorder,
+            counters,
+            marks,
+            last_mark: AtomicU64::new(0),
+            expired_before,
+            highest_uid,
+            thread,
+        })
+    }
+
+    /// The highest uid of a probe that has events of an earlier run here; 0 if none has.
+    pub const fn highest_uid(&self) -> ProbeUid {
+        self.highest_uid
     }
 
     /// This run of the daemon: its number is larger than that of any run before.

@@ -138,23 +138,35 @@ fn saved(text: &str) -> impl Iterator<Item = (i32, &str)> {
     })
 }
 
-/// Names of kernel addresses.
+/// How long the names of addresses outside of the kernel's own code are used before it is looked at
+/// whether modules are the same. No module is unloaded, and another one loaded in its place, in this time.
+const FRESH_MODULES: Duration = Duration::from_millis(20);
+
+/// Names of kernel addresses. Those of a module are of the moment at which they are given: an address
+/// that was not named before may be in a module that has just come.
 #[derive(Debug)]
 pub struct AddressNames {
     cache: Arc<FactsCache>,
     facts: Option<Arc<KernelFacts>>,
     names: HashMap<u64, Option<Arc<str>>>,
+    /// When modules were looked at last, and whether for this batch.
+    looked: Option<Instant>,
+    is_looked: bool,
 }
 
 impl AddressNames {
     /// Knows no names yet.
     pub fn new(cache: Arc<FactsCache>) -> Self {
-        Self { cache, facts: None, names: HashMap::new() }
+        Self { cache, facts: None, names: HashMap::new(), looked: None, is_looked: false }
     }
 
-    /// Takes the latest symbol table, and forgets all cached names if it has changed.
+    /// A batch begins: takes the latest symbol table, and forgets all cached names if it has changed.
     pub(crate) fn refresh(&mut self) {
-        let facts = self.cache.last();
+        self.is_looked = false;
+        self.take(self.cache.last());
+    }
+
+    fn take(&mut self, facts: Option<Arc<KernelFacts>>) {
         let same = match (&self.facts, &facts) {
             (Some(old), Some(new)) => Arc::ptr_eq(old, new),
             (None, None) => true,
@@ -177,13 +189,38 @@ impl AddressNames {
 
     /// `SYMBOL+0xOFFSET/0xSIZE`, if the address is in the kernel.
     pub fn name(&mut self, address: u64) -> Option<Arc<str>> {
+        if self.is_of_module(address) {
+            self.look_at_modules(!self.names.contains_key(&address));
+        }
         let facts = self.facts.as_ref();
         self.names
             .entry(address)
-            .or_insert_with(|| facts?.symbols.locate(address).map(|located| located.to_string().into()))
+            .or_insert_with(|| facts?.name_of(address).map(|located| located.to_string().into()))
             .clone()
     }
+
+    /// Whether a module may be there.
+    fn is_of_module(&self, address: u64) -> bool {
+        let is_own = |facts: &Arc<KernelFacts>| facts.symbols.core().contains(&address);
+        address >= KERNEL_CODE && !self.facts.as_ref().is_some_and(is_own)
+    }
+
+    /// Takes facts as they are now, if those at hand are too old for an address.
+    fn look_at_modules(&mut self, is_new: bool) {
+        let is_due = self.looked.is_none_or(|looked| looked.elapsed() >= FRESH_MODULES);
+        if !is_due && (!is_new || self.is_looked) {
+            return;
+        }
+        (self.looked, self.is_looked) = (Some(Instant::now()), true);
+        // Without facts an address has no name.
+        let facts =
+            self.cache.current().inspect_err(|error| tracing::debug!(%error, "cannot name addresses"));
+        self.take(facts.ok());
+    }
 }
+
+/// Code and data of the kernel and its modules are from here on (Documentation/arch/x86/x86_64/mm.rst).
+const KERNEL_CODE: u64 = 0xffff_ffff_8000_0000;
 
 const SLOTS: usize = 256;
 
@@ -241,7 +278,10 @@ impl<T: Ord + Copy> Distinct<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
+    use kprobed_host::kernel::KernelPaths;
 
     #[test]
     fn a_column_is_taken_whole() {
@@ -297,6 +337,57 @@ mod tests {
         let (first, _) = learnt(b"sh");
         assert_eq!(learnt(b"sh").0, first);
         assert!(learnt(b"cat").1);
+    }
+
+    /// A module is loaded, and another one in its place; between two looks of the daemon at the modules.
+    #[test]
+    fn a_name_is_of_the_module_that_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = || directory.path().to_owned();
+        let write = |name: &str, text: &str| std::fs::write(root().join(name), text).unwrap();
+        let load = |modules: &[(&str, u64, &str)]| {
+            let mut symbols =
+                "ffffffff81000000 T _stext\nffffffff81000040 T vfs_read\nffffffff81001000 B _end\n"
+                    .to_owned();
+            let mut list = String::new();
+            for (module, start, functions) in modules {
+                for (function, at) in functions.split(' ').zip(0_u64..) {
+                    writeln!(symbols, "{:016x} t {function}\t[{module}]", start + 0x40 * at).unwrap();
+                }
+                writeln!(symbols, "{:016x} d orc_header\t[{module}]", start + 0x1000).unwrap();
+                writeln!(list, "{module} 8192 0 - Live {start:#x}").unwrap();
+            }
+            write("kallsyms", &symbols);
+            write("modules", &list);
+        };
+        write("available_filter_functions_addrs", "");
+        std::fs::write(root().join("kcore"), kprobed_host::samples::core(&[])).unwrap();
+        let paths = KernelPaths { procfs: root(), sysfs: root(), debugfs: root(), tracefs: root() };
+        let cache = Arc::new(FactsCache::new(paths));
+        let mut names = AddressNames::new(Arc::clone(&cache));
+        let mut name = |address| {
+            names.refresh();
+            names.name(address).map(|name| name.to_string())
+        };
+        let (blk, rng) = (0xffff_ffff_c000_0000, 0xffff_ffff_c000_a000);
+        load(&[("virtio_blk", blk, "virtblk_probe virtblk_remove")]);
+        cache.current().unwrap();
+        assert_eq!(name(blk + 4).as_deref(), Some("virtblk_probe+0x4/0x40 [virtio_blk]"));
+        assert_eq!(name(0xffff_ffff_8100_0044).as_deref(), Some("vfs_read+0x4/0xfc0"));
+        assert_eq!(name(rng + 4), None, "nothing is there, and the data before it does not reach so far");
+        // The next event is of a module that has come.
+        load(&[
+            ("virtio_blk", blk, "virtblk_probe virtblk_remove"),
+            ("virtio_rng", rng, "virtio_read virtio_end"),
+        ]);
+        assert_eq!(name(rng + 0x44).as_deref(), Some("virtio_end+0x4/0xfc0 [virtio_rng]"));
+        // It goes, and another one comes.
+        load(&[("virtio_blk", blk, "virtblk_probe virtblk_remove"), ("veth", rng, "veth_open veth_stop")]);
+        std::thread::sleep(FRESH_MODULES);
+        assert_eq!(name(rng + 0x44).as_deref(), Some("veth_stop+0x4/0xfc0 [veth]"));
+        load(&[]);
+        std::thread::sleep(FRESH_MODULES);
+        assert_eq!(name(rng + 0x44), None);
     }
 
     #[test]

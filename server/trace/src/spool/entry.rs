@@ -27,7 +27,8 @@ pub struct SpoolEntry {
     pub sequence: u64,
     /// How many events it covers: those from `sequence` on. A schema has none.
     pub events: u32,
-    /// Time stamp of the first event, in nanoseconds of the trace clock.
+    /// Time stamp of the first event, in nanoseconds of the trace clock. Of a schema, the number of its
+    /// owner: the spool knows the highest one without reading payloads.
     pub first_ns: u64,
     /// Time stamp of the last event, in nanoseconds of the trace clock.
     pub last_ns: u64,

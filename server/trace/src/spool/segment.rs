@@ -8,7 +8,7 @@
 //! records: see `record`
 //! end:     a record without events, whose payload is
 //!          0 offset u64 | 8 events u64 | 16 first_wall_ns u64 | 24 last_wall_ns u64
-//!          32 whether the run ended here u32
+//!          32 highest owner of a schema u64 | 40 whether the run ended here u32
 //! ```
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -23,14 +23,14 @@ use super::{BootId, EntryKind};
 const MAGIC: [u8; 8] = *b"kprobedS";
 
 /// The version of the format. The daemon reads no other version.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: u64 = HEADER_SIZE as u64;
 pub(super) const HEADER_SIZE: usize = 64;
 
 /// Bytes of the payload of the last record.
-const SUMS_SIZE: usize = 36;
+const SUMS_SIZE: usize = 44;
 
 /// Bytes of the last record of a segment that was closed.
 pub(super) const END_BYTES: u64 = END_SIZE as u64;
@@ -155,6 +155,8 @@ pub struct SegmentFacts {
     /// Latest time of a last event, in nanoseconds since 1970; the time of its creation if it has
     /// no event.
     pub last_wall_ns: u64,
+    /// Highest number of an owner of its schemas; 0 if it has none.
+    pub highest_owner: u64,
     /// Bytes of header and records.
     pub bytes: u64,
     /// Whether it has its last record, so that no other will follow.
@@ -173,6 +175,7 @@ impl SegmentFacts {
             events: 0,
             first_wall_ns: header.created_wall_ns,
             last_wall_ns: header.created_wall_ns,
+            highest_owner: 0,
             bytes: HEADER_BYTES,
             closed: false,
             ends_epoch: false,
@@ -208,6 +211,9 @@ impl SegmentFacts {
             self.first_wall_ns = self.first_wall_ns.min(record.first_wall_ns());
             self.last_wall_ns = self.last_wall_ns.max(record.last_wall_ns());
         }
+        if record.kind == RecordKind::Entry(EntryKind::Schema) {
+            self.highest_owner = self.highest_owner.max(record.first_ns);
+        }
         if record.kind == RecordKind::Entry(EntryKind::Events) {
             self.events = self.events.saturating_add(u64::from(record.events));
         }
@@ -218,7 +224,7 @@ impl SegmentFacts {
     /// The payload of the last record.
     pub(super) fn sums(&self, ends_epoch: bool) -> [u8; SUMS_SIZE] {
         let mut sums = [0; SUMS_SIZE];
-        let numbers = [self.bytes, self.events, self.first_wall_ns, self.last_wall_ns];
+        let numbers = [self.bytes, self.events, self.first_wall_ns, self.last_wall_ns, self.highest_owner];
         for (place, number) in sums.chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
         }
@@ -250,6 +256,7 @@ impl SegmentFacts {
         self.events = number()?;
         self.first_wall_ns = number()?;
         self.last_wall_ns = number()?;
+        self.highest_owner = number()?;
         self.ends_epoch = match fields.u32() {
             Some(flag @ (0 | 1)) if fields.0.is_empty() => flag == 1,
             _ => return Err(BrokenRecord::Sums),

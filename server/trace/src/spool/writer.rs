@@ -15,7 +15,7 @@ use super::record::{HEAD_BYTES, MAX_PAYLOAD_BYTES, Record, RecordKind};
 use super::segment::{END_BYTES, HEADER_BYTES, SegmentId};
 use super::state::{Shared, State};
 use super::tail::Tail;
-use super::{AppendError, EntryKind, SpoolEntry, SpoolError, SpoolStats};
+use super::{AppendError, EntryKind, SpoolEntry, SpoolError, SpoolStats, ended};
 
 /// The writer closes a segment once it is as old as this part of the maximum age, so that no event
 /// is kept much longer than that age.
@@ -34,8 +34,8 @@ const NOT_STORED_BYTES: u64 = HEAD_BYTES + 8;
 #[derive(Debug)]
 pub struct SpoolWriter {
     shared: Arc<Shared>,
-    /// Schemas of this run.
-    schemas: HashMap<u32, Bytes>,
+    /// Schemas of this run, each with the number of its owner.
+    schemas: HashMap<u32, (u64, Bytes)>,
     /// Schemas that the present segment already has.
     in_segment: HashSet<u32>,
     /// Number of the first event after those that were refused.
@@ -146,11 +146,11 @@ impl SpoolWriter {
             push(state, &not_stored)?;
         }
         for key in schemas {
-            if let Some(payload) = self.schemas.get(key)
+            if let Some((owner, payload)) = self.schemas.get(key)
                 && self.in_segment.insert(*key)
             {
                 let kind = RecordKind::Entry(EntryKind::Schema);
-                push(state, &Record { kind, key: *key, payload, ..before(&record) })?;
+                push(state, &Record { kind, key: *key, first_ns: *owner, payload, ..before(&record) })?;
             }
         }
         push(state, &record)?;
@@ -165,8 +165,9 @@ impl SpoolWriter {
 
     /// Keeps a schema. A schema that replaces another one is written again.
     fn define(&mut self, schema: &SpoolEntry) {
-        if self.schemas.get(&schema.key) != Some(&schema.payload) {
-            self.schemas.insert(schema.key, schema.payload.clone());
+        let defined = (schema.first_ns, schema.payload.clone());
+        if self.schemas.get(&schema.key) != Some(&defined) {
+            self.schemas.insert(schema.key, defined);
             self.in_segment.remove(&schema.key);
         }
     }
@@ -174,7 +175,7 @@ impl SpoolWriter {
     /// Bytes of the records of schemas: of all, or of those that are not in the present segment.
     fn schema_bytes(&self, keys: &[u32], only_missing: bool) -> Result<u64, AppendError> {
         let bytes = |key: &u32| {
-            let payload = self.schemas.get(key).ok_or(AppendError::UnknownSchema(*key))?;
+            let (_, payload) = self.schemas.get(key).ok_or(AppendError::UnknownSchema(*key))?;
             let is_there = only_missing && self.in_segment.contains(key);
             Ok(if is_there { 0 } else { HEAD_BYTES + payload.len() as u64 })
         };
@@ -249,6 +250,8 @@ impl SpoolWriter {
                 self.in_segment.clear();
                 state.begin(&shared, wall_ns)?;
             }
+            // What is missing stays a number of events.
+            state.last_error = None;
         }
         let is_old = |created: u64| wall_ns.saturating_sub(created) > max_age_ns / u64::from(PARTS_OF_AGE);
         let mut closed = Ok(None);
@@ -328,8 +331,17 @@ impl SpoolWriter {
             })?;
         }
         let closed = state.close_tail(&shared.files, true)?;
+        let events = state.now.sequence;
         drop(state);
-        closed.map_or(Ok(()), |(id, file)| self.sync_file(id, &file))
+        let Some((id, file)) = closed else { return Ok(()) };
+        self.sync_file(id, &file)?;
+        let mut state = shared.lock();
+        state.index.ended.insert(run, events);
+        // Without it, a reader takes an end that is damaged later for one that was never written.
+        if let Err(error) = shared.files.replace_ended(&ended::encode(&state.index)) {
+            state.note(&error);
+        }
+        Ok(())
     }
 }
 

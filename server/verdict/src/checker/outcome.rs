@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use kprobed_host::kernel::KernelFacts;
-use kprobed_lang::definition::{Diagnostic, Dialect, ProbeDefinition, RefusedBy, Step};
+use kprobed_lang::definition::{Code, Diagnostic, Dialect, Place, ProbeDefinition, RefusedBy, Step};
 use kprobed_lang::model::ProbeName;
 
 use super::{DefinitionText, Taken};
@@ -84,6 +84,34 @@ impl CheckOutcome {
     /// Whether the kernel and this daemon accept it, whatever its name.
     pub fn is_taken(&self) -> bool {
         self.against(None).is_none()
+    }
+
+    /// What the writer should know of a place in a module that is not loaded: the kernel accepts any, and
+    /// waits.
+    pub fn waiting(&self) -> Option<Diagnostic> {
+        let module = self.report.absent_module.as_deref()?;
+        let Place::Symbol { symbol, span, .. } = &self.definition.place else { return None };
+        let warning = |message| Diagnostic::warning(Code::ModuleAbsent, *span, message);
+        if self.waits_in_vain() {
+            let message = format!(
+                "module `{module}` is not loaded, and `{symbol}` is in the kernel itself: the probe waits for a module \
+                 that may be a part of this kernel"
+            );
+            return Some(warning(message).with_hint(format!("write `{symbol}` without the module")));
+        }
+        let message =
+            format!("module `{module}` is not loaded: nothing is proven of this place, and the probe waits");
+        let hint = format!(
+            "`modinfo {module}` shows whether there is such a module; once it is loaded, the place is judged"
+        );
+        Some(warning(message).with_hint(hint))
+    }
+
+    /// Whether the function of a place in a module that is not loaded is in the kernel itself.
+    pub(super) fn waits_in_vain(&self) -> bool {
+        let Place::Symbol { symbol, .. } = &self.definition.place else { return false };
+        let mut named = self.facts.symbols.named(symbol, None);
+        self.report.absent_module.is_some() && named.any(|named| named.module.is_none() && named.is_code())
     }
 
     /// The nearest places that work. Costs a few times the verdict.

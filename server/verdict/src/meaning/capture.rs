@@ -48,6 +48,12 @@ impl<'a> Around<'a> {
         let Subject { written, report, facts, .. } = *subject;
         let range = report.code_range.clone().filter(|_| report.absent_module.is_none())?;
         let located = facts.symbols.locate(range.start)?.symbol;
+        // Behind the last symbol of a module can be the memory of one that is gone.
+        let place = facts.name_of(range.start.saturating_add(report.offset));
+        let is_in_none = place.is_none_or(|place| !place.symbol.is_code());
+        if is_in_none && matches!(written.place, Place::Address { .. }) {
+            return None;
+        }
         // If an address has several names, types know the one that was written.
         let function = match &written.place {
             Place::Symbol { symbol, module, .. } => {
@@ -107,6 +113,8 @@ pub fn capture(subject: &Subject<'_>) -> Meaning {
         module,
         complete: around.is_some(),
         location: report.location.clone(),
+        function: around.as_ref().map_or("", |around| around.function).to_owned(),
+        by_address: matches!(written.place, Place::Address { .. }),
         prototype,
         parts,
         code,

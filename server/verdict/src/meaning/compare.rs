@@ -24,6 +24,8 @@ pub struct Difference {
 /// Kinds of differences between two meanings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DifferenceKind {
+    /// The function that the place is in.
+    Place,
     /// The parameters or the result of the function.
     Prototype,
     /// The offsets or types of the members of a structure.
@@ -38,6 +40,7 @@ impl DifferenceKind {
     /// Reason code for programs.
     pub const fn code(self) -> &'static str {
         match self {
+            Self::Place => "PLACE_CHANGED",
             Self::Prototype => "PROTOTYPE_CHANGED",
             Self::Layout => "LAYOUT_CHANGED",
             Self::Code => "CODE_CHANGED",
@@ -77,7 +80,8 @@ fn differences(before: &Meaning, now: &Meaning, matters: Matters) -> Vec<Differe
         let message = format!("what it reads {side} not known: the function {side} not there");
         return vec![difference(DifferenceKind::Unknown, "", message, (String::new(), String::new()))];
     }
-    let mut found: Vec<_> = of_code(before, now, matters).into_iter().collect();
+    let of_place = of_function(before, now).or_else(|| of_code(before, now, matters));
+    let mut found: Vec<_> = of_place.into_iter().collect();
     for part in &before.parts {
         let other = now.parts.iter().find(|other| other.argument == part.argument);
         let pair = Pair { before, now, part, matters: if part.named { Matters::Names } else { matters } };
@@ -97,6 +101,16 @@ fn difference(
     (before, after): (String, String),
 ) -> Difference {
     Difference { kind, argument: argument.to_owned(), message, before, after }
+}
+
+/// The identity of a place is the name of its function: another function can begin at the same distance,
+/// or at the same address.
+fn of_function(before: &Meaning, now: &Meaning) -> Option<Difference> {
+    if before.is_of_same_function(now) {
+        return None;
+    }
+    let message = format!("the place was `{}` and is `{}` now", before.location, now.location);
+    Some(difference(DifferenceKind::Place, "", message, (before.location.clone(), now.location.clone())))
 }
 
 fn of_code(before: &Meaning, now: &Meaning, matters: Matters) -> Option<Difference> {

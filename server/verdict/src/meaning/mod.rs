@@ -41,7 +41,7 @@ pub use port::port;
 use serde::{Deserialize, Serialize};
 
 /// The format in which meanings are stored. Another format is not read: see [`Meaning::from_json`].
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The meaning of a definition on one build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +55,12 @@ pub struct Meaning {
     pub complete: bool,
     /// The place: `FUNCTION+0xOFFSET`.
     pub location: String,
+    /// The name of its function, by which the place is known whatever its form. Empty while it is not
+    /// known.
+    pub function: String,
+    /// Whether it was written as an address, which says less than any name: it is of one boot, and its
+    /// module is not in it.
+    pub by_address: bool,
     /// The prototype of the function in C; absent if the kernel shows none.
     pub prototype: Option<String>,
     /// The recorded values, in order.
@@ -156,14 +162,26 @@ impl Build {
 }
 
 impl Meaning {
-    /// Whether both are of the same builds, so that the same text means the same.
+    /// Whether both are of the same builds and about the same function, so that the same text means the
+    /// same.
     pub fn is_of_same_build(&self, other: &Self) -> bool {
         let same_module = match (&self.module, &other.module) {
             (None, None) => true,
             (Some(module), Some(other)) => module.is(other),
             _ => false,
         };
-        self.complete && other.complete && self.kernel.is(&other.kernel) && same_module
+        self.complete
+            && other.complete
+            && self.kernel.is(&other.kernel)
+            && same_module
+            && self.is_of_same_function(other)
+    }
+
+    /// Whether both are about the same function. A place that was written with a name can be moved into a
+    /// module, or out of one.
+    pub fn is_of_same_function(&self, other: &Self) -> bool {
+        let module = |meaning: &Self| meaning.module.as_ref().map(|module| module.name.clone());
+        self.function == other.function && (!self.by_address || module(self) == module(other))
     }
 
     /// Whether a part of it depends on more than names: on a build of which nothing is known, its

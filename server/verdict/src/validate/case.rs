@@ -6,6 +6,7 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 
+use super::functions;
 use super::optimise::Optimiser;
 use super::refusal::{Refusal, Rule};
 use super::report::Arming;
@@ -136,6 +137,11 @@ impl<'a> Case<'a> {
     pub(super) fn location(&self) -> String {
         let module = self.module.map(|module| format!("{module}:")).unwrap_or_default();
         format!("{module}{}+{:#x}", self.function, self.offset)
+    }
+
+    /// The unambiguous place of the function, if others have its name.
+    pub(super) fn among(&self) -> Option<String> {
+        functions::among(self.facts.symbols.locate(self.start)?.symbol, self.facts)
     }
 
     /// A refusal of this definition's place.

@@ -29,6 +29,9 @@ pub struct Report {
     pub objection: Option<Refusal>,
     /// `FUNCTION+0xOFFSET`, if that is known. The function is the one that the place leads to.
     pub location: String,
+    /// The place of that function among all of its name, if there are several: see
+    /// [`super::functions::Function::place`].
+    pub among: Option<String>,
     /// Whether the place is the entry of a function, at which its arguments still are in their
     /// registers.
     pub is_entry: bool,
@@ -64,11 +67,20 @@ impl Report {
         Self { absent_module: Some(module.to_owned()), objection, ..Self::about(None) }
     }
 
+    /// The location, for people: as a name of one function only.
+    pub fn told_location(&self) -> String {
+        match &self.among {
+            Some(place) => format!("{} ({place})", self.location),
+            None => self.location.clone(),
+        }
+    }
+
     fn about(case: Option<&Case<'_>>) -> Self {
         Self {
             refusal: None,
             objection: None,
             location: case.map(Case::location).unwrap_or_default(),
+            among: case.and_then(Case::among),
             is_entry: case.is_some_and(|case| case.is_entry(case.offset)),
             code_range: case.map(Case::range),
             offset: case.map_or(0, |case| case.offset),

@@ -42,6 +42,7 @@ pub(super) fn description(request: &DescribeFunctionRequest) -> DescribeFunction
                 parameter("", "...", "", ""),
             ],
             other_prototypes: Vec::new(),
+            same_name: 1,
         }),
         structure: (!request.path.is_empty()).then_some(structure),
     }

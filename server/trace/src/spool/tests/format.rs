@@ -66,7 +66,7 @@ fn the_end_was_cut_once_and_for_all() {
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     let (_, _, first) = open(directory.path());
     let (_, _, second) = open(directory.path());
-    assert_eq!((first.cut_segments, first.cut_bytes, first.events), (1, 87, 6));
+    assert_eq!((first.cut_segments, first.cut_bytes, first.events), (1, 95, 6));
     assert_eq!(second, Recovery { segments: 1, events: 6, ..Recovery::default() });
     let bytes = std::fs::read(&path).unwrap();
     let scan = scan_bytes(&bytes, |_, _| {}).unwrap();
@@ -114,8 +114,8 @@ fn names_are_those_of_segments_only() {
 #[test]
 fn another_version_is_not_read() {
     let mut bytes = segment();
-    bytes[8] = 2;
-    assert_eq!(Header::decode(&bytes), Err(BrokenHeader::Version(2)));
+    bytes[8] = 3;
+    assert_eq!(Header::decode(&bytes), Err(BrokenHeader::Version(3)));
 }
 
 fn expired() -> impl Strategy<Value = Expired> {

@@ -19,6 +19,35 @@ fn at(spool: &Spool, sequence: u64) -> Position {
     Position::Cursor(Cursor { sequence, ..spool.stats().end })
 }
 
+/// Whatever runs wrote it and however they ended, and not what has expired.
+#[test]
+fn the_highest_owner_of_all_schemas_is_known() {
+    let owned = |key, owner| SpoolEntry { first_ns: owner, ..schema(key, "what") };
+    let (directory, spool, mut writer) = fresh();
+    let path = directory.path().join("spool");
+    assert_eq!(spool.highest_owner(), 0);
+    writer.append(&owned(1, 812), &[]).unwrap();
+    assert_eq!(spool.highest_owner(), 0, "it has no event yet");
+    writer.append(&events(0, 3, 5), &[1]).unwrap();
+    assert_eq!(spool.highest_owner(), 812);
+    writer.close().unwrap();
+    drop(spool);
+    let (spool, mut writer, _) = open(&path);
+    assert_eq!(spool.highest_owner(), 812);
+    writer.append(&owned(1, 7), &[]).unwrap();
+    writer.append(&owned(2, 813), &[]).unwrap();
+    writer.append(&events(0, 3, 5), &[1, 2]).unwrap();
+    writer.flush().unwrap();
+    drop((spool, writer));
+    // The second run was killed.
+    let (spool, writer, _) = open(&path);
+    assert_eq!(spool.highest_owner(), 813);
+    drop((spool, writer));
+    let later = NOW_NS + 2 * 3600 * SECOND_NS;
+    let (spool, _writer, _) = Spool::open(options(&path), BOOT, later).unwrap();
+    assert_eq!(spool.highest_owner(), 0, "nothing of them is kept");
+}
+
 #[test]
 fn entries_come_back_as_they_were_put_in() {
     let (_directory, spool, _writer) = filled();

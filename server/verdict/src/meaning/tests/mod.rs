@@ -121,6 +121,42 @@ fn the_same_code_at_another_address_is_the_same() {
     }
 }
 
+/// Another function begins at the same address, or at the same distance from a symbol.
+#[test]
+fn the_identity_of_a_place_is_its_name() {
+    let (old, new) = (old().boot(), new().boot());
+    let at = |kernel: &world::Kernel, function: &str| {
+        let symbol = kernel.facts.symbols.lookup(function, None).unwrap();
+        (
+            format!("p:e {:#x}", symbol.address),
+            format!("p:e _stext+{}", symbol.address - 0xffff_ffff_8100_0000),
+        )
+    };
+    // Where one build has `look`, the other one has `callee`.
+    let (address, distance) = at(&old, "look");
+    for text in [&address, &distance] {
+        let (before, now) = (old.meaning(text), new.meaning(text));
+        let [difference] = compare(&before, &now).try_into().unwrap();
+        assert_eq!(difference.kind.code(), "PLACE_CHANGED", "{text}");
+        assert_eq!(difference.message, "the place was `look+0x0` and is `callee+0x0` now");
+        assert_eq!(compare(&before, &before), [], "{text}");
+    }
+    // The same build can be at another address.
+    let before = old.meaning(&address);
+    let moved =
+        Meaning { location: "callee+0x0".to_owned(), function: "callee".to_owned(), ..before.clone() };
+    assert!(before.is_of_same_build(&before) && !before.is_of_same_build(&moved));
+    // Two functions of one name in two modules: an address means one of them, a name either.
+    let of_module = |name: &str| Build { name: name.to_owned(), id: Some("1".to_owned()) };
+    let within = |name: &str| Meaning { module: Some(of_module(name)), ..before.clone() };
+    assert!(!within("dummy").is_of_same_function(&within("veth")));
+    assert!(within("dummy").is_of_same_function(&within("dummy")));
+    let named = Meaning { by_address: false, ..within("dummy") };
+    assert!(named.is_of_same_function(&within("veth")) && named.is_of_same_function(&before));
+    // A place that is named is the same wherever it is.
+    assert_eq!(changed("p:e look"), "");
+}
+
 #[test]
 fn both_sides_are_said() {
     let (old, new) = (old().boot(), new().boot());
@@ -196,7 +232,7 @@ fn what_is_stored_is_read_again() {
         assert_eq!(Meaning::from_json(&stored), Some(meaning));
     }
     assert_eq!(Meaning::from_json("{}"), None);
-    let later = kernel.meaning("p:e look").to_json().unwrap().replacen("\"version\":1", "\"version\":2", 1);
+    let later = kernel.meaning("p:e look").to_json().unwrap().replacen("\"version\":2", "\"version\":3", 1);
     assert_eq!(Meaning::from_json(&later), None);
 }
 

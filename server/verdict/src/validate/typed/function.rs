@@ -5,8 +5,10 @@
 use std::sync::Arc;
 
 use super::passing::{self, Passed};
+use crate::validate::functions::{self, Meant};
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{Btf, BtfError, TypeId};
+use kprobed_lang::definition::Place;
 
 /// A function whose types are known.
 #[derive(Clone, Debug)]
@@ -142,6 +144,28 @@ fn absent(name: &str, btf: &Btf) -> Unknown {
         "write NAME=$argN:TYPE, or a register: the function is not written in C, or the compiler has changed its arguments".to_owned()
     };
     Unknown { message, hint }
+}
+
+/// Why the types of a function are not known, if the place is written as a distance from another symbol.
+pub(super) fn at_distance(unknown: Unknown, place: &Place, facts: &KernelFacts) -> Unknown {
+    let Place::Symbol { symbol, offset: 1.., .. } = place else { return unknown };
+    let Meant::One { function, offset: 0, .. } = functions::meant(place, facts) else { return unknown };
+    let (name, count) = (&function.name, function.same_name);
+    if count > 1 {
+        return Unknown {
+            message: format!(
+                "`{place}` is one of {count} functions `{name}`, and BTF does not say which of them the types are of that \
+                 it has under this name"
+            ),
+            hint: "write NAME=$argN:TYPE, or a register".to_owned(),
+        };
+    }
+    Unknown {
+        message: format!(
+            "names are looked up in the function that is written, and `{symbol}` is none with types"
+        ),
+        hint: format!("write `{name}`: the place is its entry"),
+    }
 }
 
 /// Whether that function has a parameter of that name; `None` if the kernel shows no types at all.

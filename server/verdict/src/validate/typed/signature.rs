@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::function;
 use super::passing::Passed;
+use crate::validate::functions;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{Btf, TypeId};
 
@@ -34,11 +35,11 @@ pub struct PassedParameter {
     pub words: Option<(u32, u32)>,
 }
 
-/// The signature of a function. Absent if the kernel shows no types of it, or if functions of that
-/// name have different ones: it is not known then which of them is meant.
+/// The signature of a function. Absent if the kernel shows no types of it, or if there are several
+/// functions of that name: it is not known then which of them they are of.
 pub fn signature(name: &str, module: Option<&str>, facts: &KernelFacts) -> Option<Signature> {
     let function = function::look_up(name, module, facts).ok()?;
-    if !function.others.is_empty() {
+    if !function.others.is_empty() || functions::count(name, module, facts) > 1 {
         return None;
     }
     let prototype = function.prototype().ok()?;
