@@ -59,7 +59,7 @@ reasons! {
     Aborted: BATCH_FAILED ETAG_MISMATCH;
     DeadlineExceeded: DEADLINE REQUEST_TOO_SLOW;
     Unimplemented: NO_SUCH_METHOD;
-    DataLoss: DATABASE_CORRUPT UNREADABLE_TABLE;
+    DataLoss: DATABASE_CORRUPT NOT_DURABLE UNREADABLE_TABLE;
     Unavailable: NO_RANDOM_NUMBERS NO_TIMER STOPPING;
     Internal: BAD_FORMAT DATABASE HISTORY INTERNAL TRACEFS;
 }
@@ -184,6 +184,7 @@ impl Error {
     pub fn is_objection(&self) -> bool {
         let by_kprobed = |rule: &&Rule| rule.refused_by() == RefusedBy::Kprobed;
         self.is_of_definition()
+            && self.value("by") == Some("kprobed")
             && Rule::ALL.iter().filter(by_kprobed).any(|rule| rule.name() == self.reason.name)
     }
 
@@ -306,7 +307,7 @@ impl Error {
         let found = std::iter::once(of_refusal(refusal)).chain(further.iter().map(diagnostic));
         Self::new(reason, &refusal.message)
             .field(DEFINITION)
-            .refused(refusal.errno as i32, refusal.rule.refused_by())
+            .refused(refusal.errno as i32, refusal.refused_by())
             .diagnostics(text, found.collect())
     }
 
@@ -352,12 +353,8 @@ impl Error {
             .with("errno", &error.errno());
         let of_kernel = |message: &KernelMessage| of_kernel(message, Reason::BAD_FILTER);
         match (found, message) {
-            (Some(found), message) => {
-                // The kernel counts from the first character that is not a blank.
-                let same_text = message.as_ref().filter(|message| message.command == *filter);
-                let found = std::iter::once(of_filter(found)).chain(same_text.map(of_kernel));
-                refused.diagnostics(filter, found.collect())
-            }
+            // The kernel's message is of the same mistake, and without a hint.
+            (Some(found), _) => refused.diagnostics(filter, vec![of_filter(found)]),
             (None, Some(message)) => refused.diagnostics(&message.command, vec![of_kernel(message)]),
             (None, None) => refused.with("filter", filter),
         }
@@ -484,7 +481,7 @@ pub(crate) const fn refused_by(by: RefusedBy) -> v1::RefusedBy {
 /// Why a place is refused.
 pub(crate) fn of_refusal(refusal: &Refusal) -> v1::Diagnostic {
     let found = finding(refusal.rule.name(), (&refusal.message, &refusal.hint), refusal.span.range());
-    v1::Diagnostic { by: refused_by(refusal.rule.refused_by()).into(), ..found }
+    v1::Diagnostic { by: refused_by(refusal.refused_by()).into(), ..found }
 }
 
 /// The problem of a filter, with its text.

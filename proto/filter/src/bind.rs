@@ -159,6 +159,22 @@ impl Binder<'_> {
             return Err(FilterError::new(FilterCode::ExpectDigit, term.operand_span, message, hint));
         }
         if term.operator != Operator::Glob {
+            if text.contains('*') {
+                let like = |pattern: &str| match term.operator {
+                    Operator::NotEqual => format!("`!({} ~ \"{pattern}\")`", term.field),
+                    _ => format!("`{} ~ \"{pattern}\"`", term.field),
+                };
+                self.mind(FilterError::new(
+                    FilterCode::LiteralPattern,
+                    term.operand_span,
+                    format!("`{}` compares `*` as a character", term.operator.text()),
+                    format!(
+                        "write {} for a pattern, {} for the character",
+                        like(text),
+                        like(&text.replace('*', "[*]"))
+                    ),
+                ))?;
+            }
             return Ok((Pattern::Equal(text.as_bytes().into()), term.operator == Operator::Equal));
         }
         let (pattern, inverted) = Pattern::of_glob(text);
@@ -322,6 +338,9 @@ impl Binder<'_> {
         {
             // A word that only subscriptions know.
             let hint = match self.fields.kernel_name(source) {
+                Some(kernel @ "common_pid") => {
+                    format!("the kernel calls it `{kernel}`: the thread, not the process")
+                }
                 Some(kernel) => format!("the kernel calls it `{kernel}`"),
                 None => format!("only filters of subscriptions know `{name}`"),
             };

@@ -18,8 +18,8 @@
 //! (`GROUP/EVENT`) and `host`. A field of the probe that has one of these names is `fields.NAME`.
 //!
 //! Neither a comparison with a value that could not be read nor its opposite holds, so that only
-//! other comparisons select such events. The kernel compares with whatever was in its buffer. It
-//! also differs on purpose in these cases:
+//! other comparisons select such events. The kernel compares with whatever was in its buffer, unless
+//! the filter says what proves a field: [`Filter::certain`]. It also differs on purpose in these cases:
 //!
 //! | text | kernel | here |
 //! |---|---|---|
@@ -30,6 +30,7 @@
 //! | `field & CPUS{all}` | the CPUs that the host can have | those that any host can have: 0 to 8191 |
 //! | `CPUS{8000}` with fewer CPUs | `INVALID_CPULIST` | selects nothing |
 //! | `text ~ "1*"` | compares the pattern literally | `LITERAL_PATTERN` |
+//! | `text == "a*"` | compares `*` as a character | `LITERAL_PATTERN` |
 //! | `comm ~ "*end"` | looks at the end of the array of 16 bytes | looks at the end of the name |
 //! | `text ~ "a[!b]"` before 6.12 | the class also matches the end of the text | matches one character |
 //! | an array of numbers of 1, 2, 4 or 8 bytes | compares all its bytes as one number | the same |
@@ -43,6 +44,7 @@
 //! | `stacktrace == 1` (6.3) | never true | `FIELD_NOT_FOUND` |
 //! | `comm` | the name when the probe is hit | the name that is known when the event is read |
 
+mod addresses;
 mod ast;
 mod bind;
 mod cpus;
@@ -54,6 +56,7 @@ pub mod number;
 mod parse;
 mod pattern;
 mod program;
+mod proof;
 mod push_down;
 mod schema;
 mod span;
@@ -67,13 +70,14 @@ use bind::{Binder, Node};
 use fields::{Fields, Source};
 use program::KernelNames;
 
+pub use addresses::{KERNEL_ADDRESSES, is_place};
 pub use bind::Binding;
 pub use error::{FilterCode, FilterError};
 pub use interfaces::{FilterEvent, Functions};
 pub use program::Program;
 pub use push_down::{KernelFilterFeatures, LeftOut, PushDown};
 pub use schema::{Base, FieldKind, FieldSchema, Schema};
-pub use span::Span;
+pub use span::{Excerpt, Span};
 
 /// A filter, of which the syntax is good. Prints its canonical text, which can be longer than what
 /// was read: it has blanks everywhere.
@@ -180,7 +184,8 @@ impl BoundFilter {
     }
 }
 
-/// Whether a value may be marked as one that could not be read.
+/// Whether a value of a field that is proven may be marked as one that could not be read. A field can be unproven and
+/// still have such values: the kernel has the same proof for them in the filter of a probe as the daemon.
 fn may_fault(node: &Node, schema: &Schema) -> bool {
     match node {
         Node::Constant(_) | Node::Unknown(_) => false,

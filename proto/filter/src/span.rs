@@ -31,6 +31,47 @@ impl Span {
     }
 }
 
+/// Most characters of a line that are shown with a place in it.
+const SHOWN_CHARACTERS: usize = 100;
+/// What stands for the rest of a longer line.
+const CUT: &str = "...";
+
+/// A line as it is shown with a mark under a part of it: one character for each, so that the mark stays
+/// where it belongs, and of a long line only the surroundings of the part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Excerpt {
+    /// The line, or a part of it.
+    pub shown: String,
+    /// Characters before the mark.
+    pub before: usize,
+    /// Characters over the mark.
+    pub width: usize,
+}
+
+impl Excerpt {
+    /// The surroundings of a span of a line. A span that does not fit the line is cut to it.
+    pub fn of(line: &str, span: Span) -> Self {
+        let up_to = |at: usize| line.char_indices().take_while(|(start, _)| *start < at).count();
+        let (start, end) = (up_to(span.start), up_to(span.end));
+        // One column for each: a tab or another control character would move the mark.
+        let all: Vec<char> = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        if all.len() <= SHOWN_CHARACTERS {
+            return Self {
+                shown: all.into_iter().collect(),
+                before: start,
+                width: end.saturating_sub(start),
+            };
+        }
+        let width = end.saturating_sub(start).min(SHOWN_CHARACTERS / 2);
+        let first = (start + width / 2).saturating_sub(SHOWN_CHARACTERS / 2);
+        let first = first.min(all.len() - SHOWN_CHARACTERS);
+        let last = first + SHOWN_CHARACTERS;
+        let (head, tail) = (if first > 0 { CUT } else { "" }, if last < all.len() { CUT } else { "" });
+        let part: String = all.get(first..last).unwrap_or_default().iter().collect();
+        Self { shown: format!("{head}{part}{tail}"), before: head.len() + start - first, width }
+    }
+}
+
 /// The kernel's ASCII blanks.
 pub(super) fn is_blank(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
@@ -49,4 +90,25 @@ pub(super) fn end_of_word(text: &str, at: usize) -> usize {
     let Some(first) = rest.chars().next() else { return at };
     let other = |c: char| in_word(c) != in_word(first) || c.is_whitespace() || "()'\"".contains(c);
     at + first.len_utf8() + rest.chars().skip(1).take_while(|c| !other(*c)).map(char::len_utf8).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_cut_around_the_mark() {
+        let line = (0..300).map(|n| format!("a{n}=+{n}(%ax):u64 ")).collect::<Vec<_>>().concat();
+        for at in (0..line.len()).step_by(7) {
+            let Excerpt { shown, before, width } = Excerpt::of(&line, Span::new(at, at + 5));
+            assert!(shown.len() <= SHOWN_CHARACTERS + 2 * CUT.len());
+            assert_eq!(shown.get(before..before + width), line.get(at..(at + 5).min(line.len())), "{shown}");
+        }
+        let whole = Excerpt::of(&line, Span::new(0, line.len()));
+        assert_eq!((whole.before, whole.width), (0, SHOWN_CHARACTERS / 2));
+        assert_eq!(
+            Excerpt::of("a\tö=b", Span::new(2, 99)),
+            Excerpt { shown: "a ö=b".to_owned(), before: 2, width: 3 }
+        );
+    }
 }

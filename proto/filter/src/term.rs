@@ -100,6 +100,7 @@ fn operator(text: &str, at: usize) -> Result<(Operator, Span), FilterError> {
     let (message, hint) = match text.get(at..end).unwrap_or_default() {
         "" => ("the field is not compared with anything".to_owned(), "write FIELD OPERATOR VALUE"),
         "=" => ("`=` is not an operator".to_owned(), "write `==`"),
+        "=~" => ("`=~` is not an operator".to_owned(), "write `~`"),
         word => (format!("`{word}` is not an operator"), "the operators are == != < <= > >= & and ~"),
     };
     Err(FilterError::new(FilterCode::InvalidOp, Span::new(at, end), message, hint))

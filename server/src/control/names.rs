@@ -111,7 +111,8 @@ impl NamesInUse for Names {
             .any(|(group, event)| fits(group, event));
         Err(if is_foreign {
             let message = format!("kprobed did not define the probe `{name}`, and leaves it alone");
-            Diagnostic::error(Code::ForeignProbe, delete.span, message)
+            let hint = "whoever defined it can delete it; `kprobectl adopt GROUP/EVENT` takes it over";
+            Diagnostic::error(Code::ForeignProbe, delete.span, message).with_hint(hint)
         } else {
             Diagnostic::error(Code::NoSuchProbe, delete.span, format!("there is no probe `{name}`"))
         })
@@ -174,6 +175,25 @@ impl Subject<'_> {
         self.problem(Code::WouldAppend, "the kernel would add this place to it")
     }
 
+    /// What to do about the name that is taken.
+    fn hint(&self, code: Code) -> String {
+        let name = self.name;
+        match (code, self.ours) {
+            (Code::SameProbe, true) => format!(
+                "`kprobectl observe {name}` shows its events; for a probe of your own, leave the name out: the daemon chooses a free one"
+            ),
+            (Code::ProbeExists, _) => {
+                format!("choose another name, or delete the old probe first: `kprobectl delete {name}`")
+            }
+            (_, true) => "choose another name, or leave it out: the daemon chooses a free one".to_owned(),
+            (Code::SameProbe, false) => format!("`kprobectl adopt {name}` takes it over"),
+            (Code::EventExist, false) => "choose another name".to_owned(),
+            (_, false) => format!(
+                "choose another name; or take the event over with `kprobectl adopt {name}`, and delete it then"
+            ),
+        }
+    }
+
     /// Whether place and expressions are the same as well. The kernel knows no symbol of an
     /// address, and takes all of them for one.
     fn is_same(&self, other: &ProbeDefinition) -> bool {
@@ -200,7 +220,7 @@ impl Subject<'_> {
         let ProbeDefinition { span, event, place, .. } = self.definition;
         let end = event.as_ref().map_or(place.span().start, |event| event.span.end);
         let end = if end > span.start { end } else { span.end };
-        Diagnostic::error(code, Span::new(span.start, end), message)
+        Diagnostic::error(code, Span::new(span.start, end), message).with_hint(self.hint(code))
     }
 }
 
@@ -268,6 +288,25 @@ mod tests {
         assert_eq!(against("p:g/e f+4 a=%di", &["p:g/e f a=%di"]), (Code::WouldAppend, 0));
         assert_eq!(against("p:g/e f+4 a=%di", &["p:g/e f a=%di", "p:g/e f+4 a=%di"]), (Code::SameProbe, 0));
         assert_eq!(against("p:g/e 0x10", &["p:g/e 0x20"]), (Code::SameProbe, 0));
+    }
+
+    /// A name that is taken is not the end: the hint names what can be done about it.
+    #[test]
+    fn a_taken_name_has_a_remedy() {
+        let definition = definition("p:g/e f a=%di");
+        let name = ProbeName::new("g", "e").unwrap();
+        let hint = |ours, lines: &[&str]| {
+            let subject = Subject { definition: &definition, name: &name, ours };
+            let existing: Vec<_> = lines.iter().map(|line| existing(line)).collect();
+            subject.against(&existing).hint.unwrap()
+        };
+        assert_eq!(hint(false, &["p:g/e f a=%di"]), "`kprobectl adopt g/e` takes it over");
+        for other in ["p:g/e f+4 a=%di", "p:g/e f", "r:g/e f a=%di"] {
+            assert!(hint(false, &[other]).contains("choose another name; or take the event over with"));
+        }
+        assert_eq!(hint(false, &[]), "choose another name", "it is no kprobe, which cannot be adopted");
+        assert!(hint(true, &["p:g/e f a=%di"]).starts_with("`kprobectl observe g/e` shows its events"));
+        assert!(hint(true, &["p:g/e f"]).contains("leave it out"));
     }
 
     #[test]

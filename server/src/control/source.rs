@@ -37,7 +37,8 @@ pub(super) fn event_source(
 }
 
 /// What the format of a probe does not say: which fields cannot fault, since they are not read from
-/// memory, and which addresses the daemon names because the kernel cannot do it safely.
+/// memory, which may not be what their names say, and which addresses the daemon names because the
+/// kernel cannot do it safely.
 pub(super) fn compile_options(definition: &ProbeDefinition) -> CompileOptions {
     let names = |wanted: &dyn Fn(&Argument) -> bool| {
         definition.args.iter().filter(|argument| wanted(argument)).filter_map(field_name).collect()
@@ -45,6 +46,7 @@ pub(super) fn compile_options(definition: &ProbeDefinition) -> CompileOptions {
     let has_parameters = definition.args.iter().any(|arg| matches!(arg.fetch.kind, FetchKind::AllArguments));
     CompileOptions {
         infallible: names(&|argument| !guard::reads_memory(argument)),
+        unproven: names(&|argument| guard::register_at_return(definition, argument).is_some()),
         named: names(&|argument| argument.base_type() == BaseType::SymbolString),
         besides_parameters: has_parameters.then(|| names(&|_| true)),
     }
@@ -66,4 +68,24 @@ fn field_name(argument: &Argument) -> Option<String> {
 fn bad_format(name: &ProbeName, why: &impl std::fmt::Display) -> Error {
     let message = format!("the kernel describes `{name}` in a way that is not understood: {why}");
     Error::of_probe(Reason::BAD_FORMAT, name, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kprobed_lang::definition::{Definition, Features, parse};
+
+    #[test]
+    fn registers_of_arguments_are_unproven_at_a_return() {
+        let options = |text: &str| match parse(text, &Features::from_readme("ustring")) {
+            Ok(Definition::Probe(definition)) => compile_options(&definition.with_explicit_names()),
+            other => panic!("{other:?}"),
+        };
+        let found =
+            options("r:g/e f a=%si b=+0(%di):ustring c=+8(+16(%r9)):u8 d=$retval e=%bx f=$stack1 g=%ax");
+        let mut unproven: Vec<_> = found.unproven.into_iter().collect();
+        unproven.sort();
+        assert_eq!(unproven, ["a", "b", "c"]);
+        assert!(options("p:g/e f a=%si b=+0(%di):ustring").unproven.is_empty());
+    }
 }

@@ -1,7 +1,9 @@
 //! Verdicts as text for a terminal.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
+use kprobed_filter::{Excerpt, Span};
 use kprobed_proto::v1;
 
 use super::definitions::AskedDefinition;
@@ -74,14 +76,10 @@ fn head(verdict: &OfflineVerdict) -> String {
 fn push_finding(text: &mut String, indent: &str, definition: &str, finding: &v1::Diagnostic) {
     let severity = if finding.severity() == v1::Severity::Warning { "warning" } else { "error" };
     writeln!(text, "{indent}{severity}: {} [{}]", finding.message, finding.code).ok();
-    let before = |offset: u32| {
-        definition.char_indices().take_while(|(at, _)| u32::try_from(*at).is_ok_and(|at| at < offset)).count()
-    };
-    let (start, end) = (before(finding.span_start), before(finding.span_end));
-    let carets = "^".repeat(end.saturating_sub(start).max(1));
-    // One character for one: escaping would move what follows.
-    let shown: String = definition.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    writeln!(text, "{indent}  | {shown}\n{indent}  | {}{carets}", " ".repeat(start)).ok();
+    let span = Span::new(finding.span_start as usize, finding.span_end as usize);
+    let Excerpt { shown, before, width } = Excerpt::of(definition, span);
+    let carets = "^".repeat(width.max(1));
+    writeln!(text, "{indent}  | {shown}\n{indent}  | {}{carets}", " ".repeat(before)).ok();
     if !finding.hint.is_empty() {
         writeln!(text, "{indent}hint: {}", finding.hint).ok();
     }
@@ -90,8 +88,9 @@ fn push_finding(text: &mut String, indent: &str, definition: &str, finding: &v1:
 /// The instructions, with `>` at the place, and `*` at the nearest that work.
 fn push_listing(text: &mut String, verdict: &OfflineVerdict) {
     let answer = &verdict.answer;
-    let asked =
-        answer.location.rsplit_once("+0x").and_then(|(_, offset)| u32::from_str_radix(offset, 16).ok());
+    // Behind a blank it says which of several functions of the name it is.
+    let place = answer.location.split(' ').next().unwrap_or_default();
+    let asked = place.rsplit_once("+0x").and_then(|(_, offset)| u32::from_str_radix(offset, 16).ok());
     let hex = |code: &[u8]| code.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
     let widest =
         |width: &dyn Fn(&v1::Instruction) -> usize| answer.listing.iter().map(width).max().unwrap_or(0);
@@ -101,6 +100,8 @@ fn push_listing(text: &mut String, verdict: &OfflineVerdict) {
     if !answer.listing.is_empty() {
         text.push('\n');
     }
+    // A reason that holds for many is said once.
+    let mut said: HashSet<String> = answer.diagnostics.iter().map(|found| found.message.clone()).collect();
     for one in &answer.listing {
         let inside = asked.and_then(|asked| asked.checked_sub(one.offset)).map(|inside| inside as usize);
         let is_asked = inside.is_some_and(|inside| inside == 0 || inside < one.code.len());
@@ -116,6 +117,7 @@ fn push_listing(text: &mut String, verdict: &OfflineVerdict) {
             _ if works && !is_asked => format!("+{} works", one.offset),
             _ => one.refusal.clone(),
         };
+        let remark = if said.insert(remark.clone()) { remark } else { String::new() };
         let offset = format!("+{}", one.offset);
         let code = hex(&one.code);
         let line = format!(

@@ -1,6 +1,7 @@
 //! `kprobectl adopt`: make probes of kprobe events that the daemon did not define.
 
 use clap::Args;
+use kprobed_client::Client;
 use kprobed_client::api::{AdoptProbeRequest, AdoptProbeResponse, Probe};
 use std::collections::HashMap;
 
@@ -31,7 +32,7 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// GROUP/EVENT, as `list --foreign` shows it
+    /// GROUP/EVENT, as `list --foreign` shows it, or EVENT if only one foreign event has it
     #[arg(required_unless_present = "all_own", conflicts_with = "all_own", value_name = "NAME")]
     names: Vec<String>,
     /// Adopt all events that look like the daemon's own
@@ -76,6 +77,31 @@ impl MessageRow for AdoptProbeResponse {
     ];
 }
 
+/// The names with their groups.
+async fn whole_names(client: &Client, names: Vec<String>) -> Result<Vec<String>, Failure> {
+    let mut whole = Vec::with_capacity(names.len());
+    for name in names {
+        if name.contains(['/', '*', '?']) {
+            whole.push(name);
+            continue;
+        }
+        let found = client.foreign_probes(&format!("*/{name}")).await?.into_iter().map(|event| event.name);
+        let found: Vec<_> = found.filter(|whole| whole.rsplit('/').next() == Some(name.as_str())).collect();
+        match <[String; 1]>::try_from(found) {
+            Ok([only]) => whole.push(only),
+            Err(several) if several.is_empty() => {
+                let message = format!("no event of another program is called `{name}`");
+                return Err(Failure::refused(message, "`kprobectl list --foreign` lists them all"));
+            }
+            Err(several) => {
+                let message = format!("several events are called `{name}`: {}", several.join(", "));
+                return Err(Failure::refused(message, "name it with its group: GROUP/EVENT"));
+            }
+        }
+    }
+    Ok(whole)
+}
+
 /// Continues with the next name after a failure. The worst exit code wins.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let labels: HashMap<_, _> = labels(&arguments.labels)?;
@@ -84,7 +110,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         let foreign = client.foreign_probes("").await?;
         foreign.into_iter().filter(|event| event.made_by_kprobed).map(|event| event.name).collect()
     } else {
-        arguments.names
+        whole_names(&client, arguments.names).await?
     };
     if names.is_empty() {
         output.note("no event looks like one of the daemon's own");

@@ -1,5 +1,6 @@
 //! Verdicts of `kprobectl check`.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io;
 
@@ -95,6 +96,8 @@ fn push_listing(text: &mut String, answer: &CheckProbeResponse, style: Style) {
     let code_width = answer.listing.iter().map(|one| one.code.len() * 3).max().unwrap_or(0);
     let text_width = answer.listing.iter().map(|one| one.text.chars().count()).max().unwrap_or(0);
     let nearest = [answer.nearest_before, answer.nearest_after];
+    // A reason that holds for many is said once.
+    let mut said: HashSet<String> = answer.diagnostics.iter().map(|found| found.message.clone()).collect();
     for instruction in &answer.listing {
         let is_asked = asked.is_some_and(|offset| contains(instruction, offset));
         let works = answer.verdict() != Verdict::Accepted && nearest.contains(&Some(instruction.offset));
@@ -112,7 +115,7 @@ fn push_listing(text: &mut String, answer: &CheckProbeResponse, style: Style) {
             instruction.text
         );
         let remark = remark(instruction, asked.filter(|_| is_asked), works);
-        if !remark.is_empty() {
+        if !remark.is_empty() && said.insert(remark.clone()) {
             write!(line, "  {remark}").ok();
         }
         text.push_str(&style.paint(tone, line.trim_end()));
@@ -136,7 +139,8 @@ fn contains(instruction: &Instruction, offset: u32) -> bool {
 
 /// The offset in `FUNCTION+0xOFFSET`.
 fn asked_offset(location: &str) -> Option<u32> {
-    let (_, offset) = location.rsplit_once("+0x")?;
+    // Behind a blank it says which of several functions of the name it is.
+    let (_, offset) = location.split(' ').next()?.rsplit_once("+0x")?;
     u32::from_str_radix(offset, 16).ok()
 }
 
@@ -200,6 +204,19 @@ mod tests {
         > +10  48 89 e5        mov %rsp,%rbp          +11 is inside of this instruction
         * +13  e8 00 00 00 00  call 0x5               +13 works
         ");
+    }
+
+    #[test]
+    fn a_reason_is_said_once() {
+        let mut answer = answer();
+        let reason = "`f` cannot be traced by ftrace";
+        for instruction in &mut answer.listing {
+            (instruction.probeable, instruction.refusal) = (false, reason.to_owned());
+        }
+        (answer.nearest_before, answer.nearest_after) = (None, None);
+        assert_eq!(render("p f", &answer, Style::new(false)).matches(reason).count(), 1);
+        answer.diagnostics[0].message = reason.to_owned();
+        assert_eq!(render("p f", &answer, Style::new(false)).matches(reason).count(), 1, "by the error");
     }
 
     #[test]

@@ -7,14 +7,18 @@ use std::fmt::Write as _;
 
 use kprobed_client::RpcError;
 use kprobed_client::api::{Diagnostic, RefusedBy, Severity};
+use kprobed_filter::{Excerpt, Span};
 
 use super::style::{Style, Tone};
 use super::width::columns_of;
 
+/// Most findings of one text that are shown.
+const SHOWN_FINDINGS: usize = 20;
+
 /// Shows findings one below the other.
 pub(super) fn render(text: &str, diagnostics: &[Diagnostic], style: Style) -> String {
     let mut rendered = String::new();
-    for diagnostic in diagnostics {
+    for diagnostic in diagnostics.iter().take(SHOWN_FINDINGS) {
         let head = match diagnostic.severity() {
             Severity::Warning => style.warning("warning:"),
             Severity::Error | Severity::Unspecified => style.error("error:"),
@@ -28,6 +32,10 @@ pub(super) fn render(text: &str, diagnostics: &[Diagnostic], style: Style) -> St
         if !diagnostic.hint.is_empty() {
             writeln!(rendered, "{} {}", style.hint("hint:"), diagnostic.hint).ok();
         }
+    }
+    let more = diagnostics.len().saturating_sub(SHOWN_FINDINGS);
+    if more > 0 {
+        writeln!(rendered, "and {more} more findings in this text").ok();
     }
     rendered
 }
@@ -64,19 +72,12 @@ fn push_carets(rendered: &mut String, text: &str, diagnostic: &Diagnostic, style
     if text.is_empty() {
         return;
     }
-    // A blank for each control character: escaping would move what follows.
-    let shown: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let start = columns_before(&shown, text, diagnostic.span_start);
-    let length = columns_before(&shown, text, diagnostic.span_end).saturating_sub(start).max(1);
-    let carets = style.paint(Tone::Bad, &"^".repeat(length));
-    writeln!(rendered, "  | {shown}\n  | {}{carets}", " ".repeat(start)).ok();
-}
-
-/// Columns of the characters that begin before a byte offset of the text, as they are shown; all of
-/// them if it is after the end.
-fn columns_before(shown: &str, text: &str, offset: u32) -> usize {
-    let characters = text.char_indices().take_while(|(start, _)| *start < offset as usize).count();
-    columns_of(&shown.chars().take(characters).collect::<String>())
+    let span = Span::new(diagnostic.span_start as usize, diagnostic.span_end as usize);
+    let Excerpt { shown, before, width } = Excerpt::of(text, span);
+    let columns =
+        |first: usize, count: usize| columns_of(&shown.chars().skip(first).take(count).collect::<String>());
+    let carets = style.paint(Tone::Bad, &"^".repeat(columns(before, width).max(1)));
+    writeln!(rendered, "  | {shown}\n  | {}{carets}", " ".repeat(columns(0, before))).ok();
 }
 
 #[cfg(test)]
@@ -130,6 +131,17 @@ mod tests {
           |        ^^^^^^^^^^^^^^^^
         hint: `+4` works
         ");
+    }
+
+    /// 128 arguments with a mistake each, in a line of 4 KB.
+    #[test]
+    fn a_long_line_with_many_findings_stays_readable() {
+        let text = "p f".to_owned() + &" a=+1(%axx):u64".repeat(128);
+        let found: Vec<_> =
+            (0..128).map(|n| finding("there is no register `%axx`", n * 16, n * 16 + 4)).collect();
+        let shown = render(&text, &found, Style::new(false));
+        assert!(shown.len() < 8000 && shown.ends_with("and 108 more findings in this text\n"), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() <= 120), "{shown}");
     }
 
     #[test]

@@ -77,6 +77,16 @@ fn events_are_adopted() {
     error: `perf/two` cannot be adopted: it has 2 places under one name, and a probe of kprobed has one place
     note: `perf/slow_path` is switched on in other trace instances as well, and stays so: (top), trace-cmd
     ");
+    let whole = fake.run(&["adopt", "perf/slow_path"]);
+    assert!(whole.contains("perf/slow_path disabled"), "{whole}");
+    assert_eq!(fake.run(&["adopt", "slow_path"]), whole, "the event alone");
+    assert_snapshot!(fake.run(&["adopt", "nothing"]), @"
+    exit: 1
+    -- stdout
+    -- stderr
+    error: no event of another program is called `nothing`
+    hint: `kprobectl list --foreign` lists them all
+    ");
     assert_snapshot!(fake.run(&["adopt", "--all-own"]), @"
     exit: 0
     -- stdout

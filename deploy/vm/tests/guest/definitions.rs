@@ -99,7 +99,7 @@ const KNOWN: &[Known] = &[
             let place = one.line.split(' ').nth(1).unwrap_or_default();
             let offset = place.split_once('+').and_then(|(_, offset)| offset.parse::<u64>().ok());
             let is_far = place.contains(':') && offset.is_some_and(|offset| offset >= 65_536);
-            ["BAD_RETPROBE", "NOTRACE_FUNCTION"].contains(&one.ours.rule.as_str())
+            ["BAD_RETPROBE", "NOTRACE_FUNCTION", "OUTSIDE_FUNCTION"].contains(&one.ours.rule.as_str())
                 && is_far
                 && one.kernel.errno != 0
         },

@@ -12,7 +12,7 @@ use super::code::{Code, E2BIG, EINVAL};
 use super::dangerous;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::fetch::{FetchParser, NO_ARGUMENT, NOTHING, bad_argument_number};
+use super::fetch::{EATEN_BY_SHELL, FetchParser, NO_ARGUMENT, NOTHING, bad_argument_number};
 use super::guard;
 use super::line::Word;
 use super::names::{self, ARGUMENT_NAME_MAX_BYTES, RESERVED_FIELDS, is_identifier};
@@ -101,10 +101,8 @@ fn function_arguments(
         // (kernel/trace/trace_probe.c:argv_has_var_arg).
         let form = Step::VariableWord(index, VariableWordStep::Form);
         let problem = if !here {
-            let message =
-                "function arguments need a function name as the place, and a kernel that has them there";
             let entry = Step::VariableWord(index, VariableWordStep::Entry);
-            Some(Diagnostic::error(Code::NofentryArgs, word.span(), message).at(entry))
+            Some(fetch.no_arguments(Code::NofentryArgs, *word).at(entry))
         } else if let Some(after) = rest.strip_prefix('*') {
             let again = std::mem::replace(&mut seen_all, true);
             if again {
@@ -263,7 +261,8 @@ impl ArgumentParser<'_> {
                 Code::NoArgBody,
                 Span::point(body.start),
                 "there is nothing after the `=`",
-            ));
+            )
+            .with_hint(EATEN_BY_SHELL));
         }
         Ok(())
     }

@@ -82,7 +82,7 @@ codes! {
         "a group name has at most 63 bytes";
     /// Group is not an identifier.
     BadGroupName "BAD_GROUP_NAME" "Group name must follow the same rules as C identifiers"
-        "use letters, digits and `_`, not starting with a digit";
+        "use letters, digits and `_`, and no digit at the beginning; kernels from 5.17 on take `-` too";
     /// `p:` and nothing.
     NoEventName "NO_EVENT_NAME" "Event name is not specified"
         "write a name after the colon, or leave the colon out";
@@ -121,7 +121,7 @@ codes! {
         "arguments count from `$arg1`";
     /// An unknown `$` variable, or one that is not available here.
     BadVar "BAD_VAR" "Invalid $-variable specified"
-        "known are $argN, $retval, $stack, $stackN and $comm";
+        "there are $argN, $retval, $stack, $stackN and $comm, each where the kernel has it";
     /// Further text after `$argN`: the same error, with another errno.
     VarTail "BAD_VAR" ""
         "write $argN or $argN:TYPE";
@@ -188,7 +188,7 @@ codes! {
         "an array has at most 64 elements";
     /// An unknown type.
     BadType "BAD_TYPE" "Unknown type is specified"
-        "known are u8 to u64, s8 to s64, x8 to x64, symbol, string, ustring, bWIDTH@OFFSET/SIZE, and arrays of them";
+        "there are u8 to u64, s8 to s64, x8 to x64, symbol, string, bWIDTH@OFFSET/SIZE, and arrays of them";
     /// A string or an array of something that is no memory.
     BadString "BAD_STRING" "String accepts only memory argument"
         "a string or an array needs memory: +0(EXPRESSION)";
@@ -248,7 +248,7 @@ codes! {
         "use a smaller number";
     /// BTF is off, or this is no function entry.
     NosupBtfarg "NOSUP_BTFARG" "BTF is not available or not supported"
-        "use $argN:TYPE, or a register";
+        "read registers at the entry of the function: NAME=%di";
     /// `$arg*` for a function without parameters in BTF: the same error, with another errno.
     NosupAllArgs "NOSUP_BTFARG" ""
         "name what you need: NAME=$argN:TYPE";
@@ -340,11 +340,20 @@ codes! {
     /// Ours (a warning): a number from memory without a proof that it was read.
     Unproven "UNPROVEN_VALUE" ""
         "";
+    /// Ours (a warning): an argument's register, read when the function returns.
+    RegisterAtReturn "REGISTER_AT_RETURN" ""
+        "";
+    /// Ours (a warning): `$argN` is read as something else than what the function has there.
+    ArgumentType "ARGUMENT_TYPE" ""
+        "";
     /// Ours (a warning): a harmful part, which the kernel gets in another form.
     Rewritten "REWRITTEN" ""
         "";
     /// Ours (a warning): a function that a livepatch has redirected.
     Livepatched "LIVEPATCHED" ""
+        "";
+    /// Ours (a warning): a place in a module that is not loaded, of which nothing is proven.
+    ModuleAbsent "MODULE_ABSENT" ""
         "";
     /// Ours (a warning): a word of the first version of the language.
     OldDialect "OLD_DIALECT" ""

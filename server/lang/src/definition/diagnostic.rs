@@ -2,6 +2,8 @@
 //!
 //! Owns the presentation of a problem over its text. Never decides whether there is one.
 
+use kprobed_filter::Excerpt;
+
 use super::Span;
 use super::code::Code;
 use super::step::Step;
@@ -120,11 +122,9 @@ impl Diagnostic {
         let end = floor_char_boundary(text, self.span.end).max(start);
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
-        // One column for each character: a tab or another control character would move the caret.
-        let shown: String =
-            text[line_start..line_end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let indent = " ".repeat(text[line_start..start].chars().count());
-        let width = text[start..end.min(line_end)].chars().count();
+        let marked = Span::new(start - line_start, end.min(line_end).max(start) - line_start);
+        let Excerpt { shown, before, width } = Excerpt::of(&text[line_start..line_end], marked);
+        let indent = " ".repeat(before);
         let underline = "~".repeat(width.saturating_sub(1));
         let label = match self.severity {
             Severity::Error => "error",
@@ -138,6 +138,39 @@ impl Diagnostic {
         }
         out
     }
+}
+
+/// Most subjects that a warning lists.
+const LISTED_MAX: usize = 8;
+
+/// Warnings of which those of one kind, with one hint, are one: the first, with the other subjects.
+pub fn merged(warnings: Vec<Diagnostic>, text: &str) -> Vec<Diagnostic> {
+    let mut kinds: Vec<(Diagnostic, Vec<Span>)> = Vec::new();
+    for warning in warnings {
+        let same = |(first, _): &&mut (Diagnostic, Vec<Span>)| {
+            first.code == warning.code && first.hint == warning.hint && warning.severity == Severity::Warning
+        };
+        match kinds.iter_mut().find(same) {
+            Some((_, others)) => others.push(warning.span),
+            None => kinds.push((warning, Vec::new())),
+        }
+    }
+    let with_others = |(mut first, others): (Diagnostic, Vec<Span>)| {
+        let subjects = others.iter().filter_map(|span| text.get(span.range()));
+        let subjects: Vec<_> = subjects.take(LISTED_MAX).map(|subject| format!("`{subject}`")).collect();
+        if !subjects.is_empty() {
+            first.message.push_str("; the same holds for ");
+            first.message.push_str(&subjects.join(", "));
+        }
+        let more = others.len() - subjects.len();
+        if more > 0 {
+            first.message.push_str(" and ");
+            first.message.push_str(&more.to_string());
+            first.message.push_str(" more");
+        }
+        first
+    };
+    kinds.into_iter().map(with_others).collect()
 }
 
 /// The last character boundary at or before `at`, so that a span of another text cannot make the

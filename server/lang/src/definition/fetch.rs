@@ -120,7 +120,7 @@ impl FetchParser<'_> {
                 return self.retval(word, rest);
             }
         } else if let Some(rest) = name.strip_prefix("stack") {
-            return Ok(stack(word, rest)?);
+            return Ok(self.stack(word, rest)?);
         } else if matches!(name, "comm" | "COMM") {
             return Ok(FetchKind::Comm);
         } else if let Some(rest) = name.strip_prefix("arg") {
@@ -128,7 +128,7 @@ impl FetchParser<'_> {
         } else if self.features.typecasts && name.starts_with("current") {
             return Err(unsupported(word, "`$current`").into());
         }
-        Err(no_variable(word).into())
+        Err(self.no_variable(word).into())
     }
 
     fn retval(&self, word: Word<'_>, rest: &str) -> Parsed {
@@ -150,7 +150,7 @@ impl FetchParser<'_> {
             return self.path(word, BtfRoot::Retval, path, message);
         }
         if !self.features.btf_args {
-            return Err(no_variable(word).into());
+            return Err(self.no_variable(word).into());
         }
         // The kernel looks for a parameter of that name.
         let root = BtfRoot::Parameter(word.text.to_owned());
@@ -166,24 +166,65 @@ impl FetchParser<'_> {
         let here = self.arguments_here();
         // Kernels with $argN in return probes check the number first and the place after it.
         if !here && !self.features.retprobe_args {
-            let message = match self.site {
-                Site::Address => "function arguments need a function name as the place, not an address",
-                _ => "this kernel cannot read function arguments when the function returns",
-            };
-            return Err(Diagnostic::error(Code::BadVar, word.span(), message).into());
+            return Err(self.no_arguments(Code::BadVar, word).into());
         }
         let Some(index) = number::decimal(rest) else {
-            let problem = no_variable(word);
+            let problem = self.no_variable(word);
             let problem = if rest == "*" { problem.with_hint(Code::BadVarArgs.hint()) } else { problem };
             return Err(after(if self.features.fprobe { NO_ARGUMENT } else { NOTHING }, problem));
         };
         let index = u32::try_from(index).ok().filter(|index| (1..=STACK_WORDS).contains(index));
         let Some(index) = index else { return Err(after(NO_ARGUMENT, bad_argument_number(word))) };
         if !here {
-            let message = "function arguments need a function name as the place, not an address";
-            return Err(Diagnostic::error(Code::NofentryArgs, word.span(), message).into());
+            return Err(self.no_arguments(Code::NofentryArgs, word).into());
         }
         Ok(FetchKind::Argument(index))
+    }
+
+    /// Why the arguments of the function cannot be read at this place, in whatever form they are
+    /// written.
+    pub(super) fn no_arguments(&self, code: Code, word: Word<'_>) -> Diagnostic {
+        let (message, hint) = match self.site {
+            Site::Return => {
+                let (module, function) = self.function.unwrap_or((None, "FUNCTION"));
+                let module = module.map(|module| format!("{module}:")).unwrap_or_default();
+                let entry = format!(
+                    "read it there, with another probe: `p {module}{function} {}`; the events of one call have the same thread",
+                    word.text
+                );
+                ("this kernel has the arguments of a function at its entry only, not when it returns", entry)
+            }
+            _ => (
+                "function arguments need a function name as the place, not an address",
+                "write the name of the function, or read the registers: NAME=%di".to_owned(),
+            ),
+        };
+        Diagnostic::error(code, word.span(), message).with_hint(hint)
+    }
+
+    fn no_variable(&self, word: Word<'_>) -> Diagnostic {
+        let arguments = if self.arguments_here() { "$argN, " } else { "" };
+        let result = if self.site == Site::Return { "$retval, " } else { "" };
+        Diagnostic::error(Code::BadVar, word.span(), format!("there is no variable `{}`", word.text))
+            .with_hint(format!("there are {arguments}{result}$stack, $stackN and $comm here"))
+    }
+
+    fn stack(&self, word: Word<'_>, rest: &str) -> Simple {
+        if rest.is_empty() {
+            return Ok(FetchKind::Stack);
+        }
+        let index = if rest.starts_with(|c: char| c.is_ascii_digit()) { number::decimal(rest) } else { None };
+        match index {
+            None => Err(self.no_variable(word)),
+            Some(index) => match u32::try_from(index) {
+                Ok(index) if index <= STACK_WORDS => Ok(FetchKind::StackNth(index)),
+                _ => Err(Diagnostic::error(
+                    Code::BadStackNum,
+                    word.span(),
+                    format!("entry {index} is beyond the end of a kernel stack"),
+                )),
+            },
+        }
     }
 
     fn dereference(&self, word: Word<'_>, depth: usize) -> Parsed {
@@ -260,12 +301,13 @@ impl FetchParser<'_> {
             return Err(unsupported(word, "per-CPU access").into());
         }
         if !self.features.names_parameters() || !self.arguments_here() {
-            let message = if self.features.names_parameters() {
-                "parameter names need a function name as the place"
+            let problem = if self.arguments_here() {
+                let message = "this kernel does not know parameter names";
+                Diagnostic::error(Code::NosupBtfarg, word.span(), message)
+                    .with_hint("read the argument by its number: NAME=$argN:TYPE")
             } else {
-                "this kernel does not know parameter names"
+                self.no_arguments(Code::NosupBtfarg, word)
             };
-            let problem = Diagnostic::error(Code::NosupBtfarg, word.span(), message);
             return Err(problem.at(self.part(word, PartStep::Possible)).into());
         }
         let length = match word.text.find(['.', '-']) {
@@ -326,23 +368,9 @@ impl FetchParser<'_> {
 
 type Simple = Result<FetchKind, Diagnostic>;
 
-fn stack(word: Word<'_>, rest: &str) -> Simple {
-    if rest.is_empty() {
-        return Ok(FetchKind::Stack);
-    }
-    let index = if rest.starts_with(|c: char| c.is_ascii_digit()) { number::decimal(rest) } else { None };
-    match index {
-        None => Err(no_variable(word)),
-        Some(index) => match u32::try_from(index) {
-            Ok(index) if index <= STACK_WORDS => Ok(FetchKind::StackNth(index)),
-            _ => Err(Diagnostic::error(
-                Code::BadStackNum,
-                word.span(),
-                format!("entry {index} is beyond the end of a kernel stack"),
-            )),
-        },
-    }
-}
+/// What has probably become of an expression that is missing.
+pub(super) const EATEN_BY_SHELL: &str =
+    "put the definition in single quotes: in double quotes a shell replaces `$arg1` and its kin by nothing";
 
 fn register(word: Word<'_>) -> Simple {
     let name = &word.text[1..];
@@ -411,10 +439,6 @@ fn immediate(word: Word<'_>) -> Simple {
     })
 }
 
-fn no_variable(word: Word<'_>) -> Diagnostic {
-    Diagnostic::error(Code::BadVar, word.span(), format!("there is no variable `{}`", word.text))
-}
-
 pub(super) fn bad_argument_number(word: Word<'_>) -> Diagnostic {
     Diagnostic::error(
         Code::BadArgNum,
@@ -424,12 +448,11 @@ pub(super) fn bad_argument_number(word: Word<'_>) -> Diagnostic {
 }
 
 fn bad_fetch(word: Word<'_>) -> Diagnostic {
-    let message = if word.text.is_empty() {
-        "an expression is missing".to_owned()
-    } else {
-        format!("`{}` is not an expression", word.text)
-    };
-    Diagnostic::error(Code::BadFetchArg, word.span(), message)
+    if word.text.is_empty() {
+        return Diagnostic::error(Code::BadFetchArg, word.span(), "an expression is missing")
+            .with_hint(EATEN_BY_SHELL);
+    }
+    Diagnostic::error(Code::BadFetchArg, word.span(), format!("`{}` is not an expression", word.text))
 }
 
 fn unsupported(word: Word<'_>, what: &str) -> Diagnostic {

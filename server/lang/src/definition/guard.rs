@@ -33,11 +33,14 @@
 
 use super::Span;
 use super::argument::ARGS_MAX;
-use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, Name, ProbeDefinition, Type};
+use super::ast::{
+    Argument, BaseType, Fetch, FetchKind, MemoryAddress, Name, ProbeDefinition, ProbeKind, Register, Type,
+};
 use super::code::Code;
 use super::dangerous;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
+use super::legacy::ARGUMENT_REGISTERS;
 use super::line::LINE_MAX_BYTES;
 use super::names::EVENT_NAME_MAX_BYTES;
 use super::program;
@@ -47,6 +50,9 @@ use super::render::push_arguments;
 pub const PREFIX: &str = "__kpd_";
 /// The argument after the last text argument.
 pub const END: &str = "__kpd_end";
+/// Its text. A descriptor that was never written covers everything up to the end of this text, which is how the filters
+/// of the kernel find it; no text in memory that is worth reading ends like that.
+pub const END_TEXT: &str = "\u{1}";
 
 /// The distance of the string from the value: as far down as the kernel's 32-bit offset goes.
 pub const DISTANCE: i32 = -0x7fff_ffff;
@@ -141,6 +147,19 @@ pub fn guarded_line(
 /// Numbers from memory that have no proof that they were read.
 pub fn unproven(definition: &ProbeDefinition, features: &Features) -> Vec<Unproven> {
     companions(definition, features).1
+}
+
+/// The register of an argument that a value is read from, or behind, when the function returns, and
+/// the number of the argument. The function may have used the register for anything since its
+/// entry.
+pub fn register_at_return(definition: &ProbeDefinition, argument: &Argument) -> Option<(Register, u32)> {
+    let mut fetch = &argument.fetch;
+    while let FetchKind::Deref { inner, .. } = &fetch.kind {
+        fetch = inner;
+    }
+    let FetchKind::Register(register) = fetch.kind else { return None };
+    let number = (1..).zip(ARGUMENT_REGISTERS).find(|(_, name)| *name == register.name())?.0;
+    (definition.kind == ProbeKind::Return).then_some((register, number))
 }
 
 /// What the writer should know of a definition that the kernel gets with companions, or in another
@@ -256,7 +275,7 @@ fn end_argument(span: Span) -> Argument {
     let span = Span::point(span.end);
     Argument {
         name: Some(Name { text: END.to_owned(), span }),
-        fetch: Fetch { kind: FetchKind::ImmediateString("k".to_owned()), span },
+        fetch: Fetch { kind: FetchKind::ImmediateString(END_TEXT.to_owned()), span },
         ty: Some(Type { base: BaseType::String, count: None, span }),
         span,
     }

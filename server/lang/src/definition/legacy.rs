@@ -67,7 +67,7 @@ pub(super) enum OldWord {
 
 /// The first arguments of a function on x86-64; the others are on the stack, above the return
 /// address.
-const ARGUMENT_REGISTERS: [&str; 6] = ["di", "si", "dx", "cx", "r8", "r9"];
+pub(super) const ARGUMENT_REGISTERS: [&str; 6] = ["di", "si", "dx", "cx", "r8", "r9"];
 
 impl OldWord {
     /// The word of 2009 with this spelling.
@@ -124,9 +124,12 @@ fn misplaced_return_address(span: Span, in_return_probe: bool) -> Diagnostic {
 /// Adds hints to errors of the kernel's language at words of 2009, and to such words that are names
 /// of parameters.
 pub(super) fn explain_old_words(text: &str, findings: &mut [Diagnostic]) {
-    for finding in
-        findings.iter_mut().filter(|finding| matches!(finding.code, Code::BadFetchArg | Code::NosupBtfarg))
-    {
+    // Where the kernel has no arguments at all, another spelling of them does not help.
+    let is_old = |finding: &&mut Diagnostic| {
+        let is_general = finding.hint.as_deref() == Some(finding.code.hint());
+        finding.code == Code::BadFetchArg || finding.code == Code::NosupBtfarg && is_general
+    };
+    for finding in findings.iter_mut().filter(is_old) {
         if let Some(hint) = text.get(finding.span.range()).and_then(modern_spelling) {
             finding.hint = Some(hint);
         }

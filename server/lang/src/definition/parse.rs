@@ -67,17 +67,29 @@ pub(super) fn read_words(
             Ok(delete) => Parsed { tree: Some(Definition::Delete(delete)), findings: Vec::new() },
             Err(finding) => finding.into(),
         },
-        _ => unknown_command(first).into(),
+        _ => unknown_command(first, words, features).into(),
     }
 }
 
-fn unknown_command(first: Word<'_>) -> Diagnostic {
+/// The line that was meant by one that begins with the place.
+fn with_letter(words: &[Word<'_>], features: &Features) -> Option<String> {
+    let is_letter = |word: &str| word.bytes().skip(1).all(|byte| byte.is_ascii_digit());
+    let first = words.first().filter(|first| !is_letter(first.text) && !first.text.contains(':'))?;
+    place(*first, features).ok()?;
+    let words: Vec<&str> = words.iter().map(|word| word.text).collect();
+    Some(format!("write `p {}`", words.join(" ")))
+}
+
+fn unknown_command(first: Word<'_>, words: &[Word<'_>], features: &Features) -> Diagnostic {
     let letter = first.text.chars().next().unwrap_or_default();
     let problem = Diagnostic::error(
         Code::UnknownCommand,
         Span::new(first.start, first.start + letter.len_utf8()),
         format!("`{letter}` does not start a kernel probe"),
     );
+    if let Some(hint) = with_letter(words, features) {
+        return problem.with_hint(hint);
+    }
     match letter {
         'f' => problem.with_hint("use `p` at the function for its entry, `r` for its return"),
         't' | 'e' | 's' => problem.with_hint("only `p` and `r` are probes of kernel code"),
@@ -93,14 +105,22 @@ fn probe(
     parameters: &dyn Parameters,
 ) -> Parsed {
     let (Some(head), Some(place_word)) = (words.first().copied(), words.get(1).copied()) else {
-        return Diagnostic::error(Code::NoPlace, Span::point(span.end), "the place is missing").into();
+        let problem = Diagnostic::error(Code::NoPlace, Span::point(span.end), "the place is missing");
+        return match with_letter(words, features) {
+            Some(hint) => problem.with_hint(hint).into(),
+            None => problem.into(),
+        };
     };
     let mut findings = Findings::default();
     let (prefix, names_word) = match head.tail(1).split_once(':') {
         Some((prefix, names)) => (prefix, Some(names)),
         None => (head.tail(1), None),
     };
-    let maxactive = findings.keep(Step::Maxactive, maxactive(prefix, kind, features)).flatten();
+    let maxactive = maxactive(prefix, kind, features).map_err(|problem| match with_letter(words, features) {
+        Some(hint) if problem.code == Code::IgnoredText => problem.with_hint(hint),
+        _ => problem,
+    });
+    let maxactive = findings.keep(Step::Maxactive, maxactive).flatten();
     let place = findings.keep(Step::Place, place(place_word, features));
     let kind = kind_at(place_word, kind);
     let (group, event) = match names_word {
@@ -283,7 +303,10 @@ pub(super) fn check_group(word: Word<'_>, features: &Features) -> Result<Name, D
         return problem(Code::GroupTooLong, format!("the group has {} bytes", word.text.len()));
     }
     if !is_group_name(word.text, features) {
-        return problem(Code::BadGroupName, format!("`{}` is not the name of a group", word.text));
+        let found = problem(Code::BadGroupName, format!("`{}` is not the name of a group", word.text));
+        let hyphen = if features.group_hyphen { ", `_` and `-`" } else { " and `_`" };
+        let hint = format!("use letters, digits{hyphen}, and no digit at the beginning");
+        return found.map_err(|found| found.with_hint(hint));
     }
     if GROUP_CONTROL_FILES.contains(&word.text) {
         return problem(Code::ReservedGroupName, format!("`{}` is a control file of the kernel", word.text));

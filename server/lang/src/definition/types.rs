@@ -49,10 +49,8 @@ pub(super) fn parse(word: Word<'_>, text_only: bool, features: &Features) -> Res
             format!("there is no type `{}`", base_word.text)
         };
         let problem = Diagnostic::error(Code::BadType, base_word.span(), message);
-        return Err(match instead_of(base_word.text) {
-            Some(hint) => problem.with_hint(hint),
-            None => problem,
-        });
+        let hint = instead_of(base_word.text, features).map_or_else(|| known(features), str::to_owned);
+        return Err(problem.with_hint(hint));
     };
     Ok(ParsedType { ty: Type { base, count, span: word.span() }, late })
 }
@@ -138,9 +136,27 @@ fn bit_field(word: Word<'_>) -> (Option<BaseType>, Option<Diagnostic>) {
     }
 }
 
+/// The types that this kernel has.
+fn known(features: &Features) -> String {
+    let mut known = "there are u8 to u64, s8 to s64, x8 to x64, ".to_owned();
+    for (has, name) in [
+        (features.char_type, "char, "),
+        (true, "symbol, "),
+        (features.symstr, "symstr, "),
+        (true, "string, "),
+        (features.ustring, "ustring, "),
+        (features.percent_pd, "%pd, %pD, "),
+    ] {
+        known.push_str(if has { name } else { "" });
+    }
+    known + "bWIDTH@OFFSET/SIZE, and arrays of them"
+}
+
 /// The type that was probably meant by people who write C, or for a newer kernel.
-fn instead_of(text: &str) -> Option<&'static str> {
+fn instead_of(text: &str, features: &Features) -> Option<&'static str> {
+    const NAMES: &str = "write `%pd` for the name in a `struct dentry`, and `%pD` for that in a `struct file`: no type is the whole path";
     Some(match text {
+        "path" | "dentry" | "file" if features.percent_pd => NAMES,
         "int" => "write `s32`",
         "unsigned" | "uint" => "write `u32`",
         "long" => "write `s64`",

@@ -23,6 +23,8 @@ const RECORD_BYTES_MAX: usize = 1 << 16;
 pub struct CompileOptions {
     /// Fields that are not read from memory (registers, constants), so that they cannot fault.
     pub infallible: HashSet<String>,
+    /// Fields that may not hold what their names say, even if they could be read.
+    pub unproven: HashSet<String>,
     /// Fields with addresses that are shown as symbol names.
     pub named: HashSet<String>,
     /// All arguments of the definition by name, if it also has `$arg*`: every other field is a
@@ -185,6 +187,9 @@ impl CompiledFormat {
                 }
                 _ => return Err(CompileError::GuardTarget { name: field.name.clone() }),
             }
+        }
+        for field in fields.iter_mut().filter(|field| options.unproven.contains(&field.name)) {
+            field.fault_detected = false;
         }
         let is_return = head.return_ip.is_some();
         let schema = Arc::new(Schema { fields, is_return });

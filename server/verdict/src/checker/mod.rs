@@ -5,6 +5,8 @@
 
 mod change;
 mod error;
+#[cfg(test)]
+mod hint_tests;
 mod names;
 mod outcome;
 mod target;
@@ -25,12 +27,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use self::text::{Asked, Read};
-use crate::validate::{self, typed};
+use crate::validate::{self, functions, typed};
 use kprobed_host::kernel::{FactsCache, KernelFacts, Livepatches, RecentFacts};
 use kprobed_lang::definition::explain::{Explanation, explain};
 use kprobed_lang::definition::{
     Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Name, Parameters, ProbeDefinition,
-    ProbeKind, Reading, guard, parse_any_knowing,
+    ProbeKind, Reading, guard, merged, parse_any_knowing,
 };
 use kprobed_lang::model::ProbeName;
 
@@ -135,17 +137,23 @@ impl Checker {
         if let Some(problem) = written.registration_problem() {
             return Err(CheckError::of(text, vec![problem]));
         }
-        let (definition, notes) = match self.facts.current() {
+        let (definition, notes, place) = match self.facts.current() {
             Ok(facts) => {
                 let resolution = typed::resolve(&written, &facts, &self.features)
                     .map_err(|diagnostics| CheckError::of(text, diagnostics))?;
-                (resolution.definition, resolution.notes)
+                let typed::Resolution { mut definition, notes } = resolution;
+                let report = validate::check(&written, &facts);
+                definition.warnings.extend(typed::doubts(&written, &report, &facts));
+                definition.warnings = merged(definition.warnings, text);
+                let place = functions::in_function(&written.place, &facts);
+                (definition, notes, place)
             }
             // The types of the names are not known: they are explained by name.
-            Err(_) => (written, Vec::new()),
+            Err(_) => (written.clone(), Vec::new(), written.place),
         };
         let definition = definition.with_explicit_names();
-        let mut explanation = explain(&definition, dialect, &self.features);
+        let placed = ProbeDefinition { place, ..definition.clone() };
+        let mut explanation = explain(&placed, dialect, &self.features);
         explanation.line = self.new_line(&definition, &HashSet::new()).canonical;
         for note in notes {
             explanation.note_origin(note.index, &note.path, &note.declaration);
@@ -213,10 +221,11 @@ impl Checker {
     fn judge(
         &self,
         written: ProbeDefinition,
-        unread: Vec<Diagnostic>,
+        mut unread: Vec<Diagnostic>,
         (dialect, text): (Dialect, Arc<DefinitionText>),
         facts: Arc<KernelFacts>,
     ) -> Result<CheckOutcome, CheckError> {
+        typed::advise(&mut unread, &written, text.as_str(), &facts);
         let mut report = validate::check(&written, &facts);
         // What a return probe requires of its place is a rule of the place.
         let requirement = written.entry_requirement(&self.features);
@@ -246,8 +255,19 @@ impl Checker {
             (written.clone(), Vec::new())
         };
         let mut definition = definition.with_explicit_names();
+        if unread.is_empty() {
+            definition.warnings.extend(typed::doubts(&written, &report, &facts));
+        }
         definition.warnings.extend(guard::warnings(&definition, &self.features));
-        Ok(CheckOutcome { definition, written, notes, dialect, text, report, misplaced, unread, facts })
+        let mut outcome =
+            CheckOutcome { definition, written, notes, dialect, text, report, misplaced, unread, facts };
+        if outcome.waits_in_vain() {
+            let waiting = outcome.waiting();
+            outcome.definition.warnings.extend(waiting);
+        }
+        let warnings = std::mem::take(&mut outcome.definition.warnings);
+        outcome.definition.warnings = merged(warnings, outcome.text.as_str());
+        Ok(outcome)
     }
 
     fn read(&self, text: &str) -> Reading {

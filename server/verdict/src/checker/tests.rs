@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use kprobed_host::kernel::{FactsCache, KernelPaths};
-use kprobed_lang::definition::{Features, Step};
+use kprobed_lang::definition::{Diagnostic, Features, Step};
 use kprobed_lang::model::ProbeName;
 
-use super::{Against, CheckError, Checker, DefinitionText, named};
+use super::{Against, CheckError, CheckOutcome, Checker, DefinitionText, named};
 use crate::validate::tests::typed::{NATIVE, OTHER, kernel};
 
 /// Code and position of the verdict on a text in which `^` marks the position, and the number of
@@ -173,4 +173,205 @@ fn a_definition_can_leave_its_name_to_its_probe() {
     for (text, found) in [("p:other f", "mine/other"), ("p:yours/open f", "yours/open"), ("r:a/b f", "a/b")] {
         assert_eq!(read(text), Err(found.to_owned()), "{text}");
     }
+}
+
+/// A checker of one of these kernels, and the kernel's files.
+pub(super) fn checker_of(readme: &str) -> (Checker, impl Sized) {
+    let kernel = kernel(readme);
+    let facts = Arc::new(FactsCache::new(kernel.paths.clone()));
+    (Checker::new(kernel.features.clone(), facts), kernel)
+}
+
+fn accepted(checker: &Checker, text: &str) -> CheckOutcome {
+    let outcome = checker.check(text).unwrap();
+    assert!(outcome.is_taken(), "{text}: {:?}", outcome.against(None));
+    outcome
+}
+
+/// Code, message and hint of each warning.
+fn warned(checker: &Checker, text: &str) -> Vec<(String, String, String)> {
+    let text_of = |found: &Diagnostic| {
+        (found.code.name().to_owned(), found.message.clone(), found.hint.clone().unwrap_or_default())
+    };
+    accepted(checker, text).definition.warnings.iter().map(text_of).collect()
+}
+
+/// Message and hint of the first problem.
+fn problem(checker: &Checker, text: &str) -> (String, String) {
+    match checker.check(text) {
+        Ok(outcome) => match outcome.against(None) {
+            Some(Against::Place(refusal)) => (refusal.message.clone(), refusal.hint.clone()),
+            Some(Against::Text(found)) => (found.message.clone(), found.hint.clone().unwrap()),
+            other => panic!("{text}: {other:?}"),
+        },
+        Err(CheckError::Definition { diagnostics, .. }) => {
+            (diagnostics[0].message.clone(), diagnostics[0].hint.clone().unwrap())
+        }
+        Err(error) => panic!("{text}: {error}"),
+    }
+}
+
+#[test]
+fn registers_of_arguments_are_unproven_when_the_function_returns() {
+    for readme in [NATIVE, OTHER] {
+        let (checker, _files) = checker_of(readme);
+        let warnings = warned(&checker, "r vfs_open a=%bx b=%si c=+8(%di):u64 d=$retval e=$stack1");
+        let found: Vec<_> = warnings.iter().filter(|(code, ..)| code == "REGISTER_AT_RETURN").collect();
+        let [(_, message, hint)] = found[..] else { panic!("{warnings:?}") };
+        assert!(message.starts_with("`%si` held `flags` at the entry of the function"), "{message}");
+        assert!(message.ends_with("the same holds for `+8(%di)`"), "{message}");
+        assert_eq!(hint, "record the arguments of the function with a probe at its entry");
+        assert_eq!(warned(&checker, "p vfs_open b=%si"), []);
+        let explanation = checker.explain(&DefinitionText::new("r vfs_open b=%si")).unwrap();
+        assert!(explanation.assumptions.iter().any(|one| one.contains("`%si` held `flags`")));
+    }
+    let (native, _files) = checker_of(NATIVE);
+    assert_eq!(warned(&native, "r vfs_open flags x=$arg2"), [], "this kernel keeps the arguments");
+}
+
+/// Every spelling of an argument gets the same reason, and a line that works.
+#[test]
+fn one_reason_for_arguments_at_a_return() {
+    let (checker, _files) = checker_of(OTHER);
+    for argument in ["$arg2", "x=$arg2:u32", "flags", "x=+0($arg3):string", "path->dentry", "$arg*"] {
+        let (message, hint) = problem(&checker, &format!("r:back vfs_open {argument}"));
+        assert_eq!(
+            message, "this kernel has the arguments of a function at its entry only, not when it returns",
+            "{argument}"
+        );
+        let line = hint.split('`').nth(1).unwrap();
+        assert!(line.starts_with("p vfs_open "), "{hint}");
+        accepted(&checker, line);
+    }
+    let (_, hint) = problem(&checker, "r vfs_open $nonsense");
+    assert_eq!(hint, "there are $retval, $stack, $stackN and $comm here");
+    let (_, hint) = problem(&checker, "p vfs_open $nonsense");
+    assert_eq!(hint, "there are $argN, $stack, $stackN and $comm here");
+}
+
+#[test]
+fn numbers_are_compared_with_the_parameters() {
+    for readme in [NATIVE, OTHER] {
+        let (checker, _files) = checker_of(readme);
+        for (text, message, hint) in [
+            (
+                "p __x64_sys_close fd=$arg1:s32",
+                "`fd=$arg1:s32` is a part of the pointer `const struct pt_regs *regs`",
+                "the arguments of the system call are `regs->di`, `regs->si`, `regs->dx`, `regs->r10`, `regs->r8`, `regs->r9`, in this order",
+            ),
+            (
+                "p task_look x=$arg1:u8",
+                "`x=$arg1:u8` is a part of the pointer `struct task_struct *task`",
+                "write `x=$arg1:x64` for the pointer, or follow it",
+            ),
+            (
+                "p by_value x=$arg3",
+                "`$arg3` is word 2 of 2 of the parameter `struct two two`",
+                "parameter 3 of `by_value`, `two`, is `$arg2`",
+            ),
+            (
+                "p vfs_open x=+0($arg2):u8",
+                "`$arg2` is not a pointer: it is `unsigned int flags`",
+                "write `flags=$arg2`",
+            ),
+        ] {
+            let warnings = warned(&checker, text);
+            let found = warnings.iter().filter(|(code, ..)| code == "ARGUMENT_TYPE");
+            let found: Vec<_> = found.map(|(_, message, hint)| (message.as_str(), hint.as_str())).collect();
+            assert_eq!(found, [(message, hint)], "{text}: {warnings:?}");
+        }
+        for text in [
+            "p vfs_open x=$arg1 y=$arg2:u8 z=+0($arg3):string a=$arg3:x64",
+            "p __x64_sys_close fd=regs->di:s32 x=$arg1:x64 y=+0($arg1):u64",
+            "p by_value x=$arg1:u32 y=$arg4",
+            "p asm_entry+1 x=%di",
+        ] {
+            if let Ok(outcome) = checker.check(text) {
+                let found = outcome.definition.warnings;
+                assert!(found.iter().all(|found| found.code.name() != "ARGUMENT_TYPE"), "{text}: {found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn arguments_of_system_calls_are_in_the_registers_of_the_caller() {
+    for readme in [NATIVE, OTHER] {
+        let (checker, _files) = checker_of(readme);
+        let (_, hint) = problem(&checker, "p __x64_sys_close fd");
+        assert!(hint.starts_with("write `fd=regs->di`: "), "{hint}");
+        let (_, hint) = problem(&checker, "p __x64_sys_close handle");
+        assert_eq!(hint, "the arguments of the system call are `fd=regs->di`, `name=regs->si`");
+        let outcome = accepted(&checker, "p __x64_sys_close f=regs->si:ustring");
+        assert_eq!(outcome.definition.args[0].to_string(), "f=+0(+8($arg1)):ustring");
+        let warnings = &outcome.definition.warnings;
+        assert!(warnings.iter().all(|found| found.code.name() != "PART_OF_VALUE"), "{warnings:?}");
+        for name in ["close", "sys_close", "sys_enter_close", "__se_sys_close"] {
+            let (_, hint) = problem(&checker, &format!("p {name} fd=%di"));
+            assert_eq!(
+                hint,
+                "it is a system call: write `__x64_sys_close`, or record the event `syscalls/sys_enter_close` with `kprobectl attach`",
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn members_of_what_is_passed_itself_are_in_registers() {
+    for readme in [NATIVE, OTHER] {
+        let (checker, _files) = checker_of(readme);
+        for (argument, hint, instead) in [
+            ("uid.val", "write `uid`: `val` is all of it", "uid"),
+            ("x=uid.val:u32", "write `uid`: `val` is all of it", "uid"),
+            (
+                "two.b",
+                "write `b=$arg3:u64`: `two` itself is passed, and this part of it is there",
+                "b=$arg3:u64",
+            ),
+            ("last.comm", "write `last->comm`: `last` is a pointer", "last->comm"),
+        ] {
+            let (_, found) = problem(&checker, &format!("p by_value {argument}"));
+            assert_eq!(found, hint, "{argument}");
+            accepted(&checker, &format!("p by_value {instead}"));
+        }
+    }
+}
+
+/// A name of which the kernel has only what the compiler has made of it.
+#[test]
+fn names_with_a_suffix_of_the_compiler_are_proposed() {
+    let (checker, _files) = checker_of(NATIVE);
+    let (_, hint) = problem(&checker, "p lost");
+    assert_eq!(hint, "the compiler has made `lost.constprop.0.isra.0` of it, whose arguments may have moved");
+    accepted(&checker, "p lost.constprop.0.isra.0");
+    let (_, hint) = problem(&checker, "p kept");
+    assert_eq!(hint, "the compiler has put it into its callers, and kept a part of it as `kept.cold`");
+    // ftrace knows nothing of it.
+    let (_, hint) = problem(&checker, "p asm_entri");
+    assert!(!hint.contains("asm_entry"), "{hint}");
+}
+
+#[test]
+fn many_warnings_of_one_kind_are_one() {
+    let (checker, _files) = checker_of(NATIVE);
+    let arguments: Vec<_> = (0..128).map(|n| format!("+{}(%ax):u64", n * 8)).collect();
+    let warnings = warned(&checker, &format!("p vfs_open {}", arguments.join(" ")));
+    let [(code, message, _)] = &warnings[..] else { panic!("{warnings:?}") };
+    assert_eq!(code, "UNPROVEN_VALUE");
+    assert!(message.len() < 500 && message.contains("; the same holds for `+") && message.contains(" more"));
+}
+
+#[test]
+fn a_place_by_a_distance_is_explained_by_its_function() {
+    let (checker, _files) = checker_of(NATIVE);
+    let explained = |text: &str| checker.explain(&DefinitionText::new(text)).unwrap();
+    assert_eq!(explained("p _stext+16 x=$arg1").when, "each time task_look is reached");
+    assert_eq!(explained("p _stext+20").when, "each time the instruction 4 bytes into task_look is reached");
+    assert_eq!(explained("r _stext+16").when, "each time task_look returns");
+    assert!(explained("p _stext+16").line.contains(" _stext+16"), "the line stays");
+    let (message, hint) = problem(&checker, "p _stext+16 task");
+    assert!(message.starts_with("names are looked up in the function that is written"), "{message}");
+    assert!(!hint.contains("not written in C"), "{hint}");
+    accepted(&checker, "p _stext+16 task=$arg1:x64");
 }

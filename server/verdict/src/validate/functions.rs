@@ -68,6 +68,20 @@ pub fn meant(place: &Place, facts: &KernelFacts) -> Meant {
     }
 }
 
+/// The same place by the name of the function that it is in, if it names another symbol.
+pub fn in_function(place: &Place, facts: &KernelFacts) -> Place {
+    match (place, meant(place, facts)) {
+        (Place::Symbol { symbol, span, .. }, Meant::One { function, offset, .. })
+            if *symbol != function.name =>
+        {
+            let Function { name, module, .. } = function;
+            let offset = u32::try_from(offset).unwrap_or(u32::MAX);
+            Place::Symbol { module, symbol: name, offset, span: *span }
+        }
+        _ => place.clone(),
+    }
+}
+
 /// A query for functions.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "functions have none")]
@@ -133,6 +147,19 @@ fn function(symbol: Symbol<'_>, facts: &KernelFacts) -> Function {
         same_name: named.len(),
         place: place(symbol, &named, facts),
     }
+}
+
+/// How many functions of a module, or of the kernel itself, have a name.
+pub(super) fn count(name: &str, module: Option<&str>, facts: &KernelFacts) -> usize {
+    code_named(name, None, facts).iter().filter(|symbol| symbol.module == module).count()
+}
+
+/// The unambiguous place of a function, if others of the kernel or of its module have its name.
+pub(super) fn among(symbol: Symbol<'_>, facts: &KernelFacts) -> Option<String> {
+    if count(symbol.name, symbol.module, facts) <= 1 {
+        return None;
+    }
+    place(symbol, &code_named(symbol.name, None, facts), facts)
 }
 
 /// The unambiguous place of one of several functions of a name: a function of a module by its

@@ -63,9 +63,15 @@ impl<'a> Looked<'a> {
     }
 
     fn refused(self, refusal: Refusal) -> Report {
-        match self.case {
+        match (self.case, self.symbols) {
             // Which of several functions was meant is not known.
-            Some(case) if refusal.rule != Rule::AmbiguousSymbol => Report::refused_at(refusal, &case),
+            (Some(case), symbols) if refusal.rule != Rule::AmbiguousSymbol => {
+                let refusal = match &symbols {
+                    Some(symbols) => objection::behind_the_end(refusal, symbols, &case),
+                    None => refusal,
+                };
+                Report::refused_at(refusal, &case)
+            }
             _ => Report::refused(refusal),
         }
     }

@@ -31,18 +31,21 @@ pub struct Nearest {
 /// The nearest places that work instead. None if the report has no place, or if its reason holds
 /// for the whole function.
 pub fn nearest(definition: &ProbeDefinition, report: &Report, facts: &KernelFacts) -> Nearest {
-    let of_function = |refusal: &Refusal| refusal.rule == Rule::NotraceFunction;
+    let of_function =
+        |refusal: &Refusal| matches!(refusal.rule, Rule::NotraceFunction | Rule::OutsideFunction);
     let start = report.code_range.as_ref().map(|range| range.start);
     let case = start.and_then(|start| Case::at(definition, start, facts));
     match case.map(Case::whole) {
-        Some(case) if !report.refusal.as_ref().is_some_and(of_function) => around(&case, report.offset),
+        Some(case) if !report.refusal.iter().chain(&report.objection).any(of_function) => {
+            around(&case, report.offset)
+        }
         _ => Nearest::default(),
     }
 }
 
 /// The nearest places that work on either side of an offset. Decodes no further than the one after
 /// it.
-fn around(case: &Case<'_>, offset: u64) -> Nearest {
+pub(super) fn around(case: &Case<'_>, offset: u64) -> Nearest {
     // A return probe works at the entry only: other places need no check.
     let possible = |start: u64| !case.is_return() || case.is_entry(start);
     let works = |start: &u32| {
@@ -76,6 +79,11 @@ impl<'a> Places<'a> {
         report: &Report,
         facts: &'a KernelFacts,
     ) -> Option<Self> {
+        // Of another function than the one that is meant, nothing is shown.
+        let mut against = report.refusal.iter().chain(&report.objection);
+        if against.any(|refusal| refusal.rule == Rule::OutsideFunction) {
+            return None;
+        }
         let start = report.code_range.as_ref()?.start;
         Some(Self::new(Case::at(definition, start, facts)?))
     }

@@ -1,26 +1,35 @@
 //! Spelling suggestions: names that a mistyped or outdated one may mean.
 //!
-//! Owns renamed functions and similar names. Never accepts a name that does not exist.
+//! Owns renamed functions, names that the compiler has changed, system calls and similar names. Never
+//! suggests a function that cannot be probed, or a name of several.
 
-use kprobed_host::kernel::KernelFacts;
+use super::rules;
+use super::typed::system_call;
+use kprobed_host::kernel::{KernelFacts, Symbol};
 
 /// Functions that were renamed and are still widely known by their old names.
-const RENAMED: [(&str, &str); 4] = [
-    ("_do_fork", "kernel_clone"),
-    ("do_fork", "kernel_clone"),
-    ("do_sys_open", "do_sys_openat2"),
-    ("sys_open", "__x64_sys_open"),
-];
+const RENAMED: [(&str, &str); 3] =
+    [("_do_fork", "kernel_clone"), ("do_fork", "kernel_clone"), ("do_sys_open", "do_sys_openat2")];
 
 /// The advice if no name is similar.
 const ELSEWHERE: &str = "a function of a module that is not loaded is named `MODULE:FUNCTION`; a static function may have been inlined";
 
-/// The hint for a symbol that does not exist.
-pub fn suggestion(name: &str, facts: &KernelFacts) -> String {
-    if let Some(today) = renamed(name, facts) {
+/// Most names that a hint lists.
+const LISTED_MAX: usize = 4;
+
+/// The hint for a symbol that does not exist, in a module or anywhere.
+pub fn suggestion(name: &str, module: Option<&str>, facts: &KernelFacts) -> String {
+    let here = |candidate: &str| place(candidate, module, facts);
+    if let Some(today) = renamed(name, facts).and_then(here) {
         return format!("its current name is `{today}`");
     }
-    match facts.symbols.similar_code_names(name).first() {
+    if let Some(hint) = system_call(name, facts).filter(|_| module.is_none()) {
+        return hint;
+    }
+    if let Some(hint) = changed_by_compiler(name, module, facts) {
+        return hint;
+    }
+    match facts.symbols.similar_code_names(name).into_iter().find_map(here) {
         Some(candidate) => format!("did you mean `{candidate}`?"),
         None => ELSEWHERE.to_owned(),
     }
@@ -35,4 +44,57 @@ pub(super) fn similar<'a>(name: &str, facts: &'a KernelFacts) -> Vec<&'a str> {
 fn renamed(name: &str, facts: &KernelFacts) -> Option<&'static str> {
     let exists = |candidate: &str| facts.symbols.named(candidate, None).next().is_some();
     RENAMED.iter().find(|(old, today)| *old == name && exists(today)).map(|(_, today)| *today)
+}
+
+/// How to write the only function of a name as a place, if a probe in it can work.
+fn place(name: &str, module: Option<&str>, facts: &KernelFacts) -> Option<String> {
+    let mut named = facts.symbols.named(name, module).filter(Symbol::is_code);
+    let symbol = named.next().filter(|_| named.next().is_none())?;
+    let works = is_probeable(symbol, facts);
+    // Some kernels find what a module has only by its name.
+    let module = module.or(symbol.module.filter(|_| !facts.behaviour.counts_module_symbols));
+    works.then(|| module.map_or_else(|| name.to_owned(), |module| format!("{module}:{name}")))
+}
+
+fn is_probeable(symbol: Symbol<'_>, facts: &KernelFacts) -> bool {
+    let size = facts.symbols.locate(symbol.address).map_or(0, |located| located.size);
+    rules::is_traced(symbol.name, symbol.address, size, facts)
+        && !rules::is_listed(symbol.name, symbol.address, facts)
+}
+
+/// The hint for the name of a system call.
+fn system_call(name: &str, facts: &KernelFacts) -> Option<String> {
+    let (function, call) = system_call::named(name, facts)?;
+    let place = place(&function, None, facts)?;
+    // The kernel describes its event there.
+    let description = format!("event_enter__{call}");
+    let event = match facts.symbols.named(&description, None).next() {
+        Some(_) => format!(", or record the event `syscalls/sys_enter_{call}` with `kprobectl attach`"),
+        None => String::new(),
+    };
+    Some(format!("it is a system call: write `{place}`{event}"))
+}
+
+/// The hint for a name of which the kernel has only what the compiler has made of it: with a suffix
+/// for other arguments (`.isra`, `.constprop`, `.llvm`), or for a part (`.part`, `.cold`).
+fn changed_by_compiler(name: &str, module: Option<&str>, facts: &KernelFacts) -> Option<String> {
+    if name.is_empty() {
+        return None;
+    }
+    let prefix = format!("{name}.");
+    let names = facts.symbols.by_name(&prefix).map(|symbol| symbol.name);
+    let mut names: Vec<&str> = names.take_while(|name| name.starts_with(&prefix)).collect();
+    names.dedup();
+    let is_part = |name: &&str| name[prefix.len()..].split('.').any(|word| matches!(word, "part" | "cold"));
+    let (parts, whole): (Vec<&str>, Vec<&str>) = names.into_iter().partition(is_part);
+    let listed = |names: Vec<&str>| {
+        let places = names.into_iter().filter_map(|name| place(name, module, facts));
+        let places: Vec<_> = places.take(LISTED_MAX).map(|place| format!("`{place}`")).collect();
+        (!places.is_empty()).then(|| places.join(" or "))
+    };
+    if let Some(places) = listed(whole) {
+        return Some(format!("the compiler has made {places} of it, whose arguments may have moved"));
+    }
+    let places = listed(parts)?;
+    Some(format!("the compiler has put it into its callers, and kept a part of it as {places}"))
 }

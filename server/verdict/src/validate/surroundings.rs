@@ -4,6 +4,7 @@
 //! asks for it.
 
 use super::places::{Nearest, Places, nearest};
+use super::refusal::{Refusal, Rule};
 use super::report::Report;
 use kprobed_host::insn;
 use kprobed_host::kernel::KernelFacts;
@@ -27,6 +28,9 @@ pub struct Surroundings {
     pub nearest: Nearest,
 }
 
+/// Why a return probe cannot be at an instruction.
+const RETURN_PLACE: &str = "a return probe is at the entry of the function";
+
 /// Instructions that a listing shows on either side of the place.
 const CONTEXT_INSTRUCTIONS: usize = 8;
 
@@ -41,7 +45,12 @@ pub fn surroundings(definition: &ProbeDefinition, report: &Report, facts: &Kerne
     let shown = listing.into_iter().skip(window.start).take(window.len());
     let listing = shown
         .map(|instruction| {
-            let refusal = places.judge(instruction.offset).err().map(|refusal| refusal.message);
+            let reason = |refusal: Refusal| match refusal.rule {
+                // The same for each of them.
+                Rule::NotFunctionEntry | Rule::NotEntryAddress => RETURN_PLACE.to_owned(),
+                _ => refusal.message,
+            };
+            let refusal = places.judge(instruction.offset).err().map(reason);
             ShownInstruction { instruction, refusal }
         })
         .collect();

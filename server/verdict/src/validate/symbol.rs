@@ -94,10 +94,13 @@ pub(super) fn check(
     if unknown {
         let early = behaviour.checks_symbol_first && found.count == 0;
         let errno = if early { Errno::EINVAL } else { Errno::ENOENT };
-        let (message, hint) = match definition.registration_problem().filter(|_| name.is_empty()) {
-            Some(problem) => (problem.message, problem.hint.unwrap_or_default()),
-            None => (format!("the kernel has no symbol `{name}`"), spelling::suggestion(name, facts)),
-        };
+        let (message, hint) =
+            if let Some(problem) = definition.registration_problem().filter(|_| name.is_empty()) {
+                (problem.message, problem.hint.unwrap_or_default())
+            } else {
+                let hint = spelling::suggestion(name, found.module, facts);
+                (format!("the kernel has no symbol `{name}`"), hint)
+            };
         return Err(Refusal::new(Rule::UnknownSymbol, message, span).with_errno(errno).with_hint(hint));
     }
     // Early kernels did not count names with a module.

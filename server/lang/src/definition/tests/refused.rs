@@ -206,3 +206,34 @@ fn kernel_texts_and_back() {
     assert_eq!(Code::from_kernel_text(""), None);
     assert_eq!(Code::from_kernel_text("something of tomorrow"), None);
 }
+
+/// Hints list what this kernel has, and know what a shell does.
+#[test]
+fn hints_are_those_of_this_kernel() {
+    let hint = |text: &str, features: &Features| parse(text, features).unwrap_err()[0].hint.clone().unwrap();
+    let newest = hint("p f x=%di:nonsense", &v6_12());
+    assert_eq!(
+        newest,
+        "there are u8 to u64, s8 to s64, x8 to x64, char, symbol, symstr, string, ustring, %pd, %pD, bWIDTH@OFFSET/SIZE, and arrays of them"
+    );
+    let oldest = hint("p f x=%di:nonsense", &Features::from_readme(""));
+    assert!(!["char", "symstr", "ustring", "%pd"].iter().any(|ty| oldest.contains(ty)), "{oldest}");
+    assert!(hint("p f x=%di:path", &v6_12()).contains("`%pd`"));
+    assert!(hint("p:a~b/e f", &v6_12()).contains("`_` and `-`"));
+    assert!(!hint("p:a~b/e f", &Features::from_readme("")).contains('-'));
+    // What is left of `f=+0($arg2):ustring`, `f=$arg1:u8` and `f=$arg1` in double quotes.
+    for text in ["p f f=+0():ustring", "p f f=:u8", "p f f="] {
+        assert!(hint(text, &v6_12()).contains("single quotes"), "{text}");
+    }
+    for (text, line) in [
+        ("vfs_read+0x10", "write `p vfs_read+0x10`"),
+        ("sys_read %di", "write `p sys_read %di`"),
+        ("vfs_read%return $retval", "write `p vfs_read%return $retval`"),
+        ("pipe_read %di", "write `p pipe_read %di`"),
+        ("remove_one", "write `p remove_one`"),
+        ("mod:f", "a definition starts with `p` (probe), `r` (return probe) or `-:` (delete)"),
+        ("pjunk:x f", "remove it"),
+    ] {
+        assert_eq!(hint(text, &v6_12()), line, "{text}");
+    }
+}

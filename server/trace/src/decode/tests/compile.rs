@@ -45,6 +45,33 @@ fn the_schema_says_what_the_user_asked_for() {
     assert_eq!(plan.id(), 1392);
 }
 
+/// A register that may hold anything, a text behind it, and a number behind it that has a guard.
+#[test]
+fn what_nobody_vouches_for_is_unproven() {
+    let fields = [
+        PROBE,
+        &[
+            ("u64 a", 16, 8),
+            ("u64 b", 24, 8),
+            ("__data_loc char[] s", 32, 4),
+            ("u64 c", 36, 8),
+            ("__data_loc char[] __kpd_g1", 44, 4),
+            ("__data_loc char[] __kpd_end", 48, 4),
+        ],
+    ];
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let options = CompileOptions {
+        infallible: names(&["a", "c"]),
+        unproven: names(&["a", "b", "s"]),
+        ..Default::default()
+    };
+    let print = r#"(%lx) a=0x%Lx b=0x%Lx s=\"%s\" c=0x%Lx"#;
+    let plan = CompiledFormat::compile(&format(&fields.concat(), print), &options).unwrap();
+    let proven: Vec<_> =
+        plan.schema().fields.iter().map(|field| (&*field.name, field.fault_detected)).collect();
+    assert_eq!(proven, [("a", false), ("b", false), ("s", false), ("c", true)]);
+}
+
 #[test]
 fn a_return_probe_has_two_addresses() {
     let format = format(

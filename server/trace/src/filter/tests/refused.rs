@@ -35,6 +35,7 @@ fn syntax() {
         ("u8", "INVALID_OP", "u8[]"),
         ("u8 && 1", "INVALID_OP", "u8 [&&] 1"),
         ("text !~ 'a'", "INVALID_OP", "text [!~] 'a'"),
+        ("text =~ 'a'", "INVALID_OP", "text [=~] 'a'"),
         ("u8.log2 == 1", "UNKNOWN_SUFFIX", "u8[.log2] == 1"),
         ("u8 ==", "INVALID_VALUE", "u8 ==[]"),
         ("text == bash", "INVALID_VALUE", "text == [bash]"),
@@ -89,6 +90,8 @@ fn types() {
         ("u8.ustring == 1", "EXPECT_DIGIT", "u8.ustring == [1]"),
         ("text ~ '1*'", "LITERAL_PATTERN", "text ~ ['1*']"),
         ("text ~ '!1?'", "LITERAL_PATTERN", "text ~ ['!1?']"),
+        ("text == '/etc/thread*'", "LITERAL_PATTERN", "text == ['/etc/thread*']"),
+        ("comm != 'a*'", "LITERAL_PATTERN", "comm != ['a*']"),
     ]);
     assert!(bind("text ~ '12'").is_ok() && bind("text ~ '[1]*'").is_ok());
 }
@@ -108,7 +111,10 @@ fn names_are_offered() {
 #[test]
 fn the_kernel_knows_fewer_names_and_minds_less() {
     let check = |text: &str| Filter::parse(text).unwrap().check_for_kernel(&schema(), Some(&TwoFunctions));
-    assert_eq!(check("pid == 1").unwrap_err().hint, "the kernel calls it `common_pid`");
+    assert_eq!(
+        check("pid == 1").unwrap_err().hint,
+        "the kernel calls it `common_pid`: the thread, not the process"
+    );
     assert_eq!(check("tgid == 1").unwrap_err().hint, "only filters of subscriptions know `tgid`");
     assert!(check("probe == 'a'").unwrap_err().is_unknown_field());
     for taken in ["u8 == 256", "CPU & 1", "CPU == CPUS{1,2}", "three == 1", "text ~ '1*'", "u8 == CPUS{300}"]
@@ -118,5 +124,18 @@ fn the_kernel_knows_fewer_names_and_minds_less() {
     }
     for refused in ["u8 == -1", "s64 == 0xffffffffffffffff", "text == 1", "u8 == 'a'", "nothing == 1"] {
         assert!(check(refused).is_err(), "{refused}");
+    }
+}
+
+/// What the hint says is a filter.
+#[test]
+fn a_pattern_in_quotes_is_proposed_as_one() {
+    for (text, pattern, character) in [
+        ("text == '/etc/a*'", "text ~ \"/etc/a*\"", "text ~ \"/etc/a[*]\""),
+        ("comm != 'a*'", "!(comm ~ \"a*\")", "!(comm ~ \"a[*]\")"),
+    ] {
+        let hint = bind(text).unwrap_err().hint;
+        assert_eq!(hint, format!("write `{pattern}` for a pattern, `{character}` for the character"));
+        assert!(bind(pattern).is_ok() && bind(character).is_ok(), "{hint}");
     }
 }

@@ -10,7 +10,7 @@ use crate::validate::functions::{self, FunctionQuery, Meant};
 use crate::validate::{Arming, JudgedInstruction, Report, Rule, check, disassembly, surroundings};
 use kprobed_host::kernel::{KernelFacts, KernelPaths};
 use kprobed_host::samples::core;
-use kprobed_lang::definition::{Definition, Features, ProbeDefinition, parse};
+use kprobed_lang::definition::{Definition, Features, ProbeDefinition, RefusedBy, parse};
 
 const SYMBOLS: &str = "\
 0000000000000000 A fixed_percpu_data
@@ -262,4 +262,33 @@ fn functions_are_listed_by_name() {
     let (found, _) = functions::list(&FunctionQuery { fits: &|name| name == "twin", ..all }, &kernel.facts);
     assert_eq!((found[0].same_name, found[0].place.as_deref()), (2, Some("_stext+128")));
     assert_eq!(functions::similar_names("fisrt", &kernel.facts), ["first"]);
+}
+
+/// The kernel's own reason is about the function that lies there, which the writer did not mean.
+#[test]
+fn places_behind_the_end_are_refused_as_such() {
+    let kernel = kernel(NEW, "");
+    for text in ["p part+96", "p:x part+97"] {
+        let Some(refusal) = kernel.check(text).refusal else { panic!("{text}") };
+        assert_eq!((refusal.rule, refusal.errno), (Rule::OutsideFunction, Errno::EINVAL), "{text}");
+        // `quiet`, which lies there, has no call of ftrace.
+        assert_eq!((refusal.kernel_code(), refusal.refused_by()), ("FAIL_REG_PROBE", RefusedBy::Kernel));
+        assert!(refusal.message.starts_with("`part` is 32 bytes long"), "{}", refusal.message);
+        let last = refusal.hint.strip_prefix('+').and_then(|rest| rest.split(' ').next()).unwrap();
+        assert_eq!(kernel.refusal(&format!("p part+{last}")), None, "{}", refusal.hint);
+        let shown = surroundings(&kernel.parse(text), &kernel.check(text), &kernel.facts);
+        assert!(shown.listing.is_empty(), "the code of another function says nothing");
+    }
+    let objection = kernel.check("p part+32").objection.unwrap();
+    assert_eq!(objection.refused_by(), RefusedBy::Kprobed);
+}
+
+#[test]
+fn a_listing_for_a_return_probe_has_one_reason() {
+    let kernel = kernel(NEW, "");
+    let shown = surroundings(&kernel.parse("r first"), &kernel.check("r first"), &kernel.facts);
+    let mut reasons: Vec<_> = shown.listing.into_iter().filter_map(|one| one.refusal).collect();
+    assert!(reasons.len() > 1);
+    reasons.dedup();
+    assert_eq!(reasons, ["a return probe is at the entry of the function"]);
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use crate::validate::check;
 use crate::validate::typed::{
     DescribeError, Resolution, describe_function, describe_members, has_parameter, resolve,
 };
@@ -24,9 +25,15 @@ ffffffff81000030 T printk
 ffffffff81000040 T by_value
 ffffffff81000050 t twice
 ffffffff81000060 t vfs_open.isra.0
+ffffffff81000068 t load_phdrs
+ffffffff8100006c t load_phdrs
 ffffffff81000070 T asm_entry
-ffffffff81000080 T _etext
-ffffffff81000090 T _end
+ffffffff81000080 T __x64_sys_close
+ffffffff81000090 t lost.constprop.0.isra.0
+ffffffff810000a0 t kept.cold
+ffffffff810000b0 T _etext
+ffffffff810000b0 d event_enter__close
+ffffffff810000c0 T _end
 ffffffffc0000000 t ext4_open\t[ext4]
 ";
 
@@ -34,6 +41,29 @@ ffffffffc0000000 t ext4_open\t[ext4]
 pub(crate) const NATIVE: &str =
     "f[:[<group> <argname>[->field kernel return probes support %pd/%pD char, string ustring symstr";
 pub(crate) const OTHER: &str = "char, string ustring symstr";
+
+const CALL_SITES: &str = "\
+ffffffff81000000 vfs_open
+ffffffff81000010 task_look
+ffffffff81000040 by_value
+ffffffff81000080 __x64_sys_close
+ffffffff81000090 lost.constprop.0.isra.0
+ffffffff810000a0 kept.cold
+ffffffffc0000000 ext4_open [ext4]
+";
+
+/// How the kernel describes the event of a system call.
+const CLOSE: &str = "\
+name: sys_enter_close
+format:
+	field:int common_pid;	offset:4;	size:4;	signed:1;
+
+	field:int __syscall_nr;	offset:8;	size:4;	signed:1;
+	field:unsigned int fd;	offset:16;	size:8;	signed:0;
+	field:const char * name;	offset:24;	size:8;	signed:0;
+
+print fmt: \"fd: 0x%08lx\"
+";
 
 pub(crate) struct Kernel {
     facts: KernelFacts,
@@ -107,6 +137,13 @@ fn vmlinux() -> BtfWriter {
     w.function("by_value", u64, &[("uid", kuid), ("large", large), ("two", two), ("last", task_pointer)]);
     w.function("twice", int, &[("a", int)]);
     w.function("twice", int, &[("b", u64)]);
+    w.function("load_phdrs", int, &[("elf_ex", task_pointer)]);
+    let registers = ["di", "si", "dx", "r10", "r8", "r9"];
+    let registers: Vec<_> = (0..).step_by(64).zip(registers).map(|(at, name)| (name, u64, at, 0)).collect();
+    let registers = w.structure("pt_regs", 48, &registers);
+    let registers = w.modifier(10, "", registers);
+    let registers = w.pointer(registers);
+    w.function("__x64_sys_close", u64, &[("regs", registers)]);
     w
 }
 
@@ -127,7 +164,8 @@ pub(crate) fn kernel(readme: &str) -> Kernel {
     file("kernel/btf/vmlinux", &types);
     file("kernel/btf/ext4", &module.finish());
     file("kallsyms", SYMBOLS.as_bytes());
-    file("available_filter_functions_addrs", b"ffffffff81000000 vfs_open\n");
+    file("available_filter_functions_addrs", CALL_SITES.as_bytes());
+    file("events/syscalls/sys_enter_close/format", CLOSE.as_bytes());
     file("README", readme.as_bytes());
     file("kcore", &core(&[(0xffff_ffff_8100_0000, vec![0x90; 0x100])]));
     let root = || directory.path().to_owned();
@@ -164,6 +202,32 @@ impl Kernel {
         let problem = &problems[0];
         assert_eq!((problem.code.name(), problem.span.start), (code, caret), "{text}: {problem:?}");
         problem.hint.clone().unwrap_or_default()
+    }
+}
+
+#[test]
+fn a_place_at_a_distance_is_known_by_its_function() {
+    for readme in [NATIVE, OTHER] {
+        let kernel = kernel(readme);
+        let problem = kernel.resolve("p _stext+104 n=elf_ex->e_phnum").unwrap_err().remove(0);
+        assert_eq!(problem.code.name(), "NO_BTF_ENTRY");
+        assert!(problem.message.contains("`_stext+104` is one of 2 functions `load_phdrs`"), "{problem:?}");
+        assert_eq!(
+            kernel.refused("p _stext+16 ^task->comm", "NO_BTF_ENTRY"),
+            "write `task_look`: the place is its entry"
+        );
+        let described = describe_function("load_phdrs", None, &kernel.facts).unwrap();
+        assert_eq!((described.same_name, described.others.len()), (2, 0));
+        for (place, told) in [
+            ("_stext+104", "load_phdrs+0x0 (_stext+104)"),
+            ("_stext+109", "load_phdrs+0x1 (_stext+108)"),
+            ("_stext+16", "task_look+0x0"),
+        ] {
+            let Ok(Definition::Probe(definition)) = parse(&format!("p {place}"), &kernel.features) else {
+                panic!()
+            };
+            assert_eq!(check(&definition, &kernel.facts).told_location(), told);
+        }
     }
 }
 
@@ -289,6 +353,8 @@ fn hints_offer_names_that_there_are() {
     assert_eq!(hint, "did you mean `flags`? Its parameters are `path`, `flags`, `how`");
     assert_eq!(kernel.refused("p vfs_open ^x", "NO_BTFARG"), "its parameters are `path`, `flags`, `how`");
     assert_eq!(kernel.refused("p task_look task->^com", "NO_BTF_FIELD"), "did you mean `comm`?");
+    assert_eq!(kernel.refused("p task_look task->^counter", "NO_BTF_FIELD"), "did you mean `usage.counter`?");
+    assert_eq!(kernel.refused("p vfs_open path->dentry->^len", "NO_BTF_FIELD"), "did you mean `d_name.len`?");
     let all = kernel.refused("p task_look task->^nonsense", "NO_BTF_FIELD");
     assert!(all.starts_with("its members are `flag`, `level`,") && all.ends_with("and 2 more"), "{all}");
     assert!(kernel.refused("p vfs_open.isra.0 ^path", "NO_BTF_ENTRY").contains("made it from `vfs_open`"));

@@ -7,7 +7,7 @@ use super::function::{self, Function};
 use super::passing::Passed;
 use super::path;
 use super::problems;
-use crate::validate::spelling;
+use crate::validate::{functions, spelling};
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{Btf, BtfError, Kind, TypeId};
 use kprobed_lang::definition::{
@@ -31,6 +31,8 @@ pub struct FunctionDescription {
     pub parameters: Vec<DescribedParameter>,
     /// Prototypes of other functions of the same name.
     pub others: Vec<String>,
+    /// How many functions of its module, or of the kernel itself, have its name.
+    pub same_name: usize,
 }
 
 /// A parameter.
@@ -102,7 +104,7 @@ pub fn describe_function(
     facts: &KernelFacts,
 ) -> Result<FunctionDescription, DescribeError> {
     let function = find(name, module, facts)?;
-    described(&function)
+    described(&function, facts)
         .map_err(|error| DescribeError::Function(problems::broken(Span::new(0, name.len()), &error)))
 }
 
@@ -118,7 +120,7 @@ pub fn describe_members(
     facts: &KernelFacts,
 ) -> Result<MembersDescription, DescribeError> {
     let function = find(name, module, facts)?;
-    members_of(&function, path).map_err(DescribeError::Path)
+    members_of(&function, path, facts).map_err(DescribeError::Path)
 }
 
 fn find(name: &str, module: Option<&str>, facts: &KernelFacts) -> Result<Function, DescribeError> {
@@ -130,12 +132,12 @@ fn find(name: &str, module: Option<&str>, facts: &KernelFacts) -> Result<Functio
             problem
         } else {
             Diagnostic::error(Code::NoBtfEntry, at, format!("the kernel has no function `{name}`"))
-                .with_hint(spelling::suggestion(name, facts))
+                .with_hint(spelling::suggestion(name, module, facts))
         })
     })
 }
 
-fn described(function: &Function) -> Result<FunctionDescription, BtfError> {
+fn described(function: &Function, facts: &KernelFacts) -> Result<FunctionDescription, BtfError> {
     let btf = &function.btf;
     let result_type = if function.result == TypeId::VOID {
         None
@@ -166,6 +168,7 @@ fn described(function: &Function) -> Result<FunctionDescription, BtfError> {
         result_type,
         parameters,
         others: function.others.clone(),
+        same_name: functions::count(&function.name, function.module.as_deref(), facts),
     })
 }
 
@@ -183,7 +186,11 @@ fn composite_behind(btf: &Btf, ty: TypeId) -> Result<Option<(TypeId, bool)>, Btf
     Ok(matches!(target.kind, Kind::Composite(_)).then_some((target.id, pointer)))
 }
 
-fn members_of(function: &Function, text: &str) -> Result<MembersDescription, Diagnostic> {
+fn members_of(
+    function: &Function,
+    text: &str,
+    facts: &KernelFacts,
+) -> Result<MembersDescription, Diagnostic> {
     let whole = Span::new(0, text.len());
     let broken = |error| problems::broken(whole, &error);
     let btf = &function.btf;
@@ -200,7 +207,7 @@ fn members_of(function: &Function, text: &str) -> Result<MembersDescription, Dia
             .iter()
             .find(|parameter| parameter.name == *name)
             .map(|parameter| parameter.ty)
-            .ok_or_else(|| problems::no_parameter(Span::new(0, start), function, name))?,
+            .ok_or_else(|| problems::no_parameter(Span::new(0, start), function, name, facts))?,
     };
     // Only types matter: any fetcharg will do.
     let fetch = Fetch { kind: FetchKind::Argument(1), span: whole };

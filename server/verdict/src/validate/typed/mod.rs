@@ -25,8 +25,10 @@
 //! A pointer to `char` stays a number: BTF does not say whether it points to the kernel's memory or
 //! to a program's. `:string` and `:ustring` read the text that it points to.
 
+mod advice;
 mod default;
 mod describe;
+mod doubts;
 mod expand;
 mod function;
 mod passing;
@@ -34,11 +36,14 @@ mod path;
 mod problems;
 mod resolve;
 mod signature;
+pub(super) mod system_call;
 
+pub use advice::advise;
 pub use describe::{
     DescribeError, DescribedMember, DescribedParameter, FunctionDescription, MembersDescription,
     describe_function, describe_members,
 };
+pub use doubts::doubts;
 pub use function::{has_parameter, kernel_finds_parameters};
 pub use resolve::{Note, Resolution, ResolvedNames, resolve, resolve_names};
 pub use signature::{PassedParameter, Signature, signature};

@@ -111,6 +111,20 @@ pub(super) fn member_names<'a>(btf: &'a Btf, composite: Composite<'a>) -> Vec<&'
     if all.is_ok() { names } else { Vec::new() }
 }
 
+/// The member that is a structure with a member of that name.
+pub(super) fn inside_of_member<'a>(btf: &'a Btf, composite: Composite<'a>, name: &str) -> Option<&'a str> {
+    let mut found = None;
+    let has = |ty| match btf.resolved(ty).ok()?.kind {
+        Kind::Composite(inner) => btf.member(inner, name).ok()?,
+        _ => None,
+    };
+    let all = btf.each_member(composite, &mut |at| {
+        found = Some(at.member.name).filter(|_| has(at.member.ty).is_some());
+        found.is_none()
+    });
+    found.filter(|_| all.is_ok())
+}
+
 /// A bit-field as its own default: the type, and the fetch of the integer that holds it.
 pub(super) fn bit_field(btf: &Btf, value: &Value, field: BitField) -> Option<(Fetch, BaseType)> {
     let (base, byte) = default::bit_field(btf, value.ty, field.bit_offset, field.bits)?;

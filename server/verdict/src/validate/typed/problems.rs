@@ -4,6 +4,8 @@
 
 use super::function::{Function, Unknown};
 use super::path;
+use super::system_call;
+use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
 use kprobed_host::kernel::nearest_name;
 use kprobed_lang::definition::{BtfMember, Code, Diagnostic, Span};
@@ -43,8 +45,22 @@ pub(super) fn ambiguous(at: Span, function: &Function, severe: bool) -> Diagnost
     }
 }
 
+/// What is meant by words that are no parameters, and that people know from other tools.
+fn known_elsewhere(name: &str) -> Option<String> {
+    let number = name.strip_prefix("arg").filter(|number| number.parse::<u32>().is_ok());
+    Some(match (name, number) {
+        (_, Some(number)) => format!("write `$arg{number}`"),
+        ("comm", _) => "write `$comm`".to_owned(),
+        ("pid" | "tid" | "tgid" | "cpu", _) => {
+            "leave it out: every event has its CPU, and the thread, the process and the name of its task"
+                .to_owned()
+        }
+        _ => return None,
+    })
+}
+
 /// No parameter of that name.
-pub(super) fn no_parameter(at: Span, function: &Function, name: &str) -> Diagnostic {
+pub(super) fn no_parameter(at: Span, function: &Function, name: &str, facts: &KernelFacts) -> Diagnostic {
     let names: Vec<&str> = function
         .parameters
         .iter()
@@ -52,6 +68,10 @@ pub(super) fn no_parameter(at: Span, function: &Function, name: &str) -> Diagnos
         .filter(|name| !name.is_empty())
         .collect();
     let message = format!("`{}` has no parameter `{name}`", function.name);
+    let of_call = names.first().and_then(|own| system_call::argument_hint(&function.name, own, name, facts));
+    if let Some(hint) = of_call.or_else(|| known_elsewhere(name)) {
+        return Diagnostic::error(Code::NoBtfarg, at, message).with_hint(hint);
+    }
     let hint = match nearest_name(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`? Its parameters are {}", listed(&names)),
         None if names.is_empty() => "it has no parameters".to_owned(),
@@ -104,6 +124,10 @@ pub(super) fn no_member(
     let text = btf.type_text(owner).unwrap_or_default();
     let names = path::member_names(btf, composite);
     let message = format!("`{text}` has no member `{name}`");
+    if let Some(inner) = path::inside_of_member(btf, composite, name) {
+        let hint = format!("did you mean `{inner}.{name}`?");
+        return Diagnostic::error(Code::NoBtfField, at, message).with_hint(hint);
+    }
     let hint = match nearest_name(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if names.is_empty() => "it has no members".to_owned(),
@@ -120,12 +144,16 @@ pub(super) fn no_result(at: Span, function: &Function) -> Diagnostic {
 /// `:string` on a value that is not text.
 pub(super) fn no_text(btf: &Btf, ty: TypeId, written: &str, at: Span) -> Diagnostic {
     let text = btf.type_text(ty).unwrap_or_default();
-    let pointer = btf.resolved(ty).is_ok_and(|ty| matches!(ty.kind, Kind::Pointer(_)));
+    let kind = btf.resolved(ty).map(|ty| ty.kind);
     let problem = Diagnostic::error(Code::BadType4Str, at, format!("`{text}` is not a text"));
-    if pointer {
-        problem.with_hint(format!("if it points to a text, write `+0({written}):string`"))
-    } else {
-        problem
+    match kind {
+        Ok(Kind::Pointer(_)) => {
+            problem.with_hint(format!("if it points to a text, write `+0({written}):string`"))
+        }
+        Ok(Kind::Int(int)) if int.bytes == 8 => {
+            problem.with_hint(format!("if it is the address of a text, write `+0({written}):string`"))
+        }
+        _ => problem.with_hint("leave the type out to record the value"),
     }
 }
 
@@ -154,6 +182,7 @@ pub(super) fn partial(at: Span, text: &str, read: &str) -> Diagnostic {
         at,
         format!("`{text}` is larger than the {read} that are recorded"),
     )
+    .with_hint("name the member that is wanted, or give an array type with its length")
 }
 
 /// A bit-field that is read with the type of the writer.

@@ -7,7 +7,7 @@ use super::expand::Expansion;
 use super::function::{self, Function, Unknown};
 use super::passing::Passed;
 use super::path::{self, Value};
-use super::problems;
+use super::{problems, system_call};
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{BtfError, TypeId};
 use kprobed_lang::definition::{
@@ -103,6 +103,7 @@ pub fn resolve_names(
     }
     let look_up = if native { function::look_up_natively } else { function::look_up };
     let function = look_up(symbol, module.as_deref(), facts);
+    let function = function.map_err(|unknown| function::at_distance(unknown, &definition.place, facts));
     let is_expanded = |argument: &Argument| {
         argument.name.is_none()
             && matches!(argument.fetch.kind, FetchKind::Argument(_) | FetchKind::AllArguments)
@@ -122,6 +123,7 @@ pub fn resolve_names(
     }
     let mut resolver = Resolver {
         function: function.as_ref(),
+        facts,
         features,
         loaded: native && function.is_ok() && definition.args.iter().any(is_expanded),
         argument: 0,
@@ -208,6 +210,7 @@ fn needs_types(argument: &Argument, native: bool) -> bool {
 
 struct Resolver<'a> {
     function: Result<&'a Function, &'a Unknown>,
+    facts: &'a KernelFacts,
     features: &'a Features,
     /// Whether the kernel has already looked up the function's types, which changes its message for
     /// a function without parameters.
@@ -268,7 +271,13 @@ impl Resolver<'_> {
                     Text::Here => {}
                     Text::Pointed => resolved.fetch = followed(resolved.fetch),
                     Text::Mistaken => {
-                        self.warnings.push(problems::followed_number(argument.fetch.span, &written));
+                        if !system_call::is_register(function, &argument.fetch.kind) {
+                            self.warnings.push(problems::followed_number(argument.fetch.span, &written));
+                        }
+                        resolved.fetch = followed(resolved.fetch);
+                    }
+                    // Here the daemon decides.
+                    Text::No if !native && system_call::is_register(function, &argument.fetch.kind) => {
                         resolved.fetch = followed(resolved.fetch);
                     }
                     Text::No => return Err(problems::no_text(btf, value.ty, &written, argument.fetch.span)),
@@ -381,7 +390,7 @@ impl Resolver<'_> {
                 .at(looked_up));
         }
         let Some(parameter) = function.parameters.iter().find(|parameter| parameter.name == name) else {
-            return Err(problems::no_parameter(fetch.span, function, name).at(looked_up));
+            return Err(problems::no_parameter(fetch.span, function, name, self.facts).at(looked_up));
         };
         let Passed::Words { first, count } = parameter.passed else {
             return Err(problems::not_readable(fetch.span, function, name).at(looked_up));

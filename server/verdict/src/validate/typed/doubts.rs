@@ -1,0 +1,141 @@
+//! Doubts about arguments: what the kernel records, and what is hardly meant.
+//!
+//! Owns the comparison of registers and of `$argN` with the parameters of the function. Never refuses
+//! anything: the kernel does not look at the types of what it records by number.
+
+use super::signature::{PassedParameter, Signature, signature};
+use super::system_call;
+use crate::validate::report::Report;
+use kprobed_host::kernel::btf::Kind;
+use kprobed_host::kernel::{KernelFacts, Symbol};
+use kprobed_lang::definition::{
+    Argument, BaseType, Code, Diagnostic, FetchKind, Place, ProbeDefinition, ProbeKind, guard,
+};
+
+/// What is doubtful in the arguments of a definition, as it was written.
+pub fn doubts(definition: &ProbeDefinition, report: &Report, facts: &KernelFacts) -> Vec<Diagnostic> {
+    let is_of_argument = |argument: &Argument| root(argument).is_some();
+    let has_register = |argument: &Argument| guard::register_at_return(definition, argument).is_some();
+    if !definition.args.iter().any(|argument| is_of_argument(argument) || has_register(argument)) {
+        return Vec::new();
+    }
+    // Elsewhere a number is whatever the register holds there.
+    let has_arguments = report.is_entry || definition.kind == ProbeKind::Return;
+    let signature = has_arguments.then(|| signature_at(definition, report, facts)).flatten();
+    let of_argument = |argument: &Argument| {
+        let of_register = at_return(definition, argument, signature.as_ref());
+        let of_number = || numbered(argument, &signature.as_ref()?.1, &signature.as_ref()?.0);
+        of_register.or_else(of_number)
+    };
+    definition.args.iter().filter_map(of_argument).collect()
+}
+
+/// The name of the function of a probe, and its signature, if there is one of that name.
+fn signature_at(
+    definition: &ProbeDefinition,
+    report: &Report,
+    facts: &KernelFacts,
+) -> Option<(String, Signature)> {
+    let start = report.code_range.as_ref().map(|range| range.start);
+    let (name, module) = match (&definition.place, start) {
+        (Place::Symbol { module, symbol, .. }, start)
+            if start.is_none()
+                || facts.symbols.named(symbol, module.as_deref()).any(|one| Some(one.address) == start) =>
+        {
+            (symbol.as_str(), module.as_deref())
+        }
+        (_, Some(start)) => {
+            let symbol = facts.symbols.locate(start)?.symbol;
+            (symbol.name, symbol.module)
+        }
+        (_, None) => return None,
+    };
+    // Of functions of one name, BTF does not say which it describes.
+    let is_only = facts.symbols.named(name, module).filter(Symbol::is_code).count() <= 1;
+    let found = is_only.then(|| signature(name, module, facts)).flatten()?;
+    Some((name.to_owned(), found))
+}
+
+/// N of the `$argN` that an argument reads, or reads behind, and whether it follows it as a pointer.
+fn root(argument: &Argument) -> Option<(u32, bool)> {
+    let (mut fetch, mut followed) = (&argument.fetch, false);
+    while let FetchKind::Deref { inner, .. } = &fetch.kind {
+        (fetch, followed) = (inner, true);
+    }
+    match fetch.kind {
+        FetchKind::Argument(number) => Some((number, followed)),
+        _ => None,
+    }
+}
+
+/// A register that held an argument at the entry of the function.
+fn at_return(
+    definition: &ProbeDefinition,
+    argument: &Argument,
+    signature: Option<&(String, Signature)>,
+) -> Option<Diagnostic> {
+    let (register, number) = guard::register_at_return(definition, argument)?;
+    let parameter = signature.and_then(|(_, signature)| Some(signature.at(number)?.0.name.clone()));
+    let held = match parameter.filter(|name| !name.is_empty()) {
+        Some(name) => format!("`{name}`"),
+        None => format!("argument {number}"),
+    };
+    let register = register.name();
+    let message = format!(
+        "`%{register}` held {held} at the entry of the function, and may hold anything when it returns: its values are unproven, and shown with `(?)`"
+    );
+    let hint = match register {
+        "dx" => {
+            "only a result of 16 bytes has its second half there: record arguments with a probe at the entry"
+        }
+        _ => "record the arguments of the function with a probe at its entry",
+    };
+    Some(Diagnostic::warning(Code::RegisterAtReturn, argument.fetch.span, message).with_hint(hint))
+}
+
+/// `$argN` that is read as something else than the parameter that it is.
+fn numbered(argument: &Argument, signature: &Signature, function: &str) -> Option<Diagnostic> {
+    let (number, followed) = root(argument)?;
+    let (parameter, part) = signature.at(number)?;
+    let PassedParameter { name, ty, words } = parameter;
+    let btf = &signature.btf;
+    let declared = btf.declaration(*ty, name).ok()?;
+    let doubt = |message: String| Diagnostic::warning(Code::ArgumentType, argument.fetch.span, message);
+    if let Some((first, count)) = words.filter(|(_, count)| *count > 1) {
+        let message = format!("`$arg{number}` is word {} of {count} of the parameter `{declared}`", part + 1);
+        let usual = usize::try_from(number).ok().and_then(|number| signature.parameters.get(number - 1));
+        let hint = match usual.and_then(|usual| Some((&usual.name, usual.words?.0))) {
+            Some((usual, at)) if at != number && !usual.is_empty() => {
+                format!("parameter {number} of `{function}`, `{usual}`, is `$arg{at}`")
+            }
+            _ => format!("it is in `$arg{first}` to `$arg{}`", first + count - 1),
+        };
+        return Some(doubt(message).with_hint(hint));
+    }
+    let kind = btf.resolved(*ty).ok()?.kind;
+    let is_pointer = matches!(kind, Kind::Pointer(_));
+    let is_narrow = match argument.ty.map(|ty| ty.base) {
+        Some(BaseType::Unsigned(width) | BaseType::Signed(width) | BaseType::Hex(width)) => width.bits() < 64,
+        Some(BaseType::Char) => true,
+        _ => false,
+    };
+    if is_pointer && is_narrow && !followed {
+        let message = format!("`{argument}` is a part of the pointer `{declared}`");
+        let hint = system_call::arguments_hint(function, name)
+            .unwrap_or_else(|| format!("write `{}` for the pointer, or follow it", whole(argument)));
+        return Some(doubt(message).with_hint(hint));
+    }
+    let bytes = btf.size(*ty).ok().flatten();
+    let is_number = matches!(kind, Kind::Int(_) | Kind::Enum { .. });
+    if followed && is_number && bytes.is_some_and(|bytes| bytes < 8) {
+        let message = format!("`$arg{number}` is not a pointer: it is `{declared}`");
+        return Some(doubt(message).with_hint(format!("write `{name}=$arg{number}`")));
+    }
+    None
+}
+
+/// The argument with a type that takes the whole pointer.
+fn whole(argument: &Argument) -> String {
+    let name = argument.name.as_ref().map(|name| format!("{}=", name.text)).unwrap_or_default();
+    format!("{name}{}:x64", argument.fetch)
+}
