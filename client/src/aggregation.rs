@@ -4,7 +4,7 @@
 
 mod sum;
 
-pub use sum::add_snapshots;
+pub use sum::{add_marks, add_snapshots};
 
 use std::time::Duration;
 
@@ -62,8 +62,9 @@ impl Client {
             spec: Some(spec),
             ttl: ttl.map(to_proto_duration),
         };
-        let response =
-            self.call(request, async |request| self.counting().create_aggregation(request).await).await?;
+        let response = self
+            .change_one(request, async |request| self.counting().create_aggregation(request).await)
+            .await?;
         response.aggregation.ok_or(Error::Incomplete("aggregation"))
     }
 
@@ -84,14 +85,15 @@ impl Client {
             let snapshot = stream.next().await?.ok_or(Error::Incomplete("snapshot"))?;
             Ok((stream.aggregation, snapshot))
         };
-        self.within_timeout::<_, Error>(reading).await
+        Box::pin(self.within_timeout::<_, Error>(reading)).await
     }
 
     /// Deletes an aggregation. Returns its last counts, if the daemon could read them.
     pub async fn delete_aggregation(&self, name: &str) -> Result<Option<AggregationSnapshot>, Error> {
         let request = DeleteAggregationRequest { name: name.to_owned() };
-        let response =
-            self.call(request, async |request| self.counting().delete_aggregation(request).await).await?;
+        let response = self
+            .change_one(request, async |request| self.counting().delete_aggregation(request).await)
+            .await?;
         Ok(response.snapshot)
     }
 

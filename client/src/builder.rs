@@ -25,8 +25,8 @@ pub struct PartError(String);
 /// let open = ProbeBuilder::entry("do_sys_openat2")
 ///     .event("kprobes", "open")
 ///     .argument("dfd", FetchArg::argument(1).typed(FetchTypeName::S32))
-///     .argument("filename", FetchArg::argument(2).at(0).typed(FetchTypeName::String));
-/// let line = "p:kprobes/open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string";
+///     .argument("filename", FetchArg::argument(2).at(0).typed(FetchTypeName::Ustring));
+/// let line = "p:kprobes/open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):ustring";
 /// assert_eq!(open.build().unwrap(), line);
 /// // A name cannot smuggle anything into the line.
 /// assert!(ProbeBuilder::entry("vfs_read").event("", "read vfs_write").build().is_err());

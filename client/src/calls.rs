@@ -16,16 +16,15 @@ use kprobed_proto::v1::source_service_client::SourceServiceClient;
 use tonic::transport::Channel;
 
 use crate::api::{
-    AdoptProbeRequest, AdoptProbeResponse, ApplyProbesRequest, ApplyProbesResponse, AttachEventRequest,
-    AttachedEvent, CheckAccessRequest, CheckAccessResponse, CheckProbeRequest, CheckProbeResponse,
-    CreateProbeRequest, DeleteProbeRequest, DescribeFunctionRequest, DescribeFunctionResponse,
-    DetachEventRequest, DisassembleFunctionRequest, DisassembleFunctionResponse, GetCallerRequest,
-    GetCallerResponse, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest,
-    GetProbeResponse, HitProfile, HostView, ListAttachedEventsRequest, ListForeignProbesRequest,
-    ListForeignProbesResponse, ListFunctionsRequest, ListFunctionsResponse, ListHitsRequest,
-    ListHitsResponse, ListProbesRequest, ListProbesResponse, PlannedStep, Probe, ProbeKind, ProbeStateRecord,
-    ReadClockRequest, ReadClockResponse, ReconcileProbesRequest, ReconcileProbesResponse, ReconciledProbe,
-    UpdateProbeRequest,
+    AdoptProbeRequest, AdoptProbeResponse, AttachEventRequest, AttachedEvent, CheckAccessRequest,
+    CheckAccessResponse, CheckProbeRequest, CheckProbeResponse, CreateProbeRequest, DeleteProbeRequest,
+    DescribeFunctionRequest, DescribeFunctionResponse, DetachEventRequest, DisassembleFunctionRequest,
+    DisassembleFunctionResponse, GetCallerRequest, GetCallerResponse, GetHostRequest, GetHostResponse,
+    GetLedgerRequest, GetLedgerResponse, GetProbeRequest, GetProbeResponse, HitProfile, HostView,
+    ListAttachedEventsRequest, ListForeignProbesRequest, ListForeignProbesResponse, ListFunctionsRequest,
+    ListFunctionsResponse, ListHitsRequest, ListHitsResponse, ListProbesRequest, ListProbesResponse,
+    PlannedStep, Probe, ProbeKind, ProbeStateRecord, ReadClockRequest, ReadClockResponse,
+    ReconcileProbesRequest, ReconcileProbesResponse, UpdateProbeRequest,
 };
 use crate::client::Client;
 use crate::error::Error;
@@ -57,9 +56,10 @@ services! {
 }
 
 /// `name(arguments) -> Answer = service.call(request);`, with `.field` behind it for a field of the answer, and
-/// `=> field` for one that the daemon always sets.
+/// `=> field` for one that the daemon always sets. First either all that change nothing, or, after `change_one`, all
+/// that change something: an error without an answer tells the two apart.
 macro_rules! calls {
-    ($(
+    ($how:ident: $(
         $(#[$doc:meta])*
         $name:ident($($argument:ident: $kind:ty),*) -> $answer:ty
             = $service:ident.$call:ident($request:expr) $(=> $always:ident)? $(.$field:ident)?;
@@ -67,7 +67,7 @@ macro_rules! calls {
         impl Client {$(
             $(#[$doc])*
             pub async fn $name(&self, $($argument: $kind),*) -> Result<$answer, Error> {
-                let answer = self.call($request, async |request| self.$service().$call(request).await).await?;
+                let answer = self.$how($request, async |request| self.$service().$call(request).await).await?;
                 calls!(@field answer $(=> $always)? $(.$field)?)
             }
         )*}
@@ -80,6 +80,7 @@ macro_rules! calls {
 }
 
 calls! {
+    change_one:
     /// Defines a probe.
     create_probe(request: CreateProbeRequest) -> Probe = probes.create_probe(request) => probe;
     /// Changes a probe.
@@ -95,8 +96,20 @@ calls! {
         = probes.update_probe(UpdateProbeRequest { set_labels, remove_labels, ..update(name) }) => probe;
     /// Removes a probe. Returns its last hit counts, if the kernel had it.
     delete_probe(request: DeleteProbeRequest) -> Option<HitProfile> = probes.delete_probe(request).profile;
-    /// Makes several changes: [`Client::apply_probes`] takes them without their frame.
-    apply(request: ApplyProbesRequest) -> ApplyProbesResponse = probes.apply_probes(request);
+    /// Makes a probe of an event that the kernel has, without defining it again. An event that cannot be adopted is
+    /// refused with the reason `NOT_ADOPTABLE`.
+    adopt_probe(request: AdoptProbeRequest) -> AdoptProbeResponse = reconciling.adopt_probe(request);
+    /// Records an event of the host (`GROUP/EVENT`), such as a tracepoint, until it is detached. An empty filter
+    /// lets everything through.
+    attach_event(name: &str, filter: &str) -> AttachedEvent
+        = sources.attach_event(attach(name, filter, false)) => event;
+    /// Stops recording an event of the host. Returns what it was last.
+    detach_event(name: &str) -> AttachedEvent
+        = sources.detach_event(DetachEventRequest { name: name.to_owned(), validate_only: false }) => event;
+}
+
+calls! {
+    call:
     /// Reads one probe by its name.
     get_probe(name: &str) -> Probe
         = probes.get_probe(GetProbeRequest { name: name.to_owned(), with_states: false }) => probe;
@@ -117,7 +130,6 @@ calls! {
     /// Reads the current hit counts of all probes whose names match a glob. An empty glob matches all.
     hits(name_glob: &str) -> Vec<HitProfile>
         = probes.list_hits(ListHitsRequest { name_glob: name_glob.to_owned(), ..Default::default() }).profiles;
-
     /// Describes the host. The daemon looks at all of it: [`Client::host_basics`] is for names, versions and what
     /// the daemon itself costs.
     host() -> GetHostResponse = hosts.get_host(GetHostRequest { view: HostView::Full.into() });
@@ -128,12 +140,10 @@ calls! {
     read_clock() -> ReadClockResponse = hosts.read_clock(ReadClockRequest {});
     /// Reads the ledger: the account of every event, and the state of exporters.
     ledger() -> GetLedgerResponse = events.get_ledger(GetLedgerRequest {});
-
     /// Shows who the daemon takes this client for, and its roles.
     caller() -> GetCallerResponse = access.get_caller(GetCallerRequest {});
     /// Asks whether a principal may call a method. Changes nothing.
     check_access(request: CheckAccessRequest) -> CheckAccessResponse = access.check_access(request);
-
     /// Shows the instructions of a function (`[MODULE:]NAME`, `NAME+OFFSET` or an address) as places for a probe of
     /// this kind. When several functions have the name, the answer has candidates instead.
     disassemble_function(function: &str, kind: ProbeKind) -> DisassembleFunctionResponse
@@ -143,32 +153,16 @@ calls! {
     describe_function(request: DescribeFunctionRequest) -> DescribeFunctionResponse = kernel.describe_function(request);
     /// Finds one page of functions.
     list_functions_page(request: ListFunctionsRequest) -> ListFunctionsResponse = kernel.list_functions(request);
-
     /// Lists one page of foreign kprobe events.
     foreign_probes_page(request: ListForeignProbesRequest) -> ListForeignProbesResponse
         = reconciling.list_foreign_probes(request);
-    /// Makes a probe of an event that the kernel has, without defining it again. An event that cannot be adopted is
-    /// refused with the reason `NOT_ADOPTABLE`.
-    adopt_probe(request: AdoptProbeRequest) -> AdoptProbeResponse = reconciling.adopt_probe(request);
-    /// Has the daemon look at all its probes now, and repair those that others have changed. `force`: also those
-    /// that were repaired too often or too recently. Returns the outcome of each.
-    reconcile_probes(force: bool) -> Vec<ReconciledProbe>
-        = reconciling.reconcile_probes(ReconcileProbesRequest { force, validate_only: false }).probes;
     /// Has the daemon look at all its probes now, and change nothing. Returns what was found, and in `plan` what
     /// would be done.
     plan_reconcile(force: bool) -> ReconcileProbesResponse
         = reconciling.reconcile_probes(ReconcileProbesRequest { force, validate_only: true });
-
-    /// Records an event of the host (`GROUP/EVENT`), such as a tracepoint, until it is detached. An empty filter
-    /// lets everything through.
-    attach_event(name: &str, filter: &str) -> AttachedEvent
-        = sources.attach_event(attach(name, filter, false)) => event;
     /// Checks whether an event can be attached, and changes nothing. Returns what would be done. The kernel judges
     /// the filter only if the event is not recorded.
     plan_attach(name: &str, filter: &str) -> Vec<PlannedStep> = sources.attach_event(attach(name, filter, true)).plan;
-    /// Stops recording an event of the host. Returns what it was last.
-    detach_event(name: &str) -> AttachedEvent
-        = sources.detach_event(DetachEventRequest { name: name.to_owned(), validate_only: false }) => event;
     /// Checks whether an event is attached, and changes nothing. Returns what would be done to detach it.
     plan_detach(name: &str) -> Vec<PlannedStep>
         = sources.detach_event(DetachEventRequest { name: name.to_owned(), validate_only: true }).plan;

@@ -76,22 +76,56 @@ impl Client {
         self.channel.clone()
     }
 
-    /// Sends a request that has one answer. The daemon gets the deadline too, and stops work after
+    /// Sends a request that has one answer and changes nothing. The daemon gets the deadline too, and stops work after
     /// it.
     pub(crate) async fn call<Q, A>(
         &self,
         message: Q,
         send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,
     ) -> Result<A, Error> {
+        self.call_within(self.request_timeout, message, send).await
+    }
+
+    /// The same for a request that makes a change.
+    pub(crate) async fn change_one<Q, A>(
+        &self,
+        message: Q,
+        send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, Error> {
+        self.change(1, message, send).await
+    }
+
+    /// The same for a request that makes so many changes, which has more time by their number.
+    pub(crate) async fn change<Q, A>(
+        &self,
+        changes: usize,
+        message: Q,
+        send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, Error> {
+        self.call_within(self.time_for(changes), message, send).await.map_err(Error::of_change)
+    }
+
+    /// How long a request for so many changes may take.
+    pub(crate) fn time_for(&self, changes: usize) -> Duration {
+        Self::time_for_changes(self.request_timeout, changes)
+    }
+
+    /// The same with a limit of its own.
+    pub(crate) async fn call_within<Q, A>(
+        &self,
+        limit: Duration,
+        message: Q,
+        send: impl AsyncFnOnce(Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, Error> {
         let mut request = self.request(message);
-        request.set_timeout(self.request_timeout);
-        match self.within_timeout(send(request)).await.map(Response::into_inner) {
+        request.set_timeout(limit);
+        match within(limit, send(request)).await.map(Response::into_inner) {
             // Both sides watch the deadline, and the daemon may notice first.
             Err(Error::Rpc(error)) if matches!(error.code, Code::Cancelled | Code::DeadlineExceeded) => {
-                Err(Error::Timeout(self.request_timeout))
+                Err(Error::timeout(limit))
             }
-            Err(Error::Disconnected(status)) if status.code() == Code::Cancelled => {
-                Err(Error::Timeout(self.request_timeout))
+            Err(Error::Disconnected { status, .. }) if status.code() == Code::Cancelled => {
+                Err(Error::timeout(limit))
             }
             result => result,
         }
@@ -133,9 +167,16 @@ impl Client {
         &self,
         answer: impl Future<Output = Result<A, E>>,
     ) -> Result<A, Error> {
-        match tokio::time::timeout(self.request_timeout, answer).await {
-            Ok(answer) => answer.map_err(Into::into),
-            Err(_elapsed) => Err(Error::Timeout(self.request_timeout)),
-        }
+        within(self.request_timeout, answer).await
+    }
+}
+
+async fn within<A, E: Into<Error>>(
+    limit: Duration,
+    answer: impl Future<Output = Result<A, E>>,
+) -> Result<A, Error> {
+    match tokio::time::timeout(limit, answer).await {
+        Ok(answer) => answer.map_err(Into::into),
+        Err(_elapsed) => Err(Error::timeout(limit)),
     }
 }

@@ -37,16 +37,27 @@ pub enum Error {
     /// The daemon refused a request, or failed at it.
     #[error(transparent)]
     Rpc(Box<RpcError>),
-    /// No answer in time. The request may have been carried out.
-    #[error("the daemon did not answer within {0:?}")]
-    Timeout(Duration),
+    /// No answer in time.
+    #[error("the daemon did not answer within {limit:?}")]
+    Timeout {
+        /// How long the request could take.
+        limit: Duration,
+        /// It asked for a change, which may have been made.
+        is_change: bool,
+    },
     /// The daemon does not accept the certificate of this client, or there is none. Nothing was
     /// carried out: with TLS 1.3 a client learns of it only after it has connected.
     #[error("the daemon does not accept the certificate of this client: {0}")]
     CertificateRefused(&'static str),
-    /// The connection ended before the answer did. The request may have been carried out.
-    #[error("the connection to the daemon was lost: {}", deepest(.0.as_ref()))]
-    Disconnected(#[source] Box<Status>),
+    /// The connection ended before the answer did.
+    #[error("the connection to the daemon was lost: {}", deepest(.status.as_ref()))]
+    Disconnected {
+        /// What the transport says.
+        #[source]
+        status: Box<Status>,
+        /// The request asked for a change, which may have been made.
+        is_change: bool,
+    },
     /// The daemon sent events that do not fit the API.
     #[error("the daemon sent a malformed message: {0}")]
     Malformed(#[from] MalformedError),
@@ -141,6 +152,20 @@ pub struct FieldViolation {
 }
 
 impl Error {
+    /// No answer to a request that changes nothing.
+    pub(crate) const fn timeout(limit: Duration) -> Self {
+        Self::Timeout { limit, is_change: false }
+    }
+
+    /// The same error of a request that asked for a change: without an answer it may have been made.
+    pub(crate) fn of_change(self) -> Self {
+        match self {
+            Self::Timeout { limit, .. } => Self::Timeout { limit, is_change: true },
+            Self::Disconnected { status, .. } => Self::Disconnected { status, is_change: true },
+            error => error,
+        }
+    }
+
     /// Hints for a person, the most promising first.
     pub fn hints(&self) -> Vec<String> {
         match self {
@@ -155,9 +180,13 @@ impl Error {
                 "give a certificate that the daemon's `client_ca` has signed: `--cert FILE --key FILE`, or in the context"
                     .to_owned(),
             ],
-            Self::Timeout(_) | Self::Disconnected(_) => {
+            Self::Timeout { is_change: true, .. } | Self::Disconnected { is_change: true, .. } => {
                 vec!["the daemon may have carried out the request: check before you repeat it".to_owned()]
             }
+            Self::Timeout { .. } => {
+                vec!["nothing was changed: repeat the request, and wait longer (`--timeout`)".to_owned()]
+            }
+            Self::Disconnected { .. } => vec!["nothing was changed: repeat the request".to_owned()],
             Self::Malformed(_) | Self::Incomplete(_) => {
                 vec![
                     "client and daemon may have different versions: `kprobectl version` shows both"
@@ -175,9 +204,10 @@ impl Error {
     /// Whether the same request may succeed later.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Disconnected(_) | Self::Timeout(_) | Self::Connect { .. } | Self::CertificateRefused(_) => {
-                true
-            }
+            Self::Disconnected { .. }
+            | Self::Timeout { .. }
+            | Self::Connect { .. }
+            | Self::CertificateRefused(_) => true,
             Self::Rpc(error) => matches!(
                 error.code,
                 Code::Unavailable | Code::Cancelled | Code::Aborted | Code::DeadlineExceeded
@@ -233,7 +263,7 @@ impl From<Status> for Error {
             if let Some(why) = refused_certificate(&status) {
                 return Self::CertificateRefused(why);
             }
-            return Self::Disconnected(Box::new(status));
+            return Self::Disconnected { status: Box::new(status), is_change: false };
         }
         Self::Rpc(Box::new(RpcError::from_status(&status)))
     }

@@ -82,13 +82,15 @@ async fn on_one(cli: Cli, output: &mut Output) -> Result<Exit, Failure> {
         return cli.command.run(&cli.global, output).await;
     }
     let mut command = cli.command;
+    let left = (command.reach() == Reach::Change && !command.is_dry_run())
+        .then_some("the daemon may have carried out the request: `kprobectl list` shows the probes");
     let work = async {
         command.read_files(false).await?;
         command.run(&cli.global, output).await
     };
     tokio::select! {
         result = work => result,
-        _ = tokio::signal::ctrl_c() => Err(Failure::interrupted()),
+        _ = tokio::signal::ctrl_c() => Err(Failure::interrupted(left)),
     }
 }
 

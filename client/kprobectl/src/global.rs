@@ -75,8 +75,8 @@ pub(crate) struct Global {
     /// When to use colours; the environment variable NO_COLOR switches them off as well
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: ColorChoice,
-    /// How long to wait for the daemon's answer; with several hosts, for each of them, from the
-    /// connection to its answer
+    /// How long to wait for the daemon's answer to a request; with several hosts, for each of them, from the
+    /// connection to its answer. A request of many changes has more: twice this for 250, five times this for 1000
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) timeout: Duration,
     /// The daemon, resolved from options and configuration.

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use clap::builder::{Resettable, StyledStr};
+use clap::error::ErrorKind;
 use clap::{Command, CommandFactory as _};
 
 use crate::cli::Cli;
@@ -37,6 +38,16 @@ pub(crate) fn grammar() -> Command {
         groups(&whole)
     );
     whole.help_template(template)
+}
+
+/// The error of a command line. One that lacks a command is the help of what is there: clap gives it only if no option
+/// has a value, and variables of the environment give some.
+pub(crate) fn explained(error: clap::Error) -> clap::Error {
+    if error.kind() != ErrorKind::MissingSubcommand {
+        return error;
+    }
+    let without_environment = grammar().mut_args(|argument| argument.env(Resettable::Reset));
+    without_environment.try_get_matches().err().unwrap_or(error)
 }
 
 /// A command, with its subcommands, whose `-h` is short, and whose `--help` begins with examples.

@@ -24,7 +24,8 @@ use crate::cli::Cli;
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    let cli = Cli::from_arg_matches(&help::grammar().get_matches()).unwrap_or_else(|error| error.exit());
+    let matches = help::grammar().try_get_matches().unwrap_or_else(|error| help::explained(error).exit());
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let mut output = Output::new(&cli.global);
     match start(cli, &mut output) {
         Ok(exit) => exit.into(),

@@ -116,7 +116,7 @@ impl Operation for Error {
     fn outcome(&self) -> Outcome {
         match self {
             Self::Connect { .. } | Self::CertificateRefused(_) => Outcome::Unreachable,
-            Self::Timeout(_) => Outcome::TimedOut,
+            Self::Timeout { .. } => Outcome::TimedOut,
             Self::Rpc(error) => match error.code {
                 Code::InvalidArgument
                 | Code::NotFound
@@ -135,7 +135,7 @@ impl Operation for Error {
                     Outcome::Failed
                 }
             },
-            Self::Disconnected(_) | Self::Malformed(_) | Self::Incomplete(_) => Outcome::Failed,
+            Self::Disconnected { .. } | Self::Malformed(_) | Self::Incomplete(_) => Outcome::Failed,
         }
     }
 }

@@ -196,7 +196,7 @@ impl Feed {
             Ok((clock, stream))
         };
         let (clock, stream) =
-            tokio::time::timeout(limit, begin).await.unwrap_or(Err(Error::Timeout(limit)))?;
+            tokio::time::timeout(limit, begin).await.unwrap_or(Err(Error::timeout(limit)))?;
         Ok((client, clock, stream))
     }
 }

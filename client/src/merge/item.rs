@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::state::{HostState, StateChange};
-use crate::event::{Cursor, Loss, Row};
+use crate::event::{Cursor, Epoch, Loss, Row};
 
 /// An event of one of the hosts.
 #[derive(Debug)]
@@ -31,12 +31,14 @@ pub enum MergedItem<'a> {
         /// The gap.
         loss: Loss,
     },
-    /// Events of a host may be missing here: its daemon did not stop cleanly.
-    MayMiss {
+    /// Events of a host may be missing here: its daemon was started again, or did not stop cleanly.
+    NewRun {
         /// The host.
         host: &'a str,
-        /// Where its stream continues.
-        cursor: Cursor,
+        /// The run of the daemon, and where its stream continues.
+        run: Epoch,
+        /// The stream had events of an earlier run.
+        is_restart: bool,
     },
     /// A message of a host cannot be read, and what was in it is not known. It is requested again,
     /// and then either comes or has the host given up, as the next state says.
@@ -55,7 +57,7 @@ pub enum MergedItem<'a> {
 /// A notice about a host before its next event.
 pub(super) enum Notice {
     Loss(Loss),
-    MayMiss(Cursor),
+    NewRun { run: Epoch, is_restart: bool },
     Malformed { problem: String, cursor: Option<Cursor> },
     State { state: HostState, reason: String, away: Option<Duration> },
 }

@@ -18,6 +18,8 @@ pub(super) struct Member {
     /// Its last outcome, and since when it is absent.
     absent: Option<(Outcome, Instant)>,
     has_started: bool,
+    /// The run of its daemon that its stream is in.
+    pub(super) epoch: Option<u64>,
     /// It sends nothing any more.
     pub(super) is_over: bool,
     /// Its stream ends when all events before this time of its trace clock have arrived.
@@ -36,6 +38,7 @@ impl Member {
             account: HostAccount::new(name),
             absent: None,
             has_started: false,
+            epoch: None,
             is_over: false,
             ends_at_ns: None,
             heard: Instant::now(),

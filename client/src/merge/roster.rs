@@ -90,7 +90,7 @@ impl Roster {
         let host = account.host.as_str();
         Some(match notice {
             Notice::Loss(loss) => MergedItem::Loss { host, loss },
-            Notice::MayMiss(cursor) => MergedItem::MayMiss { host, cursor },
+            Notice::NewRun { run, is_restart } => MergedItem::NewRun { host, run, is_restart },
             Notice::Malformed { problem, cursor } => MergedItem::Malformed { host, problem, cursor },
             Notice::State { state, reason, away } => {
                 let is_there = matches!(state, HostState::Live | HostState::Back);
@@ -238,8 +238,10 @@ impl Roster {
             }
             StreamItem::Epoch(epoch) => {
                 self.order.change(host, |lane| lane.boot(&epoch.cursor.boot_id));
-                if epoch.may_miss {
-                    self.notices.push_back((host, Notice::MayMiss(epoch.cursor)));
+                let number = epoch.cursor.epoch;
+                let is_restart = member.epoch.replace(number).is_some_and(|before| before != number);
+                if is_restart || epoch.may_miss {
+                    self.notices.push_back((host, Notice::NewRun { run: epoch, is_restart }));
                 }
             }
             StreamItem::Loss(loss) => {

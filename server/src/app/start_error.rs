@@ -5,7 +5,7 @@
 
 use crate::export::OpenError;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use thiserror::Error;
@@ -13,6 +13,7 @@ use thiserror::Error;
 use super::Holder;
 use crate::config::{HostSize, TlsError};
 use crate::control;
+use crate::doctor::{LOCKDOWN, LOCKED_DOWN, UNLOCK, is_locked_down};
 use crate::front::{InheritedError, ListenError};
 use crate::health::{NETWORK_HINT, is_of_closed_network};
 use crate::sandbox::SandboxError;
@@ -126,7 +127,7 @@ pub enum StartError {
 }
 
 /// The message of a database error, with its path, and the cause once.
-fn database(path: &std::path::Path, error: &StoreError) -> String {
+fn database(path: &Path, error: &StoreError) -> String {
     let why = match (error, sqlite(error)) {
         (StoreError::Backup { .. }, _) | (_, None) => error.to_string(),
         (_, Some(error)) => error.message().to_owned(),
@@ -161,7 +162,7 @@ mod sqlite_code {
 
 const FAILING_DISK: &str = "the disk may be failing: look at the kernel's log";
 
-const CAPABILITIES: &str = "the daemon lacks a capability: run it as root, with what CapabilityBoundingSet= in deploy/systemd/kprobed.service lists";
+const CAPABILITIES: &str = "the daemon lacks a capability: run it as root, with CAP_SYS_RAWIO and CAP_SYSLOG, and CAP_SYS_ADMIN if it is to mount tracefs itself";
 
 impl StartError {
     /// A hint for the operator.
@@ -271,11 +272,8 @@ fn of_mount(error: &io::Error) -> String {
 
 fn of_tracefs(error: &io::Error) -> Option<String> {
     // A kernel that is locked down shows an empty directory, or refuses to open what is in it.
-    let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
-    if lockdown.contains("[confidentiality]") {
-        return Some(
-            "the kernel is locked down (lockdown=confidentiality), which forbids tracing: boot it with lockdown=integrity".to_owned(),
-        );
+    if is_locked_down(Path::new(LOCKDOWN)) {
+        return Some(format!("{LOCKED_DOWN}: {UNLOCK}"));
     }
     match error.raw_os_error().map(Errno::from_raw)? {
         Errno::EPERM | Errno::EACCES => Some(not_permitted()),

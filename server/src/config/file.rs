@@ -36,6 +36,14 @@ pub(super) fn read(text: &str) -> (Option<Config>, Vec<Problem>) {
         };
         let shown = value.and_then(|span| text.get(span)).map(cut);
         let place = error.span().map(|span| place(text, span.start));
+        // What was taken out before, since it cannot be read, is not missing.
+        let is_taken_out = |name: &str| {
+            let missing = format!("{setting}.{}", name.trim_matches('`'));
+            problems.iter().any(|problem: &Problem| problem.setting == missing)
+        };
+        if error.message().strip_prefix("missing field ").is_some_and(is_taken_out) {
+            continue;
+        }
         problems.push(Problem { place, ..unread(&setting, shown.as_deref(), error.message()) });
     }
 }
@@ -140,8 +148,8 @@ fn unread(setting: &str, value: Option<&str>, message: &str) -> Problem {
         "a boolean" => ("it must be true or false", "use `true` or `false`, without quotes"),
         "a sequence" => ("it must be a list", "put brackets around it: `[\"...\"]`"),
         "a string" | "path string" => ("it must be a text", "put it into quotes"),
-        _ if setting == "listen.tcp" => {
-            ("it is not an address with a port", "use for example `127.0.0.1:7000` or `[::1]:7000`")
+        _ if message.contains("socket address") => {
+            ("it is not an address with a port", "use for example `127.0.0.1:7443` or `[::1]:7443`")
         }
         _ => (message, ""),
     };

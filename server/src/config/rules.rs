@@ -37,7 +37,7 @@ fn listen(config: &Config) -> Vec<Problem> {
             "listen.tcp",
             address,
             "it is open to the network, and whoever connects can read all memory of the kernel",
-            "use a loopback address such as `127.0.0.1:7000`, or add `[listen.tls]`".to_owned(),
+            "use a loopback address such as `127.0.0.1:7443`, or add `[listen.tls]`".to_owned(),
         )),
         (Some(_), _) if config.role.is_none() => found.push(Problem::warning(
             "listen.tcp",
@@ -61,7 +61,7 @@ fn listen(config: &Config) -> Vec<Problem> {
         found.push(Problem::warning(
             "listen.group",
             format!("this host has no group `{}`: only root can use the socket", listen.group),
-            "make it with `groupadd --system`, or as `deploy/systemd/kprobed.sysusers.conf` does",
+            "make it: `groupadd --system NAME`, as root",
         ));
     }
     found

@@ -393,6 +393,31 @@ fn nats_is_judged_to_the_last_field() {
 }
 
 #[test]
+fn a_value_that_cannot_be_read_is_not_missing_too() {
+    for (section, value) in [("export.prometheus", "nonsense"), ("listen", "nonsense")] {
+        let setting = if section == "listen" { "tcp" } else { "listen" };
+        let (message, hint) = only(&format!("[{section}]\n{setting} = '{value}'"));
+        assert!(message.contains("it is not an address with a port"), "{message}");
+        assert!(hint.contains("127.0.0.1:7443"), "{hint}");
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_told_before_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let warnings =
+        |path: &Path| judged(&format!("[export.jsonl]\npath = '{}'", path.display())).unwrap().warnings;
+    let is_about_path = |warning: &Problem| warning.setting == "export.jsonl.path";
+    assert!(!warnings(&directory.path().join("events.jsonl")).iter().any(is_about_path));
+    let absent = directory.path().join("absent");
+    let found = warnings(&absent.join("events.jsonl"));
+    let found = found.iter().find(|warning| is_about_path(warning)).unwrap();
+    assert_eq!(found.place, Some(Place { line: 2, column: 1 }));
+    assert!(found.message.ends_with(&format!("`{}` is not a directory", absent.display())), "{found}");
+    assert!(found.hint.starts_with(&format!("`mkdir -m 0750 {}`", absent.display())), "{}", found.hint);
+}
+
+#[test]
 fn exporters_of_events_need_the_history() {
     let (message, hint) = only("[spool]\nenabled = false\n[export.jsonl]\npath = '/tmp/events'");
     assert!(

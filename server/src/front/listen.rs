@@ -66,8 +66,7 @@ impl ListenError {
                     "use an address that this host has (`ip address`)".to_owned()
                 }
                 io::ErrorKind::PermissionDenied => {
-                    "run the daemon as root, or with the capabilities of deploy/systemd/kprobed.service"
-                        .to_owned()
+                    format!("run the daemon as root, or set `{setting}` to a place that its user may take")
                 }
                 io::ErrorKind::ReadOnlyFilesystem => {
                     format!("set `{setting}` to a path in a file system that can be written, such as /run")

@@ -7,9 +7,8 @@ use std::io;
 use std::net::UdpSocket;
 
 /// What opens the network.
-pub const NETWORK_HINT: &str = "the service manager keeps the daemon from the network (`RestrictAddressFamilies=`): install \
-     deploy/systemd/network.conf in /etc/systemd/system/kprobed.service.d/, then `systemctl daemon-reload` and restart the \
-     daemon";
+pub const NETWORK_HINT: &str = "the service manager keeps the daemon from the network: `systemctl edit kprobed`, with the lines \
+     `[Service]` and `RestrictAddressFamilies=AF_INET AF_INET6`, then restart the daemon";
 
 /// Whether a socket could not be made for that reason.
 pub fn is_of_closed_network(error: &io::Error) -> bool {

@@ -4,25 +4,29 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::host_service_server::HostService;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
 use super::messages::known;
-use super::{audit, messages};
-use crate::auth::LiveTls;
-use crate::control::{Declarations, ProbeStates};
-use crate::doctor::Doctor;
-use crate::error::{self, Error, Reason};
+use super::{access, audit, messages};
+use crate::auth::{LiveTls, Rights};
+use crate::control::{Declarations, ProbeStates, Sight, place};
+use crate::doctor::{Doctor, RESTART};
+use crate::error;
 use crate::export::{self, Exporters};
-use crate::health::{LabelsFile, Storage, certificate_check, files_check, sandbox_check};
+use crate::health::{LabelsFile, Storage, certificate_check, failed, files_check, sandbox_check};
 use crate::turns;
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns};
 use kprobed_host::ring::PageLayout;
+use kprobed_host::tracefs::Instance;
 use kprobed_lang::definition::Features;
 use kprobed_verdict::checker::Checker;
+
+/// How long the checks wait for the control thread: one that hangs is what they are asked about.
+const CONTROL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Facts that do not change while the daemon runs.
 #[derive(Clone, Debug)]
@@ -60,6 +64,8 @@ pub struct HostServer {
     pub tls: Option<Arc<LiveTls>>,
     /// The labels of the host.
     pub labels: Arc<LabelsFile>,
+    /// Who may look at which probes.
+    pub rights: Arc<Rights>,
 }
 
 impl HostServer {
@@ -83,6 +89,15 @@ impl HostServer {
             ..v1::GetHostResponse::default()
         }
     }
+
+    /// Sizes of the ring buffer of a CPU, in KiB, and of a sub-buffer, in bytes, or why they cannot be read.
+    fn buffers(&self) -> Result<(u64, u32), String> {
+        let read =
+            |instance: &Instance| Ok((instance.buffer_kib()?, instance.header_page(&self.doctor.tracefs)?));
+        let (buffer_kib, header_page) = self.doctor.instance.look(read).map_err(|error| error.to_string())?;
+        let layout = PageLayout::parse(&header_page).map_err(|error| error.to_string())?;
+        Ok((buffer_kib, error::length(layout.sub_buffer_bytes())))
+    }
 }
 
 #[tonic::async_trait]
@@ -104,16 +119,37 @@ impl HostService for HostServer {
         &self,
         request: Request<v1::GetHostRequest>,
     ) -> Result<Response<v1::GetHostResponse>, Status> {
+        let sight = Sight::new(&self.rights, access::caller(&request)?);
         match known(v1::HostView::try_from(request.into_inner().view), "view")? {
             v1::HostView::Basic => return Ok(Response::new(self.basics())),
             v1::HostView::Unspecified | v1::HostView::Full => {}
         }
+        // Every part stands alone: what cannot be read now is a check that failed, and the others are answered.
         // Reads a dozen small kernel files, and the symbol table when modules have changed.
-        let probes = self.states.of(self.doctor.registry.all()).await?;
-        let (mut checks, foreign) = turns::blocking(|| (self.doctor.checks(&probes), self.doctor.foreign()));
+        let known = self.doctor.registry.all();
+        let (mut probes, no_states) =
+            match tokio::time::timeout(CONTROL_PATIENCE, self.states.of(known.clone())).await {
+                Ok(Ok(probes)) => (probes, None),
+                Ok(Err(error)) => (known, Some(error.message)),
+                Err(_elapsed) => (known, Some(format!("no answer within {CONTROL_PATIENCE:?}"))),
+            };
+        probes.retain(|probe| sight.shows(probe));
+        let (mut checks, mut foreign) =
+            turns::blocking(|| (self.doctor.checks(&probes), self.doctor.foreign()));
+        foreign.retain(|(name, listed)| sight.shows_foreign(&name.to_string(), place(&listed.line)));
+        checks.extend(no_states.map(|why| {
+            let finding =
+                format!("states of probes are not of this moment: the control thread does not answer: {why}");
+            failed(
+                "control",
+                finding,
+                "look at the kernel's log and at `journalctl -u kprobed`: a change may hang in the kernel",
+            )
+        }));
         checks.push(sandbox_check(&self.doctor.procfs));
         checks.push(files_check());
-        checks.push(self.declarations.check());
+        checks
+            .push(self.declarations.check(|problem| sight.shows_declaration(&self.doctor.registry, problem)));
         checks.extend(self.storage.checks().await);
         let now = SystemTime::now();
         checks.extend(export::check(&self.exporters.statuses(), now));
@@ -122,20 +158,17 @@ impl HostService for HostServer {
         // A failing database is one of the checks.
         let audit_head = self.storage.store.audit_head().await.ok().map(audit::head);
         checks.extend(self.tls.as_ref().and_then(|tls| Some(certificate_check(tls.certificate_end()?, now))));
-        let (buffer_kib, header_page) = self
-            .doctor
-            .instance
-            .look(|instance| Ok((instance.buffer_kib()?, instance.header_page(&self.doctor.tracefs)?)))
-            .map_err(|error| {
-                // A control file of the trace instance that cannot be read now.
-                let error = Error::from(error);
-                Error { reason: Reason { code: Code::Unavailable, ..error.reason }, ..error }
-            })?;
-        let layout = PageLayout::parse(&header_page).map_err(Error::internal)?;
+        let (buffer_kib, sub_buffer_bytes) = match self.buffers() {
+            Ok(sizes) => sizes,
+            Err(why) => {
+                checks.push(failed("ring_buffer", why, RESTART));
+                (0, 0)
+            }
+        };
         Ok(Response::new(v1::GetHostResponse {
             audit_head,
             buffer_kib,
-            sub_buffer_bytes: error::length(layout.sub_buffer_bytes()),
+            sub_buffer_bytes,
             features: features(self.checker.features()),
             checks,
             labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),

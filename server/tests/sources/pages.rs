@@ -20,13 +20,13 @@ fn root() -> PathBuf {
 }
 
 #[cfg(test)]
-fn read(path: &str) -> String {
+pub(super) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// All files below a directory that end like this, as paths from the root.
 #[cfg(test)]
-fn files(directory: &str, ending: &str) -> Vec<String> {
+pub(super) fn files(directory: &str, ending: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root().join(directory)).unwrap() {
         let entry = entry.unwrap();

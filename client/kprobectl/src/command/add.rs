@@ -17,8 +17,8 @@ use crate::output::Output;
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-The definition is a line of the kernel's `kprobe_events` language, the same with the names of 2009 (`a0`, `rv`), or a function
-prototype of 2018. Put it in quotes: `$` and `(` are special to shells.
+The definition is a line of the kernel's `kprobe_events` language, the same with the names of 2009 (`a0`, `rv`), or a \
+function prototype of 2018. Put it in quotes: `$` and `(` are special to shells.
 
 A file has one definition per line, in any of these languages. `#` starts a comment, and a backslash at the end of a line \
 continues it. A file is defined as a whole: if the daemon refuses a line, nothing is changed, and every refused line is \

@@ -86,6 +86,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         }
         action => action.unwrap_or(Action::List),
     };
+    let left = matches!(action, Action::Delete(_))
+        .then_some("the daemon may have deleted some: `kprobectl aggregations` shows the others");
     let once = async {
         match action {
             Action::List => list(global, output).await,
@@ -95,7 +97,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     tokio::select! {
         result = once => result,
-        _ = tokio::signal::ctrl_c() => Err(Failure::interrupted()),
+        _ = tokio::signal::ctrl_c() => Err(Failure::interrupted(left)),
     }
 }
 
@@ -134,11 +136,12 @@ async fn read(global: &Global, arguments: ReadArguments, output: &mut Output) ->
 /// The aggregation outlives the command, and so there is no last reading.
 async fn follow(global: &Global, arguments: ReadArguments, output: &mut Output) -> Result<Exit, Failure> {
     let ReadArguments { name, readings, duration, unit, folded: _, shown } = arguments;
-    let mut stop = StopCondition::new(duration).map_err(Failure::signals)?;
+    let mut stop = StopCondition::new().map_err(Failure::signals)?;
     let (client, stream) = tokio::select! {
         stream = open(global, name, &readings) => stream?,
-        _ = stop.wait() => return Err(Failure::interrupted()),
+        _ = stop.wait() => return Err(Failure::interrupted(None)),
     };
+    stop.begin(duration);
     let sums: Vec<_> = stream.aggregation().sums.iter().map(|sum| sum.name.clone()).collect();
     let view = shown.view(&sums, unit)?;
     let mut counting = Counting { client, stream, stop, readings };

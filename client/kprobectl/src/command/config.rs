@@ -7,9 +7,9 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::input::standard_input;
+use super::connection::selected;
 use super::{Exit, Failure};
-use crate::config::{Config, ConfigError, NamedHost, Targets, is_name};
+use crate::config::{Config, ConfigError, NamedHost, is_name};
 use crate::global::Global;
 use crate::output::{Cell, Column, Output, Row};
 
@@ -173,11 +173,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             }
         }
         Action::GetHosts => {
-            let reads_input = global.hosts.iter().any(|list| list == "-");
-            let input = if reads_input { standard_input().await? } else { String::new() };
-            let (terms, selector) = (&global.hosts, global.host_selector.as_ref());
-            let targets = Targets { terms, selector, input: &input };
-            output.rows(&targets.choose(config.context(global.context.as_deref())?)?)?;
+            let context = config.context(global.context.as_deref())?;
+            output.rows(&selected(global, context).await?)?;
         }
         Action::UseContext { name } => Config::use_context(&name)?,
         Action::DeleteContext { name } => {

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kprobed_client::fleet::Host;
+use kprobed_client::fleet::{Host, names};
 use kprobed_client::{Client, ConnectOptions, Identity, Target, TlsOptions};
 
 use super::Failure;
@@ -62,11 +62,8 @@ pub(crate) async fn destination(global: &Global) -> Result<Destination, Failure>
         Ok(Host { name: named.name.clone(), target: place(named, port, read)?, options: options(domain) })
     };
     if asks_for_hosts {
-        let reads_input = global.hosts.iter().any(|list| list.split(',').any(|term| term.trim() == "-"));
-        let input = if reads_input { standard_input().await? } else { String::new() };
-        let (terms, selector) = (&global.hosts, global.host_selector.as_ref());
-        let targets = Targets { terms, selector, input: &input };
-        let mut hosts = targets.choose(context)?.iter().map(host).collect::<Result<Vec<_>, ConfigError>>()?;
+        let mut hosts =
+            selected(global, context).await?.iter().map(host).collect::<Result<Vec<_>, ConfigError>>()?;
         tell_how_many(&mut hosts);
         return Ok(Destination::Many(Fleet {
             hosts,
@@ -90,6 +87,17 @@ pub(crate) async fn destination(global: &Global) -> Result<Destination, Failure>
         [one] => Ok(Destination::One(host(one)?)),
         several => Err(ConfigError::SeveralHosts { context: name.to_owned(), hosts: several.len() }.into()),
     }
+}
+
+/// The hosts that `--hosts` and `--host-selector` select. A term `-` is those in standard input.
+pub(super) async fn selected(
+    global: &Global,
+    context: Option<(&str, &Context)>,
+) -> Result<Vec<NamedHost>, Failure> {
+    let reads_input = global.hosts.iter().any(|list| names::split(list).contains(&"-"));
+    let input = if reads_input { standard_input().await? } else { String::new() };
+    let (terms, selector) = (&global.hosts, global.host_selector.as_ref());
+    Ok(Targets { terms, selector, input: &input }.choose(context)?)
 }
 
 /// Hosts whose names, addresses and names in certificates are known. The certificates of this side

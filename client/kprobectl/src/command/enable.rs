@@ -11,8 +11,8 @@ use crate::global::Global;
 use crate::output::{Output, state_name};
 
 pub(crate) const ENABLE_HELP: &str = "\
-If another program has disabled, filtered or removed the event of a probe, the daemon repairs it: it
-defines the event again, and sets its filter and its switch. The probe is shown as armed only if the
+If another program has disabled, filtered or removed the event of a probe, the daemon repairs it: it \
+defines the event again, and sets its filter and its switch. The probe is shown as armed only if the \
 kernel records it.
 
 Examples:

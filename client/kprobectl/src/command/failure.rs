@@ -107,10 +107,9 @@ impl Failure {
         Self::new(Exit::Interrupted, "the daemon ended the stream", [IS_IT_RUNNING.to_owned()])
     }
 
-    /// Ctrl-C.
-    pub(crate) fn interrupted() -> Self {
-        let hint = "the daemon may have carried out the request: `kprobectl list` shows the probes";
-        Self::new(Exit::Interrupted, "interrupted", [hint.to_owned()])
+    /// Ctrl-C, with what that leaves behind, if anything.
+    pub(crate) fn interrupted(left: Option<&str>) -> Self {
+        Self::new(Exit::Interrupted, "interrupted", left.map(str::to_owned))
     }
 
     /// The same failure, after a stream had begun.
@@ -120,7 +119,7 @@ impl Failure {
             Some(Error::Malformed(_)) => self.exit = Exit::Refused,
             Some(error) => {
                 self.exit = Exit::Interrupted;
-                if matches!(error, Error::Disconnected(_)) {
+                if matches!(error, Error::Disconnected { .. }) {
                     self.hints = vec![IS_IT_RUNNING.to_owned()];
                 }
             }
@@ -159,9 +158,9 @@ impl fmt::Display for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let exit = match &error {
-            Error::Connect { .. } | Error::CertificateRefused(_) | Error::Timeout(_) => Exit::Unreachable,
+            Error::Connect { .. } | Error::CertificateRefused(_) | Error::Timeout { .. } => Exit::Unreachable,
             Error::Rpc(error) if error.code == Code::Unavailable => Exit::Unreachable,
-            Error::Disconnected(_) => Exit::Interrupted,
+            Error::Disconnected { .. } => Exit::Interrupted,
             _ => Exit::Refused,
         };
         let failure = Self::new(exit, error.to_string(), error.hints());

@@ -26,7 +26,7 @@ Examples:
   kprobectl latency read read_return --for 10s
   kprobectl latency read read_return --by comm --top 5 --unit us
   kprobectl latency read read_return --bucket 100us --end-filter 'ret > 0'
-  kprobectl latency block/block_rq_issue block/block_rq_complete --match sector
+  kprobectl latency submitted completed --match sector
   kprobectl latency read read_return --keep reads --lease 1h
   kprobectl latency read read_return -L role=web --for 10s
   kprobectl latency read read_return --by host -L role=web --for 10s";

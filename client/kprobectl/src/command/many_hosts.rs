@@ -40,6 +40,7 @@ pub(super) struct HostRun<T> {
     timeout: Duration,
     /// A signal has ended it.
     pub(super) is_interrupted: bool,
+    is_change: bool,
 }
 
 struct Answer<T> {
@@ -89,14 +90,17 @@ impl<T: Send + 'static> HostRun<T> {
         global: &Global,
         fleet: &Fleet,
         output: &Output,
+        is_change: bool,
         operation: impl Fn(Client, Output) -> A + Send + Sync + 'static,
     ) -> Self
     where
         A: Future<Output = Result<(T, Output), Problem>> + Send + 'static,
     {
         let shared = Arc::new((operation, output.keeping()));
-        let run =
-            Run::start(fleet.hosts.clone(), fan_out(global, fleet), move |_host: Host, client: Client| {
+        let run = Run::start(
+            fleet.hosts.clone(),
+            fan_out(global, fleet, is_change),
+            move |_host: Host, client: Client| {
                 let shared = Arc::clone(&shared);
                 async move {
                     let output = shared.1.keeping();
@@ -111,8 +115,9 @@ impl<T: Send + 'static> HostRun<T> {
                     };
                     Ok(Answer { value, kernel, said: output.into_kept() })
                 }
-            });
-        Self { run, timeout: global.timeout, is_interrupted: false }
+            },
+        );
+        Self { run, timeout: global.timeout, is_interrupted: false, is_change }
     }
 
     /// The next host: its record, and its answer. None: every host is accounted for.
@@ -144,7 +149,7 @@ impl<T: Send + 'static> HostRun<T> {
                 _ => (error.kernel, error.messages, error.reason, Exit::Success),
             },
             Err(why) => {
-                let text = text_of(&why);
+                let text = text_of(&why, self.is_change);
                 (String::new(), text.clone(), text, Exit::Success)
             }
         };
@@ -158,23 +163,28 @@ impl<T: Send + 'static> HostRun<T> {
     }
 }
 
-/// How many hosts are asked at once, and for how long.
-fn fan_out(global: &Global, fleet: &Fleet) -> FanOut {
+/// How many hosts are asked at once, and for how long. How many changes a command makes on a host is known only
+/// there: each of its requests has a limit by their number, and so the host has the one of the largest request.
+fn fan_out(global: &Global, fleet: &Fleet, is_change: bool) -> FanOut {
+    let changes = if is_change { Client::CHANGES_AT_ONCE } else { 1 };
     FanOut {
         parallel: fleet.parallel.unwrap_or(FanOut::default().parallel),
-        deadline: global.timeout,
+        deadline: Client::time_for_changes(global.timeout, changes),
         fail_fast: global.fail_fast,
     }
 }
 
-fn text_of(why: &NoAnswer<Problem>) -> String {
+fn text_of(why: &NoAnswer<Problem>, is_change: bool) -> String {
     match why {
         // Without the address, so that hosts with the same problem are shown together.
         NoAnswer::Unreachable(Error::Connect { kind, .. }) => kind.to_string(),
         NoAnswer::Unreachable(error) => error.to_string(),
         NoAnswer::Operation { error, .. } => error.messages.clone(),
         NoAnswer::TimedOut(deadline) => no_answer_within(*deadline),
-        NoAnswer::Interrupted => "interrupted before it answered: check before you repeat it".to_owned(),
+        NoAnswer::Interrupted if is_change => {
+            "interrupted before it answered: check before you repeat it".to_owned()
+        }
+        NoAnswer::Interrupted => "interrupted before it answered".to_owned(),
         NoAnswer::NotTried => "the run ended before".to_owned(),
         NoAnswer::Broken(problem) => problem.clone(),
         _ => "no answer".to_owned(),
@@ -236,11 +246,11 @@ async fn ask_all(
     fleet: &Fleet,
     output: &mut Output,
 ) -> Result<(Exit, String), Failure> {
-    let mut stop = StopCondition::new(None).map_err(Failure::signals)?;
-    raise_for(&fan_out(global, fleet), fleet.hosts.len())?;
+    let mut stop = StopCondition::new().map_err(Failure::signals)?;
+    raise_for(&fan_out(global, fleet, command.is_change), fleet.hosts.len())?;
     let is_strict = command.is_strict;
     let shared = global.clone();
-    let mut run = HostRun::start(global, fleet, output, move |client, output| {
+    let mut run = HostRun::start(global, fleet, output, command.is_change, move |client, output| {
         on_one(command.clone(), Global { client: Some(client), ..shared.clone() }, output)
     });
     let (mut records, mut judged) = (Vec::new(), Vec::new());

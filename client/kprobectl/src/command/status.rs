@@ -9,21 +9,25 @@ use clap::Args;
 use jiff::Timestamp;
 use kprobed_client::api::{
     AttachedEvent, CheckStatus, ExporterState, GetHostResponse, GetLedgerResponse, ListHitsRequest, Probe,
+    ProbeKind,
 };
-use kprobed_client::{Client, HitRates};
+use kprobed_client::{Client, Error, HitRates};
 use serde::Serialize;
 
 use super::connection::connect;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{
-    Output, Tone, check_status, exporter_state, ledger_closes, one_line, state_name, to_proto_time,
+    Output, Tone, can_be_hit, check_status, exporter_state, is_unexplained, ledger_closes, one_line,
+    state_name, to_proto_time,
 };
 
 const AFTER_HELP: &str = "\
-HITS are of the last five minutes. Exits with 1 if something needs attention: a check that failed, a probe that \
-does not record what was asked, an exporter that fails, or a ledger that does not close. The commands behind the \
-page are `doctor`, `list`, `hits`, `ledger` and `audit`.
+HITS are of the last five minutes, of the probes that can be hit now. Each part stands alone: what the daemon does not \
+answer is `not known`, with the reason below. Exits with 1 if something needs attention: a part that is not known, a \
+check that failed, a probe that does not record what was asked, an exporter that fails, a ledger that does not close, hits \
+that another program has kept from being recorded, or runs that the kernel skipped. \
+The commands behind the page are `doctor`, `list`, `hits`, `ledger` and `audit`.
 
 Examples:
   kprobectl status
@@ -55,13 +59,60 @@ async fn read(client: &Client) -> Result<Status, Failure> {
         step_seconds: 60,
         ..Default::default()
     };
-    Ok(Status {
-        host: client.host().await?,
-        probes: client.list_probes("*").await?,
-        attached: client.attached_events().await?,
-        rates: client.hits_over_time(rates).await?,
-        ledger: client.ledger().await?,
-    })
+    let mut missing = Missing::default();
+    let status = Status {
+        host: missing.answer(Part::Host, client.host().await),
+        probes: missing.answer(Part::Probes, client.list_probes("*").await),
+        attached: missing.answer(Part::Attached, client.attached_events().await),
+        rates: missing.answer(Part::Hits, client.hits_over_time(rates).await),
+        ledger: missing.answer(Part::Ledger, client.ledger().await),
+        missing: missing.parts,
+    };
+    match missing.first {
+        Some(error) if status.missing.len() == PARTS => Err(error.into()),
+        _ => Ok(status),
+    }
+}
+
+/// A part of the page, which the daemon answers apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Host,
+    Probes,
+    Attached,
+    Hits,
+    Ledger,
+}
+
+const PARTS: usize = 5;
+
+/// Answers that did not come.
+#[derive(Default)]
+struct Missing {
+    parts: Vec<(Part, ToDo)>,
+    first: Option<Error>,
+}
+
+impl Missing {
+    /// An answer, or nothing and a note of why. One that fails keeps no other from being shown.
+    fn answer<T: Default>(&mut self, part: Part, answer: Result<T, Error>) -> T {
+        let error = match answer {
+            Ok(answer) => return answer,
+            Err(error) => error,
+        };
+        let what = match part {
+            Part::Host => "the host",
+            Part::Probes => "probes",
+            Part::Attached => "attached events",
+            Part::Hits => "hits",
+            Part::Ledger => "the ledger",
+        };
+        let (what, why) = (format!("{what}: not known"), error.to_string());
+        let fix = error.hints().into_iter().next().unwrap_or_default();
+        self.parts.push((part, ToDo { what, why, fix }));
+        self.first.get_or_insert(error);
+        T::default()
+    }
 }
 
 /// Probes that are named with their rate.
@@ -80,28 +131,37 @@ struct Status {
     rates: HitRates,
     /// Where events went, and the exporters.
     ledger: GetLedgerResponse,
+    /// The parts that the daemon did not answer, which are empty, and why.
+    missing: Vec<(Part, ToDo)>,
 }
 
-/// The same, summed up, as JSON and YAML. Numbers of 64 bits are text, as in all JSON of the API.
+impl Status {
+    fn knows(&self, part: Part) -> bool {
+        self.missing.iter().all(|(missing, _)| *missing != part)
+    }
+}
+
+/// The same, summed up, as JSON and YAML. Numbers of 64 bits are text, as in all JSON of the API. What the daemon did
+/// not answer is null, and named in `to_do`.
 #[derive(Serialize)]
 struct StatusView {
-    hostname: String,
-    kernel_release: String,
-    daemon_version: String,
+    hostname: Option<String>,
+    kernel_release: Option<String>,
+    daemon_version: Option<String>,
     /// Of one CPU, since the daemon started.
     cpu_share: Option<f64>,
     uptime_seconds: Option<f64>,
-    checks: BTreeMap<&'static str, usize>,
-    probes: BTreeMap<&'static str, usize>,
-    attached_events: usize,
+    checks: Option<BTreeMap<&'static str, usize>>,
+    probes: Option<BTreeMap<&'static str, usize>>,
+    attached_events: Option<usize>,
     hits_per_second: Option<f64>,
     busiest: Vec<Busy>,
-    events_read: String,
-    events_lost: String,
+    events_read: Option<String>,
+    events_lost: Option<String>,
     /// Of all probes whose loss is not shared with others.
-    ledger_closes: bool,
-    subscribers: usize,
-    exporters: BTreeMap<String, &'static str>,
+    ledger_closes: Option<bool>,
+    subscribers: Option<usize>,
+    exporters: Option<BTreeMap<String, &'static str>>,
     audit_entries: Option<String>,
     to_do: Vec<ToDo>,
     /// Nothing has failed: see [`is_well`].
@@ -115,7 +175,7 @@ struct Busy {
 }
 
 /// What needs attention.
-#[derive(Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct ToDo {
     what: String,
     why: String,
@@ -125,41 +185,47 @@ struct ToDo {
 
 impl StatusView {
     fn new(status: &Status) -> Self {
-        let Status { host, probes, attached, rates, ledger } = status;
+        let Status { host, probes, attached, rates, ledger, missing: _ } = status;
         let seconds = |duration: Option<prost_types::Duration>| {
             duration.map(|duration| duration.seconds as f64 + f64::from(duration.nanos) / 1e9)
         };
         let (used, uptime) = (seconds(host.processor_time), seconds(host.uptime));
         let share = used.zip(uptime).filter(|(_, uptime)| *uptime > 0.0).map(|(used, uptime)| used / uptime);
         let mut busy = busy(probes, rates);
-        let watched =
-            rates.series.iter().flat_map(|series| &series.points).any(|point| point.covered_seconds > 0);
-        let total = busy.iter().map(|one| one.hits_per_second).sum();
+        let mut points = rates.series.iter().flat_map(|series| &series.points);
+        let watched = points.any(|point| point.covered_seconds > 0) && status.knows(Part::Probes);
+        // The sum of no numbers is -0.
+        let total = busy.iter().map(|one| one.hits_per_second).sum::<f64>() + 0.0;
         busy.retain(|one| one.hits_per_second > 0.0);
         busy.truncate(BUSIEST);
-        let sum = |terms: &mut dyn Iterator<Item = u64>| terms.fold(0_u64, u64::saturating_add).to_string();
+        let [has_host, has_ledger] = [Part::Host, Part::Ledger].map(|part| status.knows(part));
+        let sum = |terms: &mut dyn Iterator<Item = u64>| {
+            has_ledger.then(|| terms.fold(0_u64, u64::saturating_add).to_string())
+        };
+        let exporters = ledger.exporters.iter();
+        let exporters = exporters.map(|exporter| (exporter.name.clone(), exporter_state(exporter).0));
+        let of_host = |text: &String| has_host.then(|| text.clone());
         Self {
-            hostname: host.hostname.clone(),
-            kernel_release: host.kernel_release.clone(),
-            daemon_version: host.daemon_version.clone(),
+            hostname: of_host(&host.hostname),
+            kernel_release: of_host(&host.kernel_release),
+            daemon_version: of_host(&host.daemon_version),
             cpu_share: share,
             uptime_seconds: uptime,
-            checks: counted(host.checks.iter().map(|check| check_status(check.status()).0)),
-            probes: counted(probes.iter().map(|probe| state_name(probe.state()).0)),
-            attached_events: attached.len(),
+            checks: has_host.then(|| counted(host.checks.iter().map(|check| check_status(check.status()).0))),
+            probes: status
+                .knows(Part::Probes)
+                .then(|| counted(probes.iter().map(|probe| state_name(probe.state()).0))),
+            attached_events: status.knows(Part::Attached).then_some(attached.len()),
             hits_per_second: watched.then_some(total),
             busiest: busy,
             events_read: sum(&mut ledger.buffers.iter().map(|buffer| buffer.read)),
             events_lost: sum(&mut ledger.buffers.iter().map(|buffer| {
-                buffer.overrun.saturating_add(buffer.commit_overrun).saturating_add(buffer.dropped_events)
+                let refused = buffer.commit_overrun.saturating_add(buffer.dropped_events);
+                buffer.overrun.saturating_add(refused).saturating_add(buffer.taken)
             })),
-            ledger_closes: ledger_closes(ledger),
-            subscribers: ledger.subscribers.len(),
-            exporters: ledger
-                .exporters
-                .iter()
-                .map(|exporter| (exporter.name.clone(), exporter_state(exporter).0))
-                .collect(),
+            ledger_closes: has_ledger.then(|| ledger_closes(ledger)),
+            subscribers: has_ledger.then_some(ledger.subscribers.len()),
+            exporters: has_ledger.then(|| exporters.collect()),
             audit_entries: host.audit_head.as_ref().map(|head| head.sequence.to_string()),
             to_do: to_do(status),
             ok: is_well(status),
@@ -178,6 +244,9 @@ fn busy(probes: &[Probe], rates: &HitRates) -> Vec<Busy> {
         }
     }
     let of = |probe: &Probe| {
+        if !can_be_hit(probe.state()) {
+            return None;
+        }
         let (hits, covered) = totals.get(&probe.uid).filter(|(_, covered)| *covered > 0)?;
         Some(Busy { probe: probe.name.clone(), hits_per_second: *hits as f64 / *covered as f64 })
     };
@@ -194,17 +263,18 @@ fn counted(names: impl Iterator<Item = &'static str>) -> BTreeMap<&'static str, 
     counted
 }
 
-/// Whether no check has failed, every probe does what was asked, no exporter fails, and the ledger
-/// closes. What is only a warning does not count.
+/// Whether everything is known, no check has failed, every probe does what was asked, no exporter fails, and the
+/// ledger closes. What is only a warning does not count.
 fn is_well(status: &Status) -> bool {
-    ledger_closes(&status.ledger)
+    status.missing.is_empty()
+        && ledger_closes(&status.ledger)
         && status.host.checks.iter().all(|check| check.status() != CheckStatus::Failed)
         && status.probes.iter().all(|probe| state_name(probe.state()).1 != Tone::Bad)
         && status.ledger.exporters.iter().all(|exporter| exporter.state() != ExporterState::Failing)
 }
 
 fn to_do(status: &Status) -> Vec<ToDo> {
-    let mut found = Vec::new();
+    let mut found: Vec<_> = status.missing.iter().map(|(_, why)| why.clone()).collect();
     for check in &status.host.checks {
         if matches!(check.status(), CheckStatus::Warning | CheckStatus::Failed) {
             found.push(ToDo {
@@ -223,6 +293,7 @@ fn to_do(status: &Status) -> Vec<ToDo> {
             });
         }
     }
+    found.extend(missing_hits(status));
     for exporter in
         status.ledger.exporters.iter().filter(|exporter| exporter.state() == ExporterState::Failing)
     {
@@ -233,8 +304,47 @@ fn to_do(status: &Status) -> Vec<ToDo> {
     found
 }
 
+/// Hits that may be lost, and runs that the kernel skips now.
+fn missing_hits(status: &Status) -> Vec<ToDo> {
+    let mut found = Vec::new();
+    for probe in status.ledger.probes.iter().filter(|probe| is_unexplained(probe)) {
+        let missing = probe.unexplained.unwrap_or_default();
+        let hits = probe.hits.unwrap_or_default();
+        found.push(ToDo {
+            what: probe.probe.clone(),
+            why: format!(
+                "{missing} of {hits} hits are not explained: another program has changed what is recorded"
+            ),
+            fix: "find that program: the daemon's log names the files, `journalctl -u kprobed`".to_owned(),
+        });
+    }
+    let mut skipped = BTreeMap::<i64, u64>::new();
+    for series in &status.rates.series {
+        let nmissed = series.points.iter().fold(0_u64, |sum, point| sum.saturating_add(point.nmissed));
+        let known = skipped.entry(series.probe_uid).or_default();
+        *known = known.saturating_add(nmissed);
+    }
+    for probe in &status.probes {
+        let Some(nmissed @ 1..) = skipped.get(&probe.uid) else { continue };
+        let fix = if probe.kind() == ProbeKind::Return {
+            "define it with room for more calls at a time, as `rN:NAME FUNCTION`"
+        } else {
+            "it is hit while another probe runs on the same CPU: probe another place"
+        };
+        found.push(ToDo {
+            what: probe.name.clone(),
+            why: format!("the kernel has skipped {nmissed} runs in the last five minutes (NMISSED)"),
+            fix: fix.to_owned(),
+        });
+    }
+    found
+}
+/// What the daemon did not answer.
+const NOT_KNOWN: &str = "not known";
+
 /// `2 armed, 1 failed`.
-fn listed(counted: &BTreeMap<&'static str, usize>) -> String {
+fn listed(counted: Option<&BTreeMap<&'static str, usize>>) -> String {
+    let Some(counted) = counted else { return NOT_KNOWN.to_owned() };
     if counted.is_empty() {
         return "none".to_owned();
     }
@@ -248,38 +358,38 @@ fn show(status: &Status, output: &mut Output) -> io::Result<bool> {
     if output.structured(&view)? {
         return Ok(view.ok);
     }
-    let daemon = match (view.uptime_seconds, view.cpu_share) {
-        (Some(uptime), Some(share)) => {
-            format!("{}, up {:.0} s, {:.1} % of a CPU", view.daemon_version, uptime, share * 100.0)
-        }
-        _ => view.daemon_version.clone(),
-    };
-    let mut hits = view
-        .hits_per_second
-        .map_or_else(|| "not watched yet".to_owned(), |rate| format!("{rate:.1} a second"));
+    let known = |text: Option<String>| text.unwrap_or_else(|| NOT_KNOWN.to_owned());
+    let host =
+        view.hostname.zip(view.kernel_release).map(|(name, kernel)| format!("{name} (Linux {kernel})"));
+    let usage = view.uptime_seconds.zip(view.cpu_share);
+    let usage = usage.map(|(uptime, share)| format!(", up {uptime:.0} s, {:.1} % of a CPU", share * 100.0));
+    let daemon = view.daemon_version.map(|version| version + &usage.unwrap_or_default());
+    let not_watched =
+        if status.knows(Part::Hits) && status.knows(Part::Probes) { "not watched yet" } else { NOT_KNOWN };
+    let mut hits =
+        view.hits_per_second.map_or_else(|| not_watched.to_owned(), |rate| format!("{rate:.1} a second"));
     for Busy { probe, hits_per_second } in &view.busiest {
         _ = write!(hits, ", {} {hits_per_second:.1}", one_line(probe));
     }
-    let exporters: Vec<_> =
-        view.exporters.iter().map(|(name, state)| format!("{} {state}", one_line(name))).collect();
+    let exporters = view.exporters.map(|exporters| {
+        let states = exporters.iter().map(|(name, state)| format!("{} {state}", one_line(name)));
+        let states: Vec<_> = states.collect();
+        if states.is_empty() { "none".to_owned() } else { states.join(", ") }
+    });
+    let events = view.events_read.zip(view.events_lost).map(|(read, lost)| {
+        let closes = if view.ledger_closes == Some(true) { "closes" } else { "DOES NOT CLOSE" };
+        format!("{read} read, {lost} lost; the ledger {closes}")
+    });
     output.properties(&[
-        ("host", format!("{} (Linux {})", view.hostname, view.kernel_release)),
-        ("daemon", daemon),
-        ("checks", listed(&view.checks)),
-        ("probes", listed(&view.probes)),
-        ("attached events", view.attached_events.to_string()),
+        ("host", known(host)),
+        ("daemon", known(daemon)),
+        ("checks", listed(view.checks.as_ref())),
+        ("probes", listed(view.probes.as_ref())),
+        ("attached events", known(view.attached_events.map(|count| count.to_string()))),
         ("hits", hits),
-        (
-            "events",
-            format!(
-                "{} read, {} lost; the ledger {}",
-                view.events_read,
-                view.events_lost,
-                if view.ledger_closes { "closes" } else { "DOES NOT CLOSE" }
-            ),
-        ),
-        ("subscribers", view.subscribers.to_string()),
-        ("exporters", if exporters.is_empty() { "none".to_owned() } else { exporters.join(", ") }),
+        ("events", known(events)),
+        ("subscribers", known(view.subscribers.map(|count| count.to_string()))),
+        ("exporters", known(exporters)),
         ("audit entries", view.audit_entries.unwrap_or_default()),
     ])?;
     for ToDo { what, why, fix } in &view.to_do {
@@ -295,7 +405,7 @@ fn show(status: &Status, output: &mut Output) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use kprobed_client::api::ProbeState;
+    use kprobed_client::api::{HitRate, HitSeries, ProbeLedger, ProbeState};
 
     use super::*;
 
@@ -307,7 +417,51 @@ mod tests {
             attached: Vec::new(),
             rates: HitRates::default(),
             ledger: GetLedgerResponse::default(),
+            missing: Vec::new(),
         }
+    }
+
+    /// A probe that was hit 60 times in a minute.
+    fn hit(state: ProbeState) -> StatusView {
+        let mut status = with(state);
+        let point = HitRate { covered_seconds: 60, hits: 60, ..HitRate::default() };
+        let series = vec![HitSeries { points: vec![point], ..HitSeries::default() }];
+        status.rates = HitRates { step_seconds: 60, series };
+        StatusView::new(&status)
+    }
+
+    #[test]
+    fn rates_are_of_probes_that_can_be_hit() {
+        let armed = hit(ProbeState::Armed);
+        assert_eq!((armed.hits_per_second, armed.busiest.len()), (Some(1.0), 1));
+        let failed = hit(ProbeState::Failed);
+        let rate = failed.hits_per_second.unwrap();
+        assert_eq!((format!("{rate:.1}"), failed.busiest.len()), ("0.0".to_owned(), 0), "and not -0.0");
+    }
+
+    #[test]
+    fn what_is_not_answered_is_named_and_the_rest_is_shown() {
+        let mut missing = Missing::default();
+        let ledger = missing.answer(Part::Ledger, Err(Error::Incomplete("ledger")));
+        let status = Status { ledger, missing: missing.parts, ..with(ProbeState::Armed) };
+        let view = StatusView::new(&status);
+        assert!(!view.ok && view.probes.is_some() && view.ledger_closes.is_none());
+        assert_eq!(view.to_do[0].what, "the ledger: not known");
+        assert_eq!(view.to_do[0].why, "the daemon's answer lacks `ledger`");
+    }
+
+    #[test]
+    fn hits_that_may_be_lost_and_skipped_runs_need_attention() {
+        let mut status = with(ProbeState::Armed);
+        assert!(to_do(&status).is_empty());
+        let unexplained = ProbeLedger { hits: Some(9), unexplained: Some(4), ..ProbeLedger::default() };
+        status.ledger.probes = vec![unexplained, ProbeLedger::default()];
+        let points = vec![HitRate { nmissed: 190, ..HitRate::default() }; 2];
+        status.rates.series = vec![HitSeries { points, ..HitSeries::default() }];
+        let said: Vec<_> = to_do(&status).into_iter().map(|todo| todo.why).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].starts_with("4 of 9 hits are not explained"), "{said:?}");
+        assert!(said[1].contains("skipped 380 runs"), "{said:?}");
     }
 
     #[test]

@@ -30,19 +30,21 @@ pub(super) enum StopReason {
 }
 
 impl StopCondition {
-    /// Listens from now on.
-    pub(super) fn new(duration: Option<Duration>) -> io::Result<Self> {
+    /// Listens to signals from now on. No time counts before [`Self::begin`]: what must be made ready first takes none
+    /// of the time that a user gives.
+    pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            deadline: deadline(duration),
+            deadline: None,
             child: None,
         })
     }
 
-    /// The time begins now.
+    /// Stops after this time from now, and not earlier. `None`: only signals and the child stop.
     pub(super) fn begin(&mut self, duration: Option<Duration>) {
-        self.deadline = deadline(duration);
+        // A time that the clock cannot reach does not limit.
+        self.deadline = duration.and_then(|duration| Instant::now().checked_add(duration));
     }
 
     /// Stops when a program has ended as well.
@@ -59,11 +61,6 @@ impl StopCondition {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }
-    }
-
-    /// Stops after this time from now, and not earlier. `None`: only signals stop.
-    pub(super) fn after(&mut self, duration: Option<Duration>) {
-        self.deadline = deadline(duration);
     }
 
     /// Waits until it is time to stop.
@@ -90,9 +87,4 @@ impl StopCondition {
             () = ended => StopReason::ChildEnded,
         }
     }
-}
-
-/// A time that the clock cannot reach does not limit.
-fn deadline(duration: Option<Duration>) -> Option<Instant> {
-    duration.and_then(|duration| Instant::now().checked_add(duration))
 }

@@ -11,7 +11,7 @@ use kprobed_document::document_of;
 use kprobed_document::json::json;
 use serde_json::Value;
 
-use super::probe::{kind_name, labels_text, lease, state_name};
+use super::probe::{can_be_hit, kind_name, labels_text, lease, state_name};
 use super::table::{Cell, Table, properties};
 use super::time::rfc3339;
 use super::{Output, diagnostic, meaning, width};
@@ -24,7 +24,7 @@ const RATE_OVER: Duration = Duration::from_mins(1);
 pub(crate) struct ProbePast {
     /// Absent when the kernel does not have it.
     profile: Option<HitProfile>,
-    /// Over the latest minute that was watched. Absent when none was.
+    /// Over the latest minute that was watched. Absent when none was, and for a probe that cannot be hit now.
     hits_per_second: Option<f64>,
     /// The beginning of the latest interval in which it was hit. Absent when it was not, in the
     /// last hour.
@@ -53,7 +53,8 @@ impl ProbePast {
         }
         Self {
             profile,
-            hits_per_second: (covered > 0).then(|| hits as f64 / f64::from(covered)),
+            hits_per_second: (covered > 0 && can_be_hit(probe.state()))
+                .then(|| hits as f64 / f64::from(covered)),
             last_hit_time: last_hit.and_then(|point| rfc3339(point.start_time.as_ref())),
             states,
         }
@@ -173,7 +174,7 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
-    use kprobed_client::api::{HitRate, HitSeries};
+    use kprobed_client::api::{HitRate, HitSeries, ProbeState};
 
     use super::*;
 
@@ -195,6 +196,15 @@ mod tests {
         assert_eq!(past(vec![point(0, 0, 0)]), (None, None), "no daemon watched");
         let busy = vec![point(0, 30, 600), point(30, 30, 60), point(60, 30, 0)];
         assert_eq!(past(busy), (Some(1.0), Some("1970-01-01T00:00:30Z".to_owned())));
+        // What is not in the kernel any more, or is off, has no rate.
+        for state in [ProbeState::Failed, ProbeState::Disabled, ProbeState::Tripped] {
+            let gone = Probe { uid: 7, state: state.into(), ..Probe::default() };
+            let series =
+                vec![HitSeries { probe_uid: 7, points: vec![point(60, 30, 60)], ..HitSeries::default() }];
+            let past = ProbePast::new(&gone, Vec::new(), None, &HitRates { step_seconds: 10, series });
+            assert_eq!(past.hits_per_second, None, "{state:?}");
+            assert_eq!(past.last_hit_time.as_deref(), Some("1970-01-01T00:01:00Z"), "{state:?}");
+        }
         // It is watched for half a minute only.
         assert_eq!(past(vec![point(60, 30, 60)]).0, Some(2.0));
     }

@@ -70,6 +70,11 @@ pub(crate) const fn state_name(state: ProbeState) -> (&'static str, Tone) {
     }
 }
 
+/// Whether a probe in this state can be hit: the hits of any other are of the past.
+pub(crate) const fn can_be_hit(state: ProbeState) -> bool {
+    matches!(state, ProbeState::Armed | ProbeState::Drifted | ProbeState::Unspecified)
+}
+
 /// How long a probe is still there: `1h 59m 3s`, `ended`, or `held` for one that goes with a
 /// client. Empty if it stays.
 fn left(probe: &Probe, now: Timestamp) -> String {

@@ -1,10 +1,10 @@
 //! Tests of commands on many hosts: some answer, and others are dead, hang, break off or refuse.
 
 use std::fmt::Write as _;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use insta::assert_snapshot;
@@ -94,7 +94,7 @@ fn equal_answers_are_shown_once_and_every_host_is_accounted_for() {
     -- stderr
     broken (1 host): failed
     error: the connection to the daemon was lost: REASON
-    hint: the daemon may have carried out the request: check before you repeat it
+    hint: nothing was changed: repeat the request
     hung (1 host): timed out: no answer within 700ms
     dead (1 host): unreachable: Connection refused (os error 111)
     hosts: 6 targeted = 3 answered + 0 refused + 1 failed + 1 timed out + 1 unreachable + 0 not tried
@@ -184,8 +184,8 @@ fn a_hung_host_holds_up_no_other() {
     let begun = Instant::now();
     let mut child = hosts
         .command(&["list", "--hosts", "hung,web[001-002]", "--timeout", "60s", "-o", "json"])
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
@@ -409,6 +409,19 @@ fn configurations_are_made_and_read() {
     {"name":"db1","address":"db1","domain":null,"labels":{"role":"db"},"groups":[]}
     -- stderr
     "#);
+    // A term of a list is read from standard input, wherever it is in the list.
+    let mut child = with(
+        kprobectl(&["config", "get-hosts", "--hosts", "web1,-", "-o", "name"]),
+        &config,
+        directory.path(),
+    )
+    .stdin(Stdio::piped())
+    .stdout(Stdio::piped())
+    .spawn()
+    .unwrap();
+    child.stdin.take().unwrap().write_all(b"db1\n").unwrap();
+    let listed = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(listed.stdout).unwrap(), "web1\ndb1\n");
     assert_snapshot!(run(&["config", "view"]), @r#"
     exit: 0
     -- stdout

@@ -59,6 +59,17 @@ fn every_page_is_as_it_was() {
 }
 
 #[test]
+fn a_command_that_is_missing_is_answered_by_help_whatever_the_environment_has() {
+    for (arguments, part) in [(&[][..], "Trace events:"), (&["rollout"], "plan "), (&["auth"], "can-i ")] {
+        let here = shown(&kprobectl(arguments).output().unwrap());
+        assert!(here.starts_with("exit: 2") && here.contains(part), "{arguments:?}: {here}");
+        assert!(!here.contains("requires a subcommand"), "{arguments:?}: {here}");
+        let elsewhere = kprobectl(arguments).env("KPROBED_SERVER", "unix:/elsewhere").output().unwrap();
+        assert_eq!(shown(&elsewhere), here, "{arguments:?}");
+    }
+}
+
+#[test]
 fn the_short_page_is_one_screen() {
     let whole = page(&["--help"]);
     for command in commands(&whole) {

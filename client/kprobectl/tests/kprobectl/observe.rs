@@ -174,8 +174,24 @@ fn observe_tells_that_something_may_be_missing() {
     assert!(output.status.success() && stderr.lines().next() == Some(told), "{stderr}");
     let output = fake.command(&["observe", "--oldest", "-q", "-o", "json"]).output().unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
-    let told = r#"{"type":"epoch","cursor":"b0:2:0","may_miss":true}"#;
+    let told =
+        r#"{"type":"epoch","cursor":"b0:2:0","may_miss":true,"start_time":"1970-01-01T00:00:00.000000002Z"}"#;
     assert_eq!(stdout.lines().next(), Some(told), "{stdout}");
+}
+
+#[test]
+fn observe_tells_when_nobody_recorded() {
+    let fake = Fake::start(Ending::Open);
+    let output = fake.command(&["observe", "--last", "77", "-q"]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let told = "maybe not recorded: what happened from the end of the daemon's run before until its start at 12:00:10";
+    assert_eq!(stderr.lines().last(), Some(told), "{stderr}");
+    let output = fake.command(&["observe", "--last", "77", "-q", "-o", "json"]).output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let told = r#"{"type":"epoch","cursor":"b0:1769860810000000000:0","may_miss":false,"start_time":"2026-01-31T12:00:10.000000000Z"}"#;
+    assert!(stdout.lines().any(|line| line == told), "{stdout}");
+    // The beginning of the stream is not a restart.
+    assert_eq!(stdout.matches("\"epoch\"").count(), 1, "{stdout}");
 }
 
 #[test]

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::fake::{Ending, Fake};
+use super::command::kprobectl;
+use super::fake::{Ending, Fake, Scripted, Way, shown};
 
 #[test]
 fn a_page_says_what_needs_attention() {
@@ -29,6 +31,29 @@ fn a_page_says_what_needs_attention() {
     let counted: u64 =
         view["probes"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
     assert!(counted > 0, "{view}");
+}
+
+#[test]
+fn a_part_that_is_not_answered_keeps_no_other_from_being_shown() {
+    // It has no ledger, and no service for attached events.
+    let fake = Scripted::start(Way::Unix, Instant::now(), Duration::ZERO);
+    let address = fake.address();
+    let output = kprobectl(&["status", "--server", &address]).output().unwrap();
+    let said = shown(&output);
+    assert!(said.starts_with("exit: 1"), "{said}");
+    for part in [
+        "host             testhost (Linux 6.12.1)",
+        "probes           none",
+        "events           not known",
+        "attached events  not known",
+        "\nthe ledger: not known: ledger\n",
+        "\nattached events: not known: ",
+    ] {
+        assert!(said.contains(part), "{part} is missing: {said}");
+    }
+    let output = kprobectl(&["status", "-o", "json", "--server", &address]).output().unwrap();
+    let view: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&view["ok"], &view["ledger_closes"]), (&false.into(), &Value::Null), "{view}");
 }
 
 fn files(archive: &std::path::Path) -> BTreeMap<String, Value> {

@@ -2,10 +2,12 @@
 
 use std::io::Write as _;
 use std::process::Stdio;
+use std::time::Duration;
 
 use insta::assert_snapshot;
+use kprobed_client::Client;
 
-use super::fake::{Ending, Fake, shown};
+use super::fake::{Beginning, Ending, Fake, shown};
 
 const DEFINITION: &str = "p:open do_sys_openat2";
 
@@ -72,6 +74,20 @@ fn add() {
     error: the daemon did not answer within 50ms
     hint: the daemon may have carried out the request: check before you repeat it
     ");
+}
+
+#[test]
+fn many_changes_have_the_time_of_many() {
+    // It takes two milliseconds for each change.
+    let fake = Fake::beginning(Beginning::Late, Ending::Open);
+    let lines: Vec<_> = (0..999).map(|number| format!("p:open{number} do_sys_openat2")).collect();
+    let added =
+        fake.command(&["add", "-f", &fake.file(&lines.join("\n")), "--timeout", "1s"]).output().unwrap();
+    assert!(added.status.success(), "{}", shown(&added));
+    assert_eq!(fake.changed_at_once(), [999, 999], "checked, and made");
+    // A small request has the limit that it is given.
+    let limit = |changes| Client::time_for_changes(Duration::from_secs(30), changes).as_secs_f64();
+    assert_eq!((limit(0), limit(1), limit(251), limit(1001)), (30.0, 30.0, 60.0, 150.0));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use insta::assert_snapshot;
 
@@ -81,6 +82,66 @@ fn a_socket_that_others_own() {
 }
 
 #[test]
+fn what_changes_nothing_is_never_said_to_be_carried_out() {
+    // It takes connections, and never answers.
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("silent.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let run = |arguments: &[&str]| {
+        let arguments = [arguments, &["--timeout", "300ms", "--server", socket.to_str().unwrap()]].concat();
+        let output = kprobectl(&arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let (read, change) = ("nothing was changed: repeat", "the daemon may have carried out the request");
+    for arguments in [
+        &["list"][..],
+        &["get", "kprobes/open"],
+        &["ledger"],
+        &["check", "p vfs_read"],
+        &["add", "p vfs_read", "--dry-run"],
+        &["observe", "--last", "1"],
+        &["hist", "open", "--for", "1s"],
+        &["trace", "p vfs_read", "--for", "1ms"],
+    ] {
+        let said = run(arguments);
+        assert!(said.contains(read) && !said.contains(change), "{arguments:?}: {said}");
+    }
+    for arguments in [&["attach", "sched/sched_switch"][..], &["aggregations", "delete", "one"]] {
+        let said = run(arguments);
+        assert!(said.contains(change) && !said.contains(read), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn an_interrupted_look_changed_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("silent.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for (arguments, left) in [
+        (&["list"][..], ""),
+        (&["attach", "sched/sched_switch"], "hint: the daemon may have carried out the request"),
+        (
+            &["trace", "p vfs_read"],
+            "hint: the daemon deletes the probes that it has defined for this command",
+        ),
+        (&["aggregations", "read", "one", "--interval", "1s", "--for", "1ms"], ""),
+    ] {
+        let mut command = kprobectl(&[arguments, &["--server", socket.to_str().unwrap()]].concat());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // It listens to signals before it asks anything, but not before it connects.
+        let _connection = listener.accept().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        interrupt(&child);
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(4), "{arguments:?}: {said}");
+        assert!(said.starts_with(&format!("error: interrupted\n{left}")), "{arguments:?}: {said}");
+        assert_eq!(said.contains("hint"), !left.is_empty(), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn closed_pipes_are_no_error_in_any_form() {
     let fake = Fake::start(Ending::Endless);
     for form in ["table", "json", "yaml"] {
@@ -97,7 +158,7 @@ fn input_that_never_comes_can_be_interrupted() {
     let mut child = fake.command(&["add", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     // Waiting for a child closes its input, unless the test holds the input.
     let _input = child.stdin.take();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(4));
 }

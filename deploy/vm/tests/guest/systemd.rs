@@ -38,6 +38,11 @@ struct Host {
     machine: OwnMachine,
 }
 
+/// The configuration of guests, with the address that the units have.
+fn config() -> String {
+    daemon::DEFAULT_CONFIG.replace("127.0.0.1:7000", "127.0.0.1:7443")
+}
+
 impl Host {
     fn boot(fixture: &Fixture) -> Result<Self> {
         let lab = fixture.lab()?;
@@ -57,7 +62,7 @@ impl Host {
         };
         let host = Self { machine: OwnMachine::new(lab.boot(&options)?) };
         host.until("systemd", "systemctl is-active basic.target")?;
-        host.put("/etc/kprobed/kprobed.toml", daemon::DEFAULT_CONFIG)?;
+        host.put("/etc/kprobed/kprobed.toml", &config())?;
         host.put("/etc/systemd/system/kprobed.service.d/output.conf", OUTPUT)?;
         host.shell("systemctl daemon-reload")?;
         Ok(host)
@@ -147,7 +152,7 @@ fn a_call_starts_the_daemon(host: &Host) -> Result<()> {
     ensure!(host.property("kprobed", "WatchdogUSec")? == "1min");
     is_restricted(&host.machine)?;
     host.records()?;
-    host.shell("kprobectl --server tcp://127.0.0.1:7000 list | grep calls")?;
+    host.shell("kprobectl --server tcp://127.0.0.1:7443 list | grep calls")?;
     let log = host.log();
     ensure!(log.contains("of_service_manager=true"), "{log}");
     ensure!(
@@ -215,26 +220,26 @@ fn it_leaves_nothing(host: &Host) -> Result<()> {
 
 /// The unit keeps the daemon from the network, and the daemon says what opens it.
 fn the_network_takes_a_drop_in(host: &Host) -> Result<()> {
-    let hint = "install deploy/systemd/network.conf in /etc/systemd/system/kprobed.service.d/";
+    let hint = "RestrictAddressFamilies=AF_INET AF_INET6";
     host.shell("! systemctl start kprobed")?;
     let log = host.log();
-    ensure!(log.contains("cannot listen on `127.0.0.1:7000`") && log.contains(hint), "{log}");
+    ensure!(log.contains("cannot listen on `127.0.0.1:7443`") && log.contains(hint), "{log}");
     host.shell("systemctl stop kprobed")?;
     // An exporter that cannot send is no reason not to serve.
-    let local = daemon::DEFAULT_CONFIG.replace("tcp = \"127.0.0.1:7000\"\n", "");
+    let local = config().replace("tcp = \"127.0.0.1:7443\"\n", "");
     let exporting = format!("{local}\n[export.otlp]\nendpoint = \"http://127.0.0.1:7001\"\n");
     host.put("/etc/kprobed/kprobed.toml", &exporting)?;
     host.shell("systemctl start kprobed")?;
     host.until("what is wrong", &format!("kprobectl doctor | grep -q '{hint}'"))?;
     host.shell("systemctl stop kprobed")?;
-    host.put("/etc/kprobed/kprobed.toml", daemon::DEFAULT_CONFIG)?;
+    host.put("/etc/kprobed/kprobed.toml", &config())?;
     let units = workspace::root().context("no workspace")?.join("deploy/systemd");
     host.put(
         "/etc/systemd/system/kprobed.service.d/network.conf",
         &fs::read_to_string(units.join("network.conf"))?,
     )?;
     host.shell("systemctl daemon-reload && systemctl start kprobed")?;
-    host.shell("kprobectl --server tcp://127.0.0.1:7000 list")?;
+    host.shell("kprobectl --server tcp://127.0.0.1:7443 list")?;
     host.shell("systemctl stop kprobed && rm /etc/systemd/system/kprobed.service.d/network.conf")?;
     Ok(())
 }
@@ -254,15 +259,15 @@ fn keys_are_credentials_of_the_service(host: &Host) -> Result<()> {
     for (path, pem) in files {
         host.machine.put(path, 0o600, pem)?;
     }
-    let config = certificates::TLS_CONFIG
-        .replace("0.0.0.0:7443", "127.0.0.1:7000")
+    let with_tls = certificates::TLS_CONFIG
+        .replace("0.0.0.0:7443", "127.0.0.1:7443")
         .replace("/etc/kprobed/server.key", "$CREDENTIALS_DIRECTORY/server.key");
-    host.put("/etc/kprobed/kprobed.toml", &config)?;
+    host.put("/etc/kprobed/kprobed.toml", &with_tls)?;
     let load = "[Service]\nLoadCredential=server.key:/root/kprobed.key\n";
     host.put("/etc/systemd/system/kprobed.service.d/credentials.conf", load)?;
     host.shell("systemctl daemon-reload && systemctl start kprobed-tcp.socket")?;
     let call = format!(
-        "kprobectl --server https://127.0.0.1:7000 --ca /etc/kprobed/ca.pem --cert /root/client.pem --key /root/client.key \
+        "kprobectl --server https://127.0.0.1:7443 --ca /etc/kprobed/ca.pem --cert /root/client.pem --key /root/client.key \
          --domain {} auth whoami",
         certificates::DAEMON
     );
@@ -280,7 +285,7 @@ fn keys_are_credentials_of_the_service(host: &Host) -> Result<()> {
     let outside = host.shell("! kprobed --check-config --config /etc/kprobed/kprobed.toml 2>&1")?;
     ensure!(outside.contains("the environment has no `CREDENTIALS_DIRECTORY`"), "{outside}");
     host.shell("systemctl stop kprobed-tcp.socket kprobed")?;
-    host.put("/etc/kprobed/kprobed.toml", daemon::DEFAULT_CONFIG)
+    host.put("/etc/kprobed/kprobed.toml", &config())
 }
 
 fn a_socket_of_another_name_is_refused(host: &Host) -> Result<()> {

@@ -153,15 +153,19 @@ impl JsonLines {
         buffer.extend_from_slice(b"}\n");
     }
 
-    /// Appends the object of another run of the daemon, and the end of its line. With `may_miss`,
-    /// an unknown number of events may be missing before it.
+    /// Appends the object of another run of the daemon, and the end of its line: from the end of the run before until
+    /// its start no daemon was there to record. With `may_miss`, an unknown number of events of that run may be missing
+    /// too.
     pub fn push_epoch(&self, buffer: &mut Vec<u8>, cursor: &Cursor, may_miss: bool) {
         buffer.extend_from_slice(br#"{"type":"epoch","#);
         buffer.extend_from_slice(&self.host);
         push_cursor(buffer, cursor);
         buffer.extend_from_slice(br#","may_miss":"#);
         buffer.extend_from_slice(if may_miss { b"true" } else { b"false" });
-        buffer.extend_from_slice(b"}\n");
+        buffer.extend_from_slice(br#","start_time":""#);
+        push_second(buffer, cursor.epoch / 1_000_000_000);
+        push_padded::<9>(buffer, cursor.epoch % 1_000_000_000);
+        buffer.extend_from_slice(b"Z\"}\n");
     }
 
     /// Appends the object behind the history, and the end of its line.
@@ -405,7 +409,7 @@ mod tests {
         insta::assert_snapshot!(String::from_utf8(buffer).unwrap(), @r#"
         {"type":"loss","host":"a\"b","cause":"overrun","cpu":3,"count":"1152921504606846976","before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":2}
         {"type":"loss","host":"a\"b","cause":"paused","cpu":null,"count":null,"before":null,"before_ns":null,"gaps":2,"pause":{"reason":"deletion","duration_ns":2000000,"hits":null}}
-        {"type":"epoch","host":"a\"b","cursor":"boot:3:7","may_miss":true}
+        {"type":"epoch","host":"a\"b","cursor":"boot:3:7","may_miss":true,"start_time":"1970-01-01T00:00:00.000000003Z"}
         {"type":"progress","cursor":"boot:3:7","read":6,"events":3,"not_selected":2,"expired":1}
         "#);
     }

@@ -37,6 +37,15 @@ fn jsonl(config: &Config) -> Vec<Problem> {
                 let hint = "use the path of a file in it, for example with `events.jsonl` at its end";
                 let why = "there is a directory of that name";
                 found.push(Problem::value("export.jsonl.path", path.display(), why, hint.to_owned()));
+            } else if let Some(directory) = path.parent().filter(|directory| !directory.is_dir()) {
+                let directory = directory.display();
+                found.push(Problem::warning(
+                    "export.jsonl.path",
+                    format!("`export.jsonl.path` is `{}`, and `{directory}` is not a directory", path.display()),
+                    &format!(
+                        "`mkdir -m 0750 {directory}`; the unit makes `/var/log/kprobed`, when the daemon is started"
+                    ),
+                ));
             }
         }
         Ok(JsonLinesTarget::Unix(_) | JsonLinesTarget::Stdout) => {}

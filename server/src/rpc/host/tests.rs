@@ -8,8 +8,12 @@ use futures_util::FutureExt as _;
 use tempfile::TempDir;
 use tonic::Code;
 
+use kprobed_rights::Roles;
+
 use super::*;
+use crate::auth::{AuditQueue, Caller};
 use crate::control::{Controller, Observer, Registry};
+use crate::doctor::UNLOCK;
 use crate::store::Store;
 use kprobed_host::kernel::{FactsCache, KernelPaths};
 use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
@@ -62,7 +66,12 @@ async fn server(directory: &TempDir) -> HostServer {
             tracefs: root.clone(),
         },
         states: ProbeStates { observer, control, registry: Arc::clone(&registry) },
-        storage: Storage { store, state_directory: directory.path().to_owned(), history: None },
+        storage: Storage {
+            store,
+            state_directory: directory.path().to_owned(),
+            history: None,
+            unknown_uids: 0,
+        },
         checker: Arc::new(Checker::new(v6_12(), Arc::clone(&facts))),
         doctor: Arc::new(Doctor {
             tracefs,
@@ -70,17 +79,21 @@ async fn server(directory: &TempDir) -> HostServer {
             facts,
             registry,
             procfs: nowhere(),
-            lockdown: nowhere(),
+            lockdown: root.join("lockdown"),
+            had_kprobe_events: true,
         }),
         declarations: Arc::default(),
         labels: Arc::default(),
         exporters: Exporters::default(),
         tls: None,
+        rights: Arc::new(Rights::new(Roles::default(), AuditQueue::new().0)),
     }
 }
 
 fn request(view: v1::HostView) -> Request<v1::GetHostRequest> {
-    Request::new(v1::GetHostRequest { view: view.into() })
+    let mut request = Request::new(v1::GetHostRequest { view: view.into() });
+    request.extensions_mut().insert(Caller::daemon());
+    request
 }
 
 /// Answers at once, without waiting for anything.
@@ -118,11 +131,27 @@ async fn a_basic_answer_looks_at_nothing() {
         };
         assert_eq!(basic, both);
     }
-    // Without tracefs the full view fails, and the basic one does not.
+    // Without tracefs each check says why it failed, those of other things are answered; the basic view is the same.
     let before = basic(&server);
     fs::remove_dir_all(directory.path().join("tracing")).unwrap();
-    let refused = server.get_host(request(v1::HostView::Full)).await.unwrap_err();
-    assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+    let full = server.get_host(request(v1::HostView::Full)).await.unwrap().into_inner();
+    assert_eq!((full.buffer_kib, full.sub_buffer_bytes), (0, 0));
+    let status = |id: &str| full.checks.iter().find(|check| check.id == id).map(v1::HostCheck::status);
+    for id in ["tracefs", "recording", "ring_buffer"] {
+        assert_eq!(status(id), Some(v1::CheckStatus::Failed), "{id}: {full:?}");
+    }
+    for id in ["database", "lockdown"] {
+        assert_eq!(status(id), Some(v1::CheckStatus::Ok), "{id}: {full:?}");
+    }
+    assert!(full.checks.iter().all(|check| !check.finding.is_empty()), "{full:?}");
+    // What keeps everything out is what is to be mended.
+    fs::create_dir(directory.path().join("tracing")).unwrap();
+    fs::write(directory.path().join("tracing/lockdown"), "none integrity [confidentiality]\n").unwrap();
+    let locked = server.get_host(request(v1::HostView::Full)).await.unwrap().into_inner();
+    for id in ["lockdown", "tracefs", "recording", "kernel_code"] {
+        let check = locked.checks.iter().find(|check| check.id == id).unwrap();
+        assert_eq!((check.status(), check.fix.as_str()), (v1::CheckStatus::Failed, UNLOCK), "{check:?}");
+    }
     let after = basic(&server);
     let (processor_time, uptime) = (before.processor_time, before.uptime);
     assert_eq!(v1::GetHostResponse { processor_time, uptime, ..after }, before);
@@ -147,7 +176,9 @@ async fn the_daemon_says_what_it_has_used() {
 async fn a_view_of_a_later_version_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let server = server(&directory).await;
-    let refused = server.get_host(Request::new(v1::GetHostRequest { view: 9 })).await.unwrap_err();
+    let mut later = request(v1::HostView::Full);
+    later.get_mut().view = 9;
+    let refused = server.get_host(later).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().starts_with("`view` has a value"), "{refused:?}");
 }

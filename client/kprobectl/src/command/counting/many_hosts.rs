@@ -9,7 +9,7 @@ use kprobed_client::api::aggregation_spec::Aggregation as Kind;
 use kprobed_client::api::stream_aggregation_request::Source;
 use kprobed_client::api::{AggregationKey, AggregationSnapshot, ContextKey};
 use kprobed_client::fleet::{HostLedger, Operation as _, Outcome};
-use kprobed_client::{AggregationStream, Client, Error, add_snapshots};
+use kprobed_client::{AggregationStream, Client, Error, add_marks, add_snapshots};
 use tokio::task::JoinSet;
 
 use super::{Count, IDLE_INTERVAL};
@@ -66,10 +66,10 @@ impl Count {
         output: &mut Output,
     ) -> Result<Exit, Failure> {
         self.judge()?;
-        let mut stop = StopCondition::new(None).map_err(Failure::signals)?;
+        let mut stop = StopCondition::new().map_err(Failure::signals)?;
         raise(fleet.hosts.len(), "name fewer hosts")?;
         let spec = self.spec.clone();
-        let mut run = HostRun::start(global, fleet, output, move |client: Client, output| {
+        let mut run = HostRun::start(global, fleet, output, false, move |client: Client, output| {
             let source = Source::Spec(spec.clone());
             async move {
                 match client.stream_aggregation(source, IDLE_INTERVAL, false).await {
@@ -93,9 +93,9 @@ impl Count {
         {
             output.counting_begins(one.stream.aggregation(), duration);
             output.note(&format!("{} of {} hosts count", begun.len(), fleet.hosts.len()));
-            stop.after(duration);
+            stop.begin(duration);
         } else {
-            stop.after(Some(Duration::ZERO));
+            stop.begin(Some(Duration::ZERO));
         }
         let reason = stop.wait().await;
         let ended = end(&begun, global.timeout, &mut stop).await;
@@ -121,11 +121,15 @@ impl Count {
             output.host_record(record)?;
         }
         if let Some((aggregation, _)) = counted.first().filter(|_| !self.is_by_host) {
+            let mut aggregation = aggregation.clone();
+            for (other, _) in &counted {
+                add_marks(&mut aggregation, other);
+            }
             let snapshots: Vec<_> = counted.iter().map(|(_, snapshot)| snapshot.clone()).collect();
             let mut whole = add_snapshots(&snapshots);
             whole.name = format!("{} hosts", counted.len());
             let several = output.is_structured();
-            CountPrinter::new(output, aggregation, self.view, several, false).last(&whole)?;
+            CountPrinter::new(output, &aggregation, self.view, several, false).last(&whole)?;
             output.flush()?;
         }
         let mut ledger = HostLedger::new(fleet.hosts.len() as u64);
@@ -166,7 +170,7 @@ async fn end(
         let (client, name) = (host.client.clone(), host.stream.aggregation().name.clone());
         tasks.spawn(async move {
             let last = tokio::time::timeout(deadline, client.delete_aggregation(&name)).await;
-            (number, last.unwrap_or(Err(Error::Timeout(deadline))))
+            (number, last.unwrap_or(Err(Error::Timeout { limit: deadline, is_change: true })))
         });
     }
     let interrupted = "interrupted before it said what it had counted";

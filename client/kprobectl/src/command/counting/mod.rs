@@ -49,7 +49,7 @@ pub(crate) struct Lifetime {
 /// Options for readings in between.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReadingOptions {
-    /// Show the counts repeatedly, this time apart, 100ms or more [default: once, at the end]
+    /// Show the counts repeatedly, this time apart, 100ms or more [default: once]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) interval: Option<Duration>,
     /// Show only the counts since the previous reading
@@ -133,7 +133,7 @@ impl Count {
             let hint = "add `--hosts`; a field of that name is `host.exact`".to_owned();
             return Err(Failure::usage(message, Some(hint)));
         }
-        let mut stop = StopCondition::new(None).map_err(Failure::signals)?;
+        let mut stop = StopCondition::new().map_err(Failure::signals)?;
         if let Some(name) = &life.keep {
             let made = async {
                 let client = connect(global).await?;
@@ -141,20 +141,22 @@ impl Count {
             };
             let made = tokio::select! {
                 made = made => made?,
-                _ = stop.wait() => return Err(Failure::interrupted()),
+                _ = stop.wait() => return Err(Failure::interrupted(Some(
+                    "the daemon may have made the aggregation: `kprobectl aggregations` shows them",
+                ))),
             };
             output.aggregation_kept(&made)?;
             return Ok(Exit::Success);
         }
         let client = tokio::select! {
             client = connect(global) => client?,
-            _ = stop.wait() => return Err(Failure::interrupted()),
+            _ = stop.wait() => return Err(Failure::interrupted(None)),
         };
         let interval = life.readings.interval.unwrap_or(IDLE_INTERVAL);
         // Not cancelled: the daemon would keep an aggregation that no client waits for.
         let stream = client.stream_aggregation(Source::Spec(spec), interval, life.readings.deltas).await?;
         output.counting_begins(stream.aggregation(), life.duration);
-        stop.after(life.duration);
+        stop.begin(life.duration);
         let mut counting = Counting { client, stream, stop, readings: life.readings };
         let mut printer = counting.printer(view, output);
         let reason = counting.follow(&mut printer, true).await.map_err(Failure::in_stream)?;
@@ -205,11 +207,13 @@ impl Counting {
     /// the last reading.
     async fn end(mut self) -> Result<AggregationSnapshot, Failure> {
         let name = self.stream.aggregation().name.clone();
-        self.stop.after(None);
+        self.stop.begin(None);
         let last = tokio::select! {
             last = self.client.delete_aggregation(&name) => last?,
             // A second signal.
-            _ = self.stop.wait() => return Err(Failure::interrupted()),
+            _ = self.stop.wait() => return Err(Failure::interrupted(Some(
+                "the daemon deletes the aggregation when this command has ended",
+            ))),
         };
         last.ok_or_else(|| {
             let hint = "the daemon's log has the reason: `journalctl -u kprobed`";

@@ -10,6 +10,7 @@ mod from_nats;
 mod options;
 mod selection_notes;
 mod session;
+mod skipped_runs;
 mod source;
 mod temporary_probes;
 
@@ -70,8 +71,11 @@ limits of queues need a daemon, and so do `.function` and `common_*` other than 
 -p defines a probe that is deleted when the command ends, on all hosts, as `kprobectl trace` does; without a \
 PROBE-GLOB only its events are shown.
 
-A value followed by `(?)` is unproven: the kernel does not show whether it could be read (`kprobectl check` says \
-why). JSON and YAML list such fields in `unproven`, and those that could not be read in `faults`.
+If the daemon was started again, the output says when: what happened from the end of its run before until then may \
+not be recorded. JSON has an object of the type `epoch` there, with `start_time`.
+
+A value followed by `(?)` is unproven: nothing shows that it was read, or that it is what its name says (`kprobectl \
+check` says why). JSON and YAML list such fields in `unproven`, and those that could not be read in `faults`.
 
 Examples:
   kprobectl observe

@@ -12,6 +12,7 @@ use super::cursor_file::CursorFile;
 use super::follow::{End, Follow};
 use super::options::OutputOptions;
 use super::selection_notes::ObservedSources;
+use super::skipped_runs::CountsBefore;
 use super::source::Source;
 use super::temporary_probes::{HostProbes, TemporaryProbes};
 use crate::command::connection::connect;
@@ -51,6 +52,8 @@ pub(super) struct Opened {
     probes: Option<HostProbes>,
     /// What is observed of one daemon, in words.
     observing: Option<String>,
+    /// Counts of the observed probes, if the end of the command is to say which runs the kernel skipped.
+    before: Option<CountsBefore>,
     /// Names of all selected hosts. Empty for one daemon.
     names: Vec<String>,
     /// The hosts that are not in the stream, and why.
@@ -63,7 +66,8 @@ impl Opened {
     /// Hosts of these names, all of which are in the stream.
     pub(super) fn hosts(merged: MergedStream, names: Vec<String>, since_ns: Option<i64>) -> Self {
         let source = Source::of_many(merged, names.len(), since_ns);
-        Self { source, probes: None, observing: None, names, missing: Vec::new(), is_interrupted: false }
+        let (probes, observing, before) = (None, None, None);
+        Self { source, probes, observing, before, names, missing: Vec::new(), is_interrupted: false }
     }
 }
 
@@ -78,18 +82,21 @@ impl Session {
             self.request = self.request.field(field.clone());
         }
         let Some(fleet) = &global.fleet else {
-            let mut stop = StopCondition::new(None).map_err(Failure::signals)?;
+            let mut stop = StopCondition::new().map_err(Failure::signals)?;
             // The daemon deletes probes that were already defined when their hold is dropped.
+            let has_probes = !self.definitions.is_empty();
             let opened = tokio::select! {
                 opened = self.open_one(global, output) => opened?,
-                _ = stop.wait() => return Err(Failure::interrupted()),
+                _ = stop.wait() => return Err(Failure::interrupted(
+                    has_probes.then_some("the daemon deletes the probes that it has defined for this command"),
+                )),
             };
             return Ok(self.show(opened, stop, global, output).await?.0);
         };
         if !self.definitions.is_empty() {
             confirm(Some(self.plan()), global, fleet, output).await?;
         }
-        let mut stop = StopCondition::new(None).map_err(Failure::signals)?;
+        let mut stop = StopCondition::new().map_err(Failure::signals)?;
         let opened = self.open_many(global, fleet, &mut stop, output).await?;
         let (exit, accounts) = self.show(opened, stop, global, output).await?;
         let missing = accounts.iter().filter(|account| account.outcome != Outcome::Answered);
@@ -110,6 +117,7 @@ impl Session {
             probes = Some(HostProbes::new(hosts, output.keeping()));
         }
         let mut observing = None;
+        let mut before = None;
         let mut selected = None;
         if !self.quiet {
             let sources = ObservedSources::by(&client, &request).await?;
@@ -118,6 +126,7 @@ impl Session {
                     sources.note_silence(&request, output);
                 }
                 observing = Some(sources.description());
+                before = CountsBefore::read(&client, &request).await.ok();
             }
             sources.note_lacking_fields(&self.form.fields, output);
             selected = probes.is_none().then_some(sources);
@@ -130,7 +139,7 @@ impl Session {
         }
         let source = Source::of_one(stream, once, self.ordered, self.cursor_file.take());
         let (names, missing) = (Vec::new(), Vec::new());
-        Ok(Opened { source, probes, observing, names, missing, is_interrupted: false })
+        Ok(Opened { source, probes, observing, before, names, missing, is_interrupted: false })
     }
 
     /// Begins the streams of all hosts, after all of them have the probes. These do not record yet.
@@ -164,7 +173,7 @@ impl Session {
             return Ok(Opened::hosts(merged, names, None));
         }
         let definitions = self.definitions.clone();
-        let mut run = HostRun::start(global, fleet, output, move |client, mut output| {
+        let mut run = HostRun::start(global, fleet, output, true, move |client, mut output| {
             let definitions = definitions.clone();
             async move {
                 match TemporaryProbes::define(&client, &definitions, &mut output).await {
@@ -223,7 +232,7 @@ impl Session {
         global: &Global,
         output: &mut Output,
     ) -> Result<(Exit, Vec<HostAccount>), Failure> {
-        let Opened { source, probes, observing, names, missing, is_interrupted } = opened;
+        let Opened { source, probes, observing, before, names, missing, is_interrupted } = opened;
         let is_one = names.is_empty();
         let width = names.iter().map(|name| name.chars().count()).max().map(|width| width.max("HOST".len()));
         let mut printer = EventPrinter::new(output, &self.form.style(global, self.quiet, width));
@@ -254,6 +263,11 @@ impl Session {
         };
         printer.flush()?;
         source.save()?;
+        if let Some(before) = before {
+            for runs in before.skipped().await {
+                printer.summary.skip(runs);
+            }
+        }
         let mut accounts = source.accounts();
         accounts.extend(missing);
         let mut ledger = HostLedger::new(accounts.len() as u64);

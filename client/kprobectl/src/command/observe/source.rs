@@ -47,6 +47,8 @@ pub(super) struct OneHost {
     /// Which events are the last ones, when the probes are deleted.
     last: Option<Last>,
     is_over: bool,
+    /// The run of the daemon that the stream is in.
+    epoch: Option<u64>,
 }
 
 /// Merged stream of many hosts.
@@ -76,6 +78,7 @@ impl Source {
             cut_sequence: None,
             last: None,
             is_over: false,
+            epoch: None,
         }))
     }
 
@@ -286,8 +289,10 @@ impl OneHost {
                     ordered.finish();
                 }
                 self.print_ordered(limit, printer)?;
-                if epoch.may_miss && !is_reached(limit, printer) {
-                    printer.may_miss(None, &epoch.cursor)?;
+                let number = epoch.cursor.epoch;
+                let is_restart = self.epoch.replace(number).is_some_and(|before| before != number);
+                if (is_restart || epoch.may_miss) && !is_reached(limit, printer) {
+                    printer.new_run(None, &epoch, is_restart)?;
                 }
             }
             StreamItem::Watermark(watermark) => {
@@ -357,7 +362,7 @@ impl ManyHosts {
                 printer.row(&row, Some(Origin { host, corrected_ns, late }))?;
             }
             MergedItem::Loss { host, loss } => printer.loss(Some(host), &loss)?,
-            MergedItem::MayMiss { host, cursor } => printer.may_miss(Some(host), &cursor)?,
+            MergedItem::NewRun { host, run, is_restart } => printer.new_run(Some(host), &run, is_restart)?,
             MergedItem::Malformed { host, problem, cursor } => {
                 printer.gap(host, &problem, cursor.as_ref())?;
             }

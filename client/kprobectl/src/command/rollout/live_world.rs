@@ -57,7 +57,7 @@ impl<'a> LiveWorld<'a> {
         let default = FanOut::default();
         let fan_out = FanOut {
             parallel: parallel(global)?.unwrap_or(default.parallel),
-            deadline: global.timeout,
+            deadline: Client::time_for_changes(global.timeout, state.setting.documents.len()),
             fail_fast: false,
         };
         raise_for(&fan_out, hosts.len())?;

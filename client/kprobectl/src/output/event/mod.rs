@@ -7,12 +7,13 @@ mod merged;
 mod summary;
 mod text;
 
+pub(crate) use summary::SkippedRuns;
 pub(crate) use text::TimeForm;
 
 use std::io::{self, IsTerminal as _};
 
 use kprobed_client::event::format::{JsonLines, Origin, TextLines, TextParts};
-use kprobed_client::event::{Cursor, Interruption, Loss, Row};
+use kprobed_client::event::{Cursor, Epoch, Interruption, Loss, Row};
 use serde_json::{Value, json};
 
 use self::summary::Summary;
@@ -134,15 +135,29 @@ impl<'o> EventPrinter<'o> {
         self.end_object()
     }
 
-    /// Prints that a run of the daemon did not stop cleanly: whether events are missing after it is
-    /// not known.
-    pub(crate) fn may_miss(&mut self, host: Option<&str>, cursor: &Cursor) -> io::Result<()> {
-        if self.is_for_people() {
-            let why = "the daemon did not stop cleanly, so the history may lack the last events of that run";
-            return self.warn(host, "maybe lost:", why);
+    /// Prints that a run of the daemon begins here, if it is another one than before (`is_restart`), or if the one
+    /// before did not stop cleanly. What happened in between may be missing.
+    pub(crate) fn new_run(&mut self, host: Option<&str>, run: &Epoch, is_restart: bool) -> io::Result<()> {
+        let Epoch { cursor, may_miss } = run;
+        if !self.is_for_people() {
+            host.map_or_else(JsonLines::new, JsonLines::of_host).push_epoch(
+                &mut self.buffer,
+                cursor,
+                *may_miss,
+            );
+            return self.end_object();
         }
-        host.map_or_else(JsonLines::new, JsonLines::of_host).push_epoch(&mut self.buffer, cursor, true);
-        self.end_object()
+        if is_restart {
+            let began = self.local_time.second(cursor.epoch / 1_000_000_000);
+            let text =
+                format!("what happened from the end of the daemon's run before until its start at {began}");
+            self.warn(host, "maybe not recorded:", &text)?;
+        }
+        if *may_miss {
+            let why = "the daemon did not stop cleanly, so the history may lack the last events of that run";
+            self.warn(host, "maybe lost:", why)?;
+        }
+        Ok(())
     }
 
     /// Prints on stderr what people should know about a host, or the one host.

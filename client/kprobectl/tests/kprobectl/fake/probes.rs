@@ -9,8 +9,8 @@ use kprobed_client::api::*;
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::answers;
 use super::services::{Answer, BoxedStream, Services};
+use super::{Beginning, answers};
 
 /// A change, as in the log of changes.
 fn told(change: &Change) -> String {
@@ -166,6 +166,10 @@ impl ProbeService for Services {
             return Ok(Response::new(ApplyProbesResponse { outcomes, plan: Vec::new() }));
         }
         self.changed_at_once.lock().unwrap().push(asked.len());
+        if self.beginning == Beginning::Late {
+            // The kernel takes its time for each change.
+            tokio::time::sleep(Duration::from_millis(2) * u32::try_from(asked.len()).unwrap()).await;
+        }
         let (mut outcomes, mut plan) = (Vec::new(), Vec::new());
         for one in asked {
             let change = one.change.unwrap();

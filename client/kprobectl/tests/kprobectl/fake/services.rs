@@ -113,6 +113,8 @@ impl EventService for Services {
         }
         let in_time = request.delivery.as_ref().is_some_and(|delivery| delivery.order() == EventOrder::Time);
         let ends = request.start.as_ref().is_some_and(|start| start.until_now);
+        let is_restarted =
+            request.start.as_ref().is_some_and(|start| start.start == Some(Start::LastEvents(77)));
         let oldest = request.start.as_ref().is_some_and(|start| start.start == Some(Start::Oldest(true)));
         self.asked.lock().unwrap().push(request);
         let canned = [
@@ -129,15 +131,20 @@ impl EventService for Services {
         let message = |message| Ok(StreamEventsResponse { message: Some(message) });
         let watermark = Watermark { watermark_ns: 10_000_000, late_events: 0 };
         let watermark = in_time.then_some(Message::Watermark(watermark));
+        // Ten seconds after noon.
+        let restart = is_restarted.then(|| {
+            let cursor = Cursor { epoch: 1_769_860_810_000_000_000, ..answers::cursor(0) };
+            Message::Epoch(EpochStarted { cursor: Some(cursor), may_miss: false })
+        });
         let beginning = self.beginning;
-        let canned = tokio_stream::iter(canned.into_iter().chain(watermark)).map(message).then(
-            move |message: Result<StreamEventsResponse, Status>| async move {
+        let canned = tokio_stream::iter(canned.into_iter().chain(watermark).chain(restart))
+            .map(message)
+            .then(move |message: Result<StreamEventsResponse, Status>| async move {
                 if matches!(message, Ok(StreamEventsResponse { message: Some(Message::Started(_)) })) {
                     beginning.wait().await;
                 }
                 message
-            },
-        );
+            });
         if ends {
             let caught_up = answers::cursor(5);
             return Ok(Response::new(Box::pin(
