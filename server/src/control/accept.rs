@@ -49,7 +49,7 @@ impl Controller {
         wanted.record.update_time = SystemTime::now();
         // It was accepted on this kernel: nothing holds it back any more.
         let job = if is_held { self.define_anew(wanted, grounds)? } else { Job::change(wanted, Vec::new()) };
-        let rule = self.require(caller, &job.probe)?;
+        let rule = self.require_changed(caller, &probe, &job.probe)?;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
         let entry = Some(Arc::new(allowed.change(request.change(), &job.probe.record)));
         let (before, wanted) = (Box::new(probe.record.clone()), Box::new(job.probe.record.clone()));

@@ -66,14 +66,16 @@ fn removed(Doomed { probe, profile, .. }: Doomed) -> Changed {
 }
 
 impl Controller {
-    /// What would be done for changes. Includes the steps that make the instance record again if
-    /// another program has stopped it.
+    /// What would be done for changes. Includes the steps that undo what another program has changed of
+    /// the instance.
     pub(super) fn plan_work(&self, work: &[Work]) -> Vec<PlannedStep> {
         let mut plan = self.new_plan();
         plan.change(&work.iter().map(|one| &one.job).collect::<Vec<_>>());
         let is_to_record = |one: &Work| one.before.as_ref().is_some_and(|before| before.is_to_record);
-        if work.iter().any(is_to_record) && !self.parts.instance.is_recording().unwrap_or(true) {
-            plan.record();
+        if work.iter().any(is_to_record)
+            && let Ok(switches) = self.observer.switches(&self.parts.instance)
+        {
+            plan.restore(switches.harmful().cloned());
         }
         plan.into_steps()
     }

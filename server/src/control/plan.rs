@@ -12,6 +12,7 @@ use super::handover::Recorded;
 use super::job::Job;
 use super::remove::Room;
 use super::step::{Phase, Step};
+use kprobed_host::tracefs::Alteration;
 use kprobed_lang::model::ProbeName;
 
 /// A step, and what it is done to.
@@ -36,7 +37,7 @@ pub enum PlannedStep {
 }
 
 /// What is done to an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstanceStep {
     /// It is made. It does not record yet.
     Make {
@@ -47,6 +48,8 @@ pub enum InstanceStep {
     Record,
     /// Recording is switched off.
     Pause,
+    /// A file that another program has changed gets what the daemon wants there.
+    Restore(Alteration),
     /// What its buffers hold is read, and it is removed.
     Remove,
 }
@@ -88,6 +91,14 @@ impl fmt::Display for PlannedStep {
                     }
                     InstanceStep::Record => write!(f, "echo 1 > {instance}/tracing_on"),
                     InstanceStep::Pause => write!(f, "echo 0 > {instance}/tracing_on"),
+                    InstanceStep::Restore(Alteration { file, wanted, .. }) => {
+                        let file = file.name();
+                        match wanted.as_str() {
+                            "" => write!(f, "echo > {instance}/{file}"),
+                            list if list.contains(' ') => write!(f, "echo '{list}' > {instance}/{file}"),
+                            word => write!(f, "echo {word} > {instance}/{file}"),
+                        }
+                    }
                     InstanceStep::Remove => write!(f, "rmdir {instance}"),
                 }
             }
@@ -157,9 +168,9 @@ impl KernelPlan {
         }
     }
 
-    /// Adds that recording is switched on.
-    pub(super) fn record(&mut self) {
-        self.instance(InstanceStep::Record);
+    /// Adds that files of the instance are restored.
+    pub(super) fn restore(&mut self, altered: impl Iterator<Item = Alteration>) {
+        altered.for_each(|alteration| self.instance(InstanceStep::Restore(alteration)));
     }
 
     /// What is recorded after the steps so far, given what is recorded now.
@@ -232,6 +243,7 @@ mod tests {
     use super::*;
     use crate::control::step::{self, Aim};
     use crate::control::test_probe;
+    use kprobed_host::tracefs::InstanceFile;
 
     fn print(steps: &[PlannedStep]) -> Vec<String> {
         steps.iter().map(ToString::to_string).collect()
@@ -263,6 +275,30 @@ mod tests {
                 "echo 0 > instances/kprobed/events/kprobes/old/filter",
                 "echo 1 > instances/kprobed/events/kprobes/new/enable",
                 "echo 1 > instances/kprobed/events/kprobes/old/enable",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_another_program_has_changed_is_restored() {
+        let altered = [
+            (InstanceFile::Tasks, "1", ""),
+            (InstanceFile::TasksLeftOut, "", "17 18"),
+            (InstanceFile::Recording, "0", "1"),
+        ];
+        let altered = altered.map(|(file, found, wanted)| Alteration {
+            file,
+            found: found.to_owned(),
+            wanted: wanted.to_owned(),
+        });
+        let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
+        plan.restore(altered.into_iter());
+        assert_eq!(
+            print(&plan.into_steps()),
+            [
+                "echo > instances/kprobed/set_event_pid",
+                "echo '17 18' > instances/kprobed/set_event_notrace_pid",
+                "echo 1 > instances/kprobed/tracing_on",
             ]
         );
     }

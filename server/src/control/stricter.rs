@@ -81,6 +81,11 @@ pub(crate) const STRICTER: &[Stricter] = &[
         "takes the other way than the code says",
     ),
     rule(
+        "END_OF_MODULE",
+        Words("a place inside of the last function of a module, if the code of that ends at an odd address"),
+        "reads behind the module's last page, and stops with an oops from Linux 6.4 on",
+    ),
+    rule(
         "NO_INTERRUPT_TABLE",
         Words("`load_current_idt`, `idt_invalidate` and `machine_kexec`"),
         "resets the host when a CPU comes up, or another kernel is started",

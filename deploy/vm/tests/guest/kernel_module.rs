@@ -254,7 +254,11 @@ impl<'a> Made<'a> {
 
     /// Adds code. The functions that the loader calls are entered into `struct module`.
     fn code(&mut self, name: &str, code: &[u8]) -> Result<SymbolId> {
-        let code = [self.build.prologue(), code].concat();
+        let mut code = [self.build.prologue(), code].concat();
+        if code.len() % 2 == 1 {
+            // Of a last function that ends at an odd address, the kernel reads more than there is.
+            code.push(0x90);
+        }
         let at = self.object.append_section_data(self.text, &code, 16);
         let bytes = code.len() as u64;
         let symbol = symbol(&mut self.object, name.as_bytes(), SymbolKind::Text, self.text, at, bytes);

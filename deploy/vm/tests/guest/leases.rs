@@ -394,14 +394,14 @@ fn leases_end_while_no_daemon_runs(fixture: &Fixture) -> Result<()> {
     let config = config("[leases]\nkeep_listed_s = 20");
     let mut guest = fixture.new_daemon(&config)?;
     let begun = uptime(&guest)?;
-    lease(&guest, NUMBERS, 5)?;
+    lease(&guest, NUMBERS, 12)?;
     let granted = uptime(&guest)?;
     guest.add("p:stays __x64_sys_getppid")?;
     guest.kill()?;
     // It goes on recording: no program is there to end it.
     call(&guest, 40)?;
     ensure!(guest.tracefs("kprobe_events")?.lines().count() == 2);
-    guest.until("its time is over", || Ok(uptime(&guest)? > granted + 6.0))?;
+    guest.until("its time is over", || Ok(uptime(&guest)? > granted + 13.0))?;
     guest.restart(&config)?;
     let probe = guest.probe("numbers")?;
     ensure!(probe.state() == ProbeState::Expired && probe.state_reason == "LEASE_ENDED", "{probe:?}");

@@ -136,13 +136,11 @@ fn closes(ledger: &GetLedgerResponse) -> Result<()> {
     for probe in &ledger.probes {
         let hits = probe.hits.with_context(|| format!("{probe:?}"))?;
         ensure!(hits == probe.read + probe.undecodable + probe.not_read, "{probe:?}");
-        match (probe.lost, probe.filtered, probe.own) {
-            (Some(lost), Some(filtered), Some(own)) => {
-                ensure!(probe.not_read == lost + probe.disabled + filtered + own, "{probe:?}");
-            }
+        let rest: u64 = [probe.filtered, probe.own, probe.unexplained].into_iter().flatten().sum();
+        match probe.lost {
+            Some(lost) => ensure!(probe.not_read == lost + probe.disabled + rest, "{probe:?}"),
             // A term that is not known has a cause.
-            (None, ..) => ensure!(probe.loss_is_shared || resets > 0, "{probe:?}\n{:?}", ledger.buffers),
-            _ => {}
+            None => ensure!(probe.loss_is_shared || resets > 0, "{probe:?}\n{:?}", ledger.buffers),
         }
         ensure!(probe.undecodable == 0, "{probe:?}");
     }
@@ -162,10 +160,10 @@ fn declared(probe: &Probe) -> ProbeState {
 fn all_is_as_declared_or_explained(fixture: &Fixture) -> Result<()> {
     let mut random = Random::of_theme("neighbour_war");
     let guest = fixture.daemon_with(&config_looking_every(200))?;
-    declare(&guest)?;
+    let filters = declare(&guest)?;
     let war = War::draw(&mut random);
     let seen = wage(&guest, &war)?;
-    settle(&guest)?;
+    settle(&guest, &filters)?;
     // What the neighbour made is there as it made it, and nothing else.
     let kept: BTreeSet<String> = guest.shell("cat /tmp/own")?.lines().map(str::to_owned).collect();
     ensure!(kept.iter().all(|line| line == USED || war.own.contains(line)), "{kept:?}");
@@ -199,14 +197,20 @@ fn all_is_as_declared_or_explained(fixture: &Fixture) -> Result<()> {
 }
 
 /// What is declared, what the neighbour uses itself all the time, calls that the probes see, and a
-/// client that observes them.
-fn declare(guest: &DaemonGuest) -> Result<()> {
+/// client that observes them. Returns the filters that the kernel has then: with a condition of the daemon's, that the
+/// field could be read.
+fn declare(guest: &DaemonGuest) -> Result<Vec<String>> {
+    let mut filters = Vec::new();
     for (name, arguments, filter, enabled) in DECLARED {
         guest.add(&format!("p:{name} {PLACE} {arguments}"))?;
         if !filter.is_empty() {
             guest.wait_for(guest.client.set_filter(name, filter))??;
         }
         guest.wait_for(guest.client.set_enabled(name, enabled))??;
+        let in_kernel = guest.in_instance(&format!("events/kprobes/{name}/filter"))?.trim().to_owned();
+        let expected = if filter.is_empty() { in_kernel == "none" } else { in_kernel.contains(filter) };
+        ensure!(expected, "{name}: {in_kernel}");
+        filters.push(in_kernel);
     }
     guest.shell(&format!(
         "[ -e {KPROBES_ENABLED} ] || mount -t debugfs nodev /sys/kernel/debug
@@ -218,7 +222,7 @@ fn declare(guest: &DaemonGuest) -> Result<()> {
     let calls = ["numbers", "1000000", "500000000", "--pause-us", "300", "--until", OVER];
     guest.machine.spawn(LOAD, &Command::new("workload").args(calls))?;
     guest.machine.spawn(OBSERVER, &Command::shell("exec kprobectl observe > /dev/null"))?;
-    Ok(())
+    Ok(filters)
 }
 
 /// What was seen of a war.
@@ -270,7 +274,7 @@ fn wage(guest: &DaemonGuest, war: &War) -> Result<Seen> {
 }
 
 /// Waits until everything is as declared again.
-fn settle(guest: &DaemonGuest) -> Result<()> {
+fn settle(guest: &DaemonGuest, filters: &[String]) -> Result<()> {
     // A probe that was left alone is repaired again on request.
     for (name, _, _, enabled) in DECLARED {
         drop(guest.wait_for(guest.client.set_enabled(name, enabled))?);
@@ -284,9 +288,8 @@ fn settle(guest: &DaemonGuest) -> Result<()> {
         ensure!(begun.elapsed() < PATIENCE, "{probes:#?}\n{}", guest.log());
         thread::sleep(Duration::from_millis(100));
     }
-    for (name, _, filter, enabled) in DECLARED {
+    for ((name, _, _, enabled), filter) in DECLARED.into_iter().zip(filters) {
         let event = format!("events/kprobes/{name}");
-        let filter = if filter.is_empty() { "none" } else { filter };
         ensure!(guest.in_instance(&format!("{event}/filter"))?.trim() == filter, "{name}");
         let switch = if enabled { "1" } else { "0" };
         ensure!(guest.in_instance(&format!("{event}/enable"))?.trim() == switch, "{name}");

@@ -43,6 +43,9 @@ pub struct Hold {
 }
 
 impl Holds {
+    /// Holds that one connection may have.
+    pub const MOST_OF_CONNECTION: usize = PER_CONNECTION;
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

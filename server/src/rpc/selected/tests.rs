@@ -5,7 +5,7 @@ use tonic::Code;
 
 use super::*;
 use kprobed_trace::decode::{Base, FieldKind, FieldSchema};
-use kprobed_trace::filter::{Binding, Filter};
+use kprobed_trace::filter::Binding;
 
 /// A probe with these fields; those that end in `$` are texts.
 fn source(name: &str, fields: &[&str]) -> Selected {
@@ -49,6 +49,16 @@ fn a_field_that_no_probe_has_is_named_with_those_that_they_have() {
     let (.., hint) = refused(&many, &["nosuch"]).unwrap();
     assert!(hint.contains("`kprobes/p3`") && !hint.contains("`kprobes/p4`"), "{hint}");
     assert!(hint.contains("`kprobectl get NAME`"), "{hint}");
+}
+
+#[test]
+fn fields_that_may_be_old_bytes_are_named_if_they_are_compared() {
+    let mut schema = Schema::clone(&source("kprobes/open", &["a", "b", "c"]).schema);
+    schema.fields[0].fault_detected = false;
+    schema.fields[2].fault_detected = false;
+    let named = |text: &str| unproven(&Filter::parse(text).unwrap(), &schema);
+    assert_eq!(named("a == 1 && (b == 2 || !(a > 4))"), ["a"]);
+    assert_eq!(named("b == 2"), Vec::<String>::new());
 }
 
 #[test]

@@ -12,11 +12,13 @@ use nix::errno::Errno;
 use super::case::Case;
 use super::memory_symbols;
 use super::optimise::JUMP_BYTES;
+use super::places::around;
 use super::refusal::{Refusal, Rule};
+use super::report::Arming;
 use super::symbol::Symbols;
 use kprobed_host::insn::KernelOpcode;
 use kprobed_host::kernel::{KernelFacts, Landing, Way};
-use kprobed_lang::definition::{Place, ProbeDefinition};
+use kprobed_lang::definition::{Place, ProbeDefinition, Step};
 
 /// Symbols of the beginning of the kernel's text: an offset from them may lead into any function.
 const ANCHORS: [&str; 2] = ["_stext", "_text"];
@@ -32,6 +34,7 @@ pub(super) fn harm(case: &Case<'_>, offset: u64) -> Option<Refusal> {
     without_interrupts(case)
         .or_else(|| expected_fault(case, offset))
         .or_else(|| misjudged_jump(case, offset))
+        .or_else(|| end_of_module(case, offset))
         .or_else(|| over_landing(case, offset))
 }
 
@@ -77,7 +80,9 @@ pub(super) fn outside(found: &Symbols<'_>, case: &Case<'_>) -> Option<Refusal> {
         case.location(),
         found.offset
     );
-    let hint = "name that function, if it is meant".to_owned();
+    let inside = last_inside(symbol.address, case);
+    let inside = inside.map(|last| format!("+{last} is the last place in it; ")).unwrap_or_default();
+    let hint = format!("{inside}name the other function, if it is meant");
     Some(case.refuse(Rule::OutsideFunction, message).with_hint(hint))
 }
 
@@ -95,6 +100,46 @@ fn misjudged_jump(case: &Case<'_>, offset: u64) -> Option<Refusal> {
         case.function
     );
     Some(case.refuse(Rule::MisjudgedJump, message).with_hint("Linux 6.0, 5.19.4 and 5.15.64 have the fix"))
+}
+
+/// The objection to a breakpoint in the last function of a module. To find out whether it could be a jump,
+/// the kernel decodes what it takes for the rest of the function, up to the end of the module's pages
+/// (arch/x86/kernel/kprobes/opt.c:can_optimize), and one byte more if the last instruction begins with
+/// their last byte. Since 6.4, no page follows that can be read.
+fn end_of_module(case: &Case<'_>, offset: u64) -> Option<Refusal> {
+    if case.arming(offset) != Arming::Breakpoint || !case.optimiser()?.reads_behind_module() {
+        return None;
+    }
+    let message = format!(
+        "`{}` is the last function of its module, and the kernel reads behind the end of that when a breakpoint is put into the function",
+        case.function
+    );
+    let hint = "probe its entry, or a function that it calls".to_owned();
+    Some(case.refuse(Rule::EndOfModule, message).with_hint(hint))
+}
+
+/// The kernel's refusal of what lies behind the end of the named function, with the reason that the
+/// writer can do something about.
+pub(super) fn behind_the_end(refusal: Refusal, found: &Symbols<'_>, case: &Case<'_>) -> Refusal {
+    // Where code is not known, and what arguments read, has nothing to do with the end.
+    let is_of_place = refusal.step >= Step::REGISTRATION
+        && !matches!(
+            refusal.rule,
+            Rule::UnreadableCode | Rule::UnknownMemorySymbol | Rule::BadMemorySymbol | Rule::AmbiguousSymbol
+        );
+    let outside = found.taken.filter(|symbol| symbol.address != case.start && is_of_place);
+    let Some(symbol) = outside.filter(|symbol| !ANCHORS.contains(&symbol.name)) else { return refusal };
+    let size = facts_size(case.facts, symbol.address);
+    let message = format!("`{}` is {size} bytes long: +{} is behind its end", symbol.name, found.offset);
+    let inside = last_inside(symbol.address, case);
+    let hint = inside.map(|last| format!("+{last} is the last place in it")).unwrap_or_default();
+    Refusal { rule: Rule::OutsideFunction, message, hint, ..refusal }
+}
+
+/// The last place of a function that works for the definition of a case.
+fn last_inside(start: u64, case: &Case<'_>) -> Option<u32> {
+    let named = Case::at(case.definition, start, case.facts)?.whole();
+    around(&named, named.size).before
 }
 
 /// The objection to a place at which the kernel may put a jump over an instruction that is entered

@@ -20,6 +20,9 @@ pub(super) const JUMP_BYTES: u64 = 5;
 /// Longer functions are not optimised: such a range of addresses is a hole between sections.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 
+/// Bytes of a page of memory.
+const PAGE_BYTES: u64 = 4096;
+
 /// A function in which breakpoints may become jumps.
 pub(super) struct Optimiser<'a> {
     facts: &'a KernelFacts,
@@ -28,6 +31,8 @@ pub(super) struct Optimiser<'a> {
     /// Whether it is the last function of a module: where that ends only the kernel knows
     /// (kernel/module/kallsyms.c:find_kallsyms_symbol).
     is_last: bool,
+    /// Whether the kernel, which decodes such a function to the end of its pages, reads behind them.
+    reads_behind_module: bool,
     code: Vec<u8>,
     /// Targets of the function's direct jumps, ascending.
     targets: Vec<u64>,
@@ -57,9 +62,20 @@ impl<'a> Optimiser<'a> {
         let length = usize::try_from(size).ok()?.checked_add(insn::MAX_INSTRUCTION_BYTES)?;
         let code = facts.code(start, length);
         let (targets, label_targets, enabled) = Default::default();
-        let mut optimiser = Self { facts, start, size, is_last, code, targets, label_targets, enabled };
+        let mut optimiser = Self {
+            facts,
+            start,
+            size,
+            is_last,
+            reads_behind_module: false,
+            code,
+            targets,
+            label_targets,
+            enabled,
+        };
         let mut offset = 0;
         while offset < size {
+            optimiser.reads_behind_module |= is_last && optimiser.is_last_zero(offset);
             let opcode = match optimiser.opcode(offset) {
                 Some(opcode) => opcode,
                 None if is_last => break,
@@ -140,6 +156,18 @@ impl<'a> Optimiser<'a> {
         };
         let mut labels = self.facts.patch_sites.jump_labels_near(address);
         labels.any(|label| address - label < rules::jump_label_bytes(code_from(label)))
+    }
+
+    /// Whether the kernel crashes because it looks for the rest of an instruction behind the pages of the
+    /// module. What is left of the last page is zero, and two zeros are an instruction.
+    pub(super) fn reads_behind_module(&self) -> bool {
+        self.reads_behind_module
+    }
+
+    /// Whether the byte at `offset` is zero and the last one of a page.
+    fn is_last_zero(&self, offset: u64) -> bool {
+        let is_end = self.start.wrapping_add(offset).wrapping_add(1).is_multiple_of(PAGE_BYTES);
+        is_end && usize::try_from(offset).is_ok_and(|offset| self.code.get(offset) == Some(&0))
     }
 
     fn opcode(&self, offset: u64) -> Option<KernelOpcode> {

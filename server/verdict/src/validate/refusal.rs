@@ -47,7 +47,8 @@ pub enum Rule {
     TrapInstruction,
     /// An instruction that can be neither executed out of line nor emulated.
     UnsupportedInstruction,
-    /// The kernel accepts it, this daemon does not: the offset is after the end of the function.
+    /// The offset is after the end of the function. If the kernel refuses what is there, it does so for
+    /// another reason; if it accepts that, this daemon does not.
     OutsideFunction,
     /// The kernel accepts it, this daemon does not: the kernel may replace it by a jump over an
     /// instruction that other code jumps to.
@@ -56,6 +57,8 @@ pub enum Rule {
     ExpectedFault,
     /// The kernel accepts it, this daemon does not: a conditional jump goes the wrong way.
     MisjudgedJump,
+    /// The kernel accepts it, this daemon does not: the kernel reads behind the end of the module.
+    EndOfModule,
     /// The kernel accepts it, this daemon does not: the CPU can have no table of interrupts there.
     NoInterruptTable,
     /// The kernel accepts it, this daemon does not: it is never armed.
@@ -88,6 +91,7 @@ impl Rule {
             Self::JumpOverLanding => "JUMP_OVER_LANDING",
             Self::ExpectedFault => "EXPECTED_FAULT",
             Self::MisjudgedJump => "MISJUDGED_JUMP",
+            Self::EndOfModule => "END_OF_MODULE",
             Self::NoInterruptTable => "NO_INTERRUPT_TABLE",
             Self::NeverArmed => "NEVER_ARMED",
         }
@@ -120,6 +124,7 @@ impl Rule {
         Self::JumpOverLanding,
         Self::ExpectedFault,
         Self::MisjudgedJump,
+        Self::EndOfModule,
         Self::NoInterruptTable,
         Self::NeverArmed,
     ];
@@ -131,6 +136,7 @@ impl Rule {
             | Self::JumpOverLanding
             | Self::ExpectedFault
             | Self::MisjudgedJump
+            | Self::EndOfModule
             | Self::NoInterruptTable
             | Self::NeverArmed => RefusedBy::Kprobed,
             _ => RefusedBy::Kernel,
@@ -178,6 +184,11 @@ impl Refusal {
     pub(super) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
+    }
+
+    /// Who refuses the place: the kernel, at one of its steps, or this daemon after all of them.
+    pub fn refused_by(&self) -> RefusedBy {
+        if self.step == Step::OwnPlace { RefusedBy::Kprobed } else { RefusedBy::Kernel }
     }
 
     /// The refusal with a hint, if it had none.

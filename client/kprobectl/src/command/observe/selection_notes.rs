@@ -109,14 +109,21 @@ impl ObservedSources {
     }
 
     /// Notes of which probes the filter of a stream selects nothing because it compares a field of
-    /// theirs in a way that does not fit its type, and whether the kernel could filter just as well:
-    /// then nothing else need be recorded. `filters` is what the daemon said when the stream began.
+    /// theirs in a way that does not fit its type, which fields that it compares may not have been
+    /// read, and whether the kernel could filter just as well: then nothing else need be recorded.
+    /// `filters` is what the daemon said when the stream began.
     pub(super) fn note_filters(&self, filters: &[ProbeFilter], output: &mut Output) {
         for found in filters {
             // A probe that lacks the field is not a problem.
             if let Some(problem) = found.problem.as_ref().filter(|problem| problem.code != FIELD_NOT_FOUND) {
                 output
                     .note(&format!("the filter selects no event of `{}`: {}", found.probe, problem.message));
+            }
+            for field in &found.unproven {
+                output.note(&format!(
+                    "nothing shows whether `{field}` of `{}` could be read: the filter may select by what was in memory before",
+                    found.probe
+                ));
             }
         }
         let could_have = |name: &str, filter: &str| {

@@ -55,6 +55,7 @@ fn stacks() {
           - vfs_open+0x0/0x40
           - do_filp_open+0xc1/0x120
           - do_syscall_64+0x3b/0x90
+          incomplete: false
       count: "20"
       sums: []
     hits: "32"

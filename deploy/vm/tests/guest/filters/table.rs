@@ -18,7 +18,7 @@ pub(super) const REFUSED: &[Known] = &[
         applies: |_, code, _| code == "CONSTANT_TERM",
     },
     Known {
-        reason: "a pattern that the kernel takes by the letter, because it begins with a digit",
+        reason: "a pattern that the kernel takes by the letter: it begins with a digit, or is compared by `==`",
         applies: |_, code, _| code == "LITERAL_PATTERN",
     },
     Known {

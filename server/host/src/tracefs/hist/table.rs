@@ -145,7 +145,9 @@ impl HistTable {
 fn parse_totals(text: &str) -> Option<(u64, u64, u64)> {
     let (hits, rest) = text.split_once("\n    Entries: ")?;
     let (entries, dropped) = rest.split_once("\n    Dropped: ")?;
-    Some((hits.parse().ok()?, entries.parse().ok()?, dropped.trim_end().parse().ok()?))
+    // As the kernel prints them: without a sign or zeros before them.
+    let number = |text: &str| text.parse().ok().filter(|number: &u64| number.to_string() == text);
+    Some((number(hits)?, number(entries)?, number(dropped.trim_end())?))
 }
 
 fn parse_rows(text: &str, trigger: &HistTrigger) -> Result<Vec<HistRow>, HistError> {

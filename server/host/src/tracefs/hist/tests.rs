@@ -154,6 +154,17 @@ fn the_table_of_the_trigger_is_found_among_others() {
 }
 
 #[test]
+fn totals_are_numbers_as_the_kernel_prints_them() {
+    let trigger = trigger(vec![key("a", KeyForm::Number)], &[]);
+    let good = file("kprobed_7", "", 0, 0, 0);
+    HistTable::parse(good.as_bytes(), &trigger, 1).unwrap();
+    for bad in ["00", "+0", " 0"] {
+        let bad = good.replace("Entries: 0", &format!("Entries: {bad}"));
+        assert_eq!(HistTable::parse(bad.as_bytes(), &trigger, 1), Err(HistError::Totals));
+    }
+}
+
+#[test]
 fn what_a_name_smuggles_in_is_not_believed() {
     let keys = || vec![key("path", KeyForm::Text), key("dfd", KeyForm::Number)];
     // A file name with a line break is a file name.

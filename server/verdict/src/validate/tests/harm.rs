@@ -12,6 +12,7 @@ use kprobed_host::samples::{core, image};
 use kprobed_lang::definition::{Definition, Features, ProbeDefinition, RefusedBy, parse};
 
 const BASE: u64 = 0xffff_ffff_8100_0000;
+const MODULE: u64 = 0xffff_ffff_c000_0000;
 
 /// `f` is 64 bytes long and its part 32, and so is `g`.
 const SYMBOLS: &str = "\
@@ -53,6 +54,8 @@ struct Kernel {
     probes: String,
     switch: Option<&'static str>,
     readme: &'static str,
+    /// The code of a module, whose last page follows nothing.
+    module: Vec<u8>,
 }
 
 impl Kernel {
@@ -69,6 +72,7 @@ impl Kernel {
             probes: String::new(),
             switch: Some("1\n"),
             readme: NEWER,
+            module: Vec::new(),
         }
     }
 
@@ -92,7 +96,10 @@ impl Kernel {
         let directory = tempfile::tempdir().unwrap();
         for (name, text) in [
             ("kallsyms", Some(self.symbols.as_str())),
-            ("available_filter_functions_addrs", Some("ffffffff81000000 f\n")),
+            (
+                "available_filter_functions_addrs",
+                Some("ffffffff81000000 f\nffffffffc0000000 first [ext]\nffffffffc0000040 last [ext]\n"),
+            ),
             ("README", Some(self.readme)),
             ("kprobes/list", Some(self.probes.as_str())),
             ("sys/debug/kprobes-optimization", self.switch),
@@ -103,7 +110,11 @@ impl Kernel {
                 fs::write(path, text).unwrap();
             }
         }
-        fs::write(directory.path().join("kcore"), core(&[(BASE, self.memory.clone())])).unwrap();
+        fs::write(
+            directory.path().join("kcore"),
+            core(&[(BASE, self.memory.clone()), (MODULE, self.module.clone())]),
+        )
+        .unwrap();
         let root = || directory.path().to_owned();
         let paths = KernelPaths { procfs: root(), sysfs: root(), debugfs: root(), tracefs: root() };
         (KernelFacts::read(&paths).unwrap(), directory)
@@ -242,6 +253,28 @@ fn a_jump_that_the_kernel_misjudges_is_not_probed() {
     };
     assert_eq!(of(OLDER), BTreeMap::from([(0x10, Rule::MisjudgedJump), (0x18, Rule::MisjudgedJump)]));
     assert!(of(NEWER).is_empty());
+}
+
+#[test]
+fn the_last_function_of_a_module_is_probed_if_its_rest_is_whole_instructions() {
+    let symbols = format!("{SYMBOLS}ffffffffc0000000 t first\t[ext]\nffffffffc0000040 t last\t[ext]\n");
+    // The call of ftrace, NOPs, and what the page has behind them.
+    let rule = |nops: usize, at: &str| {
+        let mut module = vec![0x90; 0x40 + 5 + nops];
+        for start in [0, 0x40] {
+            module[start..start + 5].copy_from_slice(&[0x0f, 0x1f, 0x44, 0, 0]);
+        }
+        module.resize(0x1000, 0);
+        let kernel = Kernel { symbols: symbols.clone(), module, ..Kernel::new() };
+        let (facts, _directory) = kernel.facts();
+        let report = check(&place(&format!("ext:{at}")), &facts);
+        assert!(report.refusal.is_none(), "{report:?}");
+        report.objection.map(|found| found.rule)
+    };
+    assert_eq!(rule(8, "last+5"), Some(Rule::EndOfModule));
+    assert_eq!(rule(9, "last+5"), None);
+    assert_eq!(rule(8, "last"), None, "it is armed by ftrace");
+    assert_eq!(rule(8, "first+5"), None);
 }
 
 #[test]
