@@ -21,7 +21,7 @@ use super::source::{compile_options, event_source};
 use super::step::{self, Aim, Seen, Step};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
-use crate::store::{Phase, StoredAttachment, Undo};
+use crate::store::{Owed, Phase, StoredAttachment};
 use kprobed_host::tracefs::{Instance, TracefsError};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_trace::decode::CompileOptions;
@@ -84,7 +84,7 @@ impl Controller {
         // When that fails, the row stays for the next daemon.
         self.parts.instance.set_filter(name, before)?;
         if let Some(trial) = trial {
-            self.parts.store.undo(Undo::Attachment(trial)).await;
+            self.parts.store.owe(vec![Owed::Attachment(trial)]).await;
         }
         tried
     }
@@ -99,19 +99,19 @@ impl Controller {
         let create_time = SystemTime::now();
         let uid = self.parts.store.begin_attach(&name, &filter, create_time, Some(entry)).await?;
         let undo = |error: &Error| {
-            vec![Undo::Attachment(uid), Undo::Note(Box::new(entry.failed(error.to_string())))]
+            vec![Owed::Attachment(uid), Owed::Note(Box::new(entry.failed(error.to_string())))]
         };
         let source = match record(&self.parts, &self.sources, uid, &name, &filter) {
             Ok(source) => source,
             Err(error) => {
-                self.parts.store.undo_all(undo(&error)).await;
+                self.parts.store.owe(undo(&error)).await;
                 return Err(error);
             }
         };
         if let Err(error) = self.parts.store.settle_attach(uid, &filter, None).await {
             let error = error.into();
             if self.stop_recording(&name, uid) {
-                self.parts.store.undo_all(undo(&error)).await;
+                self.parts.store.owe(undo(&error)).await;
             }
             return Err(error);
         }
@@ -200,8 +200,8 @@ impl Controller {
         self.parts.store.begin_detach(last.uid, &last.filter, &entry).await?;
         if let Err(error) = switch_off(&self.parts, name) {
             self.keep_recording(name, &last.filter);
-            let note = Undo::Note(Box::new(entry.failed(error.to_string())));
-            self.parts.store.undo_all(vec![Undo::Detachment(last.uid, last.filter), note]).await;
+            let note = Owed::Note(Box::new(entry.failed(error.to_string())));
+            self.parts.store.owe(vec![Owed::Detachment(last.uid, last.filter), note]).await;
             return Err(error);
         }
         // What was recorded before is still delivered; after that nothing of it is in the buffers.
@@ -209,7 +209,7 @@ impl Controller {
         self.sources.remove(&[last.uid]);
         self.attached.remove(name);
         // The database says that it goes. The row may stay for a while.
-        self.parts.store.undo(Undo::Attachment(last.uid)).await;
+        self.parts.store.owe(vec![Owed::Attachment(last.uid)]).await;
         tracing::info!(event = %name, "detached");
         Ok(Sourced { event: Some(last), plan: Vec::new() })
     }
@@ -259,7 +259,7 @@ pub(super) async fn bring_back(
         match phase {
             Phase::Pending | Phase::Removing => {
                 switch_off(parts, &name)?;
-                parts.store.undo(Undo::Attachment(uid)).await;
+                parts.store.owe(vec![Owed::Attachment(uid)]).await;
             }
             Phase::Settled => {
                 let source = recordable(parts, &name)

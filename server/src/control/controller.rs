@@ -21,6 +21,7 @@ use super::grow::Growth;
 use super::interference::Interference;
 use super::lease::{Holds, Leases};
 use super::observed::Observed;
+use super::reconcile::{Found, find};
 use super::repair::Repairs;
 use super::sample::{Sampler, until_next};
 use super::shut_down::{OnExit, take_everything_out};
@@ -148,10 +149,8 @@ impl Controller {
             parts.sysfs.clone(),
         );
         let mut leases = Leases::new(&parts)?;
-        let trips = parts.store.trips().await.map_err(Error::from)?;
         let budget = Budget::new(parts.budget);
-        let (live, unfinished) =
-            super::reconcile::reconcile(&parts, &observer, &sources, &mut leases, trips).await?;
+        let Found { live, unfinished, wanted } = find(&parts, &sources, &mut leases).await?;
         // After the probes: an event that one of them has taken the name of has to wait.
         let attached = super::attach::bring_back(&parts, &sources).await?;
         let demand = Arc::<BufferDemand>::default();
@@ -185,7 +184,9 @@ impl Controller {
             growth: Growth::default(),
             interference: Interference::default(),
         };
-        controller.finish_removals(&unfinished).await;
+        // First, since it may have the name of another one.
+        controller.take_back_unfinished(unfinished).await;
+        controller.bring_back(&wanted).await;
         // Leases that ended while no daemon ran, and probes of an earlier hold that could not be removed
         // just now.
         controller.parts.holds.look_again();

@@ -9,6 +9,7 @@ use super::Probe;
 use super::step::Step;
 use crate::error::Error;
 use kprobed_lang::definition::ProbeDefinition;
+use kprobed_lang::model::Hits;
 use kprobed_trace::pipeline::EventSource;
 use kprobed_verdict::validate::Report;
 
@@ -33,6 +34,8 @@ pub(super) struct Job {
     pub(super) source: Option<Arc<EventSource>>,
     /// How often it had been hit by the time that it was switched.
     pub(super) hits: Option<u64>,
+    /// What the kernel had counted of an event that is adopted.
+    pub(super) until_now: Option<Hits>,
     /// Its event could not be taken back.
     pub(super) left_behind: bool,
     /// Why it ended.
@@ -49,18 +52,15 @@ impl Job {
             done: Vec::new(),
             source: None,
             hits: None,
+            until_now: None,
             left_behind: false,
             outcome: Ok(()),
         }
     }
 
-    /// Changes the event of an earlier run; its events come from `source`.
-    pub(super) fn adopt(probe: Probe, source: Arc<EventSource>, steps: Vec<Step>) -> Self {
-        Self { source: Some(source), ..Self::change(probe, steps) }
-    }
-
-    /// Defines `probe`.
-    pub(super) fn define(probe: Probe, basis: Basis, steps: Vec<Step>) -> Self {
+    /// Defines `probe`. How the kernel lists it is not known before.
+    pub(super) fn define(mut probe: Probe, basis: Basis, steps: Vec<Step>) -> Self {
+        probe.record.kernel_listing.clear();
         Self { basis: Some(Box::new(basis)), ..Self::change(probe, steps) }
     }
 
@@ -86,6 +86,11 @@ impl Job {
     /// not known.
     pub(super) fn is_off_and_not_counted(&self) -> bool {
         !self.probe.is_to_record() && self.basis.is_none() && !self.done.is_empty() && self.hits.is_none()
+    }
+
+    /// Whether it takes the event out of the kernel: see [`super::remove`].
+    pub(super) fn takes_out(&self) -> bool {
+        self.steps.front() == Some(&Step::Delete)
     }
 
     /// Whether it is about an event that exists.

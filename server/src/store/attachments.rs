@@ -10,9 +10,31 @@ use sqlx::sqlite::SqliteRow;
 
 use super::bad::{BadValue, CheckedRow, Since1970};
 use super::connection::Transaction;
-use super::undo::{Undo, settle_attachment};
-use super::{Phase, Store, StoreError, audit, from_ns, to_ns};
+use super::owed::{Owed, settle_attachment};
+use super::{Store, StoreError, audit, from_ns, to_ns};
 use kprobed_lang::model::{ProbeName, ProbeUid};
+
+/// How far the change of an attached event has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Written before the kernel was changed; no client has an answer.
+    Pending,
+    /// Acknowledged.
+    Settled,
+    /// Its removal has begun.
+    Removing,
+}
+
+impl Phase {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "pending" => Self::Pending,
+            "settled" => Self::Settled,
+            "removing" => Self::Removing,
+            _ => return None,
+        })
+    }
+}
 
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,8 +162,8 @@ impl Store {
         before: Option<(&str, &Entry)>,
     ) -> Result<(), StoreError> {
         let undo = match before {
-            Some((before, _)) => Undo::Detachment(uid, before.to_owned()),
-            None => Undo::Attachment(uid),
+            Some((before, _)) => Owed::Detachment(uid, before.to_owned()),
+            None => Owed::Attachment(uid),
         };
         let write = async |transaction: &mut Transaction<'_>| {
             audit::append(transaction, before.map(|(_, entry)| entry).as_slice()).await?;
@@ -161,7 +183,7 @@ impl Store {
         filter: &str,
         entry: &Entry,
     ) -> Result<(), StoreError> {
-        let undo = Undo::Detachment(uid, filter.to_owned());
+        let undo = Owed::Detachment(uid, filter.to_owned());
         let write = async |transaction: &mut Transaction<'_>| {
             sqlx::query("UPDATE attachment SET phase = 'removing' WHERE id = ?")
                 .bind(uid.attachment())

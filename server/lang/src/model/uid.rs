@@ -4,10 +4,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Identifies one incarnation of a probe: it is the row id in the database, which SQLite never uses
 /// again. An attached event of the host has a uid too: the negative id of its row in a table of its
 /// own, so that it is never that of a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct ProbeUid(pub i64);
 
 impl ProbeUid {
