@@ -485,6 +485,14 @@ impl ControlHandle {
         self.ask(|reply| Command::Reconcile { force, validate_only, reply }).await
     }
 
+    /// Refuses when the control thread has ended or is about to.
+    ///
+    /// # Errors
+    /// When the daemon is stopping.
+    pub fn require_running(&self) -> Result<(), Error> {
+        if self.commands.is_closed() { Err(Error::stopping()) } else { Ok(()) }
+    }
+
     /// Ends the control thread and waits until the kernel is as the configuration wants it.
     pub async fn stop(&self) {
         let (done, stopped) = oneshot::channel();

@@ -233,6 +233,8 @@ impl Controller {
                 let span = command.caller().map_or_else(Span::none, Caller::span);
                 let carried_out = self.carry_out(command, &mut waiting).instrument(span).await;
                 if let ControlFlow::Break(done) = carried_out {
+                    // Whoever asks from now on knows that the daemon ends.
+                    queue.0.close();
                     self.shut_down().await;
                     if done.is_some_and(|done| done.send(()).is_err()) {
                         tracing::debug!("the caller has gone before the control thread ended");

@@ -71,9 +71,9 @@ fn count(
     Ok(read)
 }
 
-/// Whether this kernel counts. Debian builds 5.10 without: then the daemon says so.
+/// Whether this kernel counts. If not, the daemon says so.
 fn counts(fixture: &Fixture) -> Result<bool> {
-    if !fixture.is_older_than(6, 1) {
+    if fixture.counts_events() {
         return Ok(true);
     }
     let guest = fixture.daemon()?;

@@ -211,22 +211,24 @@ fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()
     guest.shell(&format!(
         "until grep -qE ' numbered +[0-9]{{4}}' {TRACEFS}/kprobe_profile; do sleep 0.1; done"
     ))?;
-    let mut ledger = guest.ledger_of("kprobes/numbered")?;
     // A pause can be so short that nothing is hit in it.
     for _ in 0..5 {
         guest.add("p:goes __x64_sys_getpgid")?;
         guest.delete("goes")?;
-        ledger = guest.ledger_of("kprobes/numbered")?;
-        if ledger.paused > 0 {
+        if guest.ledger_of("kprobes/numbered")?.paused > 0 {
             break;
         }
     }
     end_of_hits(&guest)?;
+    // While it is hit, hits are counted before what was recorded since is read.
+    let ledger = guest.ledger_of("kprobes/numbered")?;
     ensure!(guest.instance()?.ends_with("/kprobed"), "{}", guest.log());
     let not_told = ledger.not_read.abs_diff(ledger.paused);
     progress::note(format_args!("{} hits in the pause, {not_told} around it", ledger.paused));
     // How much it is depends on when the emulated CPU changes hands: a tenth, on a busy machine.
-    ensure!(ledger.paused > 0 && not_told * 4 <= ledger.paused, "{ledger:?}");
+    // A deletion waits for nothing on 5.10: hardly anything is hit in the pause, and as much around it.
+    let is_told = ledger.paused > 0 && not_told * 4 <= ledger.paused;
+    ensure!(is_told || fixture.is_older_than(6, 1), "{ledger:?}");
     // Subscribers get a gap with its cause and its count.
     let told = pauses(&guest)?;
     let mut hits = 0;

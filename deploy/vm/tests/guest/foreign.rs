@@ -138,7 +138,8 @@ fn foreign_events_are_listed_and_left_alone(fixture: &Fixture) -> Result<()> {
     ensure!(guest.in_instance("events/theirs/numbers/enable")?.trim() == "0");
     guest.shell(&format!(
         "cd {TRACEFS}; echo 0 > events/theirs/returns/enable; echo 0 > instances/theirs/events/theirs/numbers/enable
-         rmdir instances/theirs; echo '-:theirs/' >> kprobe_events"
+         rmdir instances/theirs
+         for event in numbers returns two address; do echo \"-:theirs/$event\" >> kprobe_events; done"
     ))?;
     Ok(())
 }

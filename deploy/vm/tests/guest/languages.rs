@@ -96,6 +96,9 @@ fn documented_examples_work(fixture: &Fixture) -> Result<()> {
     for Example { call, command } in &examples {
         let documented = "/run/kprobed/kprobed.sock";
         ensure!(command.contains(documented), "{call}: it does not use the socket");
+        if call.contains("Aggregation") && !fixture.counts_events() {
+            continue;
+        }
         let output = run(&tools, "sh", &["-c", &command.replace(documented, &here)], directory.path(), &[])
             .with_context(|| format!("{call}: {command}"))?;
         check(call, &output).with_context(|| format!("{call}: {command}\n{output}"))?;
