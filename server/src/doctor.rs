@@ -224,6 +224,8 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
             }
             _ => None,
         })
+        // That ends by itself, and may be as it was meant.
+        .filter(|(_, trouble)| !trouble.waits_for_module())
         .collect();
     let ignored = probes.iter().find_map(|probe| {
         let is_ignored = |warning: &&Diagnostic| warning.code == Code::Livepatched && warning.hint.is_some();

@@ -218,9 +218,7 @@ impl Controller {
         let mut noted = self.parts.registry.log().newest();
         let mut store_states_at = None;
         let mut waiting = Turns::default();
-        if self.parts.repair_interval.is_some() {
-            self.triggers = Triggers::begin();
-        }
+        self.triggers = Triggers::begin(self.parts.repair_interval.is_some());
         loop {
             while let Ok(queued) = queue.0.try_recv() {
                 waiting.push(queued);
@@ -266,7 +264,12 @@ impl Controller {
                     next_repair = None;
                     continue;
                 }
-                () = self.triggers.fired(), if self.triggers.due().is_none() && depends_on_others => {
+                () = self.triggers.written(), if self.triggers.due().is_none() && depends_on_others => {
+                    self.triggers.note(Instant::now());
+                    continue;
+                }
+                () = self.triggers.module_changed(), if depends_on_others => {
+                    self.leave_absent_modules().await;
                     self.triggers.note(Instant::now());
                     continue;
                 }

@@ -161,7 +161,10 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
     match Trouble::all(&troubles) {
         Some(trouble) => ProbeState::Drifted(trouble),
         None if let Some(why) = &probe.tripped => ProbeState::Tripped(Trouble::clone(why)),
-        None if *module_is_absent => ProbeState::PendingModule,
+        // The daemon takes it out as soon as it notices.
+        None if *module_is_absent => {
+            ProbeState::HeldBack(Trouble::module_absent(probe.module().unwrap_or_default(), &probe.warnings))
+        }
         None if probe.is_to_record() => ProbeState::Armed,
         None => ProbeState::Disabled,
     }
@@ -402,7 +405,8 @@ mod tests {
                     prop_assert!(!trouble.reason.is_empty() && !trouble.hint.is_empty());
                 }
                 ProbeState::Disabled => prop_assert!(!enabled),
-                ProbeState::Armed | ProbeState::PendingModule => {}
+                ProbeState::HeldBack(trouble) => prop_assert!(trouble.waits_for_module()),
+                ProbeState::Armed => {}
                 _ => prop_assert!(false),
             }
         }

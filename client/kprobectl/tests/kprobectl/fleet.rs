@@ -88,9 +88,9 @@ fn equal_answers_are_shown_once_and_every_host_is_accounted_for() {
     exit: 4
     -- stdout
     web[001-003] (3 hosts, kernel 6.12.1):
-    NAME             KIND    STATE           LOCATION            FILTER
-    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100
-    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -
+    NAME             KIND    STATE      LOCATION            FILTER
+    kprobes/open     entry   armed      do_sys_openat2+0x0  dfd == -100
+    kprobes/waiting  return  held-back  do_sys_openat2+0x0  -
     -- stderr
     broken (1 host): failed
     error: the connection to the daemon was lost: REASON
