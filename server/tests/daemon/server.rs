@@ -15,7 +15,7 @@ use kprobed::control::{
     Controller, Costs, Foreign, Holds, Ledger, Names, Observer, Probe, ProbeLedger, ProbeState, ProbeStates,
     Recorded, RecordingProblem, Registry, Terms,
 };
-use kprobed::doctor::Doctor;
+use kprobed::doctor::{Doctor, SkippedRuns};
 use kprobed::export::Exporters;
 use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
@@ -26,7 +26,7 @@ use kprobed::rpc::{
 use kprobed::shutdown::Tasks;
 use kprobed::store::{ProbeSpec, Record, Store};
 use kprobed_host::kernel::{FactsCache, HostIdentity};
-use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, Tracefs};
 use kprobed_lang::definition::{Features, ProbeKind};
 use kprobed_lang::model::{HitProfile, Hits, ProbeUid};
 use kprobed_proto::FILE_DESCRIPTOR_SET;
@@ -295,6 +295,7 @@ async fn routes(
         procfs: nowhere(),
         lockdown: nowhere(),
         had_kprobe_events: true,
+        skipped: SkippedRuns::since(SystemTime::UNIX_EPOCH, HitCounts::default()),
     };
     let info = HostInfo {
         host: host.clone(),
