@@ -141,12 +141,13 @@ impl Controller {
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         budget::remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         let sampler = Sampler::begin(&parts.mounted.tracefs, &parts.store).await.map_err(Error::from)?;
-        let observer = Observer::new(
+        let mut observer = Observer::new(
             parts.mounted.tracefs.clone(),
             Arc::clone(&parts.current_instance),
             parts.procfs.clone(),
             parts.sysfs.clone(),
         );
+        observer.repaired_every = parts.repair_interval;
         let mut leases = Leases::new(&parts)?;
         let trips = parts.store.trips().await.map_err(Error::from)?;
         let budget = Budget::new(parts.budget);

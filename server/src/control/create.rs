@@ -159,6 +159,7 @@ pub(crate) mod tests {
             altered: Vec::new(),
             kprobes: true,
             ftrace: true,
+            repaired_every: None,
         };
         Observed { switches, events: HashMap::new(), livepatches: Livepatches::default() }
     }

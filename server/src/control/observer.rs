@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::observed::{Observed, ObservedEvent, Switch, Switches};
 use super::own;
@@ -28,6 +29,8 @@ pub struct Observer {
     pub procfs: PathBuf,
     /// Usually `/sys`.
     pub sysfs: PathBuf,
+    /// How often the daemon repairs what others have changed. Absent if it does not.
+    pub repaired_every: Option<Duration>,
     /// Places listed as disabled. The kernel lists a place so only if it was switched on while
     /// kprobes were off (kernel/kprobes.c: enable_kprobe), or if it is off: no other place can be
     /// unarmed than those listed so since kprobes were last switched.
@@ -49,7 +52,7 @@ impl Observer {
     /// An observer of what tracefs, its instance, `/proc` and `/sys` show.
     pub fn new(tracefs: Tracefs, instance: Arc<CurrentInstance>, procfs: PathBuf, sysfs: PathBuf) -> Self {
         let unarmed = Arc::new(CachedReading::new(vec![tracefs.kprobes_switch()]));
-        Self { tracefs, instance, procfs, sysfs, unarmed }
+        Self { tracefs, instance, procfs, sysfs, repaired_every: None, unarmed }
     }
 
     /// Has the next look read every list, whether another program has written to it or not.
@@ -75,6 +78,7 @@ impl Observer {
                     }],
                     kprobes: true,
                     ftrace: true,
+                    repaired_every: self.repaired_every,
                 }),
                 events: probes.iter().map(|probe| (probe.uid, unknown.clone())).collect(),
                 livepatches: self.livepatches(),
@@ -137,6 +141,7 @@ impl Observer {
             altered: instance.alterations(&self.instance.form(), &self.procfs)?,
             kprobes: self.tracefs.kprobes_enabled() != Some(false),
             ftrace: ftrace_enabled(&self.procfs),
+            repaired_every: self.repaired_every,
         })
     }
 

@@ -104,7 +104,7 @@ pub struct Reconciled {
 }
 
 /// The result for all probes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Reconciliation {
     /// The result for each.
     pub probes: Vec<Reconciled>,

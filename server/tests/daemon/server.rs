@@ -12,8 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 use kprobed::auth::{AuditInbox, AuditQueue, LiveTls, Rights};
 use kprobed::config::{Listen, Tls, tls_settings};
 use kprobed::control::{
-    Controller, Costs, Foreign, Holds, Ledger, Names, Observer, Probe, ProbeLedger, ProbeState, ProbeStates,
-    Recorded, RecordingProblem, Registry, Terms,
+    Controller, Costs, Foreign, Holds, Ledger, LookOutcome, Names, Observer, PlannedStep, Probe, ProbeLedger,
+    ProbeState, ProbeStates, Reconciled, Reconciliation, Recorded, RecordingProblem, Registry, Step, Terms,
 };
 use kprobed::doctor::{Doctor, SkippedRuns};
 use kprobed::export::Exporters;
@@ -229,6 +229,16 @@ fn recorded(registry: &Registry, host: &HostIdentity) -> Recorded {
         has_hits: true,
         terms: Terms { hits, ..Terms::default() },
     };
+    let switched_off = |probe: &Arc<Probe>| PlannedStep::Event {
+        name: probe.name.clone(),
+        instance: "i".to_owned(),
+        step: Step::Disable,
+    };
+    let looks = probes.iter().map(|probe| Reconciled {
+        found: Arc::clone(probe),
+        outcome: LookOutcome::WouldRepair,
+        now: Arc::clone(probe),
+    });
     let ledger = Ledger {
         probes: probes.iter().map(account).collect(),
         buffers: Vec::new(),
@@ -244,6 +254,10 @@ fn recorded(registry: &Registry, host: &HostIdentity) -> Recorded {
         ledger,
         snapshot: AggregationSnapshot::default(),
         keys: Vec::new(),
+        reconciliation: Reconciliation {
+            plan: probes.iter().map(switched_off).collect(),
+            probes: looks.collect(),
+        },
     }
 }
 
