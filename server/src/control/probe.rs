@@ -131,7 +131,7 @@ impl Trouble {
             reason:
                 "what it meant when it was made is damaged in the database: it may mean something else now"
                     .to_owned(),
-            hint: format!("look at its definition; then `kprobectl accept {name}`, or delete it"),
+            hint: format!("look at its definition; then `kprobectl update {name} --accept`, or delete it"),
         }
     }
 
