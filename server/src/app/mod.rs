@@ -44,7 +44,7 @@ use crate::control::{
     ProbeStates, Registry,
 };
 use crate::declared::Keeper;
-use crate::doctor::{Doctor, LOCKDOWN};
+use crate::doctor::{Doctor, LOCKDOWN, SkippedRuns};
 use crate::export::metrics::Sources;
 use crate::export::{self, ExportParts};
 use crate::front::{self, Gate, Inherited};
@@ -319,7 +319,9 @@ impl App {
             .map_err(StartError::Thread)?;
         engine.control = Some(control.clone());
 
-        let observer = Observer::new(tracefs.clone(), Arc::clone(&current_instance), procfs.clone(), sysfs);
+        let mut observer =
+            Observer::new(tracefs.clone(), Arc::clone(&current_instance), procfs.clone(), sysfs);
+        observer.repaired_every = config.reconcile.interval();
         let states = ProbeStates { observer, control: control.clone(), registry: Arc::clone(&registry) };
         let foreign = Foreign {
             tracefs: tracefs.clone(),
@@ -327,7 +329,9 @@ impl App {
             checker: Arc::clone(&checker),
             instance: Arc::clone(&current_instance),
         };
+        let counts = tracefs.hit_counts().unwrap_or_default();
         let doctor = Doctor {
+            skipped: SkippedRuns::since(SystemTime::now(), counts),
             tracefs,
             instance: current_instance,
             facts: Arc::clone(&facts),

@@ -202,7 +202,7 @@ impl Controller {
         if enabled {
             switches.require_firing(report.arming)?;
         }
-        probe.state = settled_state(enabled, &report);
+        probe.state = settled_state(enabled);
         let wanted = &mut probe.record.spec;
         wanted.enabled = enabled;
         wanted.filter = filter.clone().unwrap_or_else(|| seen.filter.clone());

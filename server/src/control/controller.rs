@@ -141,12 +141,13 @@ impl Controller {
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         budget::remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         let sampler = Sampler::begin(&parts.mounted.tracefs, &parts.store).await.map_err(Error::from)?;
-        let observer = Observer::new(
+        let mut observer = Observer::new(
             parts.mounted.tracefs.clone(),
             Arc::clone(&parts.current_instance),
             parts.procfs.clone(),
             parts.sysfs.clone(),
         );
+        observer.repaired_every = parts.repair_interval;
         let mut leases = Leases::new(&parts)?;
         let trips = parts.store.trips().await.map_err(Error::from)?;
         let budget = Budget::new(parts.budget);
@@ -218,9 +219,7 @@ impl Controller {
         let mut noted = self.parts.registry.log().newest();
         let mut store_states_at = None;
         let mut waiting = Turns::default();
-        if self.parts.repair_interval.is_some() {
-            self.triggers = Triggers::begin();
-        }
+        self.triggers = Triggers::begin(self.parts.repair_interval.is_some());
         loop {
             while let Ok(queued) = queue.0.try_recv() {
                 waiting.push(queued);
@@ -268,7 +267,12 @@ impl Controller {
                     next_repair = None;
                     continue;
                 }
-                () = self.triggers.fired(), if self.triggers.due().is_none() && depends_on_others => {
+                () = self.triggers.written(), if self.triggers.due().is_none() && depends_on_others => {
+                    self.triggers.note(Instant::now());
+                    continue;
+                }
+                () = self.triggers.module_changed(), if depends_on_others => {
+                    self.leave_absent_modules().await;
                     self.triggers.note(Instant::now());
                     continue;
                 }

@@ -20,7 +20,7 @@ use crate::error::{Error, Reason};
 use crate::store::{Intent, ProbeSpec, Record};
 use kprobed_lang::model::{Metadata, Moment, ProbeName};
 use kprobed_verdict::checker::{Against, CheckOutcome, Checker, Taken};
-use kprobed_verdict::validate::{Arming, Report};
+use kprobed_verdict::validate::Arming;
 
 impl Controller {
     /// Whether a caller can have a probe made that stays.
@@ -138,12 +138,8 @@ pub(super) fn refuse(text: &str, outcome: &CheckOutcome, taken: Option<&Taken>) 
 }
 
 /// The state of a probe that the kernel has.
-pub(super) fn settled_state(enabled: bool, report: &Report) -> ProbeState {
-    match (&report.absent_module, enabled) {
-        (Some(_), _) => ProbeState::PendingModule,
-        (None, true) => ProbeState::Armed,
-        (None, false) => ProbeState::Disabled,
-    }
+pub(super) const fn settled_state(enabled: bool) -> ProbeState {
+    if enabled { ProbeState::Armed } else { ProbeState::Disabled }
 }
 
 #[cfg(test)]
@@ -153,6 +149,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::control::Observed;
+    use crate::control::step::Step;
     use kprobed_host::kernel::Livepatches;
 
     /// A host on which everything can fire, and that has no event of ours.
@@ -162,17 +159,23 @@ pub(crate) mod tests {
             altered: Vec::new(),
             kprobes: true,
             ftrace: true,
+            repaired_every: None,
         };
         Observed { switches, events: HashMap::new(), livepatches: Livepatches::default() }
     }
 
     /// The probe that a request makes, before the kernel has it.
     pub(crate) fn made(checker: &Checker, request: CreateRequest) -> Probe {
+        made_by(checker, request).0
+    }
+
+    /// The same, with what is done in the kernel for it.
+    pub(crate) fn made_by(checker: &Checker, request: CreateRequest) -> (Probe, Vec<Step>) {
         let mut grounds = Grounds::new(checker.recent_facts(), observed());
         let now = Moment { wall: SystemTime::now(), boot_id: "boot".into(), boot_ns: 0 };
-        new_probe(checker, (&Caller::daemon(), &|taken| taken), request, &mut grounds, &now)
-            .unwrap()
-            .job
-            .probe
+        let work = new_probe(checker, (&Caller::daemon(), &|taken| taken), request, &mut grounds, &now);
+        let job = work.unwrap().job;
+        let steps = job.steps().cloned().collect();
+        (job.probe, steps)
     }
 }

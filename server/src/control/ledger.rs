@@ -218,9 +218,9 @@ impl Controller {
         let found: Vec<_> = enabled.iter().map(|probe| Arc::new(observed.shown(probe))).collect();
         let problems = found.iter().filter_map(|probe| RecordingProblem::of(probe)).collect();
         let written = self.written_by_others();
-        let is_changed = self.suspect(&found, &observed.switches, &written);
+        let suspects = self.suspect(&found, &observed.switches, &written);
         let (mut probes, read, settled) = self.accounts()?;
-        self.tell_interference(is_changed, &probes);
+        self.tell_interference(&suspects, &probes, settled);
         let subscribers = self.parts.hub.counts();
         probes.extend(self.attached_ledger(read.losses()));
         probes.sort_by(|a, b| a.name.cmp(&b.name));

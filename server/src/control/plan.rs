@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
+use super::controller::in_kernel;
 use super::handover::Recorded;
 use super::job::Job;
 use super::remove::Room;
@@ -161,7 +162,7 @@ impl KernelPlan {
                 }
             }
         }
-        for job in jobs {
+        for job in jobs.iter().filter(|job| in_kernel(&job.probe.state)) {
             let after = After { filter: job.probe.spec.filter.clone(), enabled: job.probe.is_to_record() };
             self.deleted.remove(&job.probe.name);
             self.changed.insert(job.probe.name.clone(), after);

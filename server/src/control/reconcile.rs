@@ -298,6 +298,8 @@ async fn bring_back(
                 let entry = LiveProbe { source, ever_enabled: true, account: Account::default() };
                 brought.push((job.probe, Some(entry)));
             }
+            // Its module has gone since it was looked at.
+            (Ok(()), None) if job.probe.waits_for_module() => brought.push((job.probe, None)),
             (outcome, _) => {
                 let missing = || own::missing(Presence::Absent, &row.record.name);
                 let error = outcome.err().unwrap_or_else(missing);
@@ -342,7 +344,7 @@ fn job(
     let aim = Aim { enabled, filter: &spec.filter };
     let state = match &tripped {
         Some(why) => ProbeState::Tripped(Trouble::clone(why)),
-        None => settled_state(spec.enabled, &report),
+        None => settled_state(spec.enabled),
     };
     let probe =
         Probe::unresolved(record.clone(), definition.kind, state).resolved(&definition, &report, footprint);

@@ -104,7 +104,7 @@ pub struct Reconciled {
 }
 
 /// The result for all probes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Reconciliation {
     /// The result for each.
     pub probes: Vec<Reconciled>,
@@ -144,14 +144,17 @@ const fn is_wrong(found: &Probe) -> bool {
 }
 
 impl Controller {
-    /// Looks at all probes, since the interval has passed or something has changed.
+    /// Looks at all probes, since the interval has passed or something has changed. Without an interval only at
+    /// those of modules.
     pub(super) async fn repair(&mut self) {
         self.triggers.take();
         // A loaded module is a notice for both. Its cost is not followed by a rest ten times as
         // long: the facts of the kernel are read anew, for every later request as well.
         self.watch_modules().await;
         let begun = Instant::now();
-        self.look().await;
+        if self.parts.repair_interval.is_some() {
+            self.look().await;
+        }
         self.triggers.looked(begun, Instant::now());
     }
 

@@ -137,11 +137,9 @@ impl Controller {
                 let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
                 let aim = Aim { enabled: request.enabled, filter: &wanted.spec.filter };
                 let steps = step::change(&seen, aim);
-                let state = match (*module_is_absent, wanted.is_to_record()) {
-                    _ if let Some(why) = &wanted.tripped => ProbeState::Tripped(Trouble::clone(why)),
-                    (true, _) => ProbeState::PendingModule,
-                    (false, true) => ProbeState::Armed,
-                    (false, false) => ProbeState::Disabled,
+                let state = match &wanted.tripped {
+                    Some(why) => ProbeState::Tripped(Trouble::clone(why)),
+                    None => settled_state(wanted.is_to_record()),
                 };
                 Ok(Job::change(Probe { state, ..wanted }, steps))
             }
@@ -151,6 +149,10 @@ impl Controller {
             }
             (Some(ObservedEvent::Lost(_)), _) if request.enabled == Some(true) => {
                 self.define_anew(wanted, grounds)
+            }
+            // The kernel judges its filter when it is defined.
+            (Some(ObservedEvent::Lost(_)), _) if probe.waits_for_module() => {
+                Ok(Job::change(wanted, Vec::new()))
             }
             (event, _) => {
                 let trouble = match (&probe.state, event) {
@@ -171,6 +173,7 @@ impl Controller {
         }
         let guarded = match look(&self.parts.checker, &self.parts.rights, &probe, &mut grounds.facts) {
             Looked::Clear(guarded) => guarded,
+            Looked::Held(held) if held.waits_for_module() => held.into_guarded(),
             Looked::Held(held) => return Err(held.error(&probe)),
         };
         let definition = Arc::clone(&probe.spec.definition);
@@ -183,7 +186,7 @@ impl Controller {
         }
         let state = match &probe.tripped {
             Some(why) => ProbeState::Tripped(Trouble::clone(why)),
-            None => settled_state(probe.spec.enabled, &report),
+            None => settled_state(probe.spec.enabled),
         };
         let mut probe = Probe { state, guarded, ..probe }.resolved(&definition, &report, footprint);
         probe.record.kernel_definition = self.parts.checker.kernel_line(&definition, probe.name.parts()).text;

@@ -81,8 +81,13 @@ impl ReconcileService for ReconcileServer {
         &self,
         request: Request<v1::ReconcileProbesRequest>,
     ) -> Result<Response<v1::ReconcileProbesResponse>, Status> {
+        let sight = Sight::new(&self.rights, access::caller(&request)?);
         let v1::ReconcileProbesRequest { force, validate_only } = request.into_inner();
-        let Reconciliation { probes, plan } = self.control.reconcile(force, validate_only).await?;
+        let Reconciliation { mut probes, mut plan } = self.control.reconcile(force, validate_only).await?;
+        // All of them are repaired, whoever asks for it.
+        let mut hidden = HashSet::new();
+        probes.retain(|one| sight.shows(&one.found) || !hidden.insert(one.found.name.clone()));
+        plan.retain(|step| step.event().is_none_or(|name| !hidden.contains(name)));
         let probes = probes.iter().map(looked_at).collect();
         Ok(Response::new(v1::ReconcileProbesResponse { probes, plan: messages::plan(&plan) }))
     }

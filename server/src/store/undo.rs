@@ -170,7 +170,9 @@ pub(super) async fn remove(transaction: &mut SqliteConnection, uid: ProbeUid) ->
     match query.execute(&mut *transaction).await {
         Ok(_) => Ok(()),
         // SQLite writes no row that has a value of a wrong type: such a row goes at once.
-        Err(error) if Fault::of(&error) == Fault::Constraint => delete_probe(transaction, uid).await,
+        Err(error) if matches!(Fault::of(&error), Fault::Constraint | Fault::BadRow) => {
+            delete_probe(transaction, uid).await
+        }
         Err(error) => Err(error.into()),
     }
 }

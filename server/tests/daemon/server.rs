@@ -12,10 +12,10 @@ use std::time::{Duration, Instant, SystemTime};
 use kprobed::auth::{AuditInbox, AuditQueue, LiveTls, Rights};
 use kprobed::config::{Listen, Tls, tls_settings};
 use kprobed::control::{
-    Controller, Costs, Foreign, Holds, Ledger, Names, Observer, Probe, ProbeLedger, ProbeState, ProbeStates,
-    Recorded, RecordingProblem, Registry, Terms,
+    Controller, Costs, Foreign, Holds, Ledger, LookOutcome, Names, Observer, PlannedStep, Probe, ProbeLedger,
+    ProbeState, ProbeStates, Reconciled, Reconciliation, Recorded, RecordingProblem, Registry, Step, Terms,
 };
-use kprobed::doctor::Doctor;
+use kprobed::doctor::{Doctor, SkippedRuns};
 use kprobed::export::Exporters;
 use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
@@ -26,7 +26,7 @@ use kprobed::rpc::{
 use kprobed::shutdown::Tasks;
 use kprobed::store::{ProbeSpec, Record, Store};
 use kprobed_host::kernel::{FactsCache, HostIdentity};
-use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, Tracefs};
 use kprobed_lang::definition::{Features, ProbeKind};
 use kprobed_lang::model::{HitProfile, Hits, ProbeUid};
 use kprobed_proto::FILE_DESCRIPTOR_SET;
@@ -229,6 +229,16 @@ fn recorded(registry: &Registry, host: &HostIdentity) -> Recorded {
         has_hits: true,
         terms: Terms { hits, ..Terms::default() },
     };
+    let switched_off = |probe: &Arc<Probe>| PlannedStep::Event {
+        name: probe.name.clone(),
+        instance: "i".to_owned(),
+        step: Step::Disable,
+    };
+    let looks = probes.iter().map(|probe| Reconciled {
+        found: Arc::clone(probe),
+        outcome: LookOutcome::WouldRepair,
+        now: Arc::clone(probe),
+    });
     let ledger = Ledger {
         probes: probes.iter().map(account).collect(),
         buffers: Vec::new(),
@@ -244,6 +254,10 @@ fn recorded(registry: &Registry, host: &HostIdentity) -> Recorded {
         ledger,
         snapshot: AggregationSnapshot::default(),
         keys: Vec::new(),
+        reconciliation: Reconciliation {
+            plan: probes.iter().map(switched_off).collect(),
+            probes: looks.collect(),
+        },
     }
 }
 
@@ -295,6 +309,7 @@ async fn routes(
         procfs: nowhere(),
         lockdown: nowhere(),
         had_kprobe_events: true,
+        skipped: SkippedRuns::since(SystemTime::UNIX_EPOCH, HitCounts::default()),
     };
     let info = HostInfo {
         host: host.clone(),

@@ -19,7 +19,7 @@ use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{
     Output, Tone, can_be_hit, check_status, exporter_state, is_unexplained, ledger_closes, one_line,
-    state_name, to_proto_time,
+    state_of, to_proto_time,
 };
 
 const AFTER_HELP: &str = "\
@@ -212,9 +212,7 @@ impl StatusView {
             cpu_share: share,
             uptime_seconds: uptime,
             checks: has_host.then(|| counted(host.checks.iter().map(|check| check_status(check.status()).0))),
-            probes: status
-                .knows(Part::Probes)
-                .then(|| counted(probes.iter().map(|probe| state_name(probe.state()).0))),
+            probes: status.knows(Part::Probes).then(|| counted(probes.iter().map(|probe| state_of(probe).0))),
             attached_events: status.knows(Part::Attached).then_some(attached.len()),
             hits_per_second: watched.then_some(total),
             busiest: busy,
@@ -269,7 +267,7 @@ fn is_well(status: &Status) -> bool {
     status.missing.is_empty()
         && ledger_closes(&status.ledger)
         && status.host.checks.iter().all(|check| check.status() != CheckStatus::Failed)
-        && status.probes.iter().all(|probe| state_name(probe.state()).1 != Tone::Bad)
+        && status.probes.iter().all(|probe| state_of(probe).1 != Tone::Bad)
         && status.ledger.exporters.iter().all(|exporter| exporter.state() != ExporterState::Failing)
 }
 
@@ -285,7 +283,7 @@ fn to_do(status: &Status) -> Vec<ToDo> {
         }
     }
     for probe in &status.probes {
-        if !probe.state_message.is_empty() && state_name(probe.state()).1 != Tone::Good {
+        if !probe.state_message.is_empty() && state_of(probe).1 != Tone::Good {
             found.push(ToDo {
                 what: probe.name.clone(),
                 why: probe.state_message.clone(),
@@ -470,8 +468,12 @@ mod tests {
             let view = StatusView::new(&with(state));
             assert!(!view.ok && view.to_do.len() == 1, "{state:?}");
         }
-        for state in [ProbeState::Armed, ProbeState::Disabled, ProbeState::PendingModule] {
+        for state in [ProbeState::Armed, ProbeState::Disabled] {
             assert!(StatusView::new(&with(state)).ok, "{state:?}");
         }
+        let mut waiting = with(ProbeState::HeldBack);
+        waiting.probes[0].state_reason = "MODULE_ABSENT".to_owned();
+        let view = StatusView::new(&waiting);
+        assert!(view.ok && view.to_do.len() == 1, "it is said, and needs no attention");
     }
 }

@@ -302,7 +302,9 @@ fn what_is_taken_away_is_told(fixture: &Fixture) -> Result<()> {
     let recording = guest.record(|| {
         guest.shell(&format!(
             "pids=; {readers}; do cat $raw > /dev/null & pids=\"$pids $!\"; done
-             workload numbers 1 {calls}; sleep 1; kill $pids; wait; true"
+             workload numbers 1 {calls}
+             for stats in {instance}/per_cpu/cpu*/stats; do until grep -q '^entries: 0$' $stats; do sleep 0.1; done; done
+             kill $pids; wait; true"
         ))?;
         guest.ledger()?;
         guest.workload(&["numbers", "1", "10"]).map(drop)

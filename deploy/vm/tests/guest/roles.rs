@@ -419,7 +419,7 @@ fn a_place_that_is_not_known_meets_every_rule_that_forbids(fixture: &Fixture) ->
     // It was made while no rule forbade it.
     guest.reload(&free)?;
     let made = guest.add(&format!("p:own/inside {place}"))?;
-    ensure!(made.state() == ProbeState::PendingModule, "{made:?}");
+    ensure!(made.state() == ProbeState::HeldBack && made.state_reason == "MODULE_ABSENT", "{made:?}");
     guest.add("p:own/other __x64_sys_getppid")?;
     guest.reload(&forbids)?;
     guest.shell("insmod /tmp/later.ko")?;

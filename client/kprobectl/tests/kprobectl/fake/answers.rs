@@ -56,7 +56,7 @@ pub(super) fn probe(name: &str) -> Probe {
         kind: if is_open { ProbeKind::Entry } else { ProbeKind::Return }.into(),
         enabled: true,
         filter: if is_open { "dfd == -100" } else { "" }.to_owned(),
-        state: if is_open { ProbeState::Armed } else { ProbeState::PendingModule }.into(),
+        state: if is_open { ProbeState::Armed } else { ProbeState::HeldBack }.into(),
         state_reason: if is_open { "" } else { "MODULE_ABSENT" }.to_owned(),
         state_message: if is_open { "" } else { "module `btrfs` is not loaded" }.to_owned(),
         create_time: Some(time(0)),
