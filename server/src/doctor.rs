@@ -75,7 +75,7 @@ impl Doctor {
             return warning(
                 "tracefs",
                 format!(
-                    "mounted on {root}, without kprobe events: there can be no probes, only attached events"
+                    "mounted on {root}, without kprobe events: only probes of the kernel's own events are possible"
                 ),
                 "boot a kernel with CONFIG_KPROBE_EVENTS",
             );

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Probe;
 use super::step::Step;
 use crate::error::Error;
-use kprobed_lang::definition::ProbeDefinition;
+use kprobed_lang::definition::{ProbeDefinition, ProbeKind};
 use kprobed_trace::pipeline::EventSource;
 use kprobed_verdict::validate::Report;
 
@@ -59,7 +59,7 @@ impl Job {
         Self { source: Some(source), ..Self::change(probe, steps) }
     }
 
-    /// Defines `probe`.
+    /// Defines `probe`, or begins to record its event of the host.
     pub(super) fn define(probe: Probe, basis: Basis, steps: Vec<Step>) -> Self {
         Self { basis: Some(Box::new(basis)), ..Self::change(probe, steps) }
     }
@@ -80,6 +80,11 @@ impl Job {
 
     pub(super) fn defines(&self) -> bool {
         matches!(self.next(), Some(Step::Define { .. }))
+    }
+
+    /// Whether it begins to record an event of the host.
+    pub(super) fn begins_host_event(&self) -> bool {
+        self.basis.is_some() && self.probe.kind == ProbeKind::Event
     }
 
     /// Whether it leaves an event switched off that existed before and whose hits until then are

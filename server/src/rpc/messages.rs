@@ -24,6 +24,15 @@ pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp::from(time)
 }
 
+/// When a probe fires.
+pub(crate) const fn kind(kind: ProbeKind) -> v1::ProbeKind {
+    match kind {
+        ProbeKind::Entry => v1::ProbeKind::Entry,
+        ProbeKind::Return => v1::ProbeKind::Return,
+        ProbeKind::Event => v1::ProbeKind::Event,
+    }
+}
+
 /// What the kernel has of a probe.
 pub(crate) const fn state(state: &ProbeState) -> v1::ProbeState {
     match state {
@@ -43,6 +52,9 @@ pub(crate) const fn state(state: &ProbeState) -> v1::ProbeState {
 pub(crate) fn probe(probe: &Probe) -> v1::Probe {
     let (reason, message, hint) = match probe.state.trouble() {
         Some(Trouble { code, reason, hint }) => (*code, reason.as_str(), hint.as_str()),
+        None if probe.state == ProbeState::PendingModule && probe.kind == ProbeKind::Event => {
+            ("EVENT_ABSENT", "the host does not have its event now, and it is recorded when it appears", "")
+        }
         None if probe.state == ProbeState::PendingModule => {
             let known = probe.warnings.iter().find(|warning| warning.code == Code::ModuleAbsent);
             let hint = known.and_then(|known| known.hint.as_deref()).unwrap_or_default();
@@ -51,17 +63,13 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         }
         None => ("", "", ""),
     };
-    let kind = match probe.kind {
-        ProbeKind::Entry => v1::ProbeKind::Entry,
-        ProbeKind::Return => v1::ProbeKind::Return,
-    };
     let ProbeSpec { definition, enabled, filter, labels, metadata } = &probe.spec;
     v1::Probe {
         name: probe.name.to_string(),
         uid: probe.uid.0,
         definition: definition.to_string(),
         kernel_definition: probe.kernel_definition.clone(),
-        kind: kind.into(),
+        kind: kind(probe.kind).into(),
         enabled: *enabled,
         filter: filter.clone(),
         labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),

@@ -50,6 +50,7 @@ pub(crate) const fn kind_name(kind: ProbeKind) -> &'static str {
     match kind {
         ProbeKind::Entry => "entry",
         ProbeKind::Return => "return",
+        ProbeKind::Event => "event",
         ProbeKind::Unspecified => "unknown",
     }
 }

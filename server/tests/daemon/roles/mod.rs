@@ -190,8 +190,9 @@ fn told(method: &str) -> Told {
             Told::Method
         }
         "CreateProbe" | "UpdateProbe" | "DeleteProbe" | "ApplyProbes" | "AdoptProbe" | "ReconcileProbes"
-        | "AttachEvent" | "DetachEvent" | "ListAttachedEvents" | "CreateAggregation" | "ListAggregations"
-        | "DeleteAggregation" | "StreamAggregation" => Told::Control,
+        | "CreateAggregation" | "ListAggregations" | "DeleteAggregation" | "StreamAggregation" => {
+            Told::Control
+        }
         other => {
             panic!("say in `told` what the answers of {other} tell about probes, events and aggregations")
         }
