@@ -79,7 +79,7 @@ impl Doctor {
             return warning(
                 "tracefs",
                 format!(
-                    "mounted on {root}, without kprobe events: there can be no probes, only attached events"
+                    "mounted on {root}, without kprobe events: only probes of the kernel's own events are possible"
                 ),
                 "boot a kernel with CONFIG_KPROBE_EVENTS",
             );
@@ -228,8 +228,7 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
             }
             _ => None,
         })
-        // That ends by itself, and may be as it was meant.
-        .filter(|(_, trouble)| !trouble.waits_for_module())
+        .filter(|(_, trouble)| !trouble.ends_by_itself())
         .collect();
     let ignored = probes.iter().find_map(|probe| {
         let is_ignored = |warning: &&Diagnostic| warning.code == Code::Livepatched && warning.hint.is_some();

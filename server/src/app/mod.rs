@@ -32,7 +32,6 @@ use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
-use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
@@ -51,7 +50,7 @@ use crate::front::{self, Gate, Inherited};
 use crate::health::{LabelsFile, Storage};
 use crate::rpc::{
     Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, HostInfo, HostServer,
-    KernelServer, LeaseServer, ProbeServer, ReconcileServer, SourceServer,
+    KernelServer, LeaseServer, ProbeServer, ReconcileServer,
 };
 use crate::sandbox;
 use crate::shutdown::Tasks;
@@ -434,10 +433,6 @@ impl App {
             .add_service(ReconcileServiceServer::new(ReconcileServer {
                 control: control.clone(),
                 foreign,
-                rights: Arc::clone(&rights),
-            }))
-            .add_service(SourceServiceServer::new(SourceServer {
-                control: control.clone(),
                 rights: Arc::clone(&rights),
             }))
             .add_service(HostServiceServer::new(HostServer {

@@ -14,6 +14,7 @@ use crate::auth::Rights;
 use crate::error::Error;
 use crate::store::{Store, StoreError};
 use kprobed_host::kernel::{KernelFacts, RecentFacts};
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{KernelChange, ProbeUid};
 use kprobed_verdict::checker::{CheckOutcome, Checker, MeaningChange};
 use kprobed_verdict::meaning::{Build, Difference, DifferenceKind, Meaning, compare};
@@ -165,6 +166,10 @@ pub(super) fn look(checker: &Checker, rights: &Rights, probe: &Probe, facts: &mu
     // If facts or definition cannot be read, the probe cannot be armed either, and that check
     // reports it.
     let clear = || Looked::Clear(Guarded { change: None, ..probe.guarded.clone() });
+    if probe.kind == ProbeKind::Event {
+        // It records the event of its name, whatever the kernel is.
+        return clear();
+    }
     // The kernel is at another address after each boot.
     let is_named = probe.guarded.module().is_none() && !probe.guarded.is_by_address();
     if is_named && facts.get().is_ok_and(|facts| probe.guarded.is_at_home(&facts)) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::step::Step;
 use super::{Probe, ProbeState, Trouble};
 use crate::error::Error;
-use kprobed_lang::definition::ProbeDefinition;
+use kprobed_lang::definition::{ProbeDefinition, ProbeKind};
 use kprobed_trace::pipeline::EventSource;
 use kprobed_verdict::validate::Report;
 
@@ -59,7 +59,7 @@ impl Job {
         Self { source: Some(source), ..Self::change(probe, steps) }
     }
 
-    /// Defines `probe`. If its module is not loaded, the job holds it back instead: nothing proves its place,
+    /// Defines `probe`, or begins to record its event of the host. If its module is not loaded, the job holds it back instead: nothing proves its place,
     /// and the kernel would arm it while it loads the module (kernel/trace/trace_kprobe.c:
     /// trace_kprobe_module_callback), before the daemon can look. That goes for the first instruction of a
     /// function too. Ftrace arms it there without harm, but only in functions that it can trace. In others,
@@ -90,6 +90,11 @@ impl Job {
 
     pub(super) fn defines(&self) -> bool {
         matches!(self.next(), Some(Step::Define { .. }))
+    }
+
+    /// Whether it begins to record an event of the host.
+    pub(super) fn begins_host_event(&self) -> bool {
+        self.basis.is_some() && self.probe.kind == ProbeKind::Event
     }
 
     /// Whether it leaves an event switched off that existed before and whose hits until then are

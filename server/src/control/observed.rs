@@ -12,6 +12,7 @@ use super::livepatched::PatchedPlace;
 use super::probe::{Probe, ProbeState, Trouble};
 use kprobed_host::kernel::Livepatches;
 use kprobed_host::tracefs::{Alteration, InstanceFile, Presence};
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::ProbeUid;
 use kprobed_verdict::validate::Arming;
 
@@ -114,7 +115,18 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
         // The daemon does not take a name from another program.
         let is_repaired = matches!(event, ObservedEvent::Lost(Presence::Absent));
         let hint = if is_repaired { repaired(probe, switches, lost.hint) } else { lost.hint };
-        return ProbeState::Failed(Trouble { hint, ..lost });
+        return match event {
+            ObservedEvent::Lost(Presence::Absent) if probe.kind == ProbeKind::Event => {
+                ProbeState::HeldBack(Trouble::event_absent())
+            }
+            ObservedEvent::Lost(_) if probe.kind == ProbeKind::Event => ProbeState::Drifted(Trouble {
+                code: "EVENT_IS_NEW",
+                reason: "its event is new: it was defined or loaded since the daemon last recorded it"
+                    .to_owned(),
+                hint: repaired(probe, switches, "enable the probe: that records the new event".to_owned()),
+            }),
+            _ => ProbeState::Failed(Trouble { hint, ..lost }),
+        };
     };
     let mut troubles = Vec::new();
     let mut trouble =
@@ -180,7 +192,7 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
 
 /// Why nothing is recorded of a probe that is on.
 fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(&'static str, String, String)) {
-    if !switches.kprobes {
+    if !switches.kprobes && probe.kind != ProbeKind::Event {
         trouble("KPROBES_OFF", KPROBES_OFF.to_owned(), format!("`{KPROBES_ON}`, then enable the probe"));
     }
     if !switches.ftrace && probe.arming == Some(Arming::Ftrace) {
@@ -410,6 +422,18 @@ mod tests {
             // It is as it should be: off.
             assert_eq!(state(&probe(false, ""), &event(Switch::Off, ""), &switches), ProbeState::Disabled);
         }
+    }
+
+    #[test]
+    fn an_event_of_the_host_waits_and_comes_again() {
+        let probe = Probe { kind: ProbeKind::Event, arming: None, ..probe(true, "a == 1") };
+        let silent = Switches { kprobes: false, ftrace: false, ..all_on() };
+        assert_eq!(state(&probe, &event(Switch::On, "a == 1"), &silent), ProbeState::Armed);
+        let of = |presence| state(&probe, &ObservedEvent::Lost(presence), &silent);
+        assert_eq!(of(Presence::Absent), ProbeState::PendingModule);
+        assert_eq!(drift(&of(Presence::Foreign)).code, "EVENT_IS_NEW");
+        assert_eq!(drift(&state(&probe, &event(Switch::Off, "a == 1"), &silent)).code, "SWITCHED_OFF");
+        assert_eq!(drift(&state(&probe, &event(Switch::On, ""), &silent)).code, "FILTER_CHANGED");
     }
 
     #[test]

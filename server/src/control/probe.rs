@@ -154,9 +154,26 @@ impl Trouble {
         }
     }
 
+    /// The code of a probe of an event that the host does not have now.
+    const EVENT_ABSENT: &'static str = "EVENT_ABSENT";
+
+    /// A probe of an event that the host does not have now.
+    pub(super) fn event_absent() -> Self {
+        Self {
+            code: Self::EVENT_ABSENT,
+            reason: "the host does not have its event now: it is recorded when it appears".to_owned(),
+            hint: String::new(),
+        }
+    }
+
     /// Whether it ends by itself when a module is loaded.
     pub(crate) fn waits_for_module(&self) -> bool {
         self.code == Code::ModuleAbsent.name()
+    }
+
+    /// Whether it ends by itself, and may be as it was meant.
+    pub(crate) fn ends_by_itself(&self) -> bool {
+        self.waits_for_module() || self.code == Self::EVENT_ABSENT
     }
 
     /// This daemon's own refusal of a place.

@@ -57,7 +57,6 @@ impl Recorded {
                 Command::CountedHits(reply) => answer(reply, Ok(self.counted_hits())),
                 Command::Sample(reply) => answer(reply, Ok(())),
                 Command::Ledger(reply) => answer(reply, Ok(self.ledger.clone())),
-                Command::Attached(reply) => answer(reply, Ok(Vec::new())),
                 Command::Reconcile { reply, .. } => answer(reply, Ok(self.reconciliation.clone())),
                 _ => {}
             }

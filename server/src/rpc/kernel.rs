@@ -87,7 +87,7 @@ impl KernelServer {
                     Place::Symbol { symbol, module, .. } => {
                         validate::suggestion(symbol, module.as_deref(), &facts)
                     }
-                    Place::Address { .. } => String::new(),
+                    Place::Address { .. } | Place::Event { .. } => String::new(),
                 };
                 let message = format!("the kernel has no function `{place}`");
                 Err(Error::unknown(Reason::NO_SUCH_FUNCTION, ("function", place), message, &hint))

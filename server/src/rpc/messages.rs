@@ -24,6 +24,15 @@ pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp::from(time)
 }
 
+/// When a probe fires.
+pub(crate) const fn kind(kind: ProbeKind) -> v1::ProbeKind {
+    match kind {
+        ProbeKind::Entry => v1::ProbeKind::Entry,
+        ProbeKind::Return => v1::ProbeKind::Return,
+        ProbeKind::Event => v1::ProbeKind::Event,
+    }
+}
+
 /// What the kernel has of a probe.
 pub(crate) const fn state(state: &ProbeState) -> v1::ProbeState {
     match state {
@@ -44,17 +53,13 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         Some(Trouble { code, reason, hint }) => (*code, reason.as_str(), hint.as_str()),
         None => ("", "", ""),
     };
-    let kind = match probe.kind {
-        ProbeKind::Entry => v1::ProbeKind::Entry,
-        ProbeKind::Return => v1::ProbeKind::Return,
-    };
     let ProbeSpec { definition, enabled, filter, labels, metadata } = &probe.spec;
     v1::Probe {
         name: probe.name.to_string(),
         uid: probe.uid.0,
         definition: definition.to_string(),
         kernel_definition: probe.kernel_definition.clone(),
-        kind: kind.into(),
+        kind: kind(probe.kind).into(),
         enabled: *enabled,
         filter: filter.clone(),
         labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),

@@ -2,7 +2,6 @@
 //!
 //! Owns the messages. Never decides what is repaired or adopted.
 
-use std::collections::HashSet;
 use std::mem::take;
 use std::sync::Arc;
 
@@ -48,13 +47,11 @@ impl ReconcileService for ReconcileServer {
         if after.as_ref().is_some_and(|name| !name.contains('/')) {
             return Err(Error::page_token().into());
         }
-        let attached: HashSet<_> = self.control.attached().await?.into_iter().map(|one| one.name).collect();
         let selected = |name: &str, place: &str| {
             glob.as_ref().is_none_or(|glob| glob.matches(name)) && sight.shows_foreign(name, place)
         };
         // Reads the code of each place, and the symbol table when modules have changed.
-        let mut page =
-            turns::blocking(|| self.foreign.page(after.as_deref(), limit + 1, selected, &attached))?;
+        let mut page = turns::blocking(|| self.foreign.page(after.as_deref(), limit + 1, selected))?;
         let more = page.len() > limit;
         page.truncate(limit);
         Ok(Response::new(v1::ListForeignProbesResponse {

@@ -21,7 +21,7 @@ use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
 use kprobed::rpc::{
     Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, HostInfo, HostServer,
-    KernelServer, LeaseServer, ProbeServer, ReconcileServer, SourceServer,
+    KernelServer, LeaseServer, ProbeServer, ReconcileServer,
 };
 use kprobed::shutdown::Tasks;
 use kprobed::store::{ProbeSpec, Record, Store};
@@ -39,7 +39,6 @@ use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
-use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use kprobed_rights::Roles;
 use kprobed_trace::feed::Log;
 use kprobed_trace::filter::KernelFilterFeatures;
@@ -379,7 +378,6 @@ async fn routes(
             foreign,
             rights: Arc::clone(rights),
         }))
-        .add_service(SourceServiceServer::new(SourceServer { control, rights: Arc::clone(rights) }))
         .add_service(health)
         .add_service(reflection)
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use kprobed_client::api::{
-    AttachedEvent, CheckStatus, ExporterState, GetHostResponse, GetLedgerResponse, ListHitsRequest, Probe,
-    ProbeKind,
+    CheckStatus, ExporterState, GetHostResponse, GetLedgerResponse, ListHitsRequest, Probe, ProbeKind,
 };
 use kprobed_client::{Client, Error, HitRates};
 use serde::Serialize;
@@ -63,7 +62,6 @@ async fn read(client: &Client) -> Result<Status, Failure> {
     let status = Status {
         host: missing.answer(Part::Host, client.host().await),
         probes: missing.answer(Part::Probes, client.list_probes("*").await),
-        attached: missing.answer(Part::Attached, client.attached_events().await),
         rates: missing.answer(Part::Hits, client.hits_over_time(rates).await),
         ledger: missing.answer(Part::Ledger, client.ledger().await),
         missing: missing.parts,
@@ -79,12 +77,11 @@ async fn read(client: &Client) -> Result<Status, Failure> {
 enum Part {
     Host,
     Probes,
-    Attached,
     Hits,
     Ledger,
 }
 
-const PARTS: usize = 5;
+const PARTS: usize = 4;
 
 /// Answers that did not come.
 #[derive(Default)]
@@ -103,7 +100,6 @@ impl Missing {
         let what = match part {
             Part::Host => "the host",
             Part::Probes => "probes",
-            Part::Attached => "attached events",
             Part::Hits => "hits",
             Part::Ledger => "the ledger",
         };
@@ -125,8 +121,6 @@ struct Status {
     host: GetHostResponse,
     /// All probes.
     probes: Vec<Probe>,
-    /// All attached events.
-    attached: Vec<AttachedEvent>,
     /// Their hits of the last minutes.
     rates: HitRates,
     /// Where events went, and the exporters.
@@ -153,7 +147,6 @@ struct StatusView {
     uptime_seconds: Option<f64>,
     checks: Option<BTreeMap<&'static str, usize>>,
     probes: Option<BTreeMap<&'static str, usize>>,
-    attached_events: Option<usize>,
     hits_per_second: Option<f64>,
     busiest: Vec<Busy>,
     events_read: Option<String>,
@@ -185,7 +178,7 @@ struct ToDo {
 
 impl StatusView {
     fn new(status: &Status) -> Self {
-        let Status { host, probes, attached, rates, ledger, missing: _ } = status;
+        let Status { host, probes, rates, ledger, missing: _ } = status;
         let seconds = |duration: Option<prost_types::Duration>| {
             duration.map(|duration| duration.seconds as f64 + f64::from(duration.nanos) / 1e9)
         };
@@ -213,7 +206,6 @@ impl StatusView {
             uptime_seconds: uptime,
             checks: has_host.then(|| counted(host.checks.iter().map(|check| check_status(check.status()).0))),
             probes: status.knows(Part::Probes).then(|| counted(probes.iter().map(|probe| state_of(probe).0))),
-            attached_events: status.knows(Part::Attached).then_some(attached.len()),
             hits_per_second: watched.then_some(total),
             busiest: busy,
             events_read: sum(&mut ledger.buffers.iter().map(|buffer| buffer.read)),
@@ -383,7 +375,6 @@ fn show(status: &Status, output: &mut Output) -> io::Result<bool> {
         ("daemon", known(daemon)),
         ("checks", listed(view.checks.as_ref())),
         ("probes", listed(view.probes.as_ref())),
-        ("attached events", known(view.attached_events.map(|count| count.to_string()))),
         ("hits", hits),
         ("events", known(events)),
         ("subscribers", known(view.subscribers.map(|count| count.to_string()))),
@@ -412,7 +403,6 @@ mod tests {
         Status {
             host: GetHostResponse::default(),
             probes: vec![probe],
-            attached: Vec::new(),
             rates: HitRates::default(),
             ledger: GetLedgerResponse::default(),
             missing: Vec::new(),

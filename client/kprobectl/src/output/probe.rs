@@ -50,6 +50,7 @@ pub(crate) const fn kind_name(kind: ProbeKind) -> &'static str {
     match kind {
         ProbeKind::Entry => "entry",
         ProbeKind::Return => "return",
+        ProbeKind::Event => "event",
         ProbeKind::Unspecified => "unknown",
     }
 }
@@ -77,7 +78,8 @@ pub(crate) fn state_of(probe: &Probe) -> (&'static str, Tone) {
 
 /// Whether a probe is held back only until its module is loaded.
 pub(crate) fn waits_for_module(probe: &Probe) -> bool {
-    probe.state() == ProbeState::HeldBack && probe.state_reason == "MODULE_ABSENT"
+    probe.state() == ProbeState::HeldBack
+        && ["MODULE_ABSENT", "EVENT_ABSENT"].contains(&probe.state_reason.as_str())
 }
 
 /// Whether a probe in this state can be hit: the hits of any other are of the past.

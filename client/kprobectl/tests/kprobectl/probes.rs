@@ -526,3 +526,11 @@ fn many_are_deleted_in_few_requests() {
     assert_eq!((output.status.code(), stdout.lines().count()), (Some(0), 1150), "{stdout}");
     assert_eq!(fake.changed_at_once(), [1000, 150]);
 }
+
+/// An event of the host has the rows of all probes.
+#[test]
+fn an_event_of_the_host_is_a_probe() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["list", "raw_syscalls/*"]), @"");
+    assert_snapshot!(fake.run(&["hits", "raw_syscalls/*"]), @"");
+}

@@ -165,10 +165,10 @@ fn what_is_unknown_is_refused_with_what_is_known(fixture: &Fixture) -> Result<()
     let absent = guest.machine.exec(&Command::shell("kprobectl version --server /run/nosuch.sock"))?;
     ensure!(absent.status.shell_code() == 3, "{absent:?}");
     ensure!(events(&guest, "--fields n --last 1")?.len() == 1);
-    // An attached event counts as well as a probe.
-    guest.ctl("attach raw_syscalls/sys_enter --filter 'id == 110'")?;
+    // An event of the host counts as well.
+    guest.ctl("add raw_syscalls/sys_enter --filter 'id == 110'")?;
     guest.ctl("observe --fields id --last 1")?;
     guest.ctl("observe --filter 'id == 110' --last 1")?;
-    guest.ctl("detach raw_syscalls/sys_enter")?;
+    guest.ctl("delete raw_syscalls/sys_enter")?;
     Ok(())
 }

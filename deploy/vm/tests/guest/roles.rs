@@ -103,7 +103,7 @@ fn a_role_sees_what_its_rules_show(fixture: &Fixture) -> Result<()> {
          kprobectl add 'p:own/hidden_label __x64_sys_getppid' --label secret=yes && \
          echo 'p:own/theirs __x64_sys_getpid' >> {TRACEFS}/kprobe_events && \
          echo 'p:own/hidden_theirs kernel_clone' >> {TRACEFS}/kprobe_events && \
-         kprobectl attach sched/sched_process_fork"
+         kprobectl add sched/sched_process_fork"
     ))?;
     // Its own is shown, wherever it is.
     guest.add("p:mine/clones kernel_clone")?;
@@ -119,7 +119,7 @@ fn a_role_sees_what_its_rules_show(fixture: &Fixture) -> Result<()> {
         ("ledger -o json", "hidden_place", probes),
         ("hits --cost -o json", "hidden_place", probes),
         ("list --foreign -o json", "hidden_theirs", &["own/theirs"]),
-        ("attached -o json", "sched_process_fork", &[]),
+        ("list -o json", "sched_process_fork", probes),
     ] {
         if !checked.contains(&of_root) {
             checked.push(of_root);

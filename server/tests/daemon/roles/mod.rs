@@ -192,9 +192,10 @@ fn told(method: &str) -> Told {
         "ReconcileProbes" => {
             only(v1::ReconcileProbesRequest { validate_only: true, ..Default::default() }.encode_to_vec())
         }
-        "CreateProbe" | "UpdateProbe" | "DeleteProbe" | "ApplyProbes" | "AdoptProbe" | "AttachEvent"
-        | "DetachEvent" | "ListAttachedEvents" | "CreateAggregation" | "ListAggregations"
-        | "DeleteAggregation" | "StreamAggregation" => Told::Control,
+        "CreateProbe" | "UpdateProbe" | "DeleteProbe" | "ApplyProbes" | "AdoptProbe"
+        | "CreateAggregation" | "ListAggregations" | "DeleteAggregation" | "StreamAggregation" => {
+            Told::Control
+        }
         other => {
             panic!("say in `told` what the answers of {other} tell about probes, events and aggregations")
         }
