@@ -13,12 +13,11 @@ use super::audited::Allowed;
 use super::controller::Controller;
 use super::create::settled_state;
 use super::footprint::Footprint;
-use super::harm::refuse_harm;
 use super::job::Job;
 use super::judge::Work;
 use super::observed::{ObservedEvent, Switch};
 use super::plan::PlannedStep;
-use super::source::{compile_options, event_source};
+use super::source::event_source;
 use super::step::{self, Aim, Seen, Step};
 use super::{Observed, Obstacle, Probe, own};
 use crate::auth::Caller;
@@ -100,7 +99,7 @@ impl Controller {
         adoption.probe.record = adoption.probe.record.by(&caller.principal);
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
         let entry = allowed.change("adopt", &adoption.probe.record);
-        self.judge_filter(&adoption).await?;
+        self.judge_filter(&adoption)?;
         let enabled_in = self.others(&name);
         let Adoption { probe, seen } = adoption;
         let steps = steps(&probe, &seen);
@@ -123,19 +122,21 @@ impl Controller {
             Error::new(Reason::NOT_ADOPTABLE, message).with("event", name).with("obstacle", obstacle.code)
         };
         if self.parts.registry.get(name).is_some() {
-            let obstacle = Obstacle::new("NAME_OF_PROBE", "kprobed has a probe of this name");
+            let obstacle = Obstacle::new(
+                "NAME_OF_PROBE",
+                format!("kprobed has a probe of this name: `kprobectl get {name}`"),
+            );
             return Err(refused(obstacle));
-        }
-        if self.attached.contains_key(name) {
-            return Err(Error::attached(name));
         }
         let lines: Vec<_> = self.tracefs().kprobe_list()?.lines_of(name).map(str::to_owned).collect();
         if lines.is_empty() {
             if !self.tracefs().has_event(name.group(), name.event()) {
                 return Err(Error::no_event(name));
             }
-            let obstacle =
-                Obstacle::new("NOT_A_KPROBE", "it is not a kprobe event: `kprobectl attach` records it");
+            let obstacle = Obstacle::new(
+                "NOT_A_KPROBE",
+                format!("it is not a kprobe event: `kprobectl add {name}` records it"),
+            );
             return Err(refused(obstacle));
         }
         let checker = Arc::clone(&self.parts.checker);
@@ -163,8 +164,7 @@ impl Controller {
         let spec = ProbeSpec { definition: text, labels: labels.clone(), metadata, ..ProbeSpec::default() };
         let record = Record::new(name.clone(), spec, own.listing.clone(), SystemTime::now());
         let record = Record { kernel_listing: own.listing.clone(), adopted: true, ..record };
-        let mut probe =
-            Probe { own: Some(own.clone()), ..Probe::checked(record, &definition, &report, known) };
+        let mut probe = Probe { own: Some(own), ..Probe::checked(record, &definition, &report, known) };
         let Observed { switches, mut events, .. } = self.observer.observe(&[Arc::new(probe.clone())]);
         let Some(ObservedEvent::There { switch, filter: in_force, unarmed, .. }) = events.remove(&probe.uid)
         else {
@@ -173,9 +173,9 @@ impl Controller {
         let seen = Seen { switch, filter: in_force, unarmed };
         let enabled = enabled.unwrap_or(seen.switch != Switch::Off);
         if enabled {
-            switches.require_firing(report.arming)?;
+            switches.require_firing(definition.kind, report.arming)?;
         }
-        probe.state = settled_state(enabled, &report);
+        probe.state = settled_state(enabled);
         let wanted = &mut probe.record.spec;
         wanted.enabled = enabled;
         wanted.filter = filter.clone().unwrap_or_else(|| seen.filter.clone());
@@ -183,29 +183,27 @@ impl Controller {
     }
 
     /// Has the kernel judge the filter.
-    async fn judge_filter(&self, adoption: &Adoption) -> Result<(), Error> {
-        let Adoption { probe, seen, .. } = adoption;
-        let (name, filter) = (&probe.name, &probe.spec.filter);
+    fn judge_filter(&self, adoption: &Adoption) -> Result<(), Error> {
+        let Adoption { probe, seen } = adoption;
+        let filter = &probe.spec.filter;
         if filter.is_empty() || filter.trim() == seen.filter.trim() {
             return Ok(());
         }
-        if seen.switch != Switch::Off {
-            let message = "the event is recorded already: adopt it as it is, and give it the filter then";
-            return Err(Error::bad_argument("filter", message));
-        }
-        refuse_harm(self.tracefs(), name, filter)?;
-        self.try_first_filter(name, filter, &seen.filter).await
+        // Until it is adopted it is another program's, as the events of the host are.
+        let own = probe.own.clone().ok_or_else(|| own::missing(Presence::Absent, &probe.name))?;
+        let event = OwnEvent { listing: String::new(), ..own };
+        self.executor().judge_filter(&event, filter, None)
     }
 
-    /// Has the events of an adopted one read as those of a probe from now on. What it has recorded before is read while it
-    /// belongs to no probe, so that the account begins with the hits from now on.
+    /// Has the events of an adopted one read as those of a probe from now on. What it has recorded before is read while
+    /// it belongs to no probe, so that the account begins with the hits from now on.
     pub(super) fn begin_to_read(&mut self, job: &mut Job) -> Result<(), Error> {
         let Some(own) = job.probe.own.clone() else {
             return Err(own::missing(Presence::Absent, &job.probe.name));
         };
         let definition = self.parts.checker.probe(&job.probe.spec.definition)?;
-        let (id, source) =
-            event_source(self.tracefs(), job.probe.uid, &own.name, &compile_options(&definition))?;
+        let reader = (self.tracefs(), &*self.parts.checker);
+        let (id, source) = event_source(reader, job.probe.uid, &own.name, &definition)?;
         source.origin.set_labels(job.probe.spec.labels.clone());
         if job.is_next(&Step::Disable) {
             job.take_step(|_probe, _step| Ok(self.parts.instance.set_enabled(&own.name, false)?));

@@ -381,12 +381,7 @@ impl Controller {
 
     /// Carries out steps in the daemon's present instance.
     pub(super) fn executor(&self) -> Executor<'_> {
-        Executor {
-            tracefs: self.tracefs(),
-            instance: &self.parts.instance,
-            sources: &self.sources,
-            facts: &self.parts.facts,
-        }
+        Executor::new(&self.parts, &self.sources)
     }
 }
 

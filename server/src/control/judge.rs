@@ -46,7 +46,8 @@ pub(super) struct Work {
     pub(super) request: Option<RequestKey>,
     /// What the audit log says of it.
     pub(super) entry: Option<Arc<Entry>>,
-    /// The daemon does it by itself, at once and whatever the database says: it takes from the kernel what must not go on.
+    /// The daemon does it by itself, at once and whatever the database says: it takes from the kernel what must not go
+    /// on.
     pub(super) insists: bool,
     /// Its last hit counts, if it is taken out of the kernel.
     pub(super) profile: Option<HitProfile>,
@@ -105,7 +106,7 @@ impl Work {
 
     /// Whether it makes a probe of an event that the kernel has.
     pub(super) const fn adopts(&self) -> bool {
-        self.before.is_none() && self.job.basis.is_none()
+        self.before.is_none() && self.job.probe.record.adopted
     }
 
     /// Whether the kernel may have what it makes. Steps that have failed are taken back.
@@ -305,6 +306,6 @@ impl Controller {
         } else {
             Room::Free
         };
-        plan.delete(&there.iter().map(|probe| &probe.name).collect::<Vec<_>>(), &room);
+        plan.delete(&there.iter().filter_map(|probe| probe.own.as_ref()).collect::<Vec<_>>(), &room);
     }
 }

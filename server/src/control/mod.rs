@@ -1,8 +1,8 @@
 //! Control of probes: one thread makes all changes of the kernel and the database,
 //! one command after the other.
 //!
-//! Owns that order: the journal, then the kernel, then the rows of the database, then the answer. Never removes an event
-//! from the kernel that the database does not know of.
+//! Owns that order: the journal, then the kernel, then the rows of the database, then the answer. Never removes an
+//! event from the kernel that the database does not know of.
 
 mod accept;
 mod account;
@@ -10,8 +10,6 @@ mod adopt;
 mod adoptable;
 mod aggregation;
 mod allowance;
-mod attach;
-mod attached;
 mod audited;
 mod budget;
 mod change;
@@ -67,11 +65,9 @@ pub use account::Terms;
 pub use adopt::{AdoptRequest, Adopted, Declared};
 pub use adoptable::Obstacle;
 pub use aggregation::{CreateAggregation, NumberedAggregation, grown_since};
-pub use attached::{AttachedEvent, AttachedState};
 pub use budget::{BudgetSettings, CostTable, Costs};
 pub use command::{
-    Applied, AttachRequest, Change, Changed, ControlHandle, CreateRequest, DetachRequest, RemoveRequest,
-    Removed, Sourced, Unit, UpdateRequest,
+    Applied, Change, Changed, ControlHandle, CreateRequest, RemoveRequest, Removed, Unit, UpdateRequest,
 };
 pub use controller::{CommandQueue, Controller, ControllerParts, ControllerStartError};
 #[cfg(test)]

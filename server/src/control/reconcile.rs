@@ -22,7 +22,7 @@ use super::job::{Basis, Job};
 use super::judge::{Before, Work, each};
 use super::lease::{AtStart, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
-use super::source::{compile_options, event_source};
+use super::source::event_source;
 use super::step::{self, Aim, Seen};
 use super::{Probe, ProbeState, Trouble, own};
 use crate::error::Error;
@@ -151,8 +151,8 @@ impl Controller {
         self.parts.store.revert(reverted, entries).await;
     }
 
-    /// Makes probes record as their rows say: those that the kernel still has, and those that are defined anew. Those that
-    /// mean something else on this kernel, and those that cannot be brought back, are not in the kernel then.
+    /// Makes probes record as their rows say: those that the kernel still has, and those that are defined anew. Those
+    /// that mean something else on this kernel, and those that cannot be brought back, are not in the kernel then.
     pub(super) async fn bring_back(&mut self, wanted: &[ProbeUid]) {
         let probes: Vec<_> = wanted.iter().filter_map(|uid| self.parts.registry.by_uid(*uid)).collect();
         let probes = self.compared(probes).await;
@@ -169,8 +169,14 @@ impl Controller {
                 None if probe.require_readable().is_err() => {
                     Err(Probe { own: None, schema: None, ..Probe::clone(&probe) })
                 }
-                None => job(&checker, &mut facts, &observed, &list, &probe, schema)
-                    .map_err(|error| failed(&probe, &error)),
+                None => match job(&checker, &mut facts, &observed, &list, &probe, schema) {
+                    Err(_) if probe.own.is_none() && probe.kind == ProbeKind::Event => {
+                        tracing::info!(probe = %probe.name, "the host does not have the event of a probe: it waits");
+                        let state = settled_state(probe.is_to_record());
+                        Ok(Job::change(Probe { state, ..Probe::clone(&probe) }, Vec::new()))
+                    }
+                    judged => judged.map_err(|error| failed(&probe, &error)),
+                },
             };
             works.push(match judged {
                 Ok(job) => Work::new(Some(Before { probe, drifted: false, is_to_record: false }), job),
@@ -240,6 +246,10 @@ fn keeping_out(probe: &Arc<Probe>, after: Probe) -> Work {
 /// either may be damaged.
 fn left_of(tracefs: &Tracefs, list: &KprobeList, record: &Record) -> Result<Option<OwnEvent>, Error> {
     let Record { name, kernel_definition, kernel_listing, .. } = record;
+    if kernel_definition.is_empty() && kernel_listing.is_empty() {
+        // No line was ever written for it.
+        return Ok(tracefs.host_event(name)?);
+    }
     Ok(match tracefs.find_left(list, name, kernel_listing, kernel_definition)? {
         None if !kernel_definition.is_empty() => tracefs.find_left(list, name, "", kernel_definition)?,
         found => found,
@@ -253,7 +263,8 @@ fn still_recorded(
     record: &Record,
 ) -> Option<(ProbeUid, LiveProbe)> {
     let definition = parts.checker.probe(&record.spec.definition).ok()?;
-    match event_source(&parts.mounted.tracefs, record.uid, &record.name, &compile_options(&definition)) {
+    let reader = (&parts.mounted.tracefs, &*parts.checker);
+    match event_source(reader, record.uid, &record.name, &definition) {
         Ok((id, source)) => {
             source.origin.set_labels(record.spec.labels.clone());
             sources.insert([(id, Arc::clone(&source))]);
@@ -281,10 +292,12 @@ fn job(
     refuse(spec.definition.as_str(), &outcome, None)?;
     let footprint = Footprint::of(&outcome);
     let CheckOutcome { definition, report, .. } = outcome;
-    if probe.own.is_none() && list.lines_of(&record.name).next().is_some() {
+    let is_of_host = definition.is_of_host_event();
+    if probe.own.is_none() && !is_of_host && list.lines_of(&record.name).next().is_some() {
         return Err(Error::exists_foreign(&record.name));
     }
-    let enabled = if probe.is_to_record() && !observed.switches.kprobes {
+    let fires = observed.switches.kprobes || is_of_host;
+    let enabled = if probe.is_to_record() && !fires {
         // If it were switched on now, it would not fire even after kprobes are switched on again.
         // It is off instead, and its state says why.
         tracing::warn!(probe = %record.name, "left a probe switched off: kprobes are switched off on this host");
@@ -295,7 +308,7 @@ fn job(
     let aim = Aim { enabled, filter: &spec.filter };
     let state = match probe.tripped() {
         Some(why) => ProbeState::Tripped(why),
-        None => settled_state(spec.enabled, &report),
+        None => settled_state(spec.enabled),
     };
     let found = Probe { kind: definition.kind, state, ..probe.clone() };
     let mut found = found.resolved(&definition, &report, footprint);

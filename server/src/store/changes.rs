@@ -21,8 +21,8 @@ use kprobed_lang::model::ProbeUid;
 pub struct Edit {
     /// The probe as it is stored. Absent for one that is to be made.
     pub before: Option<Box<Record>>,
-    /// The probe as it is to be; one that is to be made gets its uid when the change is begun. Absent for one that is to
-    /// be deleted.
+    /// The probe as it is to be; one that is to be made gets its uid when the change is begun. Absent for one that is
+    /// to be deleted.
     pub after: Option<Box<Record>>,
     /// The request that asks for it, remembered when the change is settled.
     pub request: Option<RequestKey>,
@@ -107,7 +107,8 @@ impl Store {
     /// Stores what changes have made of their probes, each with the request that is carried out by that.
     ///
     /// # Errors
-    /// [`StoreError::Database`]. Then nothing is written: the changes are taken back, or, if they go on, [kept](Self::keep).
+    /// [`StoreError::Database`]. Then nothing is written: the changes are taken back, or, if they go on,
+    /// [kept](Self::keep).
     pub async fn settle(&self, edits: &[&Edit]) -> Result<(), StoreError> {
         if edits.is_empty() {
             return Ok(());
@@ -132,8 +133,8 @@ impl Store {
         self.database.write_or_undo(undo, write).await
     }
 
-    /// Keeps changes that [go on](Edit::goes_on) and that cannot be settled, since the disk fails: in the reserve, and in
-    /// the memory until the database has them. Returns whether a crash keeps them.
+    /// Keeps changes that [go on](Edit::goes_on) and that cannot be settled, since the disk fails: in the reserve, and
+    /// in the memory until the database has them. Returns whether a crash keeps them.
     ///
     /// # Errors
     /// When so much waits to be written that no more is taken on.

@@ -3,7 +3,6 @@
 //! Owns all SQL. Its methods are atomic steps of the domain (`settle a new probe and its request`),
 //! and do not run arbitrary statements. Never knows what the kernel has.
 
-mod attachments;
 mod audit;
 mod backup;
 mod bad;
@@ -23,7 +22,6 @@ mod reserve;
 mod set_aside;
 mod states;
 
-pub use attachments::{Phase, StoredAttachment};
 pub use audit::{AuditPage, OWN_NAME, StoredEntry};
 pub use bad::BadValue;
 pub use changes::Edit;
@@ -155,8 +153,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes corrections of attached events: now, or with the next change that can be stored. A failure has no other
-    /// remedy.
+    /// Writes corrections: now, or with the next change that can be stored. A failure has no other remedy.
     pub(crate) async fn owe(&self, owed: Vec<Owed>) {
         self.database.pay_or_owe(owed).await;
     }
@@ -177,7 +174,6 @@ impl Store {
     async fn read_all(&self) -> Result<(), StoreError> {
         self.probes().await?;
         self.journal().await?;
-        self.attachments().await?;
         self.calibration().await?;
         Ok(())
     }

@@ -37,10 +37,6 @@ pub enum Owed {
     },
     /// The change of a probe was not made after all.
     Reverted(ProbeUid),
-    /// An event was not attached after all, or detaching it is complete.
-    Attachment(ProbeUid),
-    /// An event stays attached, with this filter.
-    Detachment(ProbeUid, String),
     /// The audit log says this.
     Note(Box<Entry>),
 }
@@ -62,15 +58,6 @@ impl Owed {
                 requests::forget(transaction, request.as_ref()).await?;
             }
             Self::Reverted(uid) => end(transaction.connection(), *uid).await?,
-            Self::Attachment(uid) => {
-                sqlx::query("DELETE FROM attachment WHERE id = ?")
-                    .bind(uid.attachment())
-                    .execute(transaction.connection())
-                    .await?;
-            }
-            Self::Detachment(uid, filter) => {
-                settle_attachment(transaction.connection(), *uid, filter).await?;
-            }
             Self::Note(entry) => audit::append(transaction, &[&**entry]).await?,
         }
         Ok(())
@@ -80,19 +67,5 @@ impl Owed {
 /// No change of a probe is under way.
 async fn end(transaction: &mut SqliteConnection, uid: ProbeUid) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM journal WHERE uid = ?").bind(uid.0).execute(transaction).await?;
-    Ok(())
-}
-
-/// An event is recorded with this filter from now on.
-pub(super) async fn settle_attachment(
-    transaction: &mut SqliteConnection,
-    uid: ProbeUid,
-    filter: &str,
-) -> Result<(), StoreError> {
-    sqlx::query("UPDATE attachment SET phase = 'settled', filter = ? WHERE id = ?")
-        .bind(filter)
-        .bind(uid.attachment())
-        .execute(transaction)
-        .await?;
     Ok(())
 }

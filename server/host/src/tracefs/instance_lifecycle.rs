@@ -198,7 +198,7 @@ impl Instance {
         }
     }
 
-    fn make(tracefs: &Tracefs, name: &str) -> Result<Self, TracefsError> {
+    pub(super) fn make(tracefs: &Tracefs, name: &str) -> Result<Self, TracefsError> {
         let root = tracefs.root().join("instances").join(name);
         std::fs::create_dir(&root).map_err(|source| control_file::failed("make instance", &root, source))?;
         Ok(Self { root })

@@ -1,5 +1,5 @@
-//! Kprobe events that the daemon made: telling them from others of the same name, and deleting
-//! them.
+//! Events that the daemon records: telling them from others of the same name, and deleting those
+//! that it made.
 //!
 //! Owns the identity of an event, and everything that is deleted from `kprobe_events`. A name
 //! proves nothing: any program can delete the daemon's event and define another one under its name,
@@ -17,18 +17,24 @@ use super::format::Format;
 use super::{ListedProbe, Tracefs, TracefsError, control_file};
 use kprobed_lang::model::ProbeName;
 
-/// A kprobe event that the daemon made.
+/// An event that the daemon records: a kprobe event that it made, or an event of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnEvent {
     /// Its name.
     pub name: ProbeName,
-    /// Its line in `kprobe_events`.
+    /// Its line in `kprobe_events`. Empty for an event of the host, which the daemon did not make: its id tells it
+    /// from others.
     pub listing: String,
     /// Its id, which its records carry.
     pub id: u16,
 }
 
 impl OwnEvent {
+    /// Whether it is an event of the host, which the daemon never deletes or changes.
+    pub const fn is_of_host(&self) -> bool {
+        self.listing.is_empty()
+    }
+
     /// Whether a line of `kprobe_events` is that of this event, as far as a line shows it.
     pub fn is_listed_as(&self, line: &str) -> bool {
         is_listed_as(&self.listing, line)
@@ -97,8 +103,11 @@ impl KprobeList {
         self.places_of(name).find(|(_, line)| is_listed_as(listing, line)).map(|(place, _)| place)
     }
 
-    /// Presence of `own` by the list alone, without its id.
+    /// Presence of `own` by the list alone, without its id. An event of the host is not told from others by the list.
     pub fn presence(&self, own: &OwnEvent) -> Presence {
+        if own.is_of_host() {
+            return Presence::Ours;
+        }
         let (mut ours, mut others) = (false, false);
         for line in self.lines_of(&own.name) {
             if own.is_listed_as(line) {
@@ -327,7 +336,7 @@ impl Tracefs {
         Ok(self.event_id(&own.name)? == Some(own.id))
     }
 
-    /// Deletes an event of the daemon, and nothing that others have under its name. Its identity is
+    /// Deletes an event that the daemon made, and nothing that others have under its name. Its identity is
     /// checked in a list that may be older than the write, by its id right before the write, and
     /// again by the kernel while it deletes. When the event was ever enabled in an instance, the
     /// kernel empties the buffers of that instance (kernel/trace/trace_dynevent.c:
@@ -337,6 +346,9 @@ impl Tracefs {
     /// [`TracefsError`]; EBUSY while a program has it enabled, and if it cannot be distinguished from places
     /// that another program has added.
     pub fn delete_own(&self, list: &KprobeList, own: &OwnEvent) -> Result<Deleted, TracefsError> {
+        if own.is_of_host() {
+            return Ok(Deleted::NotThere(Presence::Foreign));
+        }
         let Deletion { line, has_place } = Deletion::of(own);
         let presence = if has_place { self.presence_in(list, own)? } else { self.presence(own)? };
         match presence {

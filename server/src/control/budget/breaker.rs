@@ -1,9 +1,9 @@
 //! Breaker: the control thread's look at what probes cost, and the disarming of those that cost
 //! too much.
 //!
-//! Owns when it looks. A probe that is over its budget harms the host now: it is disarmed whatever the database says, and
-//! the next start of a daemon that could not store its trip finds it over its budget again. Never arms a probe: only a
-//! client does, by enabling or disabling it.
+//! Owns when it looks. A probe that is over its budget harms the host now: it is disarmed whatever the database says,
+//! and the next start of a daemon that could not store its trip finds it over its budget again. Never arms a probe:
+//! only a client does, by enabling or disabling it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -250,9 +250,9 @@ impl Controller {
         }
     }
 
-    /// What takes probes out of the kernel after their lease, with the aggregations that count them. The probe that is
-    /// left is not said.
-    async fn taking_out_of_use(&mut self, probes: &[Arc<Probe>]) -> Vec<Work> {
+    /// What takes probes out of the kernel that are not to be there any more, with the aggregations that count them.
+    /// What each is then is not said.
+    pub(super) async fn taking_out_of_use(&mut self, probes: &[Arc<Probe>]) -> Vec<Work> {
         if probes.is_empty() {
             return Vec::new();
         }

@@ -17,9 +17,6 @@ async fn made(directory: &Path) {
     let one = settle(&store, begun, Some(key("made", "create"))).await.unwrap();
     let uid = one.uid;
     create(&store, new_probe_with("other", |spec| spec.metadata = Metadata::default())).await.unwrap();
-    let name = ProbeName::new("sched", "attached").unwrap();
-    let attached = store.begin_attach(&name, "pid == 1", TIME, None).await.unwrap();
-    store.settle_attach(attached, "pid == 1", None).await.unwrap();
     let state = StateRecord {
         uid,
         time: TIME,
@@ -72,7 +69,6 @@ async fn start(directory: &Path, what: &str) -> Vec<BadValue> {
         assert!(!probe.record.spec.enabled && probe.record.uid != ProbeUid(2), "{what}");
     }
     assert_eq!(store.journal().await.unwrap().len(), 1, "{what}");
-    assert_eq!(store.attachments().await.unwrap().len(), 1, "{what}");
     for uid in [1, 2] {
         store.states_of(ProbeUid(uid)).await.unwrap_or_else(|error| panic!("{what}: {error}"));
     }
@@ -218,8 +214,8 @@ fn places(value: &serde_json::Value, at: &str, all: &mut Vec<String>) {
     }
 }
 
-/// A value of a wrong kind anywhere in a record costs the probe, which can be deleted, and nothing else. Its event is found by the
-/// lines that can still be read.
+/// A value of a wrong kind anywhere in a record costs the probe, which can be deleted, and nothing else. Its event is
+/// found by the lines that can still be read.
 #[tokio::test]
 async fn garbage_in_any_field_of_a_record_costs_its_row_and_is_said() {
     let template = tempfile::tempdir().unwrap();

@@ -26,10 +26,6 @@ enum Step {
     BeginTogether,
     SettleTogether,
     AddStates,
-    BeginAttach,
-    SettleAttach,
-    Reattach,
-    BeginDetach,
     AddTick,
     RollUp,
     ForgetOld,
@@ -37,11 +33,9 @@ enum Step {
     /// These are not refused: they are owed.
     Revert,
     Reopen,
-    UndoAttach,
-    UndoDetach,
 }
 
-const STEPS: [Step; 23] = [
+const STEPS: [Step; 17] = [
     Step::BeginCreate,
     Step::SettleCreate,
     Step::Note,
@@ -53,23 +47,17 @@ const STEPS: [Step; 23] = [
     Step::BeginTogether,
     Step::SettleTogether,
     Step::AddStates,
-    Step::BeginAttach,
-    Step::SettleAttach,
-    Step::Reattach,
-    Step::BeginDetach,
     Step::AddTick,
     Step::RollUp,
     Step::ForgetOld,
     Step::Check,
     Step::Revert,
     Step::Reopen,
-    Step::UndoAttach,
-    Step::UndoDetach,
 ];
 
 impl Step {
     fn is_owed(self) -> bool {
-        matches!(self, Self::Revert | Self::Reopen | Self::UndoAttach | Self::UndoDetach)
+        matches!(self, Self::Revert | Self::Reopen)
     }
 }
 
@@ -80,8 +68,6 @@ pub(super) struct Known {
     /// One that is made, and changes of two others that are under way together.
     pending: Edit,
     changing: [Edit; 2],
-    attached: ProbeUid,
-    attaching: ProbeUid,
 }
 
 pub(super) struct Opened {
@@ -125,13 +111,9 @@ pub(super) async fn baseline() -> (Arc<Disk>, Known) {
     ];
     let [one, two] = &mut changing;
     store.begin(&mut [one, two]).await.unwrap();
-    let name = |event: &str| ProbeName::new("sched", event).unwrap();
-    let attached = store.begin_attach(&name("attached"), "pid == 1", from_ns(3), None).await.unwrap();
-    store.settle_attach(attached, "pid == 1", None).await.unwrap();
-    let attaching = store.begin_attach(&name("attaching"), "", from_ns(4), None).await.unwrap();
     add(store, &[5]).await.unwrap();
     store.close().await;
-    (disk, Known { settled, pending, changing, attached, attaching })
+    (disk, Known { settled, pending, changing })
 }
 
 /// Reads a counter at these seconds. Its value is their number.
@@ -156,7 +138,7 @@ async fn add(store: &Store, seconds: &[u64]) -> Result<(), StoreError> {
 const AT_ONCE: HitRetention = HitRetention { minutes: Duration::ZERO, hours: Duration::from_hours(48) };
 
 async fn take(step: Step, store: &Store, known: &Known) -> Result<(), StoreError> {
-    let Known { settled, pending, changing, .. } = known;
+    let Known { settled, pending, changing } = known;
     let request = || Some(key("asked", "delete it"));
     let wanted = settings(settled, true, "x == 1", "tier=2,other=", 2);
     let update = || edit(Some(settled), Some(&wanted), request());
@@ -192,13 +174,6 @@ async fn take(step: Step, store: &Store, known: &Known) -> Result<(), StoreError
             };
             store.add_states(&[record(settled.uid, "ARMED"), record(settled.uid, "DRIFTED")]).await
         }
-        Step::BeginAttach => {
-            let name = ProbeName::new("sched", "new").unwrap();
-            store.begin_attach(&name, "", from_ns(9), None).await.map(drop)
-        }
-        Step::SettleAttach => store.settle_attach(known.attaching, "pid == 2", None).await,
-        Step::Reattach => store.settle_attach(known.attached, "pid == 3", Some(("pid == 1", &entry()))).await,
-        Step::BeginDetach => store.begin_detach(known.attached, "pid == 1", &entry()).await,
         Step::AddTick => add(store, &[6]).await,
         Step::RollUp => store.roll_up(from_ns(60_000_000_000), &AT_ONCE).await.map(drop),
         Step::ForgetOld => store.forget_old(from_ns(i64::MAX), &AT_ONCE).await,
@@ -211,14 +186,6 @@ async fn take(step: Step, store: &Store, known: &Known) -> Result<(), StoreError
             let (uid, request) = (settled.uid, Some(key("made", "create")));
             let before = Some(Box::new(settings(settled, false, "before", "", 7)));
             store.owe(vec![Owed::Reopened { uid, before, after: None, request }]).await;
-            Ok(())
-        }
-        Step::UndoAttach => {
-            store.owe(vec![Owed::Attachment(known.attaching)]).await;
-            Ok(())
-        }
-        Step::UndoDetach => {
-            store.owe(vec![Owed::Detachment(known.attaching, "pid == 4".to_owned())]).await;
             Ok(())
         }
     }
@@ -235,9 +202,6 @@ pub(super) async fn picture(store: &Store) -> String {
     }
     for state in store.states_of(ProbeUid(1)).await.unwrap() {
         writeln!(text, "{state:?}").unwrap();
-    }
-    for attachment in store.attachments().await.unwrap() {
-        writeln!(text, "{attachment:?}").unwrap();
     }
     let rates = RateQuery {
         start: SystemTime::UNIX_EPOCH,
@@ -375,7 +339,6 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
                 Step::BeginCreate
                     | Step::BeginMany
                     | Step::BeginTogether
-                    | Step::BeginAttach
                     | Step::Note
                     | Step::AddTick
                     | Step::AddStates
