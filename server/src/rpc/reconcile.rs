@@ -2,6 +2,7 @@
 //!
 //! Owns the messages. Never decides what is repaired or adopted.
 
+use std::collections::HashSet;
 use std::mem::take;
 use std::sync::Arc;
 
