@@ -77,8 +77,11 @@ pub(crate) fn state_of(probe: &Probe) -> (&'static str, Tone) {
 
 /// Whether a probe is held back only until its module is loaded.
 pub(crate) fn waits_for_module(probe: &Probe) -> bool {
-    probe.state() == ProbeState::HeldBack && probe.state_reason == "MODULE_ABSENT"
+    probe.state() == ProbeState::HeldBack && probe.state_reason == MODULE_ABSENT
 }
+
+/// The reason of the daemon for that.
+const MODULE_ABSENT: &str = "MODULE_ABSENT";
 
 /// Whether a probe in this state can be hit: the hits of any other are of the past.
 pub(crate) const fn can_be_hit(state: ProbeState) -> bool {
