@@ -6,7 +6,7 @@
 //! [`super::Tracefs::try_filter`].
 
 use super::instance::from_filter_file;
-use super::{Instance, KernelMessage, TracefsError, control_file};
+use super::{Instance, KernelMessage, TracefsError};
 use kprobed_lang::model::ProbeName;
 
 /// A filter that every event takes: all have the field
@@ -17,7 +17,7 @@ impl Instance {
     /// Whether an event can be switched on. The entries of `ftrace/` describe what tracers write,
     /// and have no switch.
     pub fn has_switch(&self, name: &ProbeName) -> bool {
-        self.event(name).join("enable").exists()
+        self.files.exists(&self.event(name).join("enable"))
     }
 
     /// Sets the filter of an event that is switched off; empty removes it. A refusal leaves none in
@@ -36,7 +36,7 @@ impl Instance {
             let message = self.last_own_message().filter(|message| Some(message) != before.as_ref());
             // Kernels that do not log filter errors still leave the text and a caret in the file.
             let message = message.or_else(|| {
-                let text = control_file::read(&self.event(name).join("filter")).ok()?;
+                let text = self.files.read(&self.event(name).join("filter")).ok()?;
                 from_filter_file(&text)
             });
             // A refused text stays in the file.
@@ -48,7 +48,7 @@ impl Instance {
     }
 
     fn last_own_message(&self) -> Option<KernelMessage> {
-        let log = control_file::read(&self.root().join("error_log")).ok()?;
+        let log = self.files.read(&self.root().join("error_log")).ok()?;
         KernelMessage::parse_log(&log).pop()
     }
 }
