@@ -5,7 +5,7 @@
 //! [`super::Tracefs::try_filter`] does it.
 
 use super::instance::from_filter_file;
-use super::{Instance, KernelMessage, OwnEvent, Tracefs, TracefsError, control_file};
+use super::{Instance, KernelMessage, OwnEvent, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
 
 impl Tracefs {
@@ -21,12 +21,12 @@ impl Tracefs {
     /// Whether an event can be switched on. The entries of `ftrace/` describe what tracers write,
     /// and have no switch.
     pub fn has_switch(&self, group: &str, event: &str) -> bool {
-        self.root().join("events").join(group).join(event).join("enable").exists()
+        self.files.exists(&self.root().join("events").join(group).join(event).join("enable"))
     }
 
     /// All events of the host, as `GROUP/EVENT`. Empty if they cannot be listed.
     pub fn host_events(&self) -> Vec<String> {
-        let list = control_file::read(&self.root().join("available_events")).unwrap_or_default();
+        let list = self.files.read(&self.root().join("available_events")).unwrap_or_default();
         list.lines().map(|line| line.replacen(':', "/", 1)).collect()
     }
 
@@ -57,10 +57,10 @@ impl Instance {
     /// What a fresh instance says of the only filter that it got, which the kernel refused. Each instance has an
     /// `error_log` of its own (since 5.2, kernel/trace/trace.c:init_tracer_tracefs).
     fn message_of_filter(&self, name: &ProbeName) -> Option<KernelMessage> {
-        let log = control_file::read(&self.root().join("error_log")).unwrap_or_default();
+        let log = self.files.read(&self.root().join("error_log")).unwrap_or_default();
         // Kernels that do not log filter errors still leave the text and a caret in the file.
         KernelMessage::parse_log(&log).pop().or_else(|| {
-            let text = control_file::read(&self.event(name).join("filter")).ok()?;
+            let text = self.files.read(&self.event(name).join("filter")).ok()?;
             from_filter_file(&text)
         })
     }

@@ -230,7 +230,7 @@ impl Tracefs {
         if !self.has_kprobe_events() {
             return Ok(Arc::default());
         }
-        self.kprobes.get(|| Ok(KprobeList::parse(&control_file::read(&self.kprobe_events())?)))
+        self.kprobes.get(|| Ok(KprobeList::parse(&self.files.read(&self.kprobe_events())?)))
     }
 
     /// Makes the next [`Tracefs::kprobe_list`] read the file again.
@@ -248,7 +248,7 @@ impl Tracefs {
     /// [`TracefsError`].
     pub fn event_id(&self, name: &ProbeName) -> Result<Option<u16>, TracefsError> {
         // The short file is there with perf only (kernel/trace/trace_events.c: event_create_dir).
-        let id = match control_file::read_trimmed(&self.event_file(name, "id")) {
+        let id = match self.files.read_trimmed(&self.event_file(name, "id")) {
             Ok(text) => text.parse().ok(),
             Err(error) if error.errno() == Errno::ENOENT as i32 => {
                 match self.format_text(name.group(), name.event()) {
@@ -355,7 +355,7 @@ impl Tracefs {
             Presence::Shared if !has_place => {
                 Err(control_file::failed("write", &self.kprobe_events(), Errno::EBUSY.into()))
             }
-            Presence::Ours | Presence::Shared => match control_file::append(&self.kprobe_events(), &line) {
+            Presence::Ours | Presence::Shared => match self.files.append(&self.kprobe_events(), &line) {
                 Ok(()) => Ok(Deleted::Done),
                 // The event was removed between the two, and its name is in another state now.
                 Err(error) if error.errno() == Errno::ENOENT as i32 => {
