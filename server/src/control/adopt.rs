@@ -158,7 +158,7 @@ impl Controller {
         };
         let gone = || own::missing(Presence::Absent, name);
         let id = self.tracefs().event_id(name)?.ok_or_else(gone)?;
-        let own = OwnEvent { name: name.clone(), listing, id };
+        let own = OwnEvent::made(name, &listing, id);
         let known = (outcome.meaning(), Footprint::of(&outcome));
         let CheckOutcome { definition, text, report, .. } = outcome;
         let spec = ProbeSpec { definition: text, labels: labels.clone(), metadata, ..ProbeSpec::default() };
@@ -190,8 +190,8 @@ impl Controller {
             return Ok(());
         }
         // Until it is adopted it is another program's, as the events of the host are.
-        let own = probe.own.clone().ok_or_else(|| own::missing(Presence::Absent, &probe.name))?;
-        let event = OwnEvent { listing: String::new(), ..own };
+        let found = self.tracefs().host_event(&probe.name)?;
+        let event = found.ok_or_else(|| Error::no_event(&probe.name))?;
         self.executor().judge_filter(&event, filter, None)
     }
 

@@ -127,9 +127,10 @@ pub(super) fn creation(record: Record, outcome: CheckOutcome) -> Job {
 
 impl Switches {
     /// Refuses to enable a probe that would not fire. A probe that is armed through ftrace never
-    /// fires while ftrace is switched off, and no probe but that of an event of the host does while kprobes are. If it
-    /// is enabled then, it does not fire even after kprobes are switched on again (kernel/kprobes.c: enable_kprobe
-    /// clears its mark only while they are on, and arm_all_kprobes skips what is marked).
+    /// fires while ftrace is switched off, and no probe does while kprobes are, but that of an event of the
+    /// host. If it is enabled then, it does not fire even after kprobes are switched on again (kernel/kprobes.c:
+    /// enable_kprobe clears its mark only while they are on, and arm_all_kprobes skips what is
+    /// marked).
     pub(super) fn require_firing(&self, kind: ProbeKind, arming: Option<Arming>) -> Result<(), Error> {
         if kind == ProbeKind::Event {
             return Ok(());

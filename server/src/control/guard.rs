@@ -11,7 +11,7 @@ use super::permission;
 use super::probe::{Probe, ProbeState, Trouble};
 use crate::auth::Rights;
 use crate::error::Error;
-use kprobed_host::kernel::{KernelFacts, RecentFacts};
+use kprobed_host::kernel::{BuildIds, KernelFacts, RecentFacts};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::KernelChange;
 use kprobed_verdict::checker::{CheckOutcome, Checker, MeaningChange};
@@ -65,10 +65,21 @@ impl Held {
         }
     }
 
-    /// A probe that is in the kernel, without its module.
-    pub(super) fn without_module(probe: &Probe, module: &str) -> Self {
+    /// A probe that is in the kernel, without its module, or with one that it was not compared with.
+    /// `is_loaded`: whether that module is loaded.
+    pub(super) fn without_module(probe: &Probe, module: &str, is_loaded: bool) -> Self {
         let guarded = Guarded { seen: None, ..probe.guarded.clone() };
-        let trouble = Trouble::module_absent(module, &probe.warnings);
+        let trouble = if is_loaded {
+            Trouble {
+                code: DifferenceKind::Unknown.code(),
+                reason: format!(
+                    "module `{module}` was loaded as another build, with which it is compared first"
+                ),
+                hint: "the daemon compares them by itself".to_owned(),
+            }
+        } else {
+            Trouble::module_absent(module, &probe.warnings)
+        };
         Self { trouble, guarded, footprint: probe.footprint.clone() }
     }
 
@@ -125,6 +136,12 @@ impl Guarded {
     /// Whether another build of its module is loaded than at the last look, or none any more.
     pub(super) fn has_another_module(&self, facts: &KernelFacts) -> bool {
         self.module().and_then(|module| module_now(module, facts)) != self.seen
+    }
+
+    /// Whether its module is loaded as another build than at the last look, as far as its build id shows.
+    pub(super) fn is_of_other_build(&self, builds: &BuildIds) -> bool {
+        let (Some(module), Some(seen)) = (self.module(), &self.seen) else { return false };
+        builds.module(module).is_some_and(|now| now != *seen)
     }
 
     /// Whether its place was written as an address.
@@ -549,8 +566,15 @@ mod tests {
             assert!(probe.guarded.has_another_module(&facts), "{place}");
             assert!(matches!(host.look(&probe), Looked::Clear(_)), "{place}");
             // Taken out before the facts showed it.
-            let probe = Held::without_module(&probe, "veth").hold(probe);
-            assert!(probe.guarded.has_another_module(&facts) && probe.waits_for_module(), "{place}");
+            let held = Held::without_module(&probe, "veth", false).hold(probe.clone());
+            assert!(held.guarded.has_another_module(&facts) && held.waits_for_module(), "{place}");
+            // Another build has come before the daemon looked.
+            let Looked::Clear(guarded) = host.look(&probe) else { panic!("{place} is held back") };
+            assert!(!guarded.is_of_other_build(&facts.build_ids), "{place}");
+            host.write("module/veth/notes/.note.gnu.build-id", &build_id("other"));
+            assert!(guarded.is_of_other_build(&facts.build_ids), "{place}");
+            let held = Held::without_module(&probe, "veth", true).hold(probe);
+            assert!(held.guarded.has_another_module(&facts) && !held.waits_for_module(), "{place}");
         }
     }
 

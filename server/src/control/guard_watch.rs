@@ -16,6 +16,7 @@ use super::guard::{Held, Looked, look, placed};
 use super::judge::{Before, Grounds, Work, each};
 use super::{Probe, ProbeState};
 use crate::error::Error;
+use kprobed_host::kernel::BuildIds;
 
 impl Controller {
     /// Whether a probe depends on a module, so that it must be compared at every look.
@@ -65,8 +66,9 @@ impl Controller {
         self.triggers.forget_own();
     }
 
-    /// Takes the probes out of the kernel whose module has gone. Reads nothing but the list of modules: the next module
-    /// of that name can come at once. Of a place that was written as an address the kernel remembers no module.
+    /// Takes the probes out of the kernel whose module has gone, or was loaded as another build. Reads nothing but the
+    /// list of modules and their build ids: the next module of that name can come at once. Of a place that was
+    /// written as an address the kernel remembers no module.
     pub(super) async fn leave_absent_modules(&mut self) {
         let mut probes = self.parts.registry.of_modules();
         probes.retain(|probe| in_kernel(&probe.state) && !probe.guarded.is_by_address());
@@ -74,9 +76,14 @@ impl Controller {
             return;
         }
         let Some(modules) = self.observer.modules() else { return };
+        let builds = BuildIds::read(&self.parts.procfs, &self.parts.sysfs);
         let held = probes.into_iter().filter_map(|probe| {
-            let module = probe.guarded.module().filter(|module| !modules.contains(*module))?.to_owned();
-            let held = Held::without_module(&probe, &module);
+            let module = probe.guarded.module()?.to_owned();
+            let is_loaded = modules.contains(&module);
+            if is_loaded && !probe.guarded.is_of_other_build(&builds) {
+                return None;
+            }
+            let held = Held::without_module(&probe, &module, is_loaded);
             Some((probe, Box::new(held)))
         });
         let held: Vec<_> = held.collect();

@@ -52,8 +52,8 @@ impl Indexed {
         self.in_instance.iter().filter_map(|name| self.named.get(name))
     }
 
-    /// Those whose meaning depends on a module that may be loaded as another build, or that wait for an event of the
-    /// host, by name.
+    /// Those whose meaning depends on a module that may be loaded as another build, or that wait for an
+    /// event of the host, by name.
     pub(super) fn of_modules(&self) -> impl Iterator<Item = &Arc<Probe>> {
         self.of_modules.iter().filter_map(|name| self.named.get(name))
     }

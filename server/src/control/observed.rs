@@ -427,7 +427,7 @@ mod tests {
         let silent = Switches { kprobes: false, ftrace: false, ..all_on() };
         assert_eq!(state(&probe, &event(Switch::On, "a == 1"), &silent), ProbeState::Armed);
         let of = |presence| state(&probe, &ObservedEvent::Lost(presence), &silent);
-        assert_eq!(of(Presence::Absent), ProbeState::PendingModule);
+        assert_eq!(of(Presence::Absent), ProbeState::HeldBack(Trouble::event_absent()));
         assert_eq!(drift(&of(Presence::Foreign)).code, "EVENT_IS_NEW");
         assert_eq!(drift(&state(&probe, &event(Switch::Off, "a == 1"), &silent)).code, "SWITCHED_OFF");
         assert_eq!(drift(&state(&probe, &event(Switch::On, ""), &silent)).code, "FILTER_CHANGED");

@@ -294,7 +294,7 @@ mod tests {
             };
             let probe = probe(uid, &name.to_string()).with(of_listing);
             Arc::new(Probe {
-                own: Some(OwnEvent { name, listing, id }),
+                own: Some(OwnEvent::made(&name, &listing, id)),
                 location: place.to_owned(),
                 arming: Some(Arming::Breakpoint),
                 ..probe

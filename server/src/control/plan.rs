@@ -263,7 +263,7 @@ mod tests {
 
     /// An event that the daemon has defined.
     fn made(event: &str) -> OwnEvent {
-        OwnEvent { name: name(event), listing: format!("p:{event} f"), id: 7 }
+        OwnEvent::made(&name(event), &format!("p:{event} f"), 7)
     }
 
     fn job(event: &str, steps: Vec<Step>) -> Job {
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn an_event_of_the_host_stays_in_the_kernel() {
         let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
-        let of_host = OwnEvent { listing: String::new(), ..made("sched/sched_switch") };
+        let of_host = OwnEvent { fields: "ID: 7".to_owned(), ..made("sched/sched_switch") };
         plan.delete(&[&of_host], &Room::Free);
         assert_eq!(
             print(&plan.into_steps()),

@@ -354,7 +354,7 @@ pub(super) mod tests {
         let spec = ProbeSpec { definition, enabled: true, ..ProbeSpec::default() };
         let record = Record::new(name.clone(), spec, line.clone(), SystemTime::UNIX_EPOCH);
         Probe {
-            own: Some(OwnEvent { name, listing: line, id: 1500 }),
+            own: Some(OwnEvent::made(&name, &line, 1500)),
             location: "kernel_clone+0x0".to_owned(),
             told_location: "kernel_clone+0x0".to_owned(),
             arming: Some(Arming::Ftrace),

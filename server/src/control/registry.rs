@@ -65,8 +65,8 @@ impl Registry {
         self.probes().in_instance().any(|probe| probe.is_to_record() && !probe.spec.filter.is_empty())
     }
 
-    /// Probes whose meaning depends on a module that may be loaded as another build, or that wait for an event of the
-    /// host, by name.
+    /// Probes whose meaning depends on a module that may be loaded as another build, or that wait for an
+    /// event of the host, by name.
     pub(super) fn of_modules(&self) -> Vec<Arc<Probe>> {
         self.probes().of_modules().cloned().collect()
     }

@@ -243,6 +243,31 @@ fn message(function: Function) -> v1::Function {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::test_probe;
+    use kprobed_host::insn::Instruction;
+    use kprobed_verdict::validate::Arming;
+
+    #[test]
+    fn a_place_does_not_tell_of_a_probe_that_is_hidden() {
+        let judged = |probed| JudgedInstruction {
+            instruction: Instruction { offset: 5, bytes: vec![0x90], text: "nop".to_owned(), valid: true },
+            boundary: true,
+            entry: false,
+            verdict: Ok(Arming::Breakpoint),
+            probed,
+        };
+        let shown = Arc::new(test_probe(1, "kprobes/shown"));
+        for (probes, are_all, told) in
+            [(vec![], true, true), (vec![], false, false), (vec![(5, Arc::clone(&shown))], false, true)]
+        {
+            let ours = OurProbes { probes, are_all };
+            assert_eq!(ours.instruction(judged(true)).probed, told);
+            assert!(!ours.instruction(judged(false)).probed);
+        }
+        // A probe that is shown and lies elsewhere says nothing about this place.
+        let elsewhere = OurProbes { probes: vec![(6, shown)], are_all: false };
+        assert!(!elsewhere.instruction(judged(true)).probed);
+    }
 
     #[test]
     fn modules_that_may_have_been_meant() {

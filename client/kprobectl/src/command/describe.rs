@@ -39,8 +39,8 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// The function, as FUNCTION or MODULE:FUNCTION; for --code also with `+OFFSET`, or an address in it. GROUP/EVENT
-    /// is an event of the host
+    /// The function, as FUNCTION or MODULE:FUNCTION; for --code also with `+OFFSET`, or an address in it.
+    /// GROUP/EVENT is an event of the host
     function: String,
     /// List the members of the structure that this leads to: a parameter, `$retval`, or a path such as `file->f_inode`
     #[arg(conflicts_with = "code")]

@@ -78,9 +78,11 @@ pub(crate) fn state_of(probe: &Probe) -> (&'static str, Tone) {
 
 /// Whether a probe is held back only until its module is loaded.
 pub(crate) fn waits_for_module(probe: &Probe) -> bool {
-    probe.state() == ProbeState::HeldBack
-        && ["MODULE_ABSENT", "EVENT_ABSENT"].contains(&probe.state_reason.as_str())
+    probe.state() == ProbeState::HeldBack && ABSENT.contains(&probe.state_reason.as_str())
 }
+
+/// The reasons of the daemon for that: of a probe, and of an event of the host.
+const ABSENT: [&str; 2] = ["MODULE_ABSENT", "EVENT_ABSENT"];
 
 /// Whether a probe in this state can be hit: the hits of any other are of the past.
 pub(crate) const fn can_be_hit(state: ProbeState) -> bool {

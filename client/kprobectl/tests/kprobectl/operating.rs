@@ -74,7 +74,7 @@ fn a_bundle_has_every_answer_or_why_it_is_missing() {
     let said = fake.run(&["debug", "bundle", file.to_str().unwrap()]);
     assert!(said.starts_with("exit: 0") && said.contains("bundle.tar"), "{said}");
     let files = files(&file);
-    assert_eq!(files.len(), 12, "{:?}", files.keys());
+    assert_eq!(files.len(), 11, "{:?}", files.keys());
     assert_eq!(files["kprobed-debug/ledger.json"]["exporters"][0]["name"], "jsonl");
     assert!(!files["kprobed-debug/probes.json"].as_array().unwrap().is_empty());
     assert_eq!(files["kprobed-debug/audit.json"].as_array().unwrap().len(), 4);
@@ -84,7 +84,7 @@ fn a_bundle_has_every_answer_or_why_it_is_missing() {
         "{:?}",
         files["kprobed-debug/caller.json"]
     );
-    assert!(said.contains("1 of 12 answers are missing"), "{said}");
+    assert!(said.contains("1 of 11 answers are missing"), "{said}");
     let again = fake.run(&["debug", "bundle", file.to_str().unwrap()]);
     assert!(again.starts_with("exit: 2") && again.contains("name another file"), "{again}");
 }

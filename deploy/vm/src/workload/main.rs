@@ -6,6 +6,10 @@
 mod cycle;
 mod define;
 mod faults;
+mod files;
+#[expect(unreachable_pub, reason = "the kernel in memory, which answers the same script, shares the file")]
+#[path = "../../../../server/fixtures/fake_kernel/src/script.rs"]
+mod script;
 mod sigframe;
 mod storm;
 
@@ -105,6 +109,13 @@ enum Call {
         fault: faults::Fault,
         /// At which step; 0 for none.
         at: u64,
+    },
+    /// Carries out a script of changes of tracefs; prints what each step was answered
+    Files {
+        /// Where tracefs is mounted.
+        tracefs: PathBuf,
+        /// The script.
+        script: PathBuf,
     },
     /// lseek(2) from where the file is; prints nothing
     Seek {
@@ -206,6 +217,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
         Call::Cycle { tracefs, places } => cycle::run(tracefs, places, &mut stdout)?,
         Call::Define { events, lines } => define::run(events, lines, &mut stdout)?,
         Call::Faults { process, fault, at } => faults::run(*process, *fault, *at, &mut stdout)?,
+        Call::Files { tracefs, script } => files::run(tracefs, script, &mut stdout)?,
         Call::Pgid { count } => {
             for _ in 0..*count {
                 writeln!(stdout, "{}", getpgid(None)?)?;

@@ -140,7 +140,7 @@ fn counts_are_exact(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Tracepoints, which nobody has defined, with the same field in both.
+/// Tracepoints, with the same field in both.
 fn events_of_the_host_are_counted(fixture: &Fixture) -> Result<()> {
     if !counts(fixture)? {
         return Ok(());

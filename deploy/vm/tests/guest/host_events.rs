@@ -242,7 +242,7 @@ fn an_event_has_the_verbs_of_a_probe(fixture: &Fixture) -> Result<()> {
     let hits = guest.ctl_says("hits")?;
     ensure!(hits.all().contains("does not count hits of events"), "{hits:?}");
     guest.ctl("delete syscalls/sys_enter_getppid")?;
-    let traced = guest.ctl("trace syscalls/sys_enter_getppid -n 3 -- workload getppid 10")?;
+    let traced = guest.shell("kprobectl trace syscalls/sys_enter_getppid -n 3 -- workload getppid 10")?;
     ensure!(traced.matches("syscalls/sys_enter_getppid").count() >= 3, "{traced}");
     ensure!(guest.probes()?.is_empty(), "{:?}", guest.probes()?);
     Ok(())

@@ -45,6 +45,7 @@ mod dialects;
 mod differential;
 mod effort;
 mod exporters;
+mod fake_is_true;
 mod filters;
 mod fixture;
 mod fleet;
@@ -152,6 +153,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("verdicts", verdicts::TESTS),
     ("offline", offline::TESTS),
     ("arming", arming::TESTS),
+    ("fake_is_true", fake_is_true::TESTS),
     ("api", api::TESTS),
     ("languages", languages::TESTS),
     ("otlp", otlp::TESTS),

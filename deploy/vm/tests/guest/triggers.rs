@@ -151,6 +151,7 @@ fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
     guest.wait_for(guest.client.set_filter("probed", "common_pid > 0"))??;
     let again = guest.wait_for(guest.client.set_enabled("probed", true))??;
     ensure!(again.state() == ProbeState::HeldBack && again.enabled && !again.filter.is_empty(), "{again:?}");
+    guest.stop()?;
     guest.restart(&config())?;
     ensure!(guest.probe("probed")?.state_reason == "MODULE_ABSENT", "{:?}", guest.probe("probed")?);
     is_out(&guest)?;

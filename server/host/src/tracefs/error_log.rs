@@ -8,7 +8,7 @@
 //!                        ^
 //! ```
 
-use super::{Tracefs, TracefsError, control_file};
+use super::{Tracefs, TracefsError};
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError`].
     pub(super) fn last_message(&self) -> Result<Option<KernelMessage>, TracefsError> {
-        Ok(KernelMessage::parse_log(&control_file::read(&self.root().join("error_log"))?).pop())
+        Ok(KernelMessage::parse_log(&self.files.read(&self.root().join("error_log"))?).pop())
     }
 }
 

@@ -4,8 +4,10 @@
 //! filter of such an event at the top level may be in use by others, so a filter is not tried there, as
 //! [`super::Tracefs::try_filter`] does it.
 
+use super::format::Format;
 use super::instance::from_filter_file;
-use super::{Instance, KernelMessage, OwnEvent, Tracefs, TracefsError, control_file};
+use super::own_events::is_gone;
+use super::{Instance, KernelMessage, OwnEvent, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
 
 impl Tracefs {
@@ -14,19 +16,27 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError`].
     pub fn host_event(&self, name: &ProbeName) -> Result<Option<OwnEvent>, TracefsError> {
-        let id = self.event_id(name)?;
-        Ok(id.map(|id| OwnEvent { name: name.clone(), listing: String::new(), id }))
+        let text = match self.format_text(name.group(), name.event()) {
+            Ok(text) => text,
+            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // The rest says how to print it, and modules complete that
+        // (kernel/trace/trace_events.c:trace_event_update_all).
+        let fields = text.split("\nprint fmt:").next().unwrap_or_default().to_owned();
+        let id = Format::parse(&text).ok().map(|format| format.id);
+        Ok(id.map(|id| OwnEvent { name: name.clone(), listing: String::new(), id, fields }))
     }
 
     /// Whether an event can be switched on. The entries of `ftrace/` describe what tracers write,
     /// and have no switch.
     pub fn has_switch(&self, group: &str, event: &str) -> bool {
-        self.root().join("events").join(group).join(event).join("enable").exists()
+        self.files.exists(&self.root().join("events").join(group).join(event).join("enable"))
     }
 
     /// All events of the host, as `GROUP/EVENT`. Empty if they cannot be listed.
     pub fn host_events(&self) -> Vec<String> {
-        let list = control_file::read(&self.root().join("available_events")).unwrap_or_default();
+        let list = self.files.read(&self.root().join("available_events")).unwrap_or_default();
         list.lines().map(|line| line.replacen(':', "/", 1)).collect()
     }
 
@@ -57,10 +67,10 @@ impl Instance {
     /// What a fresh instance says of the only filter that it got, which the kernel refused. Each instance has an
     /// `error_log` of its own (since 5.2, kernel/trace/trace.c:init_tracer_tracefs).
     fn message_of_filter(&self, name: &ProbeName) -> Option<KernelMessage> {
-        let log = control_file::read(&self.root().join("error_log")).unwrap_or_default();
+        let log = self.files.read(&self.root().join("error_log")).unwrap_or_default();
         // Kernels that do not log filter errors still leave the text and a caret in the file.
         KernelMessage::parse_log(&log).pop().or_else(|| {
-            let text = control_file::read(&self.event(name).join("filter")).ok()?;
+            let text = self.files.read(&self.event(name).join("filter")).ok()?;
             from_filter_file(&text)
         })
     }
@@ -73,12 +83,19 @@ mod tests {
     use super::*;
     use crate::tracefs::{Deleted, Presence};
 
+    fn format(name: &str, id: u16, field: &str) -> String {
+        format!(
+            "name: {name}\nID: {id}\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+             \n\tfield:{field};\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n"
+        )
+    }
+
     /// A tracefs with one tracepoint, and an event of another program under the same name as a line.
     fn tracefs() -> (tempfile::TempDir, Tracefs) {
         let directory = tempfile::tempdir().unwrap();
         let event = directory.path().join("events/sched/sched_switch");
         fs::create_dir_all(&event).unwrap();
-        fs::write(event.join("id"), "316\n").unwrap();
+        fs::write(event.join("format"), format("sched_switch", 316, "pid_t prev_pid")).unwrap();
         fs::write(event.join("enable"), "0\n").unwrap();
         fs::write(directory.path().join("available_events"), "sched:sched_switch\n").unwrap();
         fs::write(directory.path().join("kprobe_events"), "p:theirs/one vfs_read\n").unwrap();
@@ -87,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_the_host_is_known_by_its_id() {
+    fn an_event_of_the_host_is_known_by_its_id_and_fields() {
         let (directory, tracefs) = tracefs();
         let name: ProbeName = "sched/sched_switch".parse().unwrap();
         let own = tracefs.host_event(&name).unwrap().unwrap();
@@ -95,9 +112,15 @@ mod tests {
         assert_eq!(tracefs.presence(&own).unwrap(), Presence::Ours);
         assert!(tracefs.has_switch("sched", "sched_switch"));
         assert_eq!(tracefs.host_events(), ["sched/sched_switch"]);
-        // Its module was loaded anew.
-        fs::write(directory.path().join("events/sched/sched_switch/id"), "317\n").unwrap();
-        assert_eq!(tracefs.presence(&own).unwrap(), Presence::Foreign);
+        // Its module was loaded anew; or its owner has defined another one, which got the id again.
+        let file = directory.path().join("events/sched/sched_switch/format");
+        for (id, field) in [(317, "pid_t prev_pid"), (316, "pid_t next_pid")] {
+            fs::write(&file, format("sched_switch", id, field)).unwrap();
+            assert_eq!(tracefs.presence(&own).unwrap(), Presence::Foreign);
+        }
+        let printed = format("sched_switch", 316, "pid_t prev_pid").replace("fmt: \"\"", "fmt: \"%d\"");
+        fs::write(&file, printed).unwrap();
+        assert_eq!(tracefs.presence(&own).unwrap(), Presence::Ours);
         fs::remove_dir_all(directory.path().join("events/sched/sched_switch")).unwrap();
         assert_eq!(tracefs.presence(&own).unwrap(), Presence::Absent);
         assert_eq!(tracefs.host_event(&name).unwrap(), None);
@@ -108,7 +131,7 @@ mod tests {
         let (directory, tracefs) = tracefs();
         let event = directory.path().join("events/theirs/one");
         fs::create_dir_all(&event).unwrap();
-        fs::write(event.join("id"), "1500\n").unwrap();
+        fs::write(event.join("format"), format("one", 1500, "u64 x")).unwrap();
         let own = tracefs.host_event(&"theirs/one".parse().unwrap()).unwrap().unwrap();
         let list = tracefs.kprobe_list().unwrap();
         assert_eq!(tracefs.delete_own(&list, &own).unwrap(), Deleted::NotThere(Presence::Foreign));

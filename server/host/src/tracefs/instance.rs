@@ -7,9 +7,10 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::instance_form::{clock_in_force, size_kib};
-use super::{BufferStats, KernelMessage, Tracefs, TracefsError, control_file};
+use super::{BufferStats, ControlFiles, KernelMessage, Tracefs, TracefsError, control_file};
 use crate::kernel::threads_of_this_process;
 use kprobed_lang::model::ProbeName;
 
@@ -17,10 +18,16 @@ use kprobed_lang::model::ProbeName;
 /// filters and buffers are its own.
 #[derive(Clone, Debug)]
 pub struct Instance {
+    pub(super) files: Arc<dyn ControlFiles>,
     pub(super) root: PathBuf,
 }
 
 impl Instance {
+    /// The instance of that name, whether it exists or not.
+    pub(super) fn named(tracefs: &Tracefs, name: &str) -> Self {
+        Self { files: Arc::clone(&tracefs.files), root: tracefs.root().join("instances").join(name) }
+    }
+
     /// The directory.
     pub fn root(&self) -> &Path {
         &self.root
@@ -36,7 +43,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn clock(&self) -> Result<String, TracefsError> {
-        let text = control_file::read(&self.root.join("trace_clock"))?;
+        let text = self.files.read(&self.root.join("trace_clock"))?;
         Ok(clock_in_force(&text).to_owned())
     }
 
@@ -45,7 +52,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn set_clock(&self, clock: &str) -> Result<(), TracefsError> {
-        control_file::write(&self.root.join("trace_clock"), clock)
+        self.files.write(&self.root.join("trace_clock"), clock)
     }
 
     /// Size of the ring buffer of each CPU in KiB. 0 when CPUs differ. A buffer that was never used
@@ -55,7 +62,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn buffer_kib(&self) -> Result<u64, TracefsError> {
-        let text = control_file::read_trimmed(&self.root.join("buffer_size_kb"))?;
+        let text = self.files.read_trimmed(&self.root.join("buffer_size_kb"))?;
         Ok(size_kib(&text))
     }
 
@@ -67,10 +74,10 @@ impl Instance {
     pub fn header_page(&self, tracefs: &Tracefs) -> Result<String, TracefsError> {
         let own = self.root.join("events/header_page");
         // Instances of older kernels do not have the file.
-        if own.exists() {
-            control_file::read(&own)
+        if self.files.exists(&own) {
+            self.files.read(&own)
         } else {
-            control_file::read(&tracefs.root().join("events/header_page"))
+            self.files.read(&tracefs.root().join("events/header_page"))
         }
     }
 
@@ -79,7 +86,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn set_recording(&self, on: bool) -> Result<(), TracefsError> {
-        control_file::write(&self.root.join("tracing_on"), if on { "1" } else { "0" })
+        self.files.write(&self.root.join("tracing_on"), if on { "1" } else { "0" })
     }
 
     /// Whether events are let into the buffers.
@@ -87,7 +94,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn is_recording(&self) -> Result<bool, TracefsError> {
-        Ok(control_file::read_trimmed(&self.root.join("tracing_on"))? == "1")
+        Ok(self.files.read_trimmed(&self.root.join("tracing_on"))? == "1")
     }
 
     /// Keeps the threads of this process, and every thread that they start from now on, from being
@@ -98,7 +105,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`], also if the threads cannot be listed.
     pub fn exclude_this_process(&self, procfs: &Path) -> Result<(), TracefsError> {
-        control_file::write(&self.root.join("options/event-fork"), "1")?;
+        self.files.write(&self.root.join("options/event-fork"), "1")?;
         let mut excluded = Vec::new();
         loop {
             let threads = threads_of_this_process(procfs)
@@ -107,7 +114,7 @@ impl Instance {
                 return Ok(());
             }
             let list: Vec<_> = threads.iter().map(i32::to_string).collect();
-            control_file::replace(&self.root.join("set_event_notrace_pid"), &list.join(" "))?;
+            self.files.replace(&self.root.join("set_event_notrace_pid"), &list.join(" "))?;
             excluded = threads;
         }
     }
@@ -121,7 +128,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn set_enabled(&self, name: &ProbeName, on: bool) -> Result<(), TracefsError> {
-        control_file::write(&self.event(name).join("enable"), if on { "1" } else { "0" })
+        self.files.write(&self.event(name).join("enable"), if on { "1" } else { "0" })
     }
 
     /// Whether an event is on in this instance. (A `*` means that a trigger holds it.)
@@ -129,7 +136,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn is_enabled(&self, name: &ProbeName) -> Result<bool, TracefsError> {
-        Ok(control_file::read_trimmed(&self.event(name).join("enable"))?.starts_with('1'))
+        Ok(self.files.read_trimmed(&self.event(name).join("enable"))?.starts_with('1'))
     }
 
     /// Contents of the `enable` file of an event: `0`, `1`, and a `*` after it if a trigger holds
@@ -138,7 +145,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn switch(&self, name: &ProbeName) -> Result<String, TracefsError> {
-        control_file::read_trimmed(&self.event(name).join("enable"))
+        self.files.read_trimmed(&self.event(name).join("enable"))
     }
 
     /// The filter of an event that is in force; empty for none.
@@ -146,7 +153,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn filter(&self, name: &ProbeName) -> Result<String, TracefsError> {
-        let text = control_file::read_trimmed(&self.event(name).join("filter"))?;
+        let text = self.files.read_trimmed(&self.event(name).join("filter"))?;
         // One that was refused stays in the file and is not in force.
         Ok(if text == "none" || from_filter_file(&text).is_some() { String::new() } else { text })
     }
@@ -158,12 +165,12 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn set_filter(&self, name: &ProbeName, filter: &str) -> Result<(), TracefsError> {
-        control_file::write(&self.event(name).join("filter"), if filter.is_empty() { "0" } else { filter })
+        self.files.write(&self.event(name).join("filter"), if filter.is_empty() { "0" } else { filter })
     }
 
     /// Whether the instance still has the directory of an event.
     pub fn has_event(&self, name: &ProbeName) -> bool {
-        self.event(name).is_dir()
+        self.files.is_directory(&self.event(name))
     }
 
     /// CPUs that have a ring buffer, ascending.
@@ -171,13 +178,9 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn cpus(&self) -> Result<Vec<u32>, TracefsError> {
-        let path = self.root.join("per_cpu");
-        let failed = |source| control_file::failed("read", &path, source);
-        let mut cpus = Vec::new();
-        for entry in std::fs::read_dir(&path).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            cpus.extend(name.to_str().and_then(|name| name.strip_prefix("cpu")?.parse::<u32>().ok()));
-        }
+        let names = self.files.names(&self.root.join("per_cpu"))?;
+        let mut cpus: Vec<_> =
+            names.iter().filter_map(|name| name.strip_prefix("cpu")?.parse().ok()).collect();
         cpus.sort_unstable();
         Ok(cpus)
     }
@@ -200,7 +203,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn stats(&self, cpu: u32) -> Result<BufferStats, TracefsError> {
-        Ok(BufferStats::parse(&control_file::read(&self.root.join(format!("per_cpu/cpu{cpu}/stats")))?))
+        Ok(BufferStats::parse(&self.files.read(&self.root.join(format!("per_cpu/cpu{cpu}/stats")))?))
     }
 
     /// Events of all CPUs that were overwritten unread since the buffers were emptied.
@@ -217,7 +220,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn clear(&self) -> Result<(), TracefsError> {
-        control_file::replace(&self.root.join("trace"), "")
+        self.files.replace(&self.root.join("trace"), "")
     }
 
     /// Whether the buffers have counted nothing since they were emptied.
@@ -239,7 +242,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn saved_cmdlines(tracefs: &Tracefs) -> Result<String, TracefsError> {
-        control_file::read(&tracefs.root().join("saved_cmdlines"))
+        tracefs.files.read(&tracefs.root().join("saved_cmdlines"))
     }
 }
 
@@ -257,19 +260,19 @@ impl Tracefs {
     ) -> Result<(), (TracefsError, Option<KernelMessage>)> {
         let path = self.root().join("events").join(name.group()).join(name.event()).join("filter");
         // Another program may have set one there.
-        let theirs = control_file::read_trimmed(&path).ok();
+        let theirs = self.files.read_trimmed(&path).ok();
         let theirs = theirs.filter(|text| text != "none" && from_filter_file(text).is_none());
         let before = self.last_message().unwrap_or_default();
-        let verdict = control_file::write(&path, filter).map_err(|error| {
+        let verdict = self.files.write(&path, filter).map_err(|error| {
             let message =
                 self.last_message().unwrap_or_default().filter(|message| Some(message) != before.as_ref());
             // Kernels that do not log filter errors still leave the text and a caret in the file.
             let message =
-                message.or_else(|| control_file::read(&path).ok().and_then(|text| from_filter_file(&text)));
+                message.or_else(|| self.files.read(&path).ok().and_then(|text| from_filter_file(&text)));
             (error, message)
         });
         // Always: a refused text stays in the file.
-        if let Err(error) = control_file::write(&path, theirs.as_deref().unwrap_or("0")) {
+        if let Err(error) = self.files.write(&path, theirs.as_deref().unwrap_or("0")) {
             tracing::warn!(%error, "cannot remove a tried filter");
         }
         verdict

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Instance, TracefsError, control_file};
+use super::{Instance, TracefsError};
 use crate::kernel::{TRACE_CLOCK, threads_of_this_process};
 
 /// A file of the instance that decides what is recorded.
@@ -115,7 +115,7 @@ impl Instance {
         let names = InstanceFile::ALL.map(InstanceFile::name);
         let names = names.into_iter().chain(OTHER_WAYS);
         // Kernels differ in what they have.
-        names.map(|name| self.root.join(name)).filter(|path| path.exists()).collect()
+        names.map(|name| self.root.join(name)).filter(|path| self.files.exists(path)).collect()
     }
 
     /// The sizes that it has now, which are those that the daemon has given it.
@@ -123,7 +123,7 @@ impl Instance {
         let sub_buffer = self.root.join(InstanceFile::SubBufferSize.name());
         InstanceForm {
             buffer_kib: self.buffer_kib().ok().filter(|kib| *kib > 0),
-            sub_buffer_kib: control_file::read_trimmed(&sub_buffer).ok().and_then(|text| text.parse().ok()),
+            sub_buffer_kib: self.files.read_trimmed(&sub_buffer).ok().and_then(|text| text.parse().ok()),
             cpus: self.cpus().unwrap_or_default(),
         }
     }
@@ -136,7 +136,7 @@ impl Instance {
     pub fn alterations(&self, form: &InstanceForm, procfs: &Path) -> Result<Vec<Alteration>, TracefsError> {
         let mut altered = Vec::new();
         for file in InstanceFile::ALL {
-            let text = match control_file::read_trimmed(&self.root.join(file.name())) {
+            let text = match self.files.read_trimmed(&self.root.join(file.name())) {
                 Ok(text) => text,
                 Err(error) if file == InstanceFile::Recording => return Err(error),
                 Err(error) if error.errno() == nix::errno::Errno::ENOENT as i32 => continue,
@@ -199,7 +199,7 @@ impl Instance {
             }
             std::thread::sleep(CHURN_PAUSE);
             let path = self.root.join(InstanceFile::TasksLeftOut.name());
-            tasks = numbers(&control_file::read_trimmed(&path).ok()?);
+            tasks = numbers(&self.files.read_trimmed(&path).ok()?);
             threads = threads_of_this_process(procfs).ok()?;
         }
         Some((listed(&tasks), listed(&threads)))
@@ -214,9 +214,9 @@ impl Instance {
         let path = self.root.join(file.name());
         match file {
             // Opened with truncation, the kernel empties it.
-            InstanceFile::Tasks => control_file::replace(&path, ""),
+            InstanceFile::Tasks => self.files.replace(&path, ""),
             InstanceFile::TasksLeftOut => self.exclude_this_process(procfs),
-            _ => control_file::write(&path, wanted),
+            _ => self.files.write(&path, wanted),
         }
     }
 
@@ -229,7 +229,7 @@ impl Instance {
         for file in
             [InstanceFile::Cpus, InstanceFile::Tasks, InstanceFile::Overwrite, InstanceFile::PauseOnTrace]
         {
-            let Ok(text) = control_file::read_trimmed(&self.root.join(file.name())) else { continue };
+            let Ok(text) = self.files.read_trimmed(&self.root.join(file.name())) else { continue };
             if let Some((found, wanted)) = self.difference(file, &text, &form, nowhere) {
                 tracing::info!(file = file.name(), found, wanted, "restored a file of the trace instance");
                 self.restore(&Alteration { file, found, wanted }, nowhere)?;
@@ -288,6 +288,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::tracefs::MountedFiles;
 
     struct Host {
         directory: tempfile::TempDir,
@@ -328,7 +329,8 @@ mod tests {
             for task in [1, 4711] {
                 write(&format!("proc/{task}/comm"), "other");
             }
-            let instance = Instance { root: directory.path().join("i") };
+            let files = std::sync::Arc::new(MountedFiles);
+            let instance = Instance { files, root: directory.path().join("i") };
             let form = instance.form();
             Self { directory, instance, form }
         }

@@ -7,7 +7,7 @@
 
 use nix::errno::Errno;
 
-use super::{Claim, ClaimError, Instance, Tracefs, TracefsError, control_file};
+use super::{Claim, ClaimError, Instance, Tracefs, TracefsError};
 
 /// Settings of an instance.
 #[derive(Clone, Debug)]
@@ -102,16 +102,16 @@ impl Instance {
         loop {
             let mut claimed = Vec::new();
             for name in options.names() {
-                let root = tracefs.root().join("instances").join(name);
-                if let Some(claim) = Claim::on(&root)? {
-                    claimed.push((Self { root }, claim));
+                let instance = Self::named(tracefs, &name);
+                if let Some(claim) = Claim::on(&instance.root)? {
+                    claimed.push((instance, claim));
                 }
             }
             // Another daemon can have changed from one to the other meanwhile. Once we have one of
             // them, it no longer can: then the other instance is looked at again.
             let is_complete = options.names().iter().all(|name| {
                 let root = tracefs.root().join("instances").join(name);
-                !root.exists()
+                !tracefs.files.exists(&root)
                     || claimed.iter().any(|(instance, claim)| instance.root == root && claim.is_on(&root))
             });
             if is_complete {
@@ -125,9 +125,7 @@ impl Instance {
     fn make_first(tracefs: &Tracefs, options: &InstanceOptions) -> Result<(Self, Claim), ClaimError> {
         let instance = match Self::make(tracefs, &options.name) {
             Ok(instance) => instance,
-            Err(error) if error.errno() == Errno::EEXIST as i32 => {
-                Self { root: tracefs.root().join("instances").join(&options.name) }
-            }
+            Err(error) if error.errno() == Errno::EEXIST as i32 => Self::named(tracefs, &options.name),
             Err(error) => return Err(error.into()),
         };
         let claim = Claim::on_new(&instance.root)?;
@@ -199,38 +197,38 @@ impl Instance {
     }
 
     pub(super) fn make(tracefs: &Tracefs, name: &str) -> Result<Self, TracefsError> {
-        let root = tracefs.root().join("instances").join(name);
-        std::fs::create_dir(&root).map_err(|source| control_file::failed("make instance", &root, source))?;
-        Ok(Self { root })
+        let instance = Self::named(tracefs, name);
+        tracefs.files.make_instance(&instance.root)?;
+        Ok(instance)
     }
 
     /// Sets clock and sizes, and has all CPUs and tasks recorded. Writing clock or size empties the buffer, even when
     /// nothing changes: look first.
     fn bring_into_form(&self, options: &InstanceOptions) -> Result<(), TracefsError> {
         if self.clock()? != options.clock {
-            control_file::write(&self.root.join("trace_clock"), options.clock)?;
+            self.files.write(&self.root.join("trace_clock"), options.clock)?;
         }
         let sub_buffer_kib = options.sub_buffer_wanted_kib();
         let sub_buffer = self.root.join("buffer_subbuf_size_kb");
         if sub_buffer_kib > 0
-            && sub_buffer.exists()
-            && control_file::read_trimmed(&sub_buffer)? != sub_buffer_kib.to_string()
+            && self.files.exists(&sub_buffer)
+            && self.files.read_trimmed(&sub_buffer)? != sub_buffer_kib.to_string()
         {
-            control_file::write(&sub_buffer, &sub_buffer_kib.to_string())?;
+            self.files.write(&sub_buffer, &sub_buffer_kib.to_string())?;
         }
         if !(options.buffer_kib..options.too_large_kib(options.buffer_kib)).contains(&self.buffer_kib()?) {
-            control_file::write(&self.root.join("buffer_size_kb"), &options.buffer_kib.to_string())?;
+            self.files.write(&self.root.join("buffer_size_kb"), &options.buffer_kib.to_string())?;
         }
         self.reset_selection()?;
         // Any event wakes the reader, which then sets the pace itself: see
         // `kprobed_trace::pipeline`.
-        control_file::write_as_owner(&self.root.join("buffer_percent"), "0")
+        self.files.write_as_owner(&self.root.join("buffer_percent"), "0")
     }
 
     /// The instance of that name, unchanged, if it exists.
     pub fn find(tracefs: &Tracefs, name: &str) -> Option<Self> {
-        let root = tracefs.root().join("instances").join(name);
-        root.is_dir().then_some(Self { root })
+        let instance = Self::named(tracefs, name);
+        tracefs.files.is_directory(&instance.root).then_some(instance)
     }
 
     /// Removes the instance and with it everything in its buffers.
@@ -238,8 +236,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`]; EBUSY while one of its files is open.
     pub fn remove(self) -> Result<(), TracefsError> {
-        std::fs::remove_dir(&self.root)
-            .map_err(|source| control_file::failed("remove instance", &self.root, source))
+        self.files.remove_instance(&self.root)
     }
 }
 

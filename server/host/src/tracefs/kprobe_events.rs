@@ -4,7 +4,7 @@
 
 use thiserror::Error;
 
-use super::{KernelMessage, Tracefs, TracefsError, control_file};
+use super::{KernelMessage, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
 
 /// One line of `kprobe_events`, of any program.
@@ -77,7 +77,7 @@ impl Tracefs {
         let mut rest = lines;
         while !rest.is_empty() {
             if together && rest.len() > 1 {
-                let taken = match control_file::append(&self.kprobe_events(), &rest.join("\n")) {
+                let taken = match self.files.append(&self.kprobe_events(), &rest.join("\n")) {
                     Ok(()) => rest.len(),
                     Err(_) => rest.iter().take_while(|line| is_there(line)).count(),
                 };
@@ -102,7 +102,7 @@ impl Tracefs {
     /// Appends one definition.
     fn define_kprobe(&self, line: &str) -> Result<(), DefineError> {
         let before = self.last_message().unwrap_or_default();
-        control_file::append(&self.kprobe_events(), line).map_err(|error| {
+        self.files.append(&self.kprobe_events(), line).map_err(|error| {
             let message = self
                 .last_message()
                 .unwrap_or_default()

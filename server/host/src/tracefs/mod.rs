@@ -28,7 +28,7 @@ mod synthetic;
 
 pub use cached_reading::CachedReading;
 pub use claim::{Claim, ClaimError};
-pub use control_file::answered_writes;
+pub use control_file::{ControlFiles, MountedFiles, WriteMode, answered_writes};
 pub use current_instance::CurrentInstance;
 pub use error_log::KernelMessage;
 pub use grace_period::grace_period;
@@ -81,6 +81,7 @@ impl TracefsError {
 /// A mounted tracefs, and the debugfs beside it that says what is registered.
 #[derive(Clone, Debug)]
 pub struct Tracefs {
+    files: Arc<dyn ControlFiles>,
     root: PathBuf,
     debugfs: PathBuf,
     kprobes: Arc<CachedReading<KprobeList>>,
@@ -89,9 +90,14 @@ pub struct Tracefs {
 impl Tracefs {
     /// Takes the mount points as they are.
     pub fn new(root: impl Into<PathBuf>, debugfs: impl Into<PathBuf>) -> Self {
+        Self::over(Arc::new(MountedFiles), root, debugfs)
+    }
+
+    /// The same over other files than those of the kernel that runs.
+    pub fn over(files: Arc<dyn ControlFiles>, root: impl Into<PathBuf>, debugfs: impl Into<PathBuf>) -> Self {
         let (root, debugfs) = (root.into(), debugfs.into());
         let kprobes = Arc::new(CachedReading::new(lists(&root).into()));
-        Self { root, debugfs, kprobes }
+        Self { files, root, debugfs, kprobes }
     }
 
     /// The mount point.
@@ -104,12 +110,12 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError`]. On a kernel that is locked down (confidentiality) the directory is empty.
     pub fn readme(&self) -> Result<String, TracefsError> {
-        control_file::read(&self.root.join("README"))
+        self.files.read(&self.root.join("README"))
     }
 
     /// Whether this kernel has kprobe events at all (CONFIG_KPROBE_EVENTS).
     pub fn has_kprobe_events(&self) -> bool {
-        self.kprobe_events().exists()
+        self.files.exists(&self.kprobe_events())
     }
 
     /// The files that say which kprobe events there are, and whether any kprobe fires: every change
@@ -127,7 +133,7 @@ impl Tracefs {
 
     /// Whether an event of that name exists, of any program.
     pub fn has_event(&self, group: &str, event: &str) -> bool {
-        self.root.join("events").join(group).join(event).is_dir()
+        self.files.is_directory(&self.root.join("events").join(group).join(event))
     }
 
     /// The `format` file of an event.
@@ -135,7 +141,7 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError`]; ENOENT when there is no such event.
     pub fn format_text(&self, group: &str, event: &str) -> Result<String, TracefsError> {
-        control_file::read(&self.root.join("events").join(group).join(event).join("format"))
+        self.files.read(&self.root.join("events").join(group).join(event).join("format"))
     }
 }
 

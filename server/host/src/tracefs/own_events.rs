@@ -22,17 +22,24 @@ use kprobed_lang::model::ProbeName;
 pub struct OwnEvent {
     /// Its name.
     pub name: ProbeName,
-    /// Its line in `kprobe_events`. Empty for an event of the host, which the daemon did not make: its id tells it
-    /// from others.
+    /// Its line in `kprobe_events`. Empty for an event of the host, which the daemon did not make.
     pub listing: String,
     /// Its id, which its records carry.
     pub id: u16,
+    /// What its `format` says of its fields, for an event of the host: another one can have its id later (since 6.3,
+    /// kernel/trace/trace_output.c: alloc_trace_event_type). Otherwise empty.
+    pub fields: String,
 }
 
 impl OwnEvent {
+    /// An event that the daemon made, by its line in `kprobe_events`.
+    pub fn made(name: &ProbeName, listing: &str, id: u16) -> Self {
+        Self { name: name.clone(), listing: listing.to_owned(), id, fields: String::new() }
+    }
+
     /// Whether it is an event of the host, which the daemon never deletes or changes.
     pub const fn is_of_host(&self) -> bool {
-        self.listing.is_empty()
+        !self.fields.is_empty()
     }
 
     /// Whether a line of `kprobe_events` is that of this event, as far as a line shows it.
@@ -230,7 +237,7 @@ impl Tracefs {
         if !self.has_kprobe_events() {
             return Ok(Arc::default());
         }
-        self.kprobes.get(|| Ok(KprobeList::parse(&control_file::read(&self.kprobe_events())?)))
+        self.kprobes.get(|| Ok(KprobeList::parse(&self.files.read(&self.kprobe_events())?)))
     }
 
     /// Makes the next [`Tracefs::kprobe_list`] read the file again.
@@ -248,7 +255,7 @@ impl Tracefs {
     /// [`TracefsError`].
     pub fn event_id(&self, name: &ProbeName) -> Result<Option<u16>, TracefsError> {
         // The short file is there with perf only (kernel/trace/trace_events.c: event_create_dir).
-        let id = match control_file::read_trimmed(&self.event_file(name, "id")) {
+        let id = match self.files.read_trimmed(&self.event_file(name, "id")) {
             Ok(text) => text.parse().ok(),
             Err(error) if error.errno() == Errno::ENOENT as i32 => {
                 match self.format_text(name.group(), name.event()) {
@@ -277,7 +284,7 @@ impl Tracefs {
     /// [`TracefsError`].
     pub fn presence_in(&self, list: &KprobeList, own: &OwnEvent) -> Result<Presence, TracefsError> {
         let presence = list.presence(own);
-        if !presence.is_ours() || self.event_id(&own.name)? == Some(own.id) {
+        if !presence.is_ours() || self.is_still(own)? {
             return Ok(presence);
         }
         // Between the two readings it was removed, or another program has defined the same again.
@@ -306,7 +313,7 @@ impl Tracefs {
             several => several.iter().copied().find(|line| is_listed_as(written, line)),
         };
         let id = self.event_id(name)?;
-        Ok(found.zip(id).map(|(line, id)| OwnEvent { name: name.clone(), listing: line.to_owned(), id }))
+        Ok(found.zip(id).map(|(line, id)| OwnEvent::made(name, line, id)))
     }
 
     /// Finds an event of the daemon that an earlier run has left: by the line that the kernel
@@ -324,15 +331,18 @@ impl Tracefs {
         let known = if listing.is_empty() { written } else { listing };
         let Some(line) = list.lines_of(name).find(|line| is_listed_as(known, line)) else { return Ok(None) };
         let id = self.event_id(name)?;
-        Ok(id.map(|id| OwnEvent { name: name.clone(), listing: line.to_owned(), id }))
+        Ok(id.map(|id| OwnEvent::made(name, line, id)))
     }
 
-    /// Whether the event that has the name of `own` now has its id too. Costs one short file, right
-    /// before a write. Other places under the name show only in a list.
+    /// Whether the event that has the name of `own` now has its id too, and one of the host its fields. Costs one short
+    /// file, right before a write. Other places under the name show only in a list.
     ///
     /// # Errors
     /// [`TracefsError`].
     pub fn is_still(&self, own: &OwnEvent) -> Result<bool, TracefsError> {
+        if own.is_of_host() {
+            return Ok(self.host_event(&own.name)?.as_ref() == Some(own));
+        }
         Ok(self.event_id(&own.name)? == Some(own.id))
     }
 
@@ -355,7 +365,7 @@ impl Tracefs {
             Presence::Shared if !has_place => {
                 Err(control_file::failed("write", &self.kprobe_events(), Errno::EBUSY.into()))
             }
-            Presence::Ours | Presence::Shared => match control_file::append(&self.kprobe_events(), &line) {
+            Presence::Ours | Presence::Shared => match self.files.append(&self.kprobe_events(), &line) {
                 Ok(()) => Ok(Deleted::Done),
                 // The event was removed between the two, and its name is in another state now.
                 Err(error) if error.errno() == Errno::ENOENT as i32 => {
@@ -370,7 +380,7 @@ impl Tracefs {
 
 /// Whether an event went while one of its files was opened or read: its directory is gone, or its
 /// files answer no more.
-fn is_gone(error: &TracefsError) -> bool {
+pub(super) fn is_gone(error: &TracefsError) -> bool {
     [Errno::ENOENT, Errno::ENODEV].iter().any(|errno| error.errno() == *errno as i32)
 }
 
@@ -381,7 +391,7 @@ mod tests {
     use super::*;
 
     fn own(listing: &str) -> OwnEvent {
-        OwnEvent { name: "kprobes/fork".parse().unwrap(), listing: listing.to_owned(), id: 1500 }
+        OwnEvent::made(&"kprobes/fork".parse().unwrap(), listing, 1500)
     }
 
     fn presence(list: &str, listing: &str) -> Presence {

@@ -79,7 +79,7 @@ impl Tracefs {
         let path = self.root().join("kprobe_profile");
         for _ in 0..TRIES {
             let before = self.kprobe_list()?;
-            let text = control_file::read(&path)?;
+            let text = self.files.read(&path)?;
             let rows = parse(&text);
             let listed = before.probes();
             let fits = listed.len() == rows.len()

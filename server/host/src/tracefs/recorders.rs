@@ -2,7 +2,7 @@
 //!
 //! Never writes anything. What perf and BPF have attached to an event does not show in tracefs.
 
-use super::{Tracefs, control_file};
+use super::Tracefs;
 
 /// A tracing instance of the host. The one at the top has an empty name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,9 +18,8 @@ impl Recorder {
 impl Tracefs {
     /// All tracing instances that there are now, the one at the top first.
     pub fn recorders(&self) -> Vec<Recorder> {
-        let entries = std::fs::read_dir(self.root().join("instances")).into_iter().flatten();
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut names: Vec<_> = names.map(Recorder).collect();
+        let names = self.files.names(&self.root().join("instances")).unwrap_or_default();
+        let mut names: Vec<_> = names.into_iter().map(Recorder).collect();
         names.sort_unstable();
         names.insert(0, Recorder(String::new()));
         names
@@ -38,7 +37,7 @@ impl Tracefs {
         recorders.iter().filter(move |recorder| {
             let of =
                 if recorder.0.is_empty() { root.clone() } else { root.join("instances").join(&recorder.0) };
-            control_file::read_trimmed(&of.join(&file)).is_ok_and(|text| text != "0")
+            self.files.read_trimmed(&of.join(&file)).is_ok_and(|text| text != "0")
         })
     }
 }

@@ -3,7 +3,7 @@
 //! A write to `kprobe_events` can succeed and register nothing (an address without a symbol, a
 //! module that is not loaded); this list is the only positive proof.
 
-use super::{Tracefs, TracefsError, control_file};
+use super::{Tracefs, TracefsError};
 use kprobed_lang::definition::ProbeKind;
 
 /// One line of the list: `ADDRESS k|r SYMBOL+0xOFFSET [MODULE] [FLAGS]...`.
@@ -52,13 +52,13 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError`]; ENOENT when debugfs is not mounted.
     pub fn registered(&self) -> Result<Vec<RegisteredProbe>, TracefsError> {
-        Ok(RegisteredProbe::parse_list(&control_file::read(&self.debugfs.join("kprobes/list"))?))
+        Ok(RegisteredProbe::parse_list(&self.files.read(&self.debugfs.join("kprobes/list"))?))
     }
 
     /// Whether the kernel's kprobes are switched on as a whole (debugfs `kprobes/enabled`). Absent
     /// when that cannot be read.
     pub fn kprobes_enabled(&self) -> Option<bool> {
-        control_file::read_trimmed(&self.kprobes_switch()).ok().map(|value| value == "1")
+        self.files.read_trimmed(&self.kprobes_switch()).ok().map(|value| value == "1")
     }
 }
 

@@ -1,7 +1,7 @@
 //! Synthetic events, which hist triggers make of variables (kernel/trace/trace_events_synth.c):
 //! listing, defining and removing them.
 
-use super::{Tracefs, TracefsError, control_file};
+use super::{Tracefs, TracefsError};
 
 impl Tracefs {
     fn synthetic_events(&self) -> std::path::PathBuf {
@@ -14,7 +14,7 @@ impl Tracefs {
     /// [`TracefsError`]; ENOENT on a kernel without them.
     pub fn list_synthetic(&self) -> Result<Vec<String>, TracefsError> {
         let words = |line: &str| line.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
-        Ok(control_file::read(&self.synthetic_events())?.lines().map(words).collect())
+        Ok(self.files.read(&self.synthetic_events())?.lines().map(words).collect())
     }
 
     /// Makes a synthetic event; fields are `TYPE NAME; TYPE NAME`.
@@ -22,7 +22,7 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError`]; EINVAL also when it exists.
     pub fn define_synthetic(&self, name: &str, fields: &str) -> Result<(), TracefsError> {
-        control_file::append(&self.synthetic_events(), &format!("{name} {fields}"))
+        self.files.append(&self.synthetic_events(), &format!("{name} {fields}"))
     }
 
     /// Removes a synthetic event.
@@ -30,6 +30,6 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError`]; EBUSY while a trigger uses it.
     pub fn remove_synthetic(&self, name: &str) -> Result<(), TracefsError> {
-        control_file::append(&self.synthetic_events(), &format!("!{name}"))
+        self.files.append(&self.synthetic_events(), &format!("!{name}"))
     }
 }

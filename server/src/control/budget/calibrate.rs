@@ -340,7 +340,7 @@ pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Resu
     }
     for (name, listing) in ours {
         let id = tracefs.event_id(&name)?.unwrap_or_default();
-        let own = OwnEvent { name, listing, id };
+        let own = OwnEvent::made(&name, &listing, id);
         match tracefs.delete_own(&list, &own) {
             Ok(_) => tracing::info!(event = %own.name, "removed a temporary probe that was left"),
             Err(error) => tracing::warn!(event = %own.name, %error, "cannot remove a temporary probe"),

@@ -1,10 +1,12 @@
 //! The `trigger` and `hist` files of an event in a tracing instance: adding, removing and reading
 //! hist triggers.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use super::{HistError, HistTable, HistTrigger};
-use crate::tracefs::{Instance, KernelMessage, Tracefs, TracefsError, control_file};
+use crate::tracefs::{Instance, KernelMessage, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
 
 /// Why the kernel refused a trigger.
@@ -26,12 +28,12 @@ impl Instance {
     /// # Errors
     /// [`TriggerError`] with the kernel's own message if it has one.
     pub fn add_hist(&self, event: &ProbeName, trigger: &HistTrigger) -> Result<(), TriggerError> {
-        let log = Tracefs::new(self.root(), "");
+        let log = Tracefs::over(Arc::clone(&self.files), self.root(), "");
         let before = log.last_message().unwrap_or_default();
         let line = trigger.to_string();
         // Opening it in any other way than to append removes every hist trigger
         // (kernel/trace/trace_events_trigger.c: event_trigger_regex_open).
-        control_file::append(&self.event(event).join("trigger"), &line).map_err(|error| {
+        self.files.append(&self.event(event).join("trigger"), &line).map_err(|error| {
             let message = log.last_message().unwrap_or_default();
             TriggerError { line, error, message: message.filter(|message| Some(message) != before.as_ref()) }
         })
@@ -50,7 +52,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn remove_trigger(&self, event: &ProbeName, text: &str) -> Result<(), TracefsError> {
-        control_file::append(&self.event(event).join("trigger"), &format!("!{text}"))
+        self.files.append(&self.event(event).join("trigger"), &format!("!{text}"))
     }
 
     /// The triggers of an event, in the form in which they can be removed.
@@ -58,7 +60,7 @@ impl Instance {
     /// # Errors
     /// [`TracefsError`].
     pub fn triggers(&self, event: &ProbeName) -> Result<Vec<String>, TracefsError> {
-        let text = control_file::read(&self.event(event).join("trigger"))?;
+        let text = self.files.read(&self.event(event).join("trigger"))?;
         // Without triggers the file says which ones there could be, in lines that begin with `#`.
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         Ok(lines.map(|line| line.trim_end_matches(" [active]").to_owned()).collect())
@@ -74,7 +76,7 @@ impl Instance {
         trigger: &HistTrigger,
     ) -> Result<Result<HistTable, HistError>, TracefsError> {
         let triggers = self.triggers(event)?.len();
-        let file = control_file::read_bytes(&self.event(event).join("hist"))?;
+        let file = self.files.read_bytes(&self.event(event).join("hist"))?;
         Ok(HistTable::parse(&file, trigger, triggers))
     }
 }
