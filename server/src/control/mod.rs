@@ -18,6 +18,8 @@ mod batch;
 mod budget;
 mod command;
 mod controller;
+#[cfg(test)]
+mod crash;
 mod create;
 mod declarations;
 mod execute;

@@ -82,8 +82,8 @@ pub(super) struct Known {
     attaching: ProbeUid,
 }
 
-pub(super) struct Opened {
-    pub(super) store: Store,
+pub(crate) struct Opened {
+    pub(crate) store: Store,
     _mounted: Mounted,
 }
 
@@ -92,7 +92,7 @@ fn options_on(path: &Path) -> SqliteConnectOptions {
     options(path).vfs(NAME).pragma("wal_autocheckpoint", "8").busy_timeout(Duration::ZERO)
 }
 
-async fn open_and_migrate(disk: &Arc<Disk>) -> Result<Opened, StoreError> {
+pub(super) async fn open_and_migrate(disk: &Arc<Disk>) -> Result<Opened, StoreError> {
     let mounted = Mounted::new(disk);
     let path = PathBuf::from(mounted.path());
     let store = Store::open_file(path.clone(), options_on(&path), &MIGRATIONS, from_ns(1)).await?;

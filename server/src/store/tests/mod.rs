@@ -2,12 +2,13 @@
 
 mod bad;
 mod costs;
-mod disk;
+pub(crate) mod disk;
 mod faults;
 mod files;
 mod leases;
 mod readers;
 mod reserve;
+pub(crate) mod simulated;
 mod trips;
 mod vfs;
 
