@@ -17,7 +17,6 @@ const FILES: &[&str] = &[
     "kprobed/v1/probe.proto",
     "kprobed/v1/probe_service.proto",
     "kprobed/v1/reconcile_service.proto",
-    "kprobed/v1/source_service.proto",
     "kprobed/v1/spec.proto",
 ];
 

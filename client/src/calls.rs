@@ -12,18 +12,16 @@ use kprobed_proto::v1::kernel_service_client::KernelServiceClient;
 use kprobed_proto::v1::lease_service_client::LeaseServiceClient;
 use kprobed_proto::v1::probe_service_client::ProbeServiceClient;
 use kprobed_proto::v1::reconcile_service_client::ReconcileServiceClient;
-use kprobed_proto::v1::source_service_client::SourceServiceClient;
 use tonic::transport::Channel;
 
 use crate::api::{
-    AdoptProbeRequest, AdoptProbeResponse, AttachEventRequest, AttachedEvent, CheckAccessRequest,
-    CheckAccessResponse, CheckProbeRequest, CheckProbeResponse, CreateProbeRequest, DeleteProbeRequest,
-    DescribeFunctionRequest, DescribeFunctionResponse, DetachEventRequest, DisassembleFunctionRequest,
-    DisassembleFunctionResponse, GetCallerRequest, GetCallerResponse, GetHostRequest, GetHostResponse,
-    GetLedgerRequest, GetLedgerResponse, GetProbeRequest, GetProbeResponse, HitProfile, HostView,
-    ListAttachedEventsRequest, ListForeignProbesRequest, ListForeignProbesResponse, ListFunctionsRequest,
-    ListFunctionsResponse, ListHitsRequest, ListHitsResponse, ListProbesRequest, ListProbesResponse,
-    PlannedStep, Probe, ProbeKind, ProbeStateRecord, ReadClockRequest, ReadClockResponse,
+    AdoptProbeRequest, AdoptProbeResponse, CheckAccessRequest, CheckAccessResponse, CheckProbeRequest,
+    CheckProbeResponse, CreateProbeRequest, DeleteProbeRequest, DescribeFunctionRequest,
+    DescribeFunctionResponse, DisassembleFunctionRequest, DisassembleFunctionResponse, GetCallerRequest,
+    GetCallerResponse, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest,
+    GetProbeResponse, HitProfile, HostView, ListForeignProbesRequest, ListForeignProbesResponse,
+    ListFunctionsRequest, ListFunctionsResponse, ListHitsRequest, ListHitsResponse, ListProbesRequest,
+    ListProbesResponse, Probe, ProbeKind, ProbeStateRecord, ReadClockRequest, ReadClockResponse,
     ReconcileProbesRequest, ReconcileProbesResponse, UpdateProbeRequest,
 };
 use crate::client::Client;
@@ -52,7 +50,6 @@ services! {
     leases: LeaseServiceClient
     probes: ProbeServiceClient
     reconciling: ReconcileServiceClient
-    sources: SourceServiceClient
 }
 
 /// `name(arguments) -> Answer = service.call(request);`, with `.field` behind it for a field of the answer, and
@@ -99,13 +96,6 @@ calls! {
     /// Makes a probe of an event that the kernel has, without defining it again. An event that cannot be adopted is
     /// refused with the reason `NOT_ADOPTABLE`.
     adopt_probe(request: AdoptProbeRequest) -> AdoptProbeResponse = reconciling.adopt_probe(request);
-    /// Records an event of the host (`GROUP/EVENT`), such as a tracepoint, until it is detached. An empty filter
-    /// lets everything through.
-    attach_event(name: &str, filter: &str) -> AttachedEvent
-        = sources.attach_event(attach(name, filter, false)) => event;
-    /// Stops recording an event of the host. Returns what it was last.
-    detach_event(name: &str) -> AttachedEvent
-        = sources.detach_event(DetachEventRequest { name: name.to_owned(), validate_only: false }) => event;
 }
 
 calls! {
@@ -160,14 +150,6 @@ calls! {
     /// would be done.
     plan_reconcile(force: bool) -> ReconcileProbesResponse
         = reconciling.reconcile_probes(ReconcileProbesRequest { force, validate_only: true });
-    /// Checks whether an event can be attached, and changes nothing. Returns what would be done. The kernel judges
-    /// the filter only if the event is not recorded.
-    plan_attach(name: &str, filter: &str) -> Vec<PlannedStep> = sources.attach_event(attach(name, filter, true)).plan;
-    /// Checks whether an event is attached, and changes nothing. Returns what would be done to detach it.
-    plan_detach(name: &str) -> Vec<PlannedStep>
-        = sources.detach_event(DetachEventRequest { name: name.to_owned(), validate_only: true }).plan;
-    /// Lists the events of the host that are recorded, by name.
-    attached_events() -> Vec<AttachedEvent> = sources.list_attached_events(ListAttachedEventsRequest {}).events;
 }
 
 impl Client {
@@ -180,8 +162,4 @@ impl Client {
 
 fn update(name: &str) -> UpdateProbeRequest {
     UpdateProbeRequest { name: name.to_owned(), ..UpdateProbeRequest::default() }
-}
-
-fn attach(name: &str, filter: &str, validate_only: bool) -> AttachEventRequest {
-    AttachEventRequest { name: name.to_owned(), filter: filter.to_owned(), validate_only }
 }

@@ -87,7 +87,7 @@ fn define_checks_defines_lists_and_deletes() {
          hint: `+5` works\n  \
          offsets that work: +0, +5\n\
          kprobes/open: Armed\n\
-         kprobes/waiting: PendingModule\n\
+         kprobes/waiting: HeldBack\n\
          deleted kprobes/open: it was hit 7 times\n\
          -- stderr\n"
     );

@@ -3,7 +3,8 @@
 //! Owns these checks. Never changes a system setting: other tools may depend on it.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use crate::control::{Probe, ProbeState, Registry, altered, ftrace_enabled};
 use crate::health::{HostCheck, failed, ok, warning};
@@ -12,7 +13,7 @@ use kprobed_host::tracefs::{
     Alteration, CurrentInstance, HitCounts, InstanceFile, ListedProbe, Tracefs, TracefsError,
 };
 use kprobed_lang::definition::{Code, Diagnostic, ProbeKind};
-use kprobed_lang::model::ProbeName;
+use kprobed_lang::model::{Hits, ProbeName};
 
 /// The file that says whether the kernel is locked down.
 pub const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
@@ -46,6 +47,8 @@ pub struct Doctor {
     pub lockdown: PathBuf,
     /// The kernel had kprobe events when the daemon was started: what it is built with does not change.
     pub had_kprobe_events: bool,
+    /// What the skipped runs of probes are compared with.
+    pub skipped: SkippedRuns,
 }
 
 impl Doctor {
@@ -56,7 +59,8 @@ impl Doctor {
         checks.extend(self.instance_checks());
         if self.had_kprobe_events {
             checks.extend([self.ftrace_check(), self.kprobes_check(), self.facts_check()]);
-            checks.extend([probes_check(probes), skipped_check(self.tracefs.hit_counts(), probes)]);
+            checks.push(probes_check(probes));
+            checks.push(self.skipped.check(self.tracefs.hit_counts(), probes, SystemTime::now()));
         }
         checks.push(self.lockdown_check());
         checks
@@ -75,7 +79,7 @@ impl Doctor {
             return warning(
                 "tracefs",
                 format!(
-                    "mounted on {root}, without kprobe events: there can be no probes, only attached events"
+                    "mounted on {root}, without kprobe events: only probes of the kernel's own events are possible"
                 ),
                 "boot a kernel with CONFIG_KPROBE_EVENTS",
             );
@@ -224,6 +228,7 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
             }
             _ => None,
         })
+        .filter(|(_, trouble)| !trouble.ends_by_itself())
         .collect();
     let ignored = probes.iter().find_map(|probe| {
         let is_ignored = |warning: &&Diagnostic| warning.code == Code::Livepatched && warning.hint.is_some();
@@ -248,33 +253,88 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
     failed("probes", finding.join("; "), first.hint.clone())
 }
 
-/// Which of these probes the kernel has skipped runs of.
-fn skipped_check(counts: Result<HitCounts, TracefsError>, probes: &[Arc<Probe>]) -> HostCheck {
-    let counts = match counts {
-        Ok(counts) => counts,
-        Err(error) => return failed("skipped_runs", error.to_string(), ""),
-    };
-    let counted = probes.iter().filter_map(|probe| Some((probe, counts.of(probe.own.as_ref()?)?)));
-    let mut skipped: Vec<_> = counted.filter(|(_, hits)| hits.nmissed > 0).collect();
-    skipped.sort_by_key(|(_, hits)| std::cmp::Reverse(hits.nmissed));
-    let Some((first, _)) = skipped.first() else { return ok("skipped_runs", "none") };
-    let mut finding: Vec<_> = skipped
-        .iter()
-        .take(NAMED)
-        .map(|(probe, hits)| {
-            format!("`{}`: {} of {} runs", probe.name, hits.nmissed, hits.hits + hits.nmissed)
-        })
-        .collect();
-    if skipped.len() > NAMED {
-        finding.push(format!("{} more (`kprobectl ledger`)", skipped.len() - NAMED));
+/// Counts of skipped runs, with which the next look compares: what was skipped long ago, and is not any more, needs
+/// no attention.
+#[derive(Debug)]
+pub struct SkippedRuns {
+    /// The counts to compare with, and the latest ones, which are compared with once they are old enough.
+    looks: Mutex<[(SystemTime, HitCounts); 2]>,
+}
+
+/// Looks that are closer together compare with the same counts: each of them names what grows.
+const COMPARED_AFTER: Duration = Duration::from_mins(10);
+
+impl SkippedRuns {
+    /// Compares with these counts first: those at the start of the daemon.
+    pub fn since(time: SystemTime, counts: HitCounts) -> Self {
+        Self { looks: Mutex::new([(time, counts.clone()), (time, counts)]) }
     }
-    let fix = if first.kind == ProbeKind::Return {
-        "a return probe has room for so many calls at a time: define it with more, as `rN:NAME FUNCTION`"
-    } else {
-        "the kernel skips a probe that is hit while another one runs on the same CPU: probe another place"
-    };
-    let finding = format!("the kernel has skipped runs (NMISSED) of {}", finding.join("; "));
-    warning("skipped_runs", finding, fix)
+
+    /// Which of these probes the kernel has skipped runs of since an earlier look, or since the daemon was started.
+    fn check(
+        &self,
+        counts: Result<HitCounts, TracefsError>,
+        probes: &[Arc<Probe>],
+        now: SystemTime,
+    ) -> HostCheck {
+        let counts = match counts {
+            Ok(counts) => counts,
+            Err(error) => return failed("skipped_runs", error.to_string(), ""),
+        };
+        let (since, before) = self.compared(now, &counts);
+        let time = prost_types::Timestamp::from(whole_seconds(since));
+        let grown = |probe: &Arc<Probe>| {
+            let own = probe.own.as_ref()?;
+            Some(grown(before.of(own), counts.of(own)?))
+        };
+        let counted = probes.iter().filter_map(|probe| Some((probe, grown(probe)?)));
+        let mut skipped: Vec<_> = counted.filter(|(_, hits)| hits.nmissed > 0).collect();
+        skipped.sort_by_key(|(_, hits)| std::cmp::Reverse(hits.nmissed));
+        let Some((first, _)) = skipped.first() else {
+            return ok("skipped_runs", format!("none since {time}"));
+        };
+        let mut finding: Vec<_> = skipped
+            .iter()
+            .take(NAMED)
+            .map(|(probe, hits)| {
+                format!("`{}`: {} of {} runs", probe.name, hits.nmissed, hits.hits + hits.nmissed)
+            })
+            .collect();
+        if skipped.len() > NAMED {
+            finding.push(format!("{} more (`kprobectl ledger`)", skipped.len() - NAMED));
+        }
+        let fix = if first.kind == ProbeKind::Return {
+            "a return probe has room for so many calls at a time: define it with more, as `rN:NAME FUNCTION`"
+        } else {
+            "the kernel skips a probe that is hit while another one runs on the same CPU: probe another place"
+        };
+        let finding = format!("since {time} the kernel has skipped runs (NMISSED) of {}", finding.join("; "));
+        warning("skipped_runs", finding, fix)
+    }
+
+    /// The counts to compare with at this time, and since when.
+    fn compared(&self, now: SystemTime, counts: &HitCounts) -> (SystemTime, HitCounts) {
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let [compared, latest] = &mut *looks;
+        // A clock that was set back makes no look old.
+        if now.duration_since(latest.0).is_ok_and(|age| age >= COMPARED_AFTER) {
+            *compared = std::mem::replace(latest, (now, counts.clone()));
+        }
+        compared.clone()
+    }
+}
+
+/// What was counted since then. The kernel counts from zero when an event is defined again.
+fn grown(before: Option<Hits>, now: Hits) -> Hits {
+    let before = before.filter(|before| before.hits <= now.hits && before.nmissed <= now.nmissed);
+    let before = before.unwrap_or_default();
+    Hits { hits: now.hits - before.hits, nmissed: now.nmissed - before.nmissed }
+}
+
+/// Fractions say nothing to people.
+fn whole_seconds(time: SystemTime) -> SystemTime {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())
 }
 
 #[cfg(test)]
@@ -297,16 +357,31 @@ mod tests {
             own.listing = "r:kprobes/two kernel_clone".to_owned();
         }
         let probes = [Arc::new(test_probe(1, "kprobes/one")), Arc::new(two)];
-        let check = |profile: &str| {
+        let at = |minutes: u64| SystemTime::UNIX_EPOCH + Duration::from_mins(minutes);
+        write("kprobe_profile", "one 10 3\ntwo 10 0\none 5 5\n");
+        let known = SkippedRuns::since(at(0), tracefs.hit_counts().unwrap());
+        let check = |minutes: u64, profile: &str| {
             write("kprobe_profile", profile);
-            skipped_check(tracefs.hit_counts(), &probes)
+            known.check(tracefs.hit_counts(), &probes, at(minutes))
         };
-        let well = check("one 10 0\ntwo 10 0\none 5 5\n");
-        assert_eq!((well.status(), well.finding.as_str()), (CheckStatus::Ok, "none"));
-        let ill = check("one 10 1\ntwo 10 190\none 5 5\n");
+        let well = check(1, "one 10 3\ntwo 10 0\none 5 5\n");
+        let none = "none since 1970-01-01T00:00:00Z";
+        assert_eq!((well.status(), well.finding.as_str()), (CheckStatus::Ok, none), "skipped before");
+        let ill = check(2, "one 20 4\ntwo 20 190\none 5 5\n");
         assert_eq!(ill.status(), CheckStatus::Warning);
-        let named = "`kprobes/two`: 190 of 200 runs; `kprobes/one`: 1 of 11 runs";
-        assert!(ill.finding.ends_with(named) && ill.fix.contains("rN:NAME"), "{ill:?}");
-        assert_eq!(check("one 10 0\n").status(), CheckStatus::Failed);
+        let named = "since 1970-01-01T00:00:00Z the kernel has skipped runs (NMISSED) of `kprobes/two`: 190 of 200 runs; `kprobes/one`: 1 of 11 runs";
+        assert!(ill.finding == named && ill.fix.contains("rN:NAME"), "{ill:?}");
+        // Each look names it, until a look is old enough to be compared with.
+        assert_eq!(check(3, "one 20 4\ntwo 20 190\none 5 5\n").finding, ill.finding);
+        assert_eq!(check(20, "one 20 4\ntwo 20 190\none 5 5\n").finding, ill.finding);
+        let over = check(40, "one 20 4\ntwo 20 190\none 5 5\n");
+        assert_eq!(
+            (over.status(), over.finding.as_str()),
+            (CheckStatus::Ok, "none since 1970-01-01T00:20:00Z")
+        );
+        // Defined again.
+        let again = check(41, "one 5 2\ntwo 20 190\none 5 5\n");
+        assert!(again.finding.ends_with("`kprobes/one`: 2 of 7 runs"), "{again:?}");
+        assert_eq!(check(42, "one 10 0\n").status(), CheckStatus::Failed);
     }
 }

@@ -45,13 +45,13 @@ macro_rules! reasons {
 
 reasons! {
     InvalidArgument: AMBIGUOUS_NAME BAD_ARGUMENT BAD_DEFINITION BAD_FILTER BAD_LABEL BAD_MESSAGE CHANGED_TWICE
-        FOREIGN_CURSOR KERNEL_REFUSED NO_SUCH_HOLD OWN_PROBE REQUEST_ID_REUSED TOO_MANY_POINTS UNKNOWN_FIELD;
-    NotFound: EVENT_NOT_ATTACHED FOREIGN_PROBE NO_SUCH_AGGREGATION NO_SUCH_EVENT NO_SUCH_FUNCTION NO_SUCH_MODULE
+        FOREIGN_CURSOR KERNEL_REFUSED NO_SUCH_HOLD REQUEST_ID_REUSED TOO_MANY_POINTS UNKNOWN_FIELD;
+    NotFound: FOREIGN_PROBE NO_SUCH_AGGREGATION NO_SUCH_EVENT NO_SUCH_FUNCTION NO_SUCH_MODULE
         NO_SUCH_PROBE;
-    AlreadyExists: AGGREGATION_EXISTS EVENT_ATTACHED FOREIGN_EVENT_EXISTS PROBE_EXISTS;
+    AlreadyExists: AGGREGATION_EXISTS FOREIGN_EVENT_EXISTS PROBE_EXISTS;
     PermissionDenied: NOT_ALLOWED;
     FailedPrecondition: COUNTED DATABASE_BUSY DATABASE_IO DATABASE_MOVED DATABASE_READ_ONLY DECLARED_BY_FILE
-        EVENT_HAS_NO_SWITCH FTRACE_DISABLED HELD_BACK INSTANCE_IN_USE IN_USE KERNEL_FACTS_HIDDEN KPROBES_DISABLED
+        FTRACE_DISABLED HELD_BACK INSTANCE_IN_USE IN_USE KERNEL_FACTS_HIDDEN KPROBES_DISABLED
         LEASE_ENDED NOT_ADOPTABLE NOT_BUILT NOT_HELD_BACK NOT_IN_KERNEL NOT_REGISTERED NO_HISTORY NO_KPROBE_EVENTS
         TRIGGER_REFUSED;
     ResourceExhausted: CALL_MEMORY_FULL DATABASE_FULL HEADERS_TOO_LONG MESSAGE_TOO_LONG QUEUE_FULL ROLE_LIMIT
@@ -274,23 +274,15 @@ impl Error {
         Self::new(Reason::NO_SUCH_EVENT, message).with("event", &name)
     }
 
-    /// The event is attached and recorded.
-    pub fn attached(name: impl fmt::Display) -> Self {
-        let message = format!("`{name}` is attached already: detach it first to give it another filter");
-        Self::new(Reason::EVENT_ATTACHED, message).with("event", &name)
-    }
-
-    /// The event is not attached.
-    pub fn not_attached(name: impl fmt::Display) -> Self {
-        Self::new(Reason::EVENT_NOT_ATTACHED, format!("no event `{name}` is attached")).with("event", &name)
-    }
-
     /// The text is not a definition.
     pub fn definition(text: &str, found: &[Diagnostic]) -> Self {
         let error = match found.first() {
             Some(first) => {
                 let code = match first.code {
-                    definition::Code::NoSuchProbe | definition::Code::ForeignProbe => Code::NotFound,
+                    definition::Code::NoSuchProbe
+                    | definition::Code::NoSuchEvent
+                    | definition::Code::ForeignProbe => Code::NotFound,
+                    definition::Code::EventHasNoSwitch => Code::FailedPrecondition,
                     _ => Code::InvalidArgument,
                 };
                 Self::new(Reason { name: first.code.name(), code }, &first.message)
@@ -391,11 +383,9 @@ impl From<CheckError> for Error {
         match error {
             CheckError::Definition { text, diagnostics } => Self::definition(&text, &diagnostics),
             CheckError::Facts(error) => error.into(),
-            CheckError::NoKprobeEvents => Self::new(
-                Reason::NO_KPROBE_EVENTS,
-                "this kernel has no kprobe events (CONFIG_KPROBE_EVENTS): it can have no probes, but its own events \
-                 can be attached",
-            ),
+            CheckError::NoKprobeEvents => {
+                Self::new(Reason::NO_KPROBE_EVENTS, CheckError::NoKprobeEvents.to_string())
+            }
         }
     }
 }

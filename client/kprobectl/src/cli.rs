@@ -7,9 +7,9 @@ use std::future::{Ready, ready};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::command::{
-    Exit, Failure, add, adopt, aggregations, apply, attach, audit, auth, check, completions, config, debug,
-    delete, describe, diff, doctor, enable, functions, get, hist, hits, label, latency, ledger, list,
-    observe, rollout, status, trace, update, version,
+    Exit, Failure, add, adopt, aggregations, apply, audit, auth, check, completions, config, debug, delete,
+    describe, diff, doctor, enable, functions, get, hist, hits, label, latency, ledger, list, observe,
+    rollout, status, trace, update, version,
 };
 use crate::global::Global;
 use crate::output::Output;
@@ -134,12 +134,6 @@ commands! {
         Delete(delete::Arguments) => delete::run, Change;
         /// Make probes of kprobe events that the daemon did not define
         Adopt(adopt::Arguments) => adopt::run, Change;
-        /// Record a trace event of the host, such as a tracepoint
-        Attach(attach::AttachArguments) => attach::attach, Change;
-        /// Stop recording attached events
-        Detach(attach::DetachArguments) => attach::detach, Change;
-        /// List attached events
-        Attached(attach::AttachedArguments) => attach::attached, Each;
         /// Show how often probes were hit, and what that takes
         #[command(visible_alias = "profile")]
         Hits(hits::Arguments) => hits::run, Each;
@@ -259,9 +253,7 @@ impl Command {
             Self::Add(arguments) => Some(&mut arguments.dry_run),
             Self::Adopt(arguments) => Some(&mut arguments.dry_run),
             Self::Apply(arguments) => Some(&mut arguments.dry_run),
-            Self::Attach(arguments) => Some(&mut arguments.dry_run),
             Self::Delete(arguments) => Some(&mut arguments.dry_run),
-            Self::Detach(arguments) => Some(&mut arguments.dry_run),
             Self::Label(arguments) => Some(&mut arguments.dry_run),
             Self::Doctor(arguments) => Some(&mut arguments.dry_run),
             _ => None,

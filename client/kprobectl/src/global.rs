@@ -13,7 +13,7 @@ use kprobed_client::fleet::Host;
 use kprobed_client::{Client, Target, TargetError};
 
 use crate::config::LabelSelector;
-use crate::quantity::{Limit, duration};
+use crate::quantity::{Limit, time_limit};
 
 /// Checks an address. Whether `HOST:PORT` is TLS depends on the certificates, which are read later.
 fn address(text: &str) -> Result<String, TargetError> {
@@ -77,7 +77,7 @@ pub(crate) struct Global {
     pub(crate) color: ColorChoice,
     /// How long to wait for the daemon's answer to a request; with several hosts, for each of them, from the
     /// connection to its answer. A request of many changes has more: twice this for 250, five times this for 1000
-    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = time_limit)]
     pub(crate) timeout: Duration,
     /// The daemon, resolved from options and configuration.
     #[arg(skip)]

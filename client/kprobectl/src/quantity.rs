@@ -16,6 +16,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is not a duration: write `500ms`, `10s` or `1h 30m`"))
 }
 
+/// Reads how long to wait for something.
+pub(crate) fn time_limit(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => {
+            Err(format!("`{text}` leaves no time for an answer: write how long to wait, such as `30s`"))
+        }
+        limit => Ok(limit),
+    }
+}
+
 /// Reads a point in time: how long ago it was (`10m`), a time of day (`07:00`, the last such
 /// moment), or a date and time. A time without a zone is in the local one.
 pub(crate) fn point_in_time(text: &str) -> Result<Timestamp, String> {
@@ -171,6 +181,14 @@ mod tests {
         assert_eq!(duration("2d"), Ok(Duration::from_hours(48)));
         for text in ["-1s", "1s ago", "1y", "ten", "", "07:00:00", "7:00", "1d 07:00:00"] {
             assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_limit_leaves_time() {
+        assert_eq!(time_limit("500ms"), Ok(Duration::from_millis(500)));
+        for text in ["0s", "0ms", "0h 0m"] {
+            assert!(time_limit(text).unwrap_err().contains("such as `30s`"), "{text}");
         }
     }
 

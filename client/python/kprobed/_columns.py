@@ -91,7 +91,7 @@ class Schema:
     probe: str
     """``GROUP/EVENT``."""
     probe_uid: int
-    """Negative for an attached event."""
+    """Never given out twice on a host."""
     is_return: bool
     fields: tuple[Field, ...]
 

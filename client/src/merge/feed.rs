@@ -22,6 +22,8 @@ use crate::fleet::{Host, Operation as _, Outcome};
 pub(super) enum Signal {
     /// It is being connected to.
     Connecting,
+    /// Its stream has begun, over this connection.
+    Connected(Client),
     /// The clocks were compared.
     Clock(ClockOffset),
     /// Wall clock minus trace clock of the boot that its stream is in, in nanoseconds, where the
@@ -165,6 +167,7 @@ impl Feed {
             drop(place);
             let error = match tried {
                 Ok((client, clock, stream)) => {
+                    self.tell(Signal::Connected(client.clone()))?;
                     self.tell(Signal::Clock(clock))?;
                     return Ok(Some((client, stream)));
                 }

@@ -10,11 +10,14 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::state::{HostAccount, HostState};
+use crate::client::Client;
 use crate::fleet::Outcome;
 
 /// One host.
 pub(super) struct Member {
     pub(super) account: HostAccount,
+    /// Absent before its stream has begun, and for one that is not connected to.
+    pub(super) client: Option<Client>,
     /// Its last outcome, and since when it is absent.
     absent: Option<(Outcome, Instant)>,
     has_started: bool,
@@ -36,6 +39,7 @@ impl Member {
     pub(super) fn new(name: String, permits: Arc<Semaphore>, task: AbortHandle) -> Self {
         Self {
             account: HostAccount::new(name),
+            client: None,
             absent: None,
             has_started: false,
             epoch: None,

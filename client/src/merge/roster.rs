@@ -14,6 +14,7 @@ use super::item::{MergedEvent, MergedItem, Notice};
 use super::member::Member;
 use super::order::{Next, Order};
 use super::state::{HostAccount, HostState, StateChange};
+use crate::client::Client;
 use crate::event::StreamItem;
 use crate::fleet::Outcome;
 
@@ -139,6 +140,11 @@ impl Roster {
         self.members.iter().position(|member| member.account.host == name && !member.is_over)
     }
 
+    /// The connection to a host.
+    pub(super) fn client(&self, name: &str) -> Option<Client> {
+        self.members.get(self.number(name)?)?.client.clone()
+    }
+
     /// A host ends when it has come to this time of its trace clock.
     pub(super) fn end_at(&mut self, name: &str, trace_ns: u64) {
         let Some(host) = self.number(name) else { return };
@@ -185,6 +191,7 @@ impl Roster {
                     self.notices.push_back((host, Notice::state(HostState::Connecting)));
                 }
             }
+            Signal::Connected(client) => member.client = Some(client),
             Signal::Clock(clock) => {
                 member.account.clock = Some(clock.clone());
                 self.order.change(host, |lane| lane.compared(clock));

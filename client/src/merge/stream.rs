@@ -135,6 +135,12 @@ impl MergedStream {
         self.roster.give_up(host, reason, outcome);
     }
 
+    /// The connection over which the stream of a host has begun, for further calls. Absent before that, for a host
+    /// whose stream has ended, and for one that is not connected to.
+    pub fn client(&self, host: &str) -> Option<Client> {
+        self.roster.client(host)
+    }
+
     /// The account of every host until now.
     pub fn accounts(&self) -> Vec<HostAccount> {
         self.roster.accounts()

@@ -63,7 +63,7 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub method: String,
     /// Which change of the probe or event, for methods that make several: `create`, `update`, `delete`,
-    /// `accept`, `adopt`, `attach`, `detach`, `count`, `stop counting` or `reload`. Empty if the entry is not about a
+    /// `accept`, `adopt`, `count`, `stop counting` or `reload`. Empty if the entry is not about a
     /// change.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub change: String,

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use kprobed::auth::{LiveTls, Rights};
 use kprobed::config::{Listen, tls_settings};
 use kprobed::control::{Controller, Observer, Probe, ProbeState, ProbeStates, Registry};
-use kprobed::doctor::Doctor;
+use kprobed::doctor::{Doctor, SkippedRuns};
 use kprobed::export::Exporters;
 use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
@@ -17,7 +17,7 @@ use kprobed::rpc::{Access, AggregationServer, EventRoutes, EventServer, HostInfo
 use kprobed::shutdown::Tasks;
 use kprobed::store::{ProbeSpec, Record, Store};
 use kprobed_host::kernel::HostIdentity;
-use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, Tracefs};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::ProbeUid;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
@@ -120,6 +120,7 @@ fn routes(
         procfs: nowhere.clone(),
         lockdown: nowhere,
         had_kprobe_events: true,
+        skipped: SkippedRuns::since(SystemTime::UNIX_EPOCH, HitCounts::default()),
     };
     let storage = Storage {
         store: shared.store.clone(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use kprobed::control::{Ledger, Probe, ProbeLedger, Recorded, Registry, Terms};
+use kprobed::control::{Ledger, Probe, ProbeLedger, Reconciliation, Recorded, Registry, Terms};
 use kprobed_host::kernel::HostIdentity;
 use kprobed_lang::model::{HitProfile, Hits};
 use kprobed_proto::v1;
@@ -66,5 +66,6 @@ pub(crate) fn answers(registry: &Registry, host: &HostIdentity) -> anyhow::Resul
         ledger,
         snapshot,
         keys: vec![v1::AggregationColumn { name: "dfd".to_owned(), hexadecimal: false, unproven: false }],
+        reconciliation: Reconciliation::default(),
     })
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use kprobed_client::api::CreateProbeRequest;
 use kprobed_client::{Client, ConnectOptions, Target};
 use nix::sys::signal::Signal;
 
@@ -19,7 +20,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it and attaches the events of one producer. `history`: keeps what it reads on disk
+    /// Starts it and records the events of one producer. `history`: keeps what it reads on disk
     /// too.
     pub(crate) fn start(lab: &Lab<'_>, program: &Path, producer: u32, history: bool) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir_in(lab.directory)?.keep();
@@ -45,7 +46,13 @@ impl Daemon {
         runtime.block_on(async {
             let client = Client::connect(Target::Unix(socket), ConnectOptions::default()).await?;
             for event in lab.workload.events() {
-                client.attach_event(&event.path('/'), &lab.workload.filter(producer)).await?;
+                let request = CreateProbeRequest {
+                    definition: event.path('/'),
+                    filter: lab.workload.filter(producer),
+                    enabled: true,
+                    ..CreateProbeRequest::default()
+                };
+                client.create_probe(request).await?;
             }
             anyhow::Ok(())
         })?;

@@ -3,7 +3,7 @@
 use kprobed_lang::definition::explain::explain;
 use kprobed_lang::definition::guard::guarded;
 use kprobed_lang::definition::{
-    Argument, BaseType, Definition, Diagnostic, Dialect, Features, Fetch, FetchKind, ProbeDefinition,
+    Argument, BaseType, Definition, Diagnostic, Dialect, Features, Fetch, FetchKind, Name, ProbeDefinition,
     Reading, Severity, parse, parse_any, parse_as,
 };
 
@@ -67,6 +67,9 @@ pub(crate) fn check_problems(text: &str, problems: &[Diagnostic]) {
 fn check_definition(text: &str, definition: &ProbeDefinition, dialect: Dialect, features: &Features) {
     check_problems(text, &definition.warnings);
     check_places(text, definition);
+    if definition.is_of_host_event() {
+        return check_host_event(definition, dialect, features);
+    }
 
     let line = definition.render("g", "e");
     let again = probe(&line, features);
@@ -99,6 +102,17 @@ fn check_definition(text: &str, definition: &ProbeDefinition, dialect: Dialect, 
     let explanation = explain(definition, dialect, features);
     assert!(explanation.to_string().contains(&explanation.line));
     assert_eq!(explanation.arguments.len(), definition.args.len());
+}
+
+/// An event of the host is its name, in one spelling.
+fn check_host_event(definition: &ProbeDefinition, dialect: Dialect, features: &Features) {
+    let part = |name: &Option<Name>| name.as_ref().map(|name| name.text.clone()).unwrap_or_default();
+    let line = definition.render(&part(&definition.group), &part(&definition.event));
+    match parse_any(&line, features).result {
+        Ok(Definition::Probe(again)) => assert_eq!(again.without_spans(), definition.without_spans()),
+        other => panic!("{line:?} is not read as an event: {other:?}"),
+    }
+    assert_eq!(explain(definition, dialect, features).line, line);
 }
 
 /// The canonical line under the names that the definition has itself.

@@ -15,7 +15,7 @@ pub enum Verb {
     Check,
     /// Receives what probes record.
     Observe,
-    /// Makes, changes and removes probes, and attaches events of the host.
+    /// Makes, changes and removes probes.
     Change,
     /// Changes how the daemon works for all clients, and asks about the rights of others.
     Administer,
@@ -134,9 +134,6 @@ pub const METHODS: &[Method] = &[
     each("/kprobed.v1.ReconcileService/ListForeignProbes", Verb::Read),
     each("/kprobed.v1.ReconcileService/AdoptProbe", Verb::Change),
     by_name("/kprobed.v1.ReconcileService/ReconcileProbes", Verb::Administer),
-    each("/kprobed.v1.SourceService/AttachEvent", Verb::Change),
-    each("/kprobed.v1.SourceService/DetachEvent", Verb::Change),
-    each("/kprobed.v1.SourceService/ListAttachedEvents", Verb::Read),
     // Everybody may ask who the daemon takes it for, and what it may do.
     Method { path: "/kprobed.v1.AccessService/GetCaller", verb: Verb::Read, scope: Scope::Everybody },
     Method { path: "/kprobed.v1.AccessService/CheckAccess", verb: Verb::Read, scope: Scope::Everybody },
@@ -161,7 +158,7 @@ mod tests {
                 }
             }
         }
-        assert!(described.len() > 30, "{}", described.len());
+        assert!(described.len() > 27, "{}", described.len());
         let missing: Vec<_> = described.iter().filter(|path| Method::at(path).is_none()).collect();
         assert!(missing.is_empty(), "give these a verb in METHODS: {missing:?}");
         let gone: Vec<_> = METHODS

@@ -26,7 +26,7 @@ pub enum Read {
     RawAddresses,
     /// Stack traces of the task.
     StackTraces,
-    /// Events of the host that are not probes, with all of their fields.
+    /// Events of the host that the daemon did not define, with all of their fields.
     HostEvents,
     /// Where the kernel is in memory: numbers that become symbols, places given as an address, filters that
     /// compare addresses. In what clients receive, addresses are hidden without this class of a rule.
@@ -95,6 +95,9 @@ impl Reads {
     /// What a definition reads. `definition` has the names of parameters and members as the
     /// resolver left them, or as they are written: the classes are the same.
     pub fn of(definition: &ProbeDefinition) -> Self {
+        if definition.is_of_host_event() {
+            return Self::NONE.with(Read::HostEvents);
+        }
         let mut reads = Self::NONE;
         if matches!(definition.place, kprobed_lang::definition::Place::Address { .. }) {
             // Its location is the symbol at the address.

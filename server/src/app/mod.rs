@@ -32,7 +32,6 @@ use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
-use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
@@ -44,14 +43,14 @@ use crate::control::{
     ProbeStates, Registry,
 };
 use crate::declared::Keeper;
-use crate::doctor::{Doctor, LOCKDOWN};
+use crate::doctor::{Doctor, LOCKDOWN, SkippedRuns};
 use crate::export::metrics::Sources;
 use crate::export::{self, ExportParts};
 use crate::front::{self, Gate, Inherited};
 use crate::health::{LabelsFile, Storage};
 use crate::rpc::{
     Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, HostInfo, HostServer,
-    KernelServer, LeaseServer, ProbeServer, ReconcileServer, SourceServer,
+    KernelServer, LeaseServer, ProbeServer, ReconcileServer,
 };
 use crate::sandbox;
 use crate::shutdown::Tasks;
@@ -319,7 +318,9 @@ impl App {
             .map_err(StartError::Thread)?;
         engine.control = Some(control.clone());
 
-        let observer = Observer::new(tracefs.clone(), Arc::clone(&current_instance), procfs.clone(), sysfs);
+        let mut observer =
+            Observer::new(tracefs.clone(), Arc::clone(&current_instance), procfs.clone(), sysfs);
+        observer.repaired_every = config.reconcile.interval();
         let states = ProbeStates { observer, control: control.clone(), registry: Arc::clone(&registry) };
         let foreign = Foreign {
             tracefs: tracefs.clone(),
@@ -327,7 +328,9 @@ impl App {
             checker: Arc::clone(&checker),
             instance: Arc::clone(&current_instance),
         };
+        let counts = tracefs.hit_counts().unwrap_or_default();
         let doctor = Doctor {
+            skipped: SkippedRuns::since(SystemTime::now(), counts),
             tracefs,
             instance: current_instance,
             facts: Arc::clone(&facts),
@@ -430,10 +433,6 @@ impl App {
             .add_service(ReconcileServiceServer::new(ReconcileServer {
                 control: control.clone(),
                 foreign,
-                rights: Arc::clone(&rights),
-            }))
-            .add_service(SourceServiceServer::new(SourceServer {
-                control: control.clone(),
                 rights: Arc::clone(&rights),
             }))
             .add_service(HostServiceServer::new(HostServer {

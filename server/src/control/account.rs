@@ -47,6 +47,8 @@ pub(super) struct Account {
     /// Whether another program has changed what is recorded: the kernel does not count what it did not
     /// record.
     suspect: bool,
+    /// The rest that was unexplained when the last such change had ended.
+    unexplained: u64,
 }
 
 /// Where the hits of a probe went.
@@ -71,8 +73,9 @@ pub struct Terms {
     /// Hits by the daemon's own threads. Absent if they cannot be distinguished from others. If `lost` and
     /// `filtered` are known, they are part of `filtered`.
     pub own: Option<u64>,
-    /// The rest of `not_read`, if another program has changed what is recorded: `filtered` and `own`
-    /// are among it, and cannot be told from what was lost. Absent if `lost` is not known either.
+    /// The rest of `not_read` until the end of the last time in which another program had changed what is
+    /// recorded: `filtered` and `own` until then are among it, and cannot be told from what was lost. Absent if
+    /// `lost` is not known either.
     pub unexplained: Option<u64>,
     /// Whether another program also recorded the event.
     pub shared: bool,
@@ -115,9 +118,22 @@ impl Account {
         self.suspect = true;
     }
 
+    /// What another program had changed is as it was. The rest until now stays unexplained, and what comes from
+    /// here on is explained again. If it is not known what was lost, nothing is known of the rest either.
+    pub(super) fn end_suspicion(&mut self, terms: &Terms) {
+        if let (true, Some(unexplained)) = (self.suspect, terms.unexplained) {
+            (self.suspect, self.unexplained) = (false, unexplained);
+        }
+    }
+
     /// Whether the rest may be hits that were not recorded.
     pub(super) const fn is_suspect(&self) -> bool {
         self.suspect
+    }
+
+    /// Whether it is suspect, or was.
+    pub(super) const fn was_suspect(&self) -> bool {
+        self.suspect || self.unexplained > 0
     }
 
     /// It was disabled; the kernel counted so many hits by then.
@@ -157,11 +173,13 @@ impl Account {
         let lost = is_known.then(|| of_buffers.saturating_add(paused).min(not_read - disabled));
         let rest = lost.map(|lost| not_read - disabled - lost);
         // If nothing is missing, nothing was lost, whatever was changed.
-        let is_explained = !self.suspect || rest == Some(0);
-        let (filtered, own, unexplained) = match (is_explained, self.had_filter) {
-            (false, _) => (None, None, rest),
-            (true, true) => (rest, None, Some(0)),
-            (true, false) => (Some(0), rest, Some(0)),
+        let (filtered, own, unexplained) = if self.suspect && rest != Some(0) {
+            (None, None, rest)
+        } else {
+            let unexplained = self.unexplained.min(rest.unwrap_or(not_read - disabled));
+            let explained = rest.map(|rest| rest - unexplained);
+            let (filtered, own) = if self.had_filter { (explained, None) } else { (Some(0), explained) };
+            (filtered, own, Some(unexplained))
         };
         let shared = self.shared;
         Terms { hits, counts, not_read, lost, paused, disabled, filtered, own, unexplained, shared }
@@ -398,13 +416,18 @@ mod tests {
         fn no_term_is_larger_than_what_was_counted(
             baseline in counters(),
             now in counters(),
-            [enabled, has_filter, is_shared, is_suspect]: [bool; 4],
+            [enabled, has_filter, is_shared, is_suspect, is_mended]: [bool; 5],
             paused: u16,
+            before: u16,
         ) {
             let mut account = Account::begin(baseline, enabled, has_filter);
             account.note_pause(paused.into());
             if is_shared {
                 account.note_sharing();
+            }
+            if is_mended {
+                account.suspect();
+                account.end_suspicion(&Terms { unexplained: Some(before.into()), ..Terms::default() });
             }
             if is_suspect {
                 account.suspect();
@@ -417,8 +440,47 @@ mod tests {
             prop_assert!(lost.is_none_or(|lost| paused <= lost && sum == not_read), "{:?}", terms);
             let is_explained = filtered > Some(0) || own > Some(0);
             prop_assert!(!is_suspect || !is_explained, "{:?}", terms);
-            prop_assert!(is_suspect || unexplained == Some(0), "{:?}", terms);
+            let most = if is_mended { before.into() } else { 0 };
+            prop_assert!(is_suspect || unexplained <= Some(most), "{:?}", terms);
         }
+    }
+
+    #[test]
+    fn what_was_not_recorded_stays_unexplained_and_what_follows_is_explained() {
+        let mut world = World::new(Sample::default(), false);
+        let end = |world: &mut World| {
+            let terms = world.account.terms(&world.now);
+            world.account.end_suspicion(&terms);
+        };
+        for step in [Step::Own(1), Step::Silenced(5), Step::Recorded(6)] {
+            world.step(step);
+        }
+        let parts = |world: &World| {
+            let terms = world.account.terms(&world.now);
+            (terms.filtered, terms.own, terms.unexplained)
+        };
+        assert_eq!(parts(&world), (None, None, Some(6)));
+        end(&mut world);
+        assert_eq!((parts(&world), world.account.was_suspect()), ((Some(0), Some(0), Some(6)), true));
+        for step in [Step::Own(3), Step::Overwritten(2), Step::Pause(4)] {
+            world.step(step);
+        }
+        let terms = world.account.terms(&world.now);
+        assert_eq!((terms.lost, parts(&world)), (Some(6), (Some(0), Some(3), Some(6))));
+        // Once more. A filter holds back what follows.
+        world.step(Step::Silenced(2));
+        assert_eq!(parts(&world), (None, None, Some(11)));
+        end(&mut world);
+        for step in [Step::SetFilter, Step::HeldBack(7)] {
+            world.step(step);
+        }
+        assert_eq!(parts(&world), (Some(7), None, Some(11)));
+        // What the buffers have lost is not known from here on: nor is the rest, and what was missing stays.
+        world.step(Step::Reset);
+        assert_eq!(parts(&world), (None, None, Some(11)));
+        world.account.suspect();
+        end(&mut world);
+        assert!(world.account.is_suspect());
     }
 
     #[test]

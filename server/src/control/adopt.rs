@@ -16,11 +16,10 @@ use super::audited::Allowed;
 use super::controller::{Controller, LiveProbe};
 use super::create::settled_state;
 use super::footprint::Footprint;
-use super::harm::refuse_harm;
 use super::job::Job;
 use super::observed::{ObservedEvent, Switch};
 use super::plan::PlannedStep;
-use super::source::{compile_options, event_source};
+use super::source::event_source;
 use super::step::{self, Aim, Seen, Step};
 use super::{Observed, Obstacle, Probe, own};
 use crate::auth::Caller;
@@ -104,7 +103,7 @@ impl Controller {
         adoption.probe.record = adoption.probe.record.by(&caller.principal);
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
         let entry = Arc::new(allowed.change("adopt", &adoption.probe.record));
-        self.judge_filter(&adoption).await?;
+        self.judge_filter(&adoption)?;
         let enabled_in = self.others(&name);
         if request.validate_only {
             let instance = self.parts.instance.name();
@@ -151,19 +150,21 @@ impl Controller {
             Error::new(Reason::NOT_ADOPTABLE, message).with("event", name).with("obstacle", obstacle.code)
         };
         if self.parts.registry.get(name).is_some() {
-            let obstacle = Obstacle::new("NAME_OF_PROBE", "kprobed has a probe of this name");
+            let obstacle = Obstacle::new(
+                "NAME_OF_PROBE",
+                format!("kprobed has a probe of this name: `kprobectl get {name}`"),
+            );
             return Err(refused(obstacle));
-        }
-        if self.attached.contains_key(name) {
-            return Err(Error::attached(name));
         }
         let lines: Vec<_> = self.tracefs().kprobe_list()?.lines_of(name).map(str::to_owned).collect();
         if lines.is_empty() {
             if !self.tracefs().has_event(name.group(), name.event()) {
                 return Err(Error::no_event(name));
             }
-            let obstacle =
-                Obstacle::new("NOT_A_KPROBE", "it is not a kprobe event: `kprobectl attach` records it");
+            let obstacle = Obstacle::new(
+                "NOT_A_KPROBE",
+                format!("it is not a kprobe event: `kprobectl add {name}` records it"),
+            );
             return Err(refused(obstacle));
         }
         let checker = Arc::clone(&self.parts.checker);
@@ -185,7 +186,7 @@ impl Controller {
         };
         let gone = || own::missing(Presence::Absent, name);
         let id = self.tracefs().event_id(name)?.ok_or_else(gone)?;
-        let own = OwnEvent { name: name.clone(), listing, id };
+        let own = OwnEvent::made(name, &listing, id);
         let known = (outcome.meaning(), Footprint::of(&outcome));
         let CheckOutcome { definition, text, report, .. } = outcome;
         let spec = ProbeSpec { definition: text, labels: labels.clone(), metadata, ..ProbeSpec::default() };
@@ -200,9 +201,9 @@ impl Controller {
         let seen = Seen { switch, filter: in_force, unarmed };
         let enabled = enabled.unwrap_or(seen.switch != Switch::Off);
         if enabled {
-            switches.require_firing(report.arming)?;
+            switches.require_firing(definition.kind, report.arming)?;
         }
-        probe.state = settled_state(enabled, &report);
+        probe.state = settled_state(enabled);
         let wanted = &mut probe.record.spec;
         wanted.enabled = enabled;
         wanted.filter = filter.clone().unwrap_or_else(|| seen.filter.clone());
@@ -210,25 +211,24 @@ impl Controller {
     }
 
     /// Has the kernel judge the filter.
-    async fn judge_filter(&self, adoption: &Adoption) -> Result<(), Error> {
-        let Adoption { probe, seen, .. } = adoption;
-        let (name, filter) = (&probe.name, &probe.spec.filter);
+    fn judge_filter(&self, adoption: &Adoption) -> Result<(), Error> {
+        let Adoption { probe, seen, own, .. } = adoption;
+        let filter = &probe.spec.filter;
         if filter.is_empty() || filter.trim() == seen.filter.trim() {
             return Ok(());
         }
-        if seen.switch != Switch::Off {
-            let message = "the event is recorded already: adopt it as it is, and give it the filter then";
-            return Err(Error::bad_argument("filter", message));
-        }
-        refuse_harm(self.tracefs(), name, filter)?;
-        self.try_first_filter(name, filter, &seen.filter).await
+        // Until it is adopted it is another program's, as the events of the host are.
+        let found = self.tracefs().host_event(&own.name)?;
+        let event = found.ok_or_else(|| Error::no_event(&own.name))?;
+        self.executor().judge_filter(&event, filter, None)
     }
 
     /// Lets the event be recorded as a probe. When that fails, it is as it was.
     fn carry_out_adoption(&mut self, adoption: Adoption, uid: ProbeUid) -> Result<Done, Error> {
         let mut steps = steps(&adoption);
         let Adoption { probe, definition, own, seen } = adoption;
-        let (_id, source) = event_source(self.tracefs(), uid, &own.name, &compile_options(&definition))?;
+        let reader = (self.tracefs(), &*self.parts.checker);
+        let (_id, source) = event_source(reader, uid, &own.name, &definition)?;
         source.origin.set_labels(probe.spec.labels.clone());
         let schema = Some(Arc::clone(&source.origin.schema));
         if steps.first() == Some(&Step::Disable) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::create::refuse;
 use kprobed_host::kernel::RecentFacts;
-use kprobed_lang::definition::{BaseType, Place, guard};
+use kprobed_lang::definition::{BaseType, Code, Place, guard};
 use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::{CheckOutcome, Checker, DefinitionText};
 
@@ -77,6 +77,12 @@ pub(super) fn judge(
     }
     let outcome =
         checker.check_text(&text, facts).map_err(|error| Obstacle::new("UNREADABLE", error.to_string()))?;
+    if let Some(module) = &outcome.report.absent_module {
+        let message = format!(
+            "its module `{module}` is not loaded, so that nothing proves its place: load the module first"
+        );
+        return Err(Obstacle::new(Code::ModuleAbsent.name(), message));
+    }
     refuse(text.as_str(), &outcome, None)
         .map_err(|error| Obstacle::new("REFUSED", format!("kprobed would not define it anew: {error}")))?;
     Ok(Adoptable { listing: listing.clone(), outcome })

@@ -267,11 +267,10 @@ impl Controller {
                 continue;
             }
             let is_new = matches!(intent, Some(Intent::Create { .. }));
-            if let (Some(own), Some(_)) = (&job.probe.own, &job.basis)
-                && (is_new || !is_known(&job.probe, before.as_ref()))
+            if !is_known(&job.probe, before.as_ref())
+                && let Some(outcome) = settling(&job, is_new)
             {
-                let request = request.clone().filter(|_| is_new);
-                settled.push((settling(&job.probe, own.listing.clone(), is_new), request));
+                settled.push((outcome, request.clone().filter(|_| is_new)));
             }
             done.push(Ok((job, intent, request, entry, before)));
         }
@@ -282,7 +281,8 @@ impl Controller {
             outcomes.push(match (one, &stored) {
                 (Err(error), _) => Err(error),
                 (Ok((job, intent, request, entry, before)), Err(error))
-                    if job.basis.is_some() && !is_known(&job.probe, before.as_ref()) =>
+                    if (job.basis.is_some() || matches!(intent, Some(Intent::Create { .. })))
+                        && !is_known(&job.probe, before.as_ref()) =>
                 {
                     undo.extend(failed(entry.as_deref(), &error.to_string()));
                     lost.push((Arc::new(job.probe), intent, request));
@@ -397,12 +397,7 @@ impl Controller {
 
     /// Carries out steps in the daemon's present instance.
     pub(super) fn executor(&self) -> Executor<'_> {
-        Executor {
-            tracefs: self.tracefs(),
-            instance: &self.parts.instance,
-            sources: &self.sources,
-            facts: &self.parts.facts,
-        }
+        Executor::new(&self.parts, &self.sources)
     }
 }
 
@@ -440,12 +435,17 @@ pub(super) fn undone(uid: ProbeUid, intent: Option<Intent>, request: Option<Requ
     })
 }
 
-pub(super) fn settling(probe: &Probe, listing: String, is_new: bool) -> Settled {
+/// What is stored of a job that is done: how the kernel lists what it defined. A new probe that waits for its
+/// module is not listed.
+pub(super) fn settling(job: &Job, is_new: bool) -> Option<Settled> {
+    let Job { probe, basis, .. } = job;
+    let (uid, listing) = (probe.uid, probe.own.as_ref().map(|own| own.listing.clone()));
     if is_new {
-        return Settled::Created { uid: probe.uid, listing };
+        return Some(Settled::Created { uid, listing: listing.unwrap_or_default() });
     }
+    basis.as_ref()?;
     let kernel_definition = probe.kernel_definition.clone();
-    Settled::Redefined { uid: probe.uid, kernel_definition, listing }
+    Some(Settled::Redefined { uid, kernel_definition, listing: listing? })
 }
 
 #[cfg(test)]

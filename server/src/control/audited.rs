@@ -3,7 +3,6 @@
 //! Owns their contents. Never writes them: the store does, in the transaction of the change.
 
 use kprobed_audit::{Action, Entry};
-use kprobed_lang::model::ProbeName;
 use kprobed_rights::RuleName;
 
 use super::command::{Asked, Change};
@@ -22,19 +21,16 @@ pub(super) struct Allowed<'a> {
 impl Allowed<'_> {
     /// A change after which the probe is this, or the removal of this one.
     pub(super) fn change(&self, change: &'static str, record: &Record) -> Entry {
-        let ProbeSpec { enabled, filter, .. } = &record.spec;
+        let ProbeSpec { definition, enabled, filter, .. } = &record.spec;
+        let line = &record.kernel_definition;
         Entry {
             probe: record.name.to_string(),
-            definition: record.kernel_definition.clone(),
+            // An event of the host has no line.
+            definition: if line.is_empty() { definition.to_string() } else { line.clone() },
             enabled: Some(*enabled),
             filter: filter.clone(),
             ..self.entry(change)
         }
-    }
-
-    /// A change about an event of the host.
-    pub(super) fn on_event(&self, change: &'static str, name: &ProbeName, filter: &str) -> Entry {
-        Entry { probe: name.to_string(), filter: filter.to_owned(), ..self.entry(change) }
     }
 
     /// A change of something else.

@@ -114,12 +114,13 @@ impl Controller {
 
     fn plan_deletions(&self, plan: &mut KernelPlan, mut there: Vec<&Probe>) {
         there.retain(|probe| probe.own.is_some());
+        let doomed: Vec<_> = there.iter().filter_map(|probe| probe.own.as_ref()).collect();
         let room = if there.iter().any(|probe| self.is_wiping(probe)) {
-            let doomed: HashSet<_> = there.iter().map(|probe| probe.uid).collect();
-            Room::beside(plan.recorded(self.recorded_beside(&doomed)), there.len())
+            let gone: HashSet<_> = there.iter().map(|probe| probe.uid).collect();
+            Room::beside(plan.recorded(self.recorded_beside(&gone)), there.len())
         } else {
             Room::Free
         };
-        plan.delete(&there.iter().map(|probe| &probe.name).collect::<Vec<_>>(), &room);
+        plan.delete(&doomed, &room);
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Probe;
 use super::plan::PlannedStep;
 use super::turn::{Account, QueuedCommand};
-use super::{AdoptRequest, Adopted, AttachedEvent, CountedHits, Ledger, Reconciliation};
+use super::{AdoptRequest, Adopted, CountedHits, Ledger, Reconciliation};
 use crate::auth::Caller;
 use crate::error::Error;
 use crate::places::Places;
@@ -192,36 +192,6 @@ pub struct Applied {
     pub plan: Vec<PlannedStep>,
 }
 
-/// Record an event of the host.
-#[derive(Clone, Debug)]
-pub struct AttachRequest {
-    /// The event.
-    pub name: ProbeName,
-    /// Kernel filter; empty for none.
-    pub filter: String,
-    /// Check only.
-    pub validate_only: bool,
-}
-
-/// Stop recording one.
-#[derive(Clone, Debug)]
-pub struct DetachRequest {
-    /// The event.
-    pub name: ProbeName,
-    /// Check only.
-    pub validate_only: bool,
-}
-
-/// The outcome of attaching or detaching an event of the host.
-#[derive(Clone, Debug)]
-pub struct Sourced {
-    /// The event as it is now, or was last. Absent if it was only checked whether it could be
-    /// attached.
-    pub event: Option<AttachedEvent>,
-    /// What would be done, in order, if it was only checked.
-    pub plan: Vec<PlannedStep>,
-}
-
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 #[derive(Debug)]
@@ -232,9 +202,6 @@ pub(super) enum Command {
     CountedHits(Reply<Vec<CountedHits>>),
     Sample(Reply<()>),
     Ledger(Reply<Ledger>),
-    Attach(Caller, AttachRequest, Reply<Sourced>),
-    Detach(Caller, DetachRequest, Reply<Sourced>),
-    Attached(Reply<Vec<AttachedEvent>>),
     Observe(Vec<ProbeUid>, Reply<Vec<Arc<Probe>>>),
     /// Answer: the thread lives.
     Beat(oneshot::Sender<()>),
@@ -259,8 +226,6 @@ impl Command {
             Self::CountedHits(reply) => reply.is_closed(),
             Self::Sample(reply) => reply.is_closed(),
             Self::Ledger(reply) => reply.is_closed(),
-            Self::Attach(_, _, reply) | Self::Detach(_, _, reply) => reply.is_closed(),
-            Self::Attached(reply) => reply.is_closed(),
             Self::Observe(_, reply) => reply.is_closed(),
             Self::Adopt(_, _, reply) => reply.is_closed(),
             Self::Reconcile { reply, .. } => reply.is_closed(),
@@ -274,18 +239,13 @@ impl Command {
         match self {
             Self::Apply(..)
             | Self::Aggregation(_)
-            | Self::Attach(..)
-            | Self::Detach(..)
             | Self::Adopt(..)
             | Self::Ledger(_)
             | Self::CountedHits(_)
             | Self::Reconcile { .. } => true,
-            Self::HitProfiles(_)
-            | Self::Sample(_)
-            | Self::Attached(_)
-            | Self::Observe(..)
-            | Self::Beat(_)
-            | Self::Stop(_) => false,
+            Self::HitProfiles(_) | Self::Sample(_) | Self::Observe(..) | Self::Beat(_) | Self::Stop(_) => {
+                false
+            }
         }
     }
 
@@ -293,13 +253,12 @@ impl Command {
     pub(super) fn caller(&self) -> Option<&Caller> {
         match self {
             Self::Apply(changes, ..) => changes.first().map(|asked| &asked.caller),
-            Self::Attach(caller, ..) | Self::Detach(caller, ..) | Self::Adopt(caller, ..) => Some(caller),
+            Self::Adopt(caller, ..) => Some(caller),
             Self::Aggregation(command) => command.caller(),
             Self::HitProfiles(_)
             | Self::CountedHits(_)
             | Self::Sample(_)
             | Self::Ledger(_)
-            | Self::Attached(_)
             | Self::Observe(..)
             | Self::Beat(_)
             | Self::Reconcile { .. }
@@ -321,9 +280,6 @@ impl Command {
             Self::CountedHits(_) => "counted hits",
             Self::Sample(_) => "sample",
             Self::Ledger(_) => "ledger",
-            Self::Attach(..) => "attach",
-            Self::Detach(..) => "detach",
-            Self::Attached(_) => "attached",
             Self::Observe(..) => "observe",
             Self::Adopt(..) => "adopt",
             Self::Reconcile { .. } => "reconcile",
@@ -425,30 +381,6 @@ impl ControlHandle {
         self.ask(Command::Ledger).await
     }
 
-    /// Records an event of the host from now on.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn attach(&self, caller: &Caller, request: AttachRequest) -> Result<Sourced, Error> {
-        self.ask(|reply| Command::Attach(caller.clone(), request, reply)).await
-    }
-
-    /// Stops recording an event of the host. Returns its last state.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn detach(&self, caller: &Caller, request: DetachRequest) -> Result<Sourced, Error> {
-        self.ask(|reply| Command::Detach(caller.clone(), request, reply)).await
-    }
-
-    /// All attached events, by name.
-    ///
-    /// # Errors
-    /// When the daemon is stopping.
-    pub async fn attached(&self) -> Result<Vec<AttachedEvent>, Error> {
-        self.ask(Command::Attached).await
-    }
-
     /// Reads what the kernel has of these probes while nothing is being changed. Those that are
     /// gone are left out.
     ///
@@ -483,6 +415,14 @@ impl ControlHandle {
     /// When the daemon is stopping.
     pub async fn reconcile(&self, force: bool, validate_only: bool) -> Result<Reconciliation, Error> {
         self.ask(|reply| Command::Reconcile { force, validate_only, reply }).await
+    }
+
+    /// Refuses when the control thread has ended or is about to.
+    ///
+    /// # Errors
+    /// When the daemon is stopping.
+    pub fn require_running(&self) -> Result<(), Error> {
+        if self.commands.is_closed() { Err(Error::stopping()) } else { Ok(()) }
     }
 
     /// Ends the control thread and waits until the kernel is as the configuration wants it.

@@ -3,7 +3,7 @@
 //! Owns the order in which commands, samples, repairs, leases and state changes take their turn.
 //! Never parses or judges a definition.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,6 @@ use tracing::{Instrument as _, Span};
 
 use super::account::Account;
 use super::aggregation::{Aggregations, remove_leftovers};
-use super::attached::Attachment;
 use super::budget::{self, Budget, BudgetSettings, Costs};
 use super::command::{Applied, Asked, Change, Command, ControlHandle, Unit};
 use super::grow::Growth;
@@ -104,8 +103,6 @@ pub struct Controller {
     pub(super) readers: Readers,
     /// Sources by probe, for the ledger.
     pub(super) live: HashMap<ProbeUid, LiveProbe>,
-    /// Events of the host that clients want recorded.
-    pub(super) attached: BTreeMap<ProbeName, Attachment>,
     pub(super) sampler: Sampler,
     pub(super) aggregations: Aggregations,
     pub(super) repairs: Repairs,
@@ -141,19 +138,18 @@ impl Controller {
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         budget::remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         let sampler = Sampler::begin(&parts.mounted.tracefs, &parts.store).await.map_err(Error::from)?;
-        let observer = Observer::new(
+        let mut observer = Observer::new(
             parts.mounted.tracefs.clone(),
             Arc::clone(&parts.current_instance),
             parts.procfs.clone(),
             parts.sysfs.clone(),
         );
+        observer.repaired_every = parts.repair_interval;
         let mut leases = Leases::new(&parts)?;
         let trips = parts.store.trips().await.map_err(Error::from)?;
         let budget = Budget::new(parts.budget);
         let (live, unfinished) =
             super::reconcile::reconcile(&parts, &observer, &sources, &mut leases, trips).await?;
-        // After the probes: an event that one of them has taken the name of has to wait.
-        let attached = super::attach::bring_back(&parts, &sources).await?;
         let demand = Arc::<BufferDemand>::default();
         let activity = Arc::<Activity>::default();
         let context = ReaderContext {
@@ -173,7 +169,6 @@ impl Controller {
             sources,
             readers,
             live,
-            attached,
             sampler,
             aggregations: Aggregations::default(),
             repairs: Repairs::default(),
@@ -218,9 +213,7 @@ impl Controller {
         let mut noted = self.parts.registry.log().newest();
         let mut store_states_at = None;
         let mut waiting = Turns::default();
-        if self.parts.repair_interval.is_some() {
-            self.triggers = Triggers::begin();
-        }
+        self.triggers = Triggers::begin(self.parts.repair_interval.is_some());
         loop {
             while let Ok(queued) = queue.0.try_recv() {
                 waiting.push(queued);
@@ -233,6 +226,8 @@ impl Controller {
                 let span = command.caller().map_or_else(Span::none, Caller::span);
                 let carried_out = self.carry_out(command, &mut waiting).instrument(span).await;
                 if let ControlFlow::Break(done) = carried_out {
+                    // Whoever asks from now on knows that the daemon ends.
+                    queue.0.close();
                     self.shut_down().await;
                     if done.is_some_and(|done| done.send(()).is_err()) {
                         tracing::debug!("the caller has gone before the control thread ended");
@@ -245,13 +240,13 @@ impl Controller {
                 continue;
             }
             self.triggers.follow(&self.parts);
-            // A probe that is held back can be armed when its module is loaded.
+            // A probe that is held back can be armed when its module is loaded, and an event of the host can come.
             let depends_on_others = !self.live.is_empty() || self.has_modules_to_watch();
             let look_at = self.triggers.due().filter(|_| depends_on_others);
             let expiry = self.aggregations.next_expiry();
             let budget_at = self.budget.due();
             // Without probes there is nothing to repair.
-            next_repair = next_repair.filter(|_| !self.live.is_empty()).or_else(|| self.next_repair());
+            next_repair = next_repair.filter(|_| depends_on_others).or_else(|| self.next_repair());
             let queued = tokio::select! {
                 queued = queue.0.recv() => queued,
                 // Without probes nothing is hit, and the thread need not wake up.
@@ -266,7 +261,12 @@ impl Controller {
                     next_repair = None;
                     continue;
                 }
-                () = self.triggers.fired(), if self.triggers.due().is_none() && depends_on_others => {
+                () = self.triggers.written(), if self.triggers.due().is_none() && depends_on_others => {
+                    self.triggers.note(Instant::now());
+                    continue;
+                }
+                () = self.triggers.module_changed(), if depends_on_others => {
+                    self.leave_absent_modules().await;
                     self.triggers.note(Instant::now());
                     continue;
                 }
@@ -369,9 +369,6 @@ impl Controller {
                 answer(reply, Ok(()));
             }
             Command::Ledger(reply) => answer(reply, self.ledger()),
-            Command::Attach(caller, request, reply) => answer(reply, self.attach(&caller, request).await),
-            Command::Detach(caller, request, reply) => answer(reply, self.detach(&caller, &request).await),
-            Command::Attached(reply) => answer(reply, Ok(self.attached_events())),
             Command::Adopt(caller, request, reply) => answer(reply, self.adopt(&caller, request).await),
             Command::Reconcile { force, validate_only: false, reply } => {
                 answer(reply, Ok(self.reconcile(force).await));
@@ -393,10 +390,10 @@ impl Controller {
         self.sample(true).await;
         self.store_states().await;
         self.delete_aggregations().await;
-        let Self { parts, readers, attached, .. } = self;
+        let Self { parts, readers, .. } = self;
         match parts.on_exit {
             OnExit::Keep => readers.stop(),
-            OnExit::Restore => take_everything_out(&parts, readers, &attached),
+            OnExit::Restore => take_everything_out(&parts, readers),
         }
         parts.registry.log().close();
         parts.hub.close();
@@ -419,7 +416,9 @@ impl Controller {
                 Some(true) => {
                     format!("another program has defined it: `kprobectl adopt {text}` takes it over")
                 }
-                Some(false) => "it is an event of the kernel, and this is done with probes only".to_owned(),
+                Some(false) => {
+                    format!("it is an event of the kernel: `kprobectl add {text}` makes a probe of it")
+                }
                 None => return error,
             };
             Error { reason: Reason::FOREIGN_PROBE, ..error }.with("fix", &fix)

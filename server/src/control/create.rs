@@ -10,6 +10,7 @@ use super::audited::Allowed;
 use super::command::{Changed, CreateRequest};
 use super::controller::Controller;
 use super::footprint::Footprint;
+use super::guard::Guarded;
 use super::job::{Basis, Job};
 use super::observed::{KPROBES_ON, Switches};
 use super::replace::of_another;
@@ -18,9 +19,10 @@ use super::{Probe, ProbeState, Sight};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
 use crate::store::{Intent, ProbeSpec, Record};
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Metadata, Moment, ProbeName};
 use kprobed_verdict::checker::{Against, CheckOutcome, Checker, Taken};
-use kprobed_verdict::validate::{Arming, Report};
+use kprobed_verdict::validate::Arming;
 
 impl Controller {
     /// Whether a caller can have a probe made that stays.
@@ -56,10 +58,25 @@ impl Controller {
         let request = CreateRequest { metadata: self.with_hold(request.metadata)?, ..request };
         let told = |taken| Sight::new(&self.parts.rights, caller.clone()).told(&self.parts.registry, taken);
         let mut work = new_probe(&self.parts.checker, (caller, &told), request, grounds, &self.leases.now())?;
+        self.judge_host_event_filter(&work.job)?;
         let rule = self.require(caller, &work.job.probe)?;
         let allowed = Allowed { caller, rule, request: work.request.as_ref() };
         work.entry = Some(Arc::new(allowed.change("create", &work.job.probe.record)));
         Ok(Judged::Work(Box::new(work)))
+    }
+}
+
+impl Controller {
+    /// Has the kernel judge the filter of an event of the host that is to be recorded. That of a new definition can be
+    /// judged only once the kernel has it.
+    pub(super) fn judge_host_event_filter(&self, job: &Job) -> Result<(), Error> {
+        let Probe { record, .. } = &job.probe;
+        if !job.begins_host_event() || record.spec.filter.is_empty() {
+            return Ok(());
+        }
+        let found = self.tracefs().host_event(&record.name)?;
+        let event = found.ok_or_else(|| Error::no_event(&record.name))?;
+        self.executor().judge_filter(&event, &record.spec.filter, None)
     }
 }
 
@@ -78,7 +95,7 @@ fn new_probe(
     let taken = checker.taken(&outcome).map(told);
     refuse(request.definition.as_str(), &outcome, taken.as_ref())?;
     if request.enabled {
-        grounds.observed.switches.require_firing(outcome.report.arming)?;
+        grounds.observed.switches.require_firing(outcome.definition.kind, outcome.report.arming)?;
     }
     let line = checker.new_line(&outcome.definition, &grounds.claimed);
     let metadata = Metadata::default().changed(request.metadata, now);
@@ -98,7 +115,11 @@ fn new_probe(
 pub(super) fn creation(record: Record, outcome: CheckOutcome) -> (Job, Intent) {
     let (meaning, footprint) = (outcome.meaning(), Footprint::of(&outcome));
     let CheckOutcome { definition, report, .. } = outcome;
-    let probe = Probe::checked(record, &definition, &report, (meaning, footprint));
+    let mut probe = Probe::checked(record, &definition, &report, (meaning, footprint));
+    if definition.is_of_host_event() {
+        // Its name is what it means.
+        probe.guarded = Guarded::default();
+    }
     let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
     let intent = Intent::Create { record: Box::new(probe.record.clone()), meaning: probe.guarded.to_json() };
     (Job::define(probe, Basis { definition, report }, steps), intent)
@@ -106,11 +127,14 @@ pub(super) fn creation(record: Record, outcome: CheckOutcome) -> (Job, Intent) {
 
 impl Switches {
     /// Refuses to enable a probe that would not fire. A probe that is armed through ftrace never
-    /// fires while ftrace is switched off, and no probe does while kprobes are. If it is enabled
-    /// then, it does not fire even after kprobes are switched on again (kernel/kprobes.c:
+    /// fires while ftrace is switched off, and no probe does while kprobes are, but that of an event of the
+    /// host. If it is enabled then, it does not fire even after kprobes are switched on again (kernel/kprobes.c:
     /// enable_kprobe clears its mark only while they are on, and arm_all_kprobes skips what is
     /// marked).
-    pub(super) fn require_firing(&self, arming: Option<Arming>) -> Result<(), Error> {
+    pub(super) fn require_firing(&self, kind: ProbeKind, arming: Option<Arming>) -> Result<(), Error> {
+        if kind == ProbeKind::Event {
+            return Ok(());
+        }
         if !self.kprobes {
             let message =
                 "no probe fires while kprobes are switched off (`/sys/kernel/debug/kprobes/enabled` is 0)";
@@ -138,12 +162,8 @@ pub(super) fn refuse(text: &str, outcome: &CheckOutcome, taken: Option<&Taken>) 
 }
 
 /// The state of a probe that the kernel has.
-pub(super) fn settled_state(enabled: bool, report: &Report) -> ProbeState {
-    match (&report.absent_module, enabled) {
-        (Some(_), _) => ProbeState::PendingModule,
-        (None, true) => ProbeState::Armed,
-        (None, false) => ProbeState::Disabled,
-    }
+pub(super) const fn settled_state(enabled: bool) -> ProbeState {
+    if enabled { ProbeState::Armed } else { ProbeState::Disabled }
 }
 
 #[cfg(test)]
@@ -153,6 +173,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::control::Observed;
+    use crate::control::step::Step;
     use kprobed_host::kernel::Livepatches;
 
     /// A host on which everything can fire, and that has no event of ours.
@@ -162,17 +183,23 @@ pub(crate) mod tests {
             altered: Vec::new(),
             kprobes: true,
             ftrace: true,
+            repaired_every: None,
         };
         Observed { switches, events: HashMap::new(), livepatches: Livepatches::default() }
     }
 
     /// The probe that a request makes, before the kernel has it.
     pub(crate) fn made(checker: &Checker, request: CreateRequest) -> Probe {
+        made_by(checker, request).0
+    }
+
+    /// The same, with what is done in the kernel for it.
+    pub(crate) fn made_by(checker: &Checker, request: CreateRequest) -> (Probe, Vec<Step>) {
         let mut grounds = Grounds::new(checker.recent_facts(), observed());
         let now = Moment { wall: SystemTime::now(), boot_id: "boot".into(), boot_ns: 0 };
-        new_probe(checker, (&Caller::daemon(), &|taken| taken), request, &mut grounds, &now)
-            .unwrap()
-            .job
-            .probe
+        let work = new_probe(checker, (&Caller::daemon(), &|taken| taken), request, &mut grounds, &now);
+        let job = work.unwrap().job;
+        let steps = job.steps().cloned().collect();
+        (job.probe, steps)
     }
 }

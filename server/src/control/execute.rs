@@ -8,18 +8,24 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::budget::temporary_instance;
+use super::controller::ControllerParts;
 use super::harm::refuse_harm;
 use super::job::Job;
 use super::own;
-use super::source::{compile_options, event_source};
+use super::source::event_source;
 use super::step::{Phase, Step};
 use crate::error::Error;
 use kprobed_host::kernel::FactsCache;
-use kprobed_host::tracefs::{HitCounts, Instance, KprobeList, OwnEvent, Presence, RegisteredProbe, Tracefs};
+use kprobed_host::tracefs::{
+    HitCounts, Instance, KernelMessage, KprobeList, OwnEvent, Presence, RegisteredProbe, Tracefs,
+    TracefsError,
+};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_trace::decode::Schema;
 use kprobed_trace::filter::{Filter, FilterError, Functions};
 use kprobed_trace::pipeline::SourceTable;
+use kprobed_verdict::checker::Checker;
 use kprobed_verdict::validate::Report;
 
 /// Probes that are switched between two readings of the hit counts. Hits of a probe between its
@@ -35,12 +41,29 @@ pub(super) struct Executor<'a> {
     pub(super) instance: &'a Instance,
     pub(super) sources: &'a SourceTable,
     pub(super) facts: &'a FactsCache,
+    pub(super) checker: &'a Checker,
+    /// The name of the daemon's first instance.
+    pub(super) own_name: &'a str,
+}
+
+impl<'a> Executor<'a> {
+    pub(super) fn new(parts: &'a ControllerParts, sources: &'a SourceTable) -> Self {
+        Self {
+            tracefs: &parts.mounted.tracefs,
+            instance: &parts.instance,
+            sources,
+            facts: &parts.facts,
+            checker: &parts.checker,
+            own_name: &parts.instance_options.name,
+        }
+    }
 }
 
 impl Executor<'_> {
     /// Carries out the steps of these jobs. Those of a job that fails are taken back; how each
     /// ended is in its `outcome`.
     pub(super) fn carry_out(&self, jobs: &mut [Job]) {
+        self.begin_host_events(jobs);
         self.recognise(jobs);
         for phase in Phase::ALL {
             match phase {
@@ -58,6 +81,33 @@ impl Executor<'_> {
         for job in jobs.iter_mut().filter(|job| job.outcome.is_err()) {
             self.take_back(job);
         }
+    }
+
+    /// Finds the events of the host that are to be recorded. What an earlier run has left of them in the daemon's
+    /// instance ends.
+    fn begin_host_events(&self, jobs: &mut [Job]) {
+        for job in jobs.iter_mut().filter(|job| job.begins_host_event()) {
+            let begun = self.begin_host_event(job);
+            job.require(begun);
+        }
+    }
+
+    fn begin_host_event(&self, job: &mut Job) -> Result<(), Error> {
+        let Job { probe, source, basis: Some(basis), .. } = job else { return Ok(()) };
+        let own = self.tracefs.host_event(&probe.name)?.ok_or_else(|| Error::no_event(&probe.name))?;
+        if self.instance.switch(&own.name)? != "0" {
+            self.instance.set_enabled(&own.name, false)?;
+        }
+        if !self.instance.filter(&own.name)?.is_empty() {
+            self.instance.set_filter(&own.name, "")?;
+        }
+        let reader = (self.tracefs, self.checker);
+        let (id, made) = event_source(reader, probe.uid, &probe.name, &basis.definition)?;
+        made.origin.set_labels(probe.spec.labels.clone());
+        self.sources.insert([(id, Arc::clone(&made))]);
+        probe.schema = Some(Arc::clone(&made.origin.schema));
+        (probe.own, *source) = (Some(own), Some(made));
+        Ok(())
     }
 
     /// Ends the jobs whose event does not exist any more.
@@ -122,8 +172,8 @@ impl Executor<'_> {
         };
         probe.own = Some(own);
         let Some(basis) = &job.basis else { return Ok(()) };
-        let (_id, source) =
-            event_source(self.tracefs, probe.uid, &probe.name, &compile_options(&basis.definition))?;
+        let reader = (self.tracefs, self.checker);
+        let (_id, source) = event_source(reader, probe.uid, &probe.name, &basis.definition)?;
         source.origin.set_labels(probe.spec.labels.clone());
         probe.schema = Some(Arc::clone(&source.origin.schema));
         job.source = Some(source);
@@ -132,7 +182,8 @@ impl Executor<'_> {
 
     fn filter(&self, jobs: &mut [Job]) {
         for job in jobs.iter_mut().filter(|job| matches!(job.next(), Some(Step::Filter { .. }))) {
-            let is_new = job.basis.is_some();
+            // That of an event of the host exists, and its filter was judged before anything was stored.
+            let is_new = job.basis.is_some() && !job.begins_host_event();
             job.take_step(|probe, step| {
                 let Step::Filter { after, .. } = step else { return Ok(()) };
                 let own = self.now(probe)?;
@@ -210,6 +261,10 @@ impl Executor<'_> {
                 job.left_behind |= matches!(step, Step::Define { .. });
             }
         }
+        if job.begins_host_event() {
+            self.sources.remove(&[job.probe.uid]);
+            (job.probe.own, job.source) = (None, None);
+        }
     }
 
     fn undo(&self, job: &mut Job, step: &Step) -> Result<(), Error> {
@@ -251,7 +306,7 @@ impl Executor<'_> {
     ) -> Result<(), Error> {
         own::require(self.tracefs.presence(event)?, &event.name)?;
         refuse_harm(self.tracefs, &event.name, filter)?;
-        self.tracefs.try_filter(&event.name, filter).map_err(|refused| {
+        self.try_filter(event, filter).map_err(|refused| {
             let found = schema.and_then(|schema| self.what_is_wrong(filter, schema));
             Error::kernel_filter(("filter", filter), &refused, found.as_ref())
         })?;
@@ -260,8 +315,21 @@ impl Executor<'_> {
         if whole == filter {
             return Ok(());
         }
-        let judged = self.tracefs.try_filter(&event.name, &whole);
+        let judged = self.try_filter(event, &whole);
         judged.map_err(|refused| Error::kernel_filter(("filter", &whole), &refused, None))
+    }
+
+    /// Has the kernel judge a filter as it is. The switch of an event of the host at the top level may be in use.
+    pub(super) fn try_filter(
+        &self,
+        event: &OwnEvent,
+        filter: &str,
+    ) -> Result<(), (TracefsError, Option<KernelMessage>)> {
+        if event.is_of_host() {
+            self.tracefs.try_filter_apart(&temporary_instance(self.own_name), &event.name, filter)
+        } else {
+            self.tracefs.try_filter(&event.name, filter)
+        }
     }
 
     fn what_is_wrong(&self, filter: &str, schema: &Schema) -> Option<FilterError> {
@@ -300,7 +368,8 @@ impl Place {
     /// The place at which the probe of a job is to be registered. Absent if it waits for its
     /// module.
     fn of(job: &Job) -> Option<Self> {
-        let Report { absent_module: None, code_range, .. } = &job.basis.as_ref()?.report else { return None };
+        let basis = job.basis.as_ref().filter(|_| !job.begins_host_event())?;
+        let Report { absent_module: None, code_range, .. } = &basis.report else { return None };
         let (start, end) = code_range.as_ref().map_or((0, 0), |range| (range.start, range.end));
         Some(Self { kind: job.probe.kind, start, end })
     }
@@ -326,7 +395,7 @@ impl Registered {
     /// How many are in a function, as far as the kernel shows.
     fn count(&self, place: &Place) -> usize {
         let addresses = match place.kind {
-            ProbeKind::Entry => &self.entries,
+            ProbeKind::Entry | ProbeKind::Event => &self.entries,
             ProbeKind::Return => &self.returns,
         };
         let below = |limit: u64| addresses.partition_point(|address| *address < limit);

@@ -3,16 +3,17 @@
 //! Owns which events are foreign, and what can be known of them. Only reads: foreign events are
 //! never written to, unless they are adopted (see [`super::adopt`]).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use kprobed_proto::v1;
 
-use super::Registry;
 use super::adoptable::{Obstacle, has_guards, judge};
+use super::{Probe, Registry};
 use crate::error::Error;
 use kprobed_host::tracefs::{CurrentInstance, HitCounts, Tracefs};
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Hits, ProbeName};
 use kprobed_verdict::checker::Checker;
 
@@ -39,7 +40,6 @@ pub(crate) fn place(line: &str) -> &str {
 
 impl Foreign {
     /// Up to `most` events whose name and first place `selected` accepts, in the order of their names, after `after`.
-    /// `attached` are the foreign events that the daemon records.
     ///
     /// # Errors
     /// When tracefs cannot be read.
@@ -48,7 +48,6 @@ impl Foreign {
         after: Option<&str>,
         most: usize,
         selected: impl Fn(&str, &str) -> bool,
-        attached: &HashSet<ProbeName>,
     ) -> Result<Vec<v1::ForeignEvent>, Error> {
         let by_name = self.by_name()?;
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -72,8 +71,9 @@ impl Foreign {
             let first = lines.first()?;
             let enabled_in: Vec<_> = self.tracefs.recording(&recorders, (group, event)).collect();
             let enabled_in: Vec<_> = enabled_in.iter().map(|recorder| recorder.name().to_owned()).collect();
-            let is_attached = ProbeName::new(group, event).is_ok_and(|name| attached.contains(&name));
-            let adoptable = self.obstacle(group, event, is_attached).map_or_else(
+            let probe = ProbeName::new(group, event).ok().and_then(|name| self.registry.get(&name));
+            let is_recorded = probe.as_ref().is_some_and(|probe| probe.kind == ProbeKind::Event);
+            let adoptable = probe.as_deref().map(obstacle).map_or_else(
                 || {
                     judge(&self.checker, &mut facts, (group, event), lines)
                         .map(|found| found.outcome.text.to_string())
@@ -93,7 +93,7 @@ impl Foreign {
                 kind: kind.into(),
                 place: place(first).to_owned(),
                 made_by_kprobed: lines.iter().any(|line| has_guards(line))
-                    || (!is_attached && enabled_in.contains(&ours)),
+                    || (!is_recorded && enabled_in.contains(&ours)),
                 enabled_in,
                 hits: hits.map(|hits| hits.hits),
                 nmissed: hits.map(|hits| hits.nmissed),
@@ -103,16 +103,6 @@ impl Foreign {
             })
         });
         Ok(events.collect())
-    }
-
-    /// The obstacle to adopting an event that does not depend on its definition.
-    fn obstacle(&self, group: &str, event: &str, is_attached: bool) -> Option<Obstacle> {
-        if ProbeName::new(group, event).is_ok_and(|name| self.registry.get(&name).is_some()) {
-            let message =
-                "kprobed has a probe of this name, whose event another program has replaced or added to";
-            return Some(Obstacle::new("NAME_OF_PROBE", message));
-        }
-        is_attached.then(|| Obstacle::new("ATTACHED", "it is attached: detach it first (`kprobectl detach`)"))
     }
 
     /// The lines that are not ours.
@@ -128,6 +118,17 @@ impl Foreign {
         }
         Ok(by_name)
     }
+}
+
+/// The obstacle to adopting an event whose name a probe has.
+fn obstacle(probe: &Probe) -> Obstacle {
+    let name = &probe.name;
+    let message = if probe.kind == ProbeKind::Event {
+        format!("a probe records it as an event of the host: delete that first (`kprobectl delete {name}`)")
+    } else {
+        "kprobed has a probe of this name, whose event another program has replaced or added to".to_owned()
+    };
+    Obstacle::new("NAME_OF_PROBE", message)
 }
 
 /// The sum of several counts. Absent if one of them is.
@@ -149,7 +150,7 @@ mod tests {
     use kprobed_lang::definition::Features;
 
     const LIST: &str = "p:kprobes/fork kernel_clone\np:kprobes/fork vfs_statx\nr8:other/opened do_sys_openat2 a=%di\n\
-                        p:own/one vfs_read __kpd_end=$comm:string\np:own/two vfs_write\np:attached/one vfs_read\n";
+                        p:own/one vfs_read __kpd_end=$comm:string\np:own/two vfs_write\np:also/one vfs_read\n";
 
     fn foreign(root: &std::path::Path) -> Foreign {
         let tracefs = Tracefs::new(root, root);
@@ -157,13 +158,16 @@ mod tests {
         fs::write(root.join("kprobe_events"), LIST).unwrap();
         let profile = "fork 1 0\nfork 2 1\nopened 3 0\none 4 0\ntwo 5 0\none 6 0\n";
         fs::write(root.join("kprobe_profile"), profile).unwrap();
-        for event in ["own/two", "attached/one"] {
+        for event in ["own/two", "also/one"] {
             let event = root.join("instances/kprobed/events").join(event);
             fs::create_dir_all(&event).unwrap();
             fs::write(event.join("enable"), "1\n").unwrap();
         }
         let registry = Arc::<Registry>::default();
         registry.note_for_test(probe(1, "kprobes/fork"));
+        let mut of_host = Probe { kind: ProbeKind::Event, ..probe(2, "also/one") };
+        of_host.own.as_mut().unwrap().listing.clear();
+        registry.note_for_test(of_host);
         let nowhere = || "/nonexistent".into();
         let paths =
             KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
@@ -180,13 +184,12 @@ mod tests {
     fn what_is_not_ours_is_listed() {
         let directory = tempfile::tempdir().unwrap();
         let foreign = foreign(directory.path());
-        let attached = HashSet::from(["attached/one".parse().unwrap()]);
-        let all = foreign.page(None, 10, |_, _| true, &attached).unwrap();
+        let all = foreign.page(None, 10, |_, _| true).unwrap();
         let told = |event: &v1::ForeignEvent| {
             (event.name.clone(), event.hits, event.made_by_kprobed, event.obstacle.clone())
         };
         let expected = [
-            ("attached/one", Some(6), false, "ATTACHED"),
+            ("also/one", Some(6), false, "NAME_OF_PROBE"),
             ("kprobes/fork", Some(2), false, "NAME_OF_PROBE"),
             ("other/opened", Some(3), false, "UNREADABLE"),
             ("own/one", Some(4), true, "UNREADABLE"),
@@ -201,10 +204,10 @@ mod tests {
         assert_eq!(all[4].enabled_in, ["kprobed"]);
         // Pages follow each other.
         let names = |after, most, selected: &dyn Fn(&str) -> bool| {
-            let page = foreign.page(after, most, |name, _| selected(name), &attached).unwrap();
+            let page = foreign.page(after, most, |name, _| selected(name)).unwrap();
             page.into_iter().map(|event| event.name).collect::<Vec<_>>()
         };
-        assert_eq!(names(None, 2, &|_| true), ["attached/one", "kprobes/fork"]);
+        assert_eq!(names(None, 2, &|_| true), ["also/one", "kprobes/fork"]);
         assert_eq!(names(Some("kprobes/fork"), 1, &|name| name.starts_with("own/")), ["own/one"]);
         assert!(names(Some("own/two"), 9, &|_| true).is_empty());
     }

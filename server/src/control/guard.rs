@@ -13,7 +13,8 @@ use super::probe::{Probe, ProbeState, Trouble};
 use crate::auth::Rights;
 use crate::error::Error;
 use crate::store::{Store, StoreError};
-use kprobed_host::kernel::{KernelFacts, RecentFacts};
+use kprobed_host::kernel::{BuildIds, KernelFacts, RecentFacts};
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{KernelChange, ProbeUid};
 use kprobed_verdict::checker::{CheckOutcome, Checker, MeaningChange};
 use kprobed_verdict::meaning::{Build, Difference, DifferenceKind, Meaning, compare};
@@ -51,9 +52,40 @@ pub(super) struct Held {
 impl Held {
     /// The probe as it is now.
     pub(super) fn hold(self, probe: Probe) -> Probe {
-        tracing::warn!(probe = %probe.name, reason = self.trouble.reason, "holds a probe back");
+        if self.waits_for_module() {
+            tracing::info!(probe = %probe.name, reason = self.trouble.reason, "holds a probe back");
+        } else {
+            tracing::warn!(probe = %probe.name, reason = self.trouble.reason, "holds a probe back");
+        }
         let Self { trouble, guarded, footprint } = self;
         Probe { state: ProbeState::HeldBack(trouble), guarded, footprint, own: None, schema: None, ..probe }
+    }
+
+    /// A probe that is in the kernel, without its module, or with one that it was not compared with.
+    /// `is_loaded`: whether that module is loaded.
+    pub(super) fn without_module(probe: &Probe, module: &str, is_loaded: bool) -> Self {
+        let guarded = Guarded { seen: None, ..probe.guarded.clone() };
+        let trouble = if is_loaded {
+            Trouble {
+                code: DifferenceKind::Unknown.code(),
+                reason: format!(
+                    "module `{module}` was loaded as another build, with which it is compared first"
+                ),
+                hint: "the daemon compares them by itself".to_owned(),
+            }
+        } else {
+            Trouble::module_absent(module, &probe.warnings)
+        };
+        Self { trouble, guarded, footprint: probe.footprint.clone() }
+    }
+
+    /// Whether it is held back only until its module is loaded.
+    pub(super) fn waits_for_module(&self) -> bool {
+        self.trouble.waits_for_module()
+    }
+
+    pub(super) fn into_guarded(self) -> Guarded {
+        self.guarded
     }
 
     /// Why it is not armed.
@@ -110,15 +142,19 @@ impl Guarded {
         Some(&self.meaning.as_ref()?.module.as_ref()?.name)
     }
 
-    /// Whether another build of its module is loaded than at the last look. The place of an address is gone
-    /// with its module, for which the kernel does not wait then.
+    /// Whether another build of its module is loaded than at the last look, or none any more.
     pub(super) fn has_another_module(&self, facts: &KernelFacts) -> bool {
-        let now = self.module().and_then(|module| module_now(module, facts));
-        (now.is_some() || self.is_by_address()) && now != self.seen
+        self.module().and_then(|module| module_now(module, facts)) != self.seen
+    }
+
+    /// Whether its module is loaded as another build than at the last look, as far as its build id shows.
+    pub(super) fn is_of_other_build(&self, builds: &BuildIds) -> bool {
+        let (Some(module), Some(seen)) = (self.module(), &self.seen) else { return false };
+        builds.module(module).is_some_and(|now| now != *seen)
     }
 
     /// Whether its place was written as an address.
-    fn is_by_address(&self) -> bool {
+    pub(super) fn is_by_address(&self) -> bool {
         self.meaning.as_ref().is_some_and(|meaning| meaning.by_address)
     }
 
@@ -139,36 +175,51 @@ impl Guarded {
     }
 }
 
-/// Whether a probe may be armed on the running kernel, as far as its meaning is concerned, and the
-/// objections of this daemon to a place in a module: the kernel arms such a probe by itself when the
-/// module is loaded. A place that is resolved for the first time, or anew, is judged by the roles of who made the
-/// probe. Checks nothing else.
+/// Whether a probe may be armed on the running kernel, as far as its meaning is concerned, and the objections
+/// of this daemon to a place in a module. While the module is not loaded, it must not be in the kernel. A place
+/// that is resolved for the first time, or anew, is judged by the roles of who made the probe. Checks nothing
+/// else.
 pub(super) fn look(checker: &Checker, rights: &Rights, probe: &Probe, facts: &mut RecentFacts<'_>) -> Looked {
     // If facts or definition cannot be read, the probe cannot be armed either, and that check
     // reports it.
     let clear = || Looked::Clear(Guarded { change: None, ..probe.guarded.clone() });
+    if probe.kind == ProbeKind::Event {
+        // It records the event of its name, whatever the kernel is.
+        return clear();
+    }
     // The kernel is at another address after each boot.
     let is_named = probe.guarded.module().is_none() && !probe.guarded.is_by_address();
     if is_named && facts.get().is_ok_and(|facts| probe.guarded.is_at_home(&facts)) {
         return clear();
     }
-    match checker.check_text(&probe.spec.definition, facts) {
-        Ok(outcome) => look_at((checker, rights), probe, &outcome, facts),
-        Err(_) => clear(),
+    let Ok(outcome) = checker.check_text(&probe.spec.definition, facts) else { return clear() };
+    match (look_at((checker, rights), probe, &outcome, facts), absent_module(probe, &outcome, facts)) {
+        (Looked::Clear(guarded), Some(module)) => {
+            let trouble = Trouble::module_absent(&module, &outcome.definition.warnings);
+            Looked::Held(Box::new(Held { trouble, guarded, footprint: Footprint::of(&outcome) }))
+        }
+        (looked, _) => looked,
     }
 }
 
+/// The module that a probe waits for. A place that was written without its module is refused while that is not loaded.
+fn absent_module(probe: &Probe, outcome: &CheckOutcome, facts: &mut RecentFacts<'_>) -> Option<String> {
+    let report = &outcome.report;
+    let unnamed = || {
+        let module = probe.guarded.module().filter(|_| report.refusal.is_some())?;
+        module_now(module, &*facts.get().ok()?).is_none().then(|| module.to_owned())
+    };
+    report.absent_module.clone().or_else(unnamed)
+}
+
 /// A probe with the place that it has now, in a module that may just have been loaded; or why the kernel
-/// has not armed it, and will not with this build of the module.
+/// would not arm it with this build of the module.
 pub(super) fn placed(
     checker: &Checker,
     probe: Probe,
     facts: &mut RecentFacts<'_>,
 ) -> Result<Probe, Box<Held>> {
     let Ok(outcome) = checker.check_text(&probe.spec.definition, facts) else { return Ok(probe) };
-    if outcome.report.absent_module.is_some() {
-        return Ok(probe);
-    }
     let footprint = Footprint::of(&outcome);
     if let Some(refusal) = &outcome.report.refusal {
         let trouble = Trouble::objection(&refusal.clone().or_hint(|| outcome.nearest().hint()));
@@ -226,15 +277,7 @@ fn look_at(
         return held(trouble, guarded.with(None, &facts));
     }
     if !now.complete {
-        let module = outcome.report.absent_module.as_deref();
-        let is_known = before.kernel.is(&now.kernel) || !before.is_raw();
-        return match module {
-            Some(module) if !is_known && holds => {
-                let trouble = module_is_absent(module, before);
-                held(trouble, guarded.with(None, &facts))
-            }
-            _ => clear(),
-        };
+        return clear();
     }
     let differences = compare(before, &now);
     if differences.is_empty() {
@@ -316,17 +359,6 @@ fn name_instead(before: &Meaning) -> String {
     format!("write `{}` instead of the address, and `kprobectl apply` the definition", before.location)
 }
 
-fn module_is_absent(module: &str, before: &Meaning) -> Trouble {
-    Trouble {
-        code: DifferenceKind::Unknown.code(),
-        reason: format!(
-            "it was made for kernel {}, and module `{module}` must be loaded to compare it",
-            before.kernel.name
-        ),
-        hint: "it is compared and armed when the module is loaded".to_owned(),
-    }
-}
-
 fn trouble(probe: &Probe, before: Option<&Meaning>, differences: &[Difference]) -> Trouble {
     let first = differences.first();
     let message = first.map_or("", |first| first.message.as_str());
@@ -355,6 +387,8 @@ mod tests {
 
     use super::*;
     use crate::auth::AuditQueue;
+    use crate::control::CreateRequest;
+    use crate::control::create::tests::made_by;
     use crate::control::probe::tests::probe;
     use kprobed_host::kernel::{FactsCache, KernelPaths};
     use kprobed_host::samples::core;
@@ -493,6 +527,66 @@ mod tests {
         assert!(matches!(host.look(&probe), Looked::Clear(_)));
     }
 
+    /// The kernel would arm it while it loads the module, before the daemon could judge the place.
+    #[test]
+    fn nothing_is_put_into_the_kernel_whose_module_is_not_loaded() {
+        let host = Host::new();
+        host.load(&[]);
+        for line in [
+            "p:a/inside veth:veth_open+5",
+            "p:a/entry veth:veth_open",
+            "r:a/back veth:veth_open",
+            "p:a/none veth:none",
+        ] {
+            let definition = Arc::new(DefinitionText::new(line));
+            let request = CreateRequest { definition, enabled: true, ..CreateRequest::default() };
+            let (probe, steps) = made_by(&host.checker, request);
+            assert!(probe.waits_for_module() && probe.spec.enabled && steps.is_empty(), "{line}: {steps:?}");
+            let trouble = probe.state.trouble().unwrap();
+            assert!(trouble.reason.contains("its module `veth` is not loaded"), "{trouble:?}");
+            assert!(trouble.hint.contains("modprobe veth"), "{trouble:?}");
+        }
+        host.load(&[("veth", &[("veth_open", 0), ("veth_stop", 16)])]);
+        let definition = Arc::new(DefinitionText::new("p:a/inside veth:veth_open+5"));
+        let (probe, steps) = made_by(&host.checker, CreateRequest { definition, ..CreateRequest::default() });
+        assert_eq!((probe.state, steps.len()), (ProbeState::Disabled, 1));
+    }
+
+    #[test]
+    fn a_module_that_has_gone_is_noticed_however_its_place_was_written() {
+        let host = Host::new();
+        let loaded: &[(&str, &[(&str, u64)])] = &[("veth", &[("veth_open", 0), ("veth_stop", 16)])];
+        for (place, code) in [
+            ("veth:veth_open+5", "MODULE_ABSENT"),
+            ("veth_open+5", "MODULE_ABSENT"),
+            ("veth_open", "MODULE_ABSENT"),
+        ] {
+            host.load(loaded);
+            let probe = host.make(place);
+            host.load(&[]);
+            let facts = host.checker.recent_facts().get().unwrap();
+            assert!(probe.guarded.has_another_module(&facts), "{place}");
+            let Looked::Held(held) = host.look(&probe) else { panic!("{place} stays in the kernel") };
+            assert_eq!(held.trouble.code, code, "{place}: {:?}", held.trouble);
+            let probe = held.hold(probe);
+            assert!(!probe.guarded.has_another_module(&facts), "{place}: nothing has changed since");
+            host.load(loaded);
+            let facts = host.checker.recent_facts().get().unwrap();
+            assert!(probe.guarded.has_another_module(&facts), "{place}");
+            assert!(matches!(host.look(&probe), Looked::Clear(_)), "{place}");
+            // Taken out before the facts showed it.
+            let held = Held::without_module(&probe, "veth", false).hold(probe.clone());
+            assert!(held.guarded.has_another_module(&facts) && held.waits_for_module(), "{place}");
+            // Another build has come before the daemon looked.
+            let Looked::Clear(guarded) = host.look(&probe) else { panic!("{place} is held back") };
+            assert!(!guarded.is_of_other_build(&facts.build_ids), "{place}");
+            host.write("module/veth/notes/.note.gnu.build-id", &build_id("other"));
+            assert!(guarded.is_of_other_build(&facts.build_ids), "{place}");
+            let held = Held::without_module(&probe, "veth", true).hold(probe);
+            assert!(held.guarded.has_another_module(&facts) && !held.waits_for_module(), "{place}");
+        }
+    }
+
     #[test]
     fn a_probe_that_waited_gets_its_place() {
         let host = Host::new();
@@ -500,12 +594,14 @@ mod tests {
         let inside = host.make("veth:veth_open+5");
         let missing = host.make("veth:no_such_function");
         assert!(inside.location.is_empty() && inside.footprint.target.functions.is_empty());
+        for probe in [&inside, &missing, &host.make("veth:veth_open")] {
+            assert_eq!(host.held(probe).code, "MODULE_ABSENT");
+        }
         let place = |probe: &Probe| {
             let Looked::Clear(guarded) = host.look(probe) else { panic!("{} is held back", probe.name) };
             let probe = Probe { guarded, ..probe.clone() };
             placed(&host.checker, probe, &mut host.checker.recent_facts())
         };
-        assert_eq!(place(&inside).unwrap().location, "", "it still waits");
         host.load(&[("veth", &[("veth_open", 0), ("veth_stop", 16)])]);
         let now = place(&inside).unwrap();
         assert_eq!(now.location, "veth:veth_open+0x5");

@@ -1,22 +1,22 @@
-//! Meaning checks when modules are loaded: probes in a module that comes back as another build are
-//! compared again, and probes in a module that was not loaded when they were checked are checked.
+//! Meaning checks when modules come and go: what is defined when a module is loaded, and taken out of the kernel when
+//! it is unloaded.
 //!
-//! Owns which probes are compared then, what is armed and removed, and that a probe that waited gets its
-//! place. The kernel itself arms a
-//! probe when its module is loaded (kernel/trace/trace_kprobe.c:trace_kprobe_module_callback),
-//! before any program can compare builds. So on the kernel that a probe was made for, it waits in
-//! the kernel and loses nothing of the module's start. Another build of the module is noticed with
-//! the look that its loading causes (see [`super::triggers`]), and the probe is removed then: the
-//! daemon keeps what it has recorded until then. On another kernel the probe is never in the kernel
-//! before its module is loaded and was compared.
+//! Owns which probes are compared then, and that a probe that waited gets its place. The kernel keeps the event
+//! of a probe whose module has gone, and arms it while it loads a module of that name
+//! (kernel/trace/trace_kprobe.c: trace_kprobe_module_callback), before any program can compare builds. So the
+//! daemon takes it out as soon as the kernel reports that the module has gone, and defines it again after the
+//! module has begun to run. What the module does until then is not recorded, and not counted. If another build
+//! follows the first one sooner than the daemon notices, the kernel arms the probe, and the next look takes it
+//! out.
 
 use std::sync::Arc;
 
 use super::apply::{Before, Grounds, Work};
 use super::controller::{Controller, in_kernel};
-use super::guard::{Looked, look, placed};
+use super::guard::{Held, Looked, look, placed};
 use super::{Probe, ProbeState};
 use crate::error::Error;
+use kprobed_host::kernel::BuildIds;
 
 impl Controller {
     /// Whether a probe depends on a module, so that it must be compared at every look.
@@ -59,13 +59,46 @@ impl Controller {
         {
             tracing::warn!(%error, "cannot write down what probes mean in a module that was loaded");
         }
-        let there: Vec<_> =
-            held.iter().map(|(probe, _)| probe).filter(|probe| in_kernel(&probe.state)).collect();
-        let there: Vec<_> = there.into_iter().cloned().collect();
+        self.hold_all(held).await;
+        self.bring_back_cleared(cleared).await;
+        self.triggers.forget_own();
+    }
+
+    /// Takes the probes out of the kernel whose module has gone, or was loaded as another build. Reads nothing but the
+    /// list of modules and their build ids: the next module of that name can come at once. Of a place that was
+    /// written as an address the kernel remembers no module.
+    pub(super) async fn leave_absent_modules(&mut self) {
+        let mut probes = self.parts.registry.of_modules();
+        probes.retain(|probe| in_kernel(&probe.state) && !probe.guarded.is_by_address());
+        if probes.is_empty() {
+            return;
+        }
+        let Some(modules) = self.observer.modules() else { return };
+        let builds = BuildIds::read(&self.parts.procfs, &self.parts.sysfs);
+        let held = probes.into_iter().filter_map(|probe| {
+            let module = probe.guarded.module()?.to_owned();
+            let is_loaded = modules.contains(&module);
+            if is_loaded && !probe.guarded.is_of_other_build(&builds) {
+                return None;
+            }
+            let held = Held::without_module(&probe, &module, is_loaded);
+            Some((probe, Box::new(held)))
+        });
+        let held: Vec<_> = held.collect();
+        if !held.is_empty() {
+            self.hold_all(held).await;
+            self.triggers.forget_own();
+        }
+    }
+
+    /// Takes probes out of the kernel that must not be there, with the aggregations that count them.
+    async fn hold_all(&mut self, held: Vec<(Arc<Probe>, Box<Held>)>) {
+        let there = held.iter().map(|(probe, _)| probe).filter(|probe| in_kernel(&probe.state));
+        let there: Vec<_> = there.cloned().collect();
         // What was written to until here was written to by others.
         self.triggers.set_apart();
         let mut left = Vec::new();
-        for (probe, outcome) in there.iter().zip(self.take_all_out_of_kernel(&there)) {
+        for (probe, outcome) in there.iter().zip(self.take_out_of_use(&there).await) {
             if let Err(error) = outcome {
                 tracing::warn!(probe = %probe.name, %error, "cannot take out a probe that is held back");
                 left.push(probe.uid);
@@ -75,8 +108,6 @@ impl Controller {
         for (probe, found) in held.into_iter().filter(|(probe, _)| !left.contains(&probe.uid)) {
             self.parts.registry.put(found.hold(Probe::clone(&probe)));
         }
-        self.bring_back_cleared(cleared).await;
-        self.triggers.forget_own();
     }
 
     /// Arms the probes that were held back, and notes those that need no arming.

@@ -116,18 +116,6 @@ impl Controller {
                 id: live.source.origin.type_id,
             });
         }
-        for (name, attachment) in &self.attached {
-            if let Ok(source) = &attachment.source
-                && self.parts.instance.has_event(name)
-            {
-                recorded.push(Recorded {
-                    name: name.clone(),
-                    filter: self.parts.instance.filter(name)?,
-                    enabled: self.parts.instance.is_enabled(name)?,
-                    id: source.origin.type_id,
-                });
-            }
-        }
         Ok(recorded)
     }
 

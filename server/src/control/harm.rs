@@ -1,6 +1,6 @@
 //! Refusal of filters with which the kernel would harm the host.
 //!
-//! Owns the check before every write of a filter: for a probe, an attached event, an aggregation.
+//! Owns the check before every write of a filter: for a probe, an aggregation.
 //! Never decides what does harm: that is [`kprobed_trace::filter::harm`].
 
 use super::source::read_format;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::controller::in_kernel;
 use super::{Probe, ProbeState};
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// Probes by name, and by further keys.
@@ -21,7 +22,8 @@ pub(super) struct Indexed {
     leased: BTreeSet<ProbeName>,
     /// Those that the kernel has, and that have something set in the daemon's instance.
     in_instance: BTreeSet<ProbeName>,
-    /// Those whose meaning depends on a module that may be loaded as another build.
+    /// Those whose meaning depends on a module that may be loaded as another build, and those that wait for an event of
+    /// the host.
     of_modules: BTreeSet<ProbeName>,
 }
 
@@ -50,7 +52,8 @@ impl Indexed {
         self.in_instance.iter().filter_map(|name| self.named.get(name))
     }
 
-    /// Those whose meaning depends on a module that may be loaded as another build, by name.
+    /// Those whose meaning depends on a module that may be loaded as another build, or that wait for an
+    /// event of the host, by name.
     pub(super) fn of_modules(&self) -> impl Iterator<Item = &Arc<Probe>> {
         self.of_modules.iter().filter_map(|name| self.named.get(name))
     }
@@ -96,10 +99,11 @@ fn is_in_instance(probe: &Probe) -> bool {
     in_kernel(&probe.state) && (probe.spec.enabled || !probe.spec.filter.is_empty())
 }
 
-/// Whether the meaning of a probe can change when its module is loaded again.
+/// Whether the meaning of a probe can change when its module is loaded again, or its event can come with one.
 fn is_of_module(probe: &Probe) -> bool {
     let is_there = in_kernel(&probe.state) || matches!(probe.state, ProbeState::HeldBack(_));
-    is_there && probe.guarded.module().is_some()
+    let awaits_event = probe.kind == ProbeKind::Event && probe.own.is_none();
+    is_there && (probe.guarded.module().is_some() || awaits_event)
 }
 
 #[cfg(test)]

@@ -88,47 +88,61 @@ impl Controller {
         switches: &Switches,
         written: &[PathBuf],
     ) {
-        let is_changed = self.suspect(found, switches, written);
-        if self.interference.is_due(is_changed) {
+        let suspects = self.suspect(found, switches, written);
+        let is_suspect = self.live.values().any(|live| live.account.is_suspect());
+        if self.interference.is_due(!suspects.is_empty()) || is_suspect {
             match self.accounts() {
-                Ok((probes, ..)) => self.tell_interference(is_changed, &probes),
+                Ok((probes, _, settled)) => self.tell_interference(&suspects, &probes, settled),
                 Err(error) => tracing::warn!(%error, "cannot read the ledger"),
             }
         }
     }
 
-    /// Marks the accounts of probes whose rest may be hits that were not recorded. Returns whether
-    /// there are any.
-    pub(super) fn suspect(&mut self, found: &[Arc<Probe>], switches: &Switches, written: &[PathBuf]) -> bool {
+    /// Marks the accounts of probes whose rest may be hits that were not recorded. Returns these probes.
+    pub(super) fn suspect(
+        &mut self,
+        found: &[Arc<Probe>],
+        switches: &Switches,
+        written: &[PathBuf],
+    ) -> HashSet<ProbeUid> {
         let is_resized = self.interference.is_resized(switches);
         let is_of_all = is_resized || switches.harmful().next().is_some() || !written.is_empty();
         let is_wrong = |probe: &Probe| matches!(probe.state, ProbeState::Drifted(_) | ProbeState::Failed(_));
-        let suspects: HashSet<_> = found
+        let mut suspects: HashSet<_> = found
             .iter()
             .filter(|probe| probe.is_to_record() && (is_of_all || is_wrong(probe)))
             .map(|probe| probe.uid)
             .collect();
-        let mut is_changed = false;
-        for (uid, live) in &mut self.live {
-            if suspects.contains(uid) {
-                live.account.suspect();
-                is_changed = true;
-            }
-        }
-        if is_changed && !self.interference.lingers {
+        suspects.retain(|uid| {
+            let live = self.live.get_mut(uid);
+            live.map(|live| live.account.suspect()).is_some()
+        });
+        if !suspects.is_empty() && !self.interference.lingers {
             let altered: Vec<_> = switches.altered.iter().map(|alteration| alteration.file.name()).collect();
             tracing::warn!(?written, ?altered, "another program has changed what is recorded");
         }
-        is_changed
+        suspects
     }
 
-    /// Tells all subscribers if more hits are missing than they know.
-    pub(super) fn tell_interference(&mut self, is_changed: bool, probes: &[ProbeLedger]) {
-        let is_suspect =
-            |probe: &&ProbeLedger| self.live.get(&probe.uid).is_some_and(|live| live.account.is_suspect());
-        let suspects = probes.iter().filter(is_suspect);
-        let missing = suspects.map(|probe| (probe.uid, missing(&probe.terms))).collect();
-        if self.interference.tells(is_changed, missing) {
+    /// Tells all subscribers if more hits are missing than they know. If all terms belong to one moment, those
+    /// accounts are not suspect from here on that are not among the `suspects` of the last look: what was
+    /// changed is as it was. What is changed again before the next look makes them suspect again.
+    pub(super) fn tell_interference(
+        &mut self,
+        suspects: &HashSet<ProbeUid>,
+        probes: &[ProbeLedger],
+        settled: bool,
+    ) {
+        for probe in probes.iter().filter(|probe| settled && !suspects.contains(&probe.uid)) {
+            if let Some(live) = self.live.get_mut(&probe.uid) {
+                live.account.end_suspicion(&probe.terms);
+            }
+        }
+        let was_suspect =
+            |probe: &&ProbeLedger| self.live.get(&probe.uid).is_some_and(|live| live.account.was_suspect());
+        let of_suspects = probes.iter().filter(was_suspect);
+        let missing = of_suspects.map(|probe| (probe.uid, missing(&probe.terms))).collect();
+        if self.interference.tells(!suspects.is_empty(), missing) {
             self.parts.hub.publish_loss(Loss::anywhere(LossCause::Unexplained, None));
         }
     }
@@ -148,7 +162,13 @@ mod tests {
             let recording = Alteration { file: InstanceFile::Recording, ..size(InstanceFile::BufferSize) };
             let altered = (kib != 8).then(|| size(InstanceFile::BufferSize)).into_iter().chain([recording]);
             let (instance, altered) = (instance.to_owned(), altered.collect());
-            known.is_resized(&Switches { instance, altered, kprobes: true, ftrace: true })
+            known.is_resized(&Switches {
+                instance,
+                altered,
+                kprobes: true,
+                ftrace: true,
+                repaired_every: None,
+            })
         };
         let told = [
             ("one", 8),

@@ -5,10 +5,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Probe;
 use super::step::Step;
+use super::{Probe, ProbeState, Trouble};
 use crate::error::Error;
-use kprobed_lang::definition::ProbeDefinition;
+use kprobed_lang::definition::{ProbeDefinition, ProbeKind};
 use kprobed_trace::pipeline::EventSource;
 use kprobed_verdict::validate::Report;
 
@@ -59,9 +59,19 @@ impl Job {
         Self { source: Some(source), ..Self::change(probe, steps) }
     }
 
-    /// Defines `probe`.
+    /// Defines `probe`, or begins to record its event of the host. If its module is not loaded, the job holds it back instead: nothing proves its place,
+    /// and the kernel would arm it while it loads the module (kernel/trace/trace_kprobe.c:
+    /// trace_kprobe_module_callback), before the daemon can look. That goes for the first instruction of a
+    /// function too. Ftrace arms it there without harm, but only in functions that it can trace. In others,
+    /// such as those of assembly, the first instruction can have an entry in the exception table or be a jump,
+    /// code can enter behind it, and the function can be the last one of its module: each rule that objects to
+    /// a place in a module objects to some first instructions.
     pub(super) fn define(probe: Probe, basis: Basis, steps: Vec<Step>) -> Self {
-        Self { basis: Some(Box::new(basis)), ..Self::change(probe, steps) }
+        let Some(module) = &basis.report.absent_module else {
+            return Self { basis: Some(Box::new(basis)), ..Self::change(probe, steps) };
+        };
+        let state = ProbeState::HeldBack(Trouble::module_absent(module, &basis.definition.warnings));
+        Self::change(Probe { state, own: None, schema: None, ..probe }, Vec::new())
     }
 
     /// What is still to be done, in order.
@@ -80,6 +90,11 @@ impl Job {
 
     pub(super) fn defines(&self) -> bool {
         matches!(self.next(), Some(Step::Define { .. }))
+    }
+
+    /// Whether it begins to record an event of the host.
+    pub(super) fn begins_host_event(&self) -> bool {
+        self.basis.is_some() && self.probe.kind == ProbeKind::Event
     }
 
     /// Whether it leaves an event switched off that existed before and whose hits until then are

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::account::{Account, Losses, Sample, Terms};
-use super::controller::Controller;
+use super::controller::{Controller, LiveProbe};
 use super::sample::KernelHits;
 use super::{Probe, ProbeState, Trouble};
 use crate::error::Error;
 use kprobed_event::PauseReason;
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{BufferCounts, ProbeCounts, SubscriberCounts};
 
@@ -23,14 +24,14 @@ const QUIET_TRIALS: u32 = 16;
 /// How long the daemon reads the ledger again if something was recorded while it was read.
 const SETTLING_TIME: Duration = Duration::from_millis(20);
 
-/// Where the hits of one probe, or the events of one attached event, went since the baseline.
+/// Where the hits of one probe went since the baseline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeLedger {
     /// Incarnation.
     pub uid: ProbeUid,
     /// Name.
     pub name: ProbeName,
-    /// Whether the kernel counts its hits. The hits of an attached event are not counted: only what
+    /// Whether the kernel counts its hits. Those of an event of the host are not counted: only what
     /// was read is known.
     pub has_hits: bool,
     /// Where they went.
@@ -167,7 +168,9 @@ impl Controller {
                 read.counts.get(&probe.uid) != before.counts.get(&probe.uid) || may_have_lost
             };
             let probes = self.parts.registry.all();
-            let ours = probes.iter().filter(|probe| self.live.contains_key(&probe.uid));
+            // What was read of an event of the host is all that is known of it.
+            let counted = probes.iter().filter(|probe| probe.kind != ProbeKind::Event);
+            let ours = counted.filter(|probe| self.live.contains_key(&probe.uid));
             // One that was off and was still read had events from before.
             let hot = ours.filter(|probe| is_hot(probe) && !held.probes.contains(&probe.name));
             let hot: Vec<_> = hot.map(|probe| probe.name.clone()).collect();
@@ -186,11 +189,10 @@ impl Controller {
         }
     }
 
-    /// When several probes or attached events record at a time, the losses cannot be assigned to
-    /// one of them.
+    /// When several probes record at a time, the losses cannot be assigned to one of them.
     pub(super) fn note_sharing(&mut self) {
         let enabled: Vec<_> = self.parts.registry.recording().iter().map(|probe| probe.uid).collect();
-        if enabled.len() + self.recording_attached() > 1 {
+        if enabled.len() > 1 {
             for uid in enabled {
                 if let Some(live) = self.live.get_mut(&uid) {
                     live.account.note_sharing();
@@ -218,12 +220,10 @@ impl Controller {
         let found: Vec<_> = enabled.iter().map(|probe| Arc::new(observed.shown(probe))).collect();
         let problems = found.iter().filter_map(|probe| RecordingProblem::of(probe)).collect();
         let written = self.written_by_others();
-        let is_changed = self.suspect(&found, &observed.switches, &written);
-        let (mut probes, read, settled) = self.accounts()?;
-        self.tell_interference(is_changed, &probes);
+        let suspects = self.suspect(&found, &observed.switches, &written);
+        let (probes, read, settled) = self.accounts()?;
+        self.tell_interference(&suspects, &probes, settled);
         let subscribers = self.parts.hub.counts();
-        probes.extend(self.attached_ledger(read.losses()));
-        probes.sort_by(|a, b| a.name.cmp(&b.name));
         let buffer_bytes = self.parts.instance.buffer_kib()? << 10;
         let trips = self.budget.trips();
         Ok(Ledger { probes, buffers: read.buffers, subscribers, buffer_bytes, settled, problems, trips })
@@ -244,6 +244,9 @@ impl Controller {
         };
         let ledger_of = |probe: &Arc<Probe>| {
             let live = self.live.get(&probe.uid)?;
+            if probe.kind == ProbeKind::Event {
+                return Some(host_event_ledger(probe, live, read.losses()));
+            }
             let sample = read.sample(probe.uid, *hits.get(&probe.name)?);
             let (uid, name) = (probe.uid, probe.name.clone());
             Some(ProbeLedger { uid, name, has_hits: true, terms: live.account.terms(&sample) })
@@ -251,19 +254,17 @@ impl Controller {
         let probes = self.parts.registry.all().iter().filter_map(ledger_of).collect();
         Ok((probes, read, settled))
     }
+}
 
-    /// What is known of attached events: only what was read.
-    fn attached_ledger(&self, losses: Losses) -> impl Iterator<Item = ProbeLedger> {
-        self.attached_events().into_iter().filter_map(move |event| {
-            let terms = Terms {
-                counts: event.source?.counts(),
-                lost: (losses == Losses::default()).then_some(0),
-                shared: true,
-                ..Terms::default()
-            };
-            Some(ProbeLedger { uid: event.uid, name: event.name, has_hits: false, terms })
-        })
-    }
+/// What is known of an event of the host: only what was read of it.
+fn host_event_ledger(probe: &Probe, live: &LiveProbe, losses: Losses) -> ProbeLedger {
+    let terms = Terms {
+        counts: live.source.counts(),
+        lost: (losses == Losses::default()).then_some(0),
+        shared: true,
+        ..Terms::default()
+    };
+    ProbeLedger { uid: probe.uid, name: probe.name.clone(), has_hits: false, terms }
 }
 
 /// Probes that are switched off until the ledger has begun.

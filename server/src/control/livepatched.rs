@@ -86,7 +86,7 @@ impl<'a> PatchedPlace<'a> {
         }
         if self.fires {
             let when = match self.kind {
-                ProbeKind::Entry => "fires with each call",
+                ProbeKind::Entry | ProbeKind::Event => "fires with each call",
                 ProbeKind::Return => "fires with each return",
             };
             let whose = match progress {

@@ -11,8 +11,6 @@ mod adoptable;
 mod aggregation;
 mod allowance;
 mod apply;
-mod attach;
-mod attached;
 mod audited;
 mod batch;
 mod budget;
@@ -70,11 +68,9 @@ pub use account::Terms;
 pub use adopt::{AdoptRequest, Adopted, Declared};
 pub use adoptable::Obstacle;
 pub use aggregation::{CreateAggregation, NumberedAggregation, grown_since};
-pub use attached::{AttachedEvent, AttachedState};
 pub use budget::{BudgetSettings, CostTable, Costs};
 pub use command::{
-    Applied, AttachRequest, Change, Changed, ControlHandle, CreateRequest, DetachRequest, RemoveRequest,
-    Removed, Sourced, Unit, UpdateRequest,
+    Applied, Change, Changed, ControlHandle, CreateRequest, RemoveRequest, Removed, Unit, UpdateRequest,
 };
 pub use controller::{CommandQueue, Controller, ControllerParts, ControllerStartError};
 #[cfg(test)]

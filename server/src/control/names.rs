@@ -7,12 +7,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{ProbeState, Registry};
-use kprobed_host::kernel::KernelFacts;
+use super::{Probe, ProbeState, Registry};
+use kprobed_host::kernel::{KernelFacts, nearest_name};
 use kprobed_host::tracefs::{ListedProbe, Tracefs};
 use kprobed_lang::definition::{
     Argument, BaseType, Code, Definition, DeleteDefinition, Diagnostic, Features, Place, ProbeDefinition,
-    Span, guard, parse,
+    ProbeKind, Span, guard, parse,
 };
 use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::{NamesInUse, Taken};
@@ -64,6 +64,10 @@ impl NamesInUse for Names {
     ) -> Option<Taken> {
         let name = ProbeName::new(group, event).ok()?;
         let ours = self.registry.get(&name);
+        if definition.is_of_host_event() {
+            let problem = recorded_already(&*ours?, definition.span);
+            return Some(Taken { ours: true, problem, name });
+        }
         let subject = Subject { definition, name: &name, ours: ours.is_some() };
         let problem = if self.tracefs.has_event(group, event) {
             // A list that cannot be read does not make the name any freer.
@@ -82,6 +86,24 @@ impl NamesInUse for Names {
             return None;
         };
         Some(Taken { ours: subject.ours, problem, name })
+    }
+
+    fn unrecordable(&self, (group, event): (&str, &str), span: Span) -> Option<Diagnostic> {
+        let name = format!("{group}/{event}");
+        if !self.tracefs.has_event(group, event) {
+            let missing =
+                Diagnostic::error(Code::NoSuchEvent, span, format!("the host has no event `{name}`"));
+            let events = self.tracefs.host_events();
+            let nearest = nearest_name(&name, events.iter().map(String::as_str));
+            return Some(match nearest {
+                Some(nearest) => missing.with_hint(format!("did you mean `{nearest}`?")),
+                None => missing,
+            });
+        }
+        (!self.tracefs.has_switch(group, event)).then(|| {
+            let message = format!("`{name}` cannot be recorded by itself: it describes what a tracer writes");
+            Diagnostic::error(Code::EventHasNoSwitch, span, message)
+        })
     }
 
     fn deleted_by(&self, delete: &DeleteDefinition) -> Result<Vec<ProbeName>, Diagnostic> {
@@ -117,6 +139,25 @@ impl NamesInUse for Names {
             Diagnostic::error(Code::NoSuchProbe, delete.span, format!("there is no probe `{name}`"))
         })
     }
+}
+
+/// The problem with an event that is recorded by `probe` already.
+fn recorded_already(probe: &Probe, span: Span) -> Diagnostic {
+    let name = &probe.name;
+    let (message, hint) = if probe.kind == ProbeKind::Event {
+        (
+            format!("kprobed has a probe of `{name}` already, and an event has one filter in its instance"),
+            format!(
+                "`kprobectl observe {name}` shows its events, `kprobectl update {name} --filter` changes its filter"
+            ),
+        )
+    } else {
+        (
+            format!("`{name}` is a probe of kprobed itself"),
+            format!("`kprobectl observe {name}` shows its events"),
+        )
+    };
+    Diagnostic::error(Code::ProbeExists, span, message).with_hint(hint)
 }
 
 /// A definition whose name is taken.
@@ -157,7 +198,7 @@ impl Subject<'_> {
         let Some(first) = existing.first() else {
             return self.problem(Code::EventExist, "it is not a kprobe");
         };
-        if first.is_return != (self.definition.kind == kprobed_lang::definition::ProbeKind::Return) {
+        if first.is_return != (self.definition.kind == ProbeKind::Return) {
             let what = if first.is_return { "it is a return probe" } else { "it is an entry probe" };
             return self.problem(Code::DiffProbeType, what);
         }
@@ -321,6 +362,31 @@ mod tests {
         assert_eq!(names.free_event("kprobes", "p_f_0", &HashSet::new()), "p_f_0_3");
         let cut = names.free_event("kprobes", &longest, &HashSet::new());
         assert!(cut.len() == EVENT_MAX_BYTES && cut.ends_with("pp_2"), "{cut}");
+    }
+
+    #[test]
+    fn an_event_of_the_host_is_there_and_has_one_probe() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("events/sched/sched_switch")).unwrap();
+        std::fs::write(root.path().join("events/sched/sched_switch/enable"), "0\n").unwrap();
+        std::fs::create_dir_all(root.path().join("events/ftrace/print")).unwrap();
+        std::fs::write(root.path().join("available_events"), "ftrace:print\nsched:sched_switch\n").unwrap();
+        let registry = Arc::<Registry>::default();
+        let names = Names::new(Tracefs::new(root.path(), root.path()), Arc::clone(&registry));
+        let problem = |group, event| names.unrecordable((group, event), Span::default());
+        assert_eq!(problem("sched", "sched_switch"), None);
+        let missing = problem("shed", "sched_switch").unwrap();
+        assert_eq!((missing.code, missing.errno), (Code::NoSuchEvent, 2));
+        assert_eq!(missing.hint.as_deref(), Some("did you mean `sched/sched_switch`?"));
+        assert!(problem("no", "such").unwrap().hint.unwrap().contains("available_events"));
+        assert_eq!(problem("ftrace", "print").unwrap().code, Code::EventHasNoSwitch);
+        let recorded = |kind| {
+            let probe = Probe { kind, ..crate::control::probe::tests::probe(1, "sched/sched_switch") };
+            recorded_already(&probe, Span::default())
+        };
+        let again = recorded(ProbeKind::Event);
+        assert!(again.code == Code::ProbeExists && again.message.contains("one filter"), "{again:?}");
+        assert!(recorded(ProbeKind::Entry).message.contains("a probe of kprobed itself"));
     }
 
     #[test]

@@ -6,11 +6,13 @@
 //! any time.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::livepatched::PatchedPlace;
 use super::probe::{Probe, ProbeState, Trouble};
 use kprobed_host::kernel::Livepatches;
 use kprobed_host::tracefs::{Alteration, InstanceFile, Presence};
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::ProbeUid;
 use kprobed_verdict::validate::Arming;
 
@@ -55,6 +57,8 @@ pub(super) struct Switches {
     pub(super) kprobes: bool,
     /// `kernel.ftrace_enabled`.
     pub(super) ftrace: bool,
+    /// How often the daemon looks for what others have changed, and repairs it. Absent if it does not.
+    pub(super) repaired_every: Option<Duration>,
 }
 
 impl Switches {
@@ -107,11 +111,27 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
         _ => {}
     }
     let ObservedEvent::There { switch, filter, shared, unarmed, module_is_absent } = event else {
-        return ProbeState::Failed(lost(event));
+        let lost = lost(event);
+        // The daemon does not take a name from another program.
+        let is_repaired = matches!(event, ObservedEvent::Lost(Presence::Absent));
+        let hint = if is_repaired { repaired(probe, switches, lost.hint) } else { lost.hint };
+        return match event {
+            ObservedEvent::Lost(Presence::Absent) if probe.kind == ProbeKind::Event => {
+                ProbeState::HeldBack(Trouble::event_absent())
+            }
+            ObservedEvent::Lost(_) if probe.kind == ProbeKind::Event => ProbeState::Drifted(Trouble {
+                code: "EVENT_IS_NEW",
+                reason: "its event is new: it was defined or loaded since the daemon last recorded it"
+                    .to_owned(),
+                hint: repaired(probe, switches, "enable the probe: that records the new event".to_owned()),
+            }),
+            _ => ProbeState::Failed(Trouble { hint, ..lost }),
+        };
     };
     let mut troubles = Vec::new();
     let mut trouble =
         |code: &'static str, reason: String, hint: String| troubles.push(Trouble { code, reason, hint });
+    let repaired = |by_hand: String| repaired(probe, switches, by_hand);
     if probe.is_to_record() && !module_is_absent {
         silent(probe, switches, &mut trouble);
     }
@@ -119,7 +139,7 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
         (true, Switch::Off) => trouble(
             "SWITCHED_OFF",
             "its event is switched off in the daemon's instance".to_owned(),
-            "enable the probe: that switches its event on again".to_owned(),
+            repaired("enable the probe: that switches its event on again".to_owned()),
         ),
         (_, Switch::Held) => trouble(
             "TRIGGER",
@@ -129,12 +149,12 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
         (false, Switch::On) => trouble(
             "SWITCHED_ON",
             "another program has switched its event on in the daemon's instance".to_owned(),
-            "disable the probe: that switches its event off again".to_owned(),
+            repaired("disable the probe: that switches its event off again".to_owned()),
         ),
         (true, Switch::On) if *unarmed && switches.kprobes => trouble(
             "NOT_ARMED",
             "the kernel has not armed it, since it was enabled while kprobes were switched off".to_owned(),
-            "enable the probe: that arms it".to_owned(),
+            repaired("enable the probe: that arms it".to_owned()),
         ),
         _ => {}
     }
@@ -148,7 +168,7 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
         trouble(
             "FILTER_CHANGED",
             format!("another program has {has} in the daemon's instance"),
-            format!("{again} the probe: that sets its own filter again"),
+            repaired(format!("{again} the probe: that sets its own filter again")),
         );
     }
     if *shared {
@@ -161,7 +181,10 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
     match Trouble::all(&troubles) {
         Some(trouble) => ProbeState::Drifted(trouble),
         None if let Some(why) = &probe.tripped => ProbeState::Tripped(Trouble::clone(why)),
-        None if *module_is_absent => ProbeState::PendingModule,
+        // The daemon takes it out as soon as it notices.
+        None if *module_is_absent => {
+            ProbeState::HeldBack(Trouble::module_absent(probe.module().unwrap_or_default(), &probe.warnings))
+        }
         None if probe.is_to_record() => ProbeState::Armed,
         None => ProbeState::Disabled,
     }
@@ -169,7 +192,7 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
 
 /// Why nothing is recorded of a probe that is on.
 fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(&'static str, String, String)) {
-    if !switches.kprobes {
+    if !switches.kprobes && probe.kind != ProbeKind::Event {
         trouble("KPROBES_OFF", KPROBES_OFF.to_owned(), format!("`{KPROBES_ON}`, then enable the probe"));
     }
     if !switches.ftrace && probe.arming == Some(Arming::Ftrace) {
@@ -187,7 +210,18 @@ fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(&'static 
             }
             file => format!("enable the probe: that sets `{}` again", file.name()),
         };
-        trouble(code, reason, hint);
+        trouble(code, reason, repaired(probe, switches, hint));
+    }
+}
+
+/// What to do about a change that the daemon undoes, if it repairs: nothing, unless it has left the probe alone.
+fn repaired(probe: &Probe, switches: &Switches, by_hand: String) -> String {
+    match switches.repaired_every.filter(|_| probe.left_alone.is_none()) {
+        Some(interval) => format!(
+            "the daemon repairs it by itself: it looks every {interval:?}, and waits longer if it is changed again and again; \
+             `kprobectl doctor --repair` looks now"
+        ),
+        None => by_hand,
     }
 }
 
@@ -278,7 +312,7 @@ mod tests {
 
     fn all_on() -> Switches {
         let instance = "/sys/kernel/tracing/instances/kprobed".to_owned();
-        Switches { instance, altered: Vec::new(), kprobes: true, ftrace: true }
+        Switches { instance, altered: Vec::new(), kprobes: true, ftrace: true, repaired_every: None }
     }
 
     fn altered_file(file: InstanceFile) -> Vec<Alteration> {
@@ -311,6 +345,44 @@ mod tests {
         // Two at once are both said.
         let both = state(&probe(true, "a == 1"), &event(Switch::Off, ""), &on);
         assert!(drift(&both).reason.contains("off") && drift(&both).reason.contains("removed its filter"));
+    }
+
+    #[test]
+    fn a_hint_says_what_the_daemon_does_by_itself() {
+        let repairs = Switches { repaired_every: Some(Duration::from_secs(30)), ..all_on() };
+        let hint = |probe: &Probe, event: &ObservedEvent, switches: &Switches| {
+            state(probe, event, switches).trouble().unwrap().hint.clone()
+        };
+        let on = probe(true, "a == 1");
+        let off = event(Switch::Off, "a == 1");
+        let undone = [
+            off.clone(),
+            event(Switch::On, ""),
+            ObservedEvent::Lost(Presence::Absent),
+            ObservedEvent::There {
+                switch: Switch::On,
+                filter: "a == 1".to_owned(),
+                shared: false,
+                unarmed: true,
+                module_is_absent: false,
+            },
+        ];
+        for event in &undone {
+            let by_itself = hint(&on, event, &repairs);
+            assert!(by_itself.contains("by itself: it looks every 30s"), "{event:?}: {by_itself}");
+            assert!(hint(&on, event, &all_on()).starts_with("enable the probe"), "{event:?}");
+        }
+        let altered = altered_file(InstanceFile::Recording);
+        let silenced = Switches { altered, ..repairs.clone() };
+        assert!(hint(&on, &event(Switch::On, "a == 1"), &silenced).contains("by itself"));
+        // It has given up, and what only others can do is said.
+        let left_alone = Probe { left_alone: Some(5), ..on.clone() };
+        assert!(hint(&left_alone, &off, &repairs).starts_with("enable the probe"));
+        for event in [event(Switch::Held, "a == 1"), ObservedEvent::Lost(Presence::Foreign)] {
+            assert!(!hint(&on, &event, &repairs).contains("by itself"), "{event:?}");
+        }
+        let no_kprobes = Switches { kprobes: false, ..repairs };
+        assert!(hint(&on, &event(Switch::On, "a == 1"), &no_kprobes).contains(KPROBES_ON));
     }
 
     #[test]
@@ -350,6 +422,18 @@ mod tests {
             // It is as it should be: off.
             assert_eq!(state(&probe(false, ""), &event(Switch::Off, ""), &switches), ProbeState::Disabled);
         }
+    }
+
+    #[test]
+    fn an_event_of_the_host_waits_and_comes_again() {
+        let probe = Probe { kind: ProbeKind::Event, arming: None, ..probe(true, "a == 1") };
+        let silent = Switches { kprobes: false, ftrace: false, ..all_on() };
+        assert_eq!(state(&probe, &event(Switch::On, "a == 1"), &silent), ProbeState::Armed);
+        let of = |presence| state(&probe, &ObservedEvent::Lost(presence), &silent);
+        assert_eq!(of(Presence::Absent), ProbeState::HeldBack(Trouble::event_absent()));
+        assert_eq!(drift(&of(Presence::Foreign)).code, "EVENT_IS_NEW");
+        assert_eq!(drift(&state(&probe, &event(Switch::Off, "a == 1"), &silent)).code, "SWITCHED_OFF");
+        assert_eq!(drift(&state(&probe, &event(Switch::On, ""), &silent)).code, "FILTER_CHANGED");
     }
 
     #[test]
@@ -402,7 +486,8 @@ mod tests {
                     prop_assert!(!trouble.reason.is_empty() && !trouble.hint.is_empty());
                 }
                 ProbeState::Disabled => prop_assert!(!enabled),
-                ProbeState::Armed | ProbeState::PendingModule => {}
+                ProbeState::HeldBack(trouble) => prop_assert!(trouble.waits_for_module()),
+                ProbeState::Armed => {}
                 _ => prop_assert!(false),
             }
         }

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::observed::{Observed, ObservedEvent, Switch, Switches};
 use super::own;
@@ -28,6 +29,8 @@ pub struct Observer {
     pub procfs: PathBuf,
     /// Usually `/sys`.
     pub sysfs: PathBuf,
+    /// How often the daemon repairs what others have changed. Absent if it does not.
+    pub repaired_every: Option<Duration>,
     /// Places listed as disabled. The kernel lists a place so only if it was switched on while
     /// kprobes were off (kernel/kprobes.c: enable_kprobe), or if it is off: no other place can be
     /// unarmed than those listed so since kprobes were last switched.
@@ -37,7 +40,7 @@ pub struct Observer {
 /// Lists of the whole host.
 struct Lists {
     kprobes: Arc<KprobeList>,
-    /// Modules that are loaded. Absent when no probe is in one.
+    /// Modules that are loaded. Absent when no probe is in one, or if that cannot be read.
     modules: Option<HashSet<String>>,
     /// Absent while kprobes are off as a whole.
     unarmed: Option<Arc<Unarmed>>,
@@ -49,7 +52,7 @@ impl Observer {
     /// An observer of what tracefs, its instance, `/proc` and `/sys` show.
     pub fn new(tracefs: Tracefs, instance: Arc<CurrentInstance>, procfs: PathBuf, sysfs: PathBuf) -> Self {
         let unarmed = Arc::new(CachedReading::new(vec![tracefs.kprobes_switch()]));
-        Self { tracefs, instance, procfs, sysfs, unarmed }
+        Self { tracefs, instance, procfs, sysfs, repaired_every: None, unarmed }
     }
 
     /// Has the next look read every list, whether another program has written to it or not.
@@ -75,6 +78,7 @@ impl Observer {
                     }],
                     kprobes: true,
                     ftrace: true,
+                    repaired_every: self.repaired_every,
                 }),
                 events: probes.iter().map(|probe| (probe.uid, unknown.clone())).collect(),
                 livepatches: self.livepatches(),
@@ -87,7 +91,7 @@ impl Observer {
         let in_module = probes.iter().any(|probe| probe.module().is_some());
         let mut lists = Lists {
             kprobes: self.tracefs.kprobe_list()?,
-            modules: in_module.then(|| self.modules()),
+            modules: in_module.then(|| self.modules()).flatten(),
             unarmed: switches.kprobes.then(|| self.unarmed()),
             is_read: false,
         };
@@ -137,6 +141,7 @@ impl Observer {
             altered: instance.alterations(&self.instance.form(), &self.procfs)?,
             kprobes: self.tracefs.kprobes_enabled() != Some(false),
             ftrace: ftrace_enabled(&self.procfs),
+            repaired_every: self.repaired_every,
         })
     }
 
@@ -166,7 +171,7 @@ impl Observer {
         let kernel = instance.filter(&probe.name)?;
         let filter = own::written_filter(&self.tracefs, &probe.name, kernel, &probe.spec.filter);
         let unarmed = switch == Switch::On && self.is_unarmed(lists, probe);
-        let is_loaded = |module| lists.modules.as_ref().is_some_and(|modules| modules.contains(module));
+        let is_loaded = |module| lists.modules.as_ref().is_none_or(|modules| modules.contains(module));
         Ok(ObservedEvent::There {
             switch,
             filter,
@@ -176,11 +181,12 @@ impl Observer {
         })
     }
 
-    /// Names of all modules that are loaded (kernel/module/procfs.c: m_show).
-    fn modules(&self) -> HashSet<String> {
-        let text = std::fs::read_to_string(self.procfs.join("modules")).unwrap_or_default();
-        let live = text.lines().filter(|line| line.split(' ').nth(4) == Some("Live"));
-        live.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
+    /// Names of all modules that are loaded, or begin to run (kernel/module/procfs.c: m_show). Absent if that cannot be
+    /// read.
+    pub(super) fn modules(&self) -> Option<HashSet<String>> {
+        let text = std::fs::read_to_string(self.procfs.join("modules")).ok()?;
+        let there = text.lines().filter(|line| line.split(' ').nth(4) != Some("Unloading"));
+        Some(there.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect())
     }
 }
 
@@ -288,7 +294,7 @@ mod tests {
             };
             let probe = probe(uid, &name.to_string()).with(of_listing);
             Arc::new(Probe {
-                own: Some(OwnEvent { name, listing, id }),
+                own: Some(OwnEvent::made(&name, &listing, id)),
                 location: place.to_owned(),
                 arming: Some(Arming::Breakpoint),
                 ..probe
@@ -308,6 +314,10 @@ mod tests {
         }
     }
 
+    fn waits(state: &ProbeState) -> bool {
+        matches!(state, ProbeState::HeldBack(trouble) if trouble.waits_for_module())
+    }
+
     #[test]
     fn a_probe_whose_module_has_come_is_ours() {
         let host = Host::new();
@@ -316,7 +326,7 @@ mod tests {
         probe.own.as_mut().unwrap().listing = line("r");
         let probe = Arc::new(probe);
         host.write("kprobe_events", &format!("{}\n", line("r")));
-        assert_eq!(host.state(&probe), ProbeState::PendingModule);
+        assert!(waits(&host.state(&probe)));
         // The kernel has given it a number of instances.
         host.write("kprobe_events", &format!("{}\n", line("r10")));
         host.write("proc/modules", "veth 32768 0 - Live 0xffffffffc0000000\n");
@@ -388,9 +398,12 @@ mod tests {
     fn modules_come_and_go() {
         let host = Host::new();
         let probe = host.add(1, "btrfs:btrfs_sync_file+0x0");
-        assert_eq!(host.state(&probe), ProbeState::PendingModule);
+        assert!(waits(&host.state(&probe)));
+        host.write("proc/modules", "btrfs 1900544 0 - Unloading 0x0\n");
+        assert!(waits(&host.state(&probe)));
+        // The kernel arms what it has before the module begins to run.
         host.write("proc/modules", "btrfs 1900544 0 - Loading 0x0\n");
-        assert_eq!(host.state(&probe), ProbeState::PendingModule);
+        assert_eq!(host.state(&probe), ProbeState::Armed);
         host.write("proc/modules", "ext4 1 0 - Live 0x0\nbtrfs 1900544 0 - Live 0x0\n");
         assert_eq!(host.state(&probe), ProbeState::Armed);
     }

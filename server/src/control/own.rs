@@ -47,6 +47,19 @@ pub(super) fn switch(
     Ok(presence)
 }
 
+/// Switches our event off in our instance, and clears the filter of one of the host: nothing is left of it
+/// there, and no handler writes it any more. Returns what was found under its name: if that is not ours,
+/// nothing was changed.
+pub(super) fn end(instance: &Instance, own: &OwnEvent, found: Presence) -> Result<Presence, TracefsError> {
+    if found.is_ours() {
+        instance.set_enabled(&own.name, false)?;
+        if own.is_of_host() {
+            instance.clear_filter_and_settle(&own.name)?;
+        }
+    }
+    Ok(found)
+}
+
 /// Sets the filter of our event in our instance; empty removes it. Returns what was found under its
 /// name: if that is not ours, nothing was changed.
 pub(super) fn set_filter(

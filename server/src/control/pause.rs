@@ -53,7 +53,7 @@ impl Controller {
 
     /// Reports to all subscribers that nothing was recorded since `begun`. How many events are
     /// missing is not known: filters would have held back some, and the kernel does not count
-    /// attached events.
+    /// hits of events of the host.
     pub(super) fn tell_pause(&self, reason: PauseReason, begun: Instant, hits: Option<u64>) {
         let took = begun.elapsed();
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::controller::Controller;
-use super::footprint::{Footprint, reads_of_filter};
+use super::footprint::Footprint;
 use super::{Probe, Sight, Trouble};
 use crate::auth::{Caller, Rights};
 use crate::error::Error;
@@ -80,21 +80,6 @@ impl Controller {
         let known = Known::Text;
         let object = Object { name, labels, functions: &[], module: None, reads: Reads::ALL, known };
         self.parts.rights.require(caller, Some(&object)).map(drop)
-    }
-
-    /// Refuses a request about an event of the host that its caller may not make. `filter` is the kernel filter that
-    /// it is to have.
-    pub(super) fn require_on_event(
-        &self,
-        caller: &Caller,
-        event: &ProbeName,
-        filter: &str,
-    ) -> Result<Option<RuleName>, Error> {
-        let none = Labels::default();
-        let object = host_event(event, &none);
-        // Its fields are not looked at: they belong to whoever made the event.
-        let reads = object.reads.and(reads_of_filter(filter, |_field| None));
-        self.parts.rights.require(caller, Some(&Object { reads, ..object }))
     }
 }
 

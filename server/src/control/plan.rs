@@ -8,11 +8,12 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
+use super::controller::in_kernel;
 use super::handover::Recorded;
 use super::job::Job;
 use super::remove::Room;
 use super::step::{Phase, Step};
-use kprobed_host::tracefs::Alteration;
+use kprobed_host::tracefs::{Alteration, OwnEvent};
 use kprobed_lang::model::ProbeName;
 
 /// A step, and what it is done to.
@@ -161,7 +162,7 @@ impl KernelPlan {
                 }
             }
         }
-        for job in jobs {
+        for job in jobs.iter().filter(|job| in_kernel(&job.probe.state)) {
             let after = After { filter: job.probe.spec.filter.clone(), enabled: job.probe.is_to_record() };
             self.deleted.remove(&job.probe.name);
             self.changed.insert(job.probe.name.clone(), after);
@@ -193,10 +194,14 @@ impl KernelPlan {
         stays.chain(new).collect()
     }
 
-    /// Adds the deletion of events, with what `room` does so that it empties no buffer in use.
-    pub(super) fn delete(&mut self, doomed: &[&ProbeName], room: &Room) {
-        for name in doomed {
+    /// Adds the deletion of events, with what `room` does so that it empties no buffer in use. Those of the host are no
+    /// longer recorded, and stay.
+    pub(super) fn delete(&mut self, doomed: &[&OwnEvent], room: &Room) {
+        for OwnEvent { name, .. } in doomed {
             self.event(name, Step::Disable);
+        }
+        for OwnEvent { name, .. } in doomed.iter().filter(|event| event.is_of_host()) {
+            self.event(name, Step::Filter { before: String::new(), after: String::new() });
         }
         match room {
             Room::Free => {}
@@ -214,10 +219,13 @@ impl KernelPlan {
                 self.steps.push(last);
             }
         }
-        for name in doomed {
-            self.event(name, Step::Delete);
-            self.changed.remove(*name);
-            self.deleted.insert((*name).clone());
+        for event in doomed {
+            let name = &event.name;
+            if !event.is_of_host() {
+                self.event(name, Step::Delete);
+            }
+            self.changed.remove(name);
+            self.deleted.insert(name.clone());
         }
         if matches!(room, Room::Pause) {
             self.instance(InstanceStep::Record);
@@ -225,17 +233,17 @@ impl KernelPlan {
     }
 }
 
-/// The plan that removes from the kernel everything that the daemon has put into it. After the
-/// instance is gone, no deletion empties a buffer.
+/// The plan that removes from the kernel everything that the daemon has put into it: it records all
+/// of `own`, and has made those of `made`. After the instance is gone, no deletion empties a buffer.
 pub(super) fn shut_down<'a>(
     instance: &str,
-    own: impl Iterator<Item = &'a ProbeName> + Clone,
-    attached: impl Iterator<Item = &'a ProbeName>,
+    own: impl Iterator<Item = &'a ProbeName>,
+    made: impl Iterator<Item = &'a ProbeName>,
 ) -> Vec<PlannedStep> {
     let disable = |name| PlannedStep::for_event(instance, name, Step::Disable);
     let delete = |name| PlannedStep::for_event(instance, name, Step::Delete);
     let remove = PlannedStep::Instance { name: instance.to_owned(), step: InstanceStep::Remove };
-    own.clone().chain(attached).map(disable).chain([remove]).chain(own.map(delete)).collect()
+    own.map(disable).chain([remove]).chain(made.map(delete)).collect()
 }
 
 #[cfg(test)]
@@ -251,6 +259,11 @@ mod tests {
 
     fn name(text: &str) -> ProbeName {
         text.parse().unwrap()
+    }
+
+    /// An event that the daemon has defined.
+    fn made(event: &str) -> OwnEvent {
+        OwnEvent::made(&name(event), &format!("p:{event} f"), 7)
     }
 
     fn job(event: &str, steps: Vec<Step>) -> Job {
@@ -315,7 +328,7 @@ mod tests {
         plan.change(&[&job("new", Vec::new())]);
         let recorded =
             plan.recorded(vec![recorded("kprobes/stays", "x > 1", true), recorded("kprobes/off", "", false)]);
-        plan.delete(&[&name("kprobes/goes")], &Room::HandOver { recorded });
+        plan.delete(&[&made("kprobes/goes")], &Room::HandOver { recorded });
         plan.event(&name("kprobes/stays"), Step::Disable);
         let next = "instances/kprobed-next";
         assert_eq!(
@@ -338,7 +351,7 @@ mod tests {
     #[test]
     fn what_cannot_move_is_paused() {
         let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
-        plan.delete(&[&name("kprobes/a"), &name("kprobes/b")], &Room::Pause);
+        plan.delete(&[&made("kprobes/a"), &made("kprobes/b")], &Room::Pause);
         assert_eq!(
             print(&plan.into_steps()),
             [
@@ -353,9 +366,23 @@ mod tests {
     }
 
     #[test]
+    fn an_event_of_the_host_stays_in_the_kernel() {
+        let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
+        let of_host = OwnEvent { fields: "ID: 7".to_owned(), ..made("sched/sched_switch") };
+        plan.delete(&[&of_host], &Room::Free);
+        assert_eq!(
+            print(&plan.into_steps()),
+            [
+                "echo 0 > instances/kprobed/events/sched/sched_switch/enable",
+                "echo 0 > instances/kprobed/events/sched/sched_switch/filter",
+            ]
+        );
+    }
+
+    #[test]
     fn nothing_is_left_behind() {
-        let (own, attached) = (name("kprobes/a"), name("sched/sched_switch"));
-        let plan = shut_down("kprobed", [&own].into_iter(), [&attached].into_iter());
+        let (own, of_host) = (name("kprobes/a"), name("sched/sched_switch"));
+        let plan = shut_down("kprobed", [&own, &of_host].into_iter(), [&own].into_iter());
         assert_eq!(
             print(&plan),
             [

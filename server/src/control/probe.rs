@@ -13,7 +13,7 @@ use super::guard::Guarded;
 use crate::error::{Error, Reason};
 use crate::store::{ProbeSpec, Record, StoreError};
 use kprobed_host::tracefs::OwnEvent;
-use kprobed_lang::definition::{Diagnostic, ProbeDefinition, ProbeKind};
+use kprobed_lang::definition::{Code, Diagnostic, ProbeDefinition, ProbeKind};
 use kprobed_rights::Object;
 use kprobed_trace::decode::Schema;
 use kprobed_verdict::meaning::Meaning;
@@ -28,14 +28,12 @@ pub enum ProbeState {
     Armed,
     /// In the kernel and switched off.
     Disabled,
-    /// In the kernel; its module is not loaded. The kernel registers it when the module arrives.
-    PendingModule,
     /// Stored, but the kernel does not have it.
     Failed(Trouble),
     /// In the kernel, but not as it was requested.
     Drifted(Trouble),
     /// Kept out of the kernel, which would take it: it would record something other than what it was
-    /// made for, or this daemon refuses its place.
+    /// made for, this daemon refuses its place, or its module is not loaded, so that nothing proves its place.
     HeldBack(Trouble),
     /// Removed from the kernel: its lease has ended.
     Expired(Trouble),
@@ -50,7 +48,6 @@ impl ProbeState {
             Self::Pending => "PENDING",
             Self::Armed => "ARMED",
             Self::Disabled => "DISABLED",
-            Self::PendingModule => "PENDING_MODULE",
             Self::Failed(_) => "FAILED",
             Self::Drifted(_) => "DRIFTED",
             Self::HeldBack(_) => "HELD_BACK",
@@ -73,14 +70,14 @@ impl ProbeState {
     pub(super) const fn is_of_the_kernel(&self) -> bool {
         match self {
             Self::Pending | Self::Failed(_) | Self::HeldBack(_) | Self::Expired(_) => false,
-            Self::Armed | Self::Disabled | Self::PendingModule | Self::Drifted(_) | Self::Tripped(_) => true,
+            Self::Armed | Self::Disabled | Self::Drifted(_) | Self::Tripped(_) => true,
         }
     }
 
     /// Why the probe is not as it should be. Absent if it is.
     pub const fn trouble(&self) -> Option<&Trouble> {
         match self {
-            Self::Pending | Self::Armed | Self::Disabled | Self::PendingModule => None,
+            Self::Pending | Self::Armed | Self::Disabled => None,
             Self::Failed(trouble)
             | Self::Drifted(trouble)
             | Self::HeldBack(trouble)
@@ -134,8 +131,49 @@ impl Trouble {
             reason:
                 "what it meant when it was made is damaged in the database: it may mean something else now"
                     .to_owned(),
-            hint: format!("look at its definition; then `kprobectl accept {name}`, or delete it"),
+            hint: format!("look at its definition; then `kprobectl update {name} --accept`, or delete it"),
         }
+    }
+
+    /// A probe whose module is not loaded. `warnings` are those of its definition.
+    pub(super) fn module_absent(module: &str, warnings: &[Diagnostic]) -> Self {
+        let code = Code::ModuleAbsent.name();
+        if let Some(known) = warnings.iter().find(|warning| warning.code == Code::ModuleAbsent) {
+            return Self {
+                code,
+                reason: known.message.clone(),
+                hint: known.hint.clone().unwrap_or_default(),
+            };
+        }
+        Self {
+            code,
+            reason: format!(
+                "its module `{module}` is not loaded: its place is proven, and the probe defined, when the module is loaded"
+            ),
+            hint: format!("`modprobe {module}`; `modinfo {module}` shows whether there is such a module"),
+        }
+    }
+
+    /// The code of a probe of an event that the host does not have now.
+    const EVENT_ABSENT: &'static str = "EVENT_ABSENT";
+
+    /// A probe of an event that the host does not have now.
+    pub(super) fn event_absent() -> Self {
+        Self {
+            code: Self::EVENT_ABSENT,
+            reason: "the host does not have its event now: it is recorded when it appears".to_owned(),
+            hint: String::new(),
+        }
+    }
+
+    /// Whether it ends by itself when a module is loaded.
+    pub(crate) fn waits_for_module(&self) -> bool {
+        self.code == Code::ModuleAbsent.name()
+    }
+
+    /// Whether it ends by itself, and may be as it was meant.
+    pub(crate) fn ends_by_itself(&self) -> bool {
+        self.waits_for_module() || self.code == Self::EVENT_ABSENT
     }
 
     /// This daemon's own refusal of a place.
@@ -230,7 +268,7 @@ impl Probe {
         report: &Report,
         (meaning, footprint): (Meaning, Footprint),
     ) -> Self {
-        let state = settled_state(record.spec.enabled, report);
+        let state = settled_state(record.spec.enabled);
         Self { guarded: Guarded::new(meaning), ..Self::unresolved(record, definition.kind, state) }
             .resolved(definition, report, footprint)
     }
@@ -269,6 +307,11 @@ impl Probe {
     /// cost.
     pub fn is_to_record(&self) -> bool {
         self.spec.enabled && self.tripped.is_none()
+    }
+
+    /// Whether it is kept out of the kernel until its module is loaded.
+    pub(super) fn waits_for_module(&self) -> bool {
+        matches!(&self.state, ProbeState::HeldBack(trouble) if trouble.waits_for_module())
     }
 
     /// The same probe after it was disarmed.
@@ -316,7 +359,7 @@ pub(super) mod tests {
         let spec = ProbeSpec { definition, enabled: true, ..ProbeSpec::default() };
         let record = Record::new(name.clone(), spec, line.clone(), SystemTime::UNIX_EPOCH);
         Probe {
-            own: Some(OwnEvent { name, listing: line, id: 1500 }),
+            own: Some(OwnEvent::made(&name, &line, 1500)),
             location: "kernel_clone+0x0".to_owned(),
             told_location: "kernel_clone+0x0".to_owned(),
             arming: Some(Arming::Ftrace),

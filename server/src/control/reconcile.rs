@@ -20,7 +20,7 @@ use super::guard::{Guarded, Looked, look};
 use super::job::{Basis, Job};
 use super::lease::{AtStart, HOLD_ENDED, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
-use super::source::{compile_options, event_source};
+use super::source::event_source;
 use super::step::{self, Aim, Seen};
 use super::{Observer, Probe, ProbeState, Trouble, own};
 use crate::error::Error;
@@ -88,7 +88,11 @@ pub(super) async fn reconcile(
     let (settled, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.phase == Phase::Settled);
     for mut row in settled.into_iter().chain(others) {
         let StoredProbe { record, kernel_listing, .. } = &row;
-        let left = tracefs.find_left(&list, &record.name, kernel_listing, &record.kernel_definition)?;
+        let left = if is_of_host_event(&parts.checker, record) {
+            tracefs.host_event(&record.name)?
+        } else {
+            tracefs.find_left(&list, &record.name, kernel_listing, &record.kernel_definition)?
+        };
         // A probe that was to replace another one may be listed like it.
         let left = left.filter(|left| claimed.insert(left.id));
         let at_start = leases.at_start(&mut row, left.is_some());
@@ -228,6 +232,10 @@ fn left_of_unreadable(
     listing: &str,
 ) -> Result<Option<OwnEvent>, Error> {
     let line = &record.kernel_definition;
+    if line.is_empty() && listing.is_empty() {
+        // No line was ever written for it.
+        return Ok(tracefs.host_event(&record.name)?);
+    }
     Ok(match tracefs.find_left(list, &record.name, listing, line)? {
         None if !line.is_empty() => tracefs.find_left(list, &record.name, "", line)?,
         found => found,
@@ -237,7 +245,8 @@ fn left_of_unreadable(
 /// Registers what the buffers hold of a probe that is to be removed: it has recorded until now.
 fn still_recorded(parts: &ControllerParts, sources: &SourceTable, record: &Record) -> Option<LiveProbe> {
     let definition = parts.checker.probe(&record.spec.definition).ok()?;
-    match event_source(&parts.mounted.tracefs, record.uid, &record.name, &compile_options(&definition)) {
+    let reader = (&parts.mounted.tracefs, &*parts.checker);
+    match event_source(reader, record.uid, &record.name, &definition) {
         Ok((id, source)) => {
             source.origin.set_labels(record.spec.labels.clone());
             sources.insert([(id, Arc::clone(&source))]);
@@ -276,6 +285,12 @@ async fn bring_back(
                 jobs.push(job);
                 rows.push(row);
             }
+            Err(_) if left.is_none() && is_of_host_event(&parts.checker, &row.record) => {
+                tracing::info!(probe = %row.record.name, "the host does not have the event of a probe: it waits");
+                let state = settled_state(row.record.spec.enabled && tripped.is_none());
+                let probe = as_probe(&parts.checker, row.record, state);
+                brought.push((Probe { tripped, ..probe }, None));
+            }
             Err(error) => {
                 let probe = Probe { own: left, ..failed(&parts.checker, row.record, &error) };
                 take_out(parts, sources, &probe);
@@ -286,8 +301,7 @@ async fn bring_back(
     let known =
         jobs.iter().filter_map(|job| Some((job.probe.own.as_ref()?.id, Arc::clone(job.source.as_ref()?))));
     sources.insert(known.collect::<Vec<_>>());
-    let executor = Executor { tracefs, instance: &parts.instance, sources, facts: &parts.facts };
-    executor.carry_out(&mut jobs);
+    Executor::new(parts, sources).carry_out(&mut jobs);
     store_redefined(parts, &mut jobs, &rows).await;
     for (mut job, row) in jobs.into_iter().zip(rows) {
         match (std::mem::replace(&mut job.outcome, Ok(())), job.source.take()) {
@@ -298,6 +312,8 @@ async fn bring_back(
                 let entry = LiveProbe { source, ever_enabled: true, account: Account::default() };
                 brought.push((job.probe, Some(entry)));
             }
+            // Its module has gone since it was looked at.
+            (Ok(()), None) if job.probe.waits_for_module() => brought.push((job.probe, None)),
             (outcome, _) => {
                 let missing = || own::missing(Presence::Absent, &row.record.name);
                 let error = outcome.err().unwrap_or_else(missing);
@@ -327,11 +343,12 @@ fn job(
     refuse(spec.definition.as_str(), &outcome, None)?;
     let footprint = Footprint::of(&outcome);
     let CheckOutcome { definition, report, .. } = outcome;
-    if left.is_none() && list.lines_of(&record.name).next().is_some() {
+    if left.is_none() && !definition.is_of_host_event() && list.lines_of(&record.name).next().is_some() {
         return Err(Error::exists_foreign(&record.name));
     }
     let is_to_record = spec.enabled && tripped.is_none();
-    let enabled = if is_to_record && !observed.switches.kprobes {
+    let fires = observed.switches.kprobes || definition.is_of_host_event();
+    let enabled = if is_to_record && !fires {
         // If it were switched on now, it would not fire even after kprobes are switched on again.
         // It is off instead, and its state says why.
         tracing::warn!(probe = %record.name, "left a probe switched off: kprobes are switched off on this host");
@@ -342,7 +359,7 @@ fn job(
     let aim = Aim { enabled, filter: &spec.filter };
     let state = match &tripped {
         Some(why) => ProbeState::Tripped(Trouble::clone(why)),
-        None => settled_state(spec.enabled, &report),
+        None => settled_state(spec.enabled),
     };
     let probe =
         Probe::unresolved(record.clone(), definition.kind, state).resolved(&definition, &report, footprint);
@@ -354,7 +371,7 @@ fn job(
         probe.record.kernel_definition = line;
         return Ok(Job::define(probe, Basis { definition, report }, steps));
     };
-    let (_id, source) = event_source(tracefs, record.uid, &own.name, &compile_options(&definition))?;
+    let (_id, source) = event_source((tracefs, checker), record.uid, &own.name, &definition)?;
     source.origin.set_labels(spec.labels.clone());
     let schema = Some(Arc::clone(&source.origin.schema));
     let Some(ObservedEvent::There { switch, filter, unarmed, .. }) = observed.events.get(&record.uid) else {
@@ -397,8 +414,10 @@ fn take_out(parts: &ControllerParts, sources: &SourceTable, probe: &Probe) {
     sources.remove(&[probe.uid]);
     let Some(own) = &probe.own else { return };
     let tracefs = &parts.mounted.tracefs;
-    let deleted = own::switch(tracefs, &parts.instance, own, false)
-        .and_then(|_found| tracefs.delete_own(&*tracefs.kprobe_list()?, own));
+    let deleted = tracefs.presence(own).and_then(|found| {
+        own::end(&parts.instance, own, found)?;
+        tracefs.delete_own(&*tracefs.kprobe_list()?, own)
+    });
     if let Err(error) = deleted {
         tracing::warn!(probe = %probe.name, %error, "cannot take out a probe that cannot be brought back");
     }
@@ -408,6 +427,12 @@ fn take_out(parts: &ControllerParts, sources: &SourceTable, probe: &Probe) {
 fn failed(checker: &Checker, record: Record, error: &Error) -> Probe {
     tracing::warn!(probe = %record.name, %error, "cannot bring a probe back");
     as_probe(checker, record, ProbeState::kept_out(error))
+}
+
+/// Whether a row is of an event of the host.
+fn is_of_host_event(checker: &Checker, record: &Record) -> bool {
+    let reading = checker.reading(&record.spec.definition);
+    matches!(&reading.result, Ok(Definition::Probe(definition)) if definition.is_of_host_event())
 }
 
 /// A probe of which only its row is known, and what its definition says.

@@ -11,7 +11,7 @@ use kprobed_proto::v1;
 use super::aggregation::{AggregationCommand, NumberedAggregation, no_aggregation};
 use super::command::Command;
 use super::controller::answer;
-use super::{Applied, Changed, CommandQueue, CountedHits, Ledger, Probe};
+use super::{Applied, Changed, CommandQueue, CountedHits, Ledger, Probe, Reconciliation};
 use kprobed_lang::model::HitProfile;
 
 /// The answers given instead of by [`Controller::run`](super::Controller::run).
@@ -27,6 +27,8 @@ pub struct Recorded {
     pub snapshot: v1::AggregationSnapshot,
     /// The keys of the rows of that.
     pub keys: Vec<v1::AggregationColumn>,
+    /// What a look finds.
+    pub reconciliation: Reconciliation,
 }
 
 /// The aggregations of one run.
@@ -55,7 +57,7 @@ impl Recorded {
                 Command::CountedHits(reply) => answer(reply, Ok(self.counted_hits())),
                 Command::Sample(reply) => answer(reply, Ok(())),
                 Command::Ledger(reply) => answer(reply, Ok(self.ledger.clone())),
-                Command::Attached(reply) => answer(reply, Ok(Vec::new())),
+                Command::Reconcile { reply, .. } => answer(reply, Ok(self.reconciliation.clone())),
                 _ => {}
             }
         }

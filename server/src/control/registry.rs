@@ -65,12 +65,13 @@ impl Registry {
         self.probes().in_instance().any(|probe| probe.is_to_record() && !probe.spec.filter.is_empty())
     }
 
-    /// Probes whose meaning depends on a module that may be loaded as another build, by name.
+    /// Probes whose meaning depends on a module that may be loaded as another build, or that wait for an
+    /// event of the host, by name.
     pub(super) fn of_modules(&self) -> Vec<Arc<Probe>> {
         self.probes().of_modules().cloned().collect()
     }
 
-    /// Whether there are probes whose meaning depends on such a module.
+    /// Whether there are such probes.
     pub(super) fn has_of_modules(&self) -> bool {
         self.probes().of_modules().next().is_some()
     }

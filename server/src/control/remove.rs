@@ -22,7 +22,8 @@ use crate::auth::Caller;
 use crate::error::Error;
 use crate::store::{RequestKey, Undo};
 use kprobed_event::PauseReason;
-use kprobed_host::tracefs::{Deleted, Presence, TracefsError};
+use kprobed_host::tracefs::{Deleted, OwnEvent, Presence, TracefsError};
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
 
 /// From so many removals on, a hand-over takes less time than emptying the buffers of the present
@@ -169,10 +170,10 @@ impl Controller {
         }
     }
 
-    /// Switches probes off and removes them from the kernel. Their removal empties the buffers of
-    /// our instance if one of them was ever enabled in it. So if others record, the daemon first
-    /// switches to another instance. A probe that cannot be removed is as before. Returns what was
-    /// found under the name of each: only what was ours is gone.
+    /// Switches probes off and removes them from the kernel; an event of the host stays there. Their
+    /// removal empties the buffers of our instance if one of them was ever enabled in it. So if others
+    /// record, the daemon first switches to another instance. A probe that cannot be removed is as
+    /// before. Returns what was found under the name of each: only what was ours is gone.
     pub(super) fn take_all_out_of_kernel(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, Error>> {
         let is_off = |outcome: &Result<Presence, Error>| outcome.as_ref().is_ok_and(|found| found.is_ours());
         let mut outcomes = self.switch_off(probes);
@@ -183,7 +184,7 @@ impl Controller {
         let list = self.tracefs().kprobe_list();
         for (probe, outcome) in probes.iter().zip(&mut outcomes) {
             if is_off(outcome)
-                && let Some(event) = &probe.own
+                && let Some(event) = probe.own.as_ref().filter(|event| !event.is_of_host())
             {
                 let deleted = match &list {
                     Ok(list) => self.tracefs().delete_own(list, event),
@@ -199,6 +200,11 @@ impl Controller {
         if let Some(pause) = pause {
             self.tell_reset();
             self.resume_recording(&pause, &self.parts.instance.clone());
+        }
+        let is_of_host = |probe: &Arc<Probe>| probe.own.as_ref().is_some_and(OwnEvent::is_of_host);
+        if probes.iter().any(is_of_host) {
+            // Their records stay in the buffers, and belong to them for as long as they are known.
+            self.readers.drain();
         }
         let gone = probes.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
         self.forget_live(&gone.map(|(probe, _)| probe.uid).collect::<Vec<_>>());
@@ -218,10 +224,7 @@ impl Controller {
         let switch_off = |probe: &Arc<Probe>| match &probe.own {
             Some(event) => {
                 let presence = self.tracefs().presence_in(&list, event)?;
-                if presence.is_ours() {
-                    self.parts.instance.set_enabled(&event.name, false)?;
-                }
-                Ok(presence)
+                Ok(own::end(&self.parts.instance, event, presence)?)
             }
             None => self.presence(probe),
         };
@@ -231,7 +234,8 @@ impl Controller {
     /// Whether the removal of a probe empties the buffers of our instance. For an event that is
     /// older than this run of the daemon that is not known.
     pub(super) fn is_wiping(&self, probe: &Probe) -> bool {
-        probe.own.is_some() && self.live.get(&probe.uid).is_none_or(|live| live.ever_enabled)
+        let is_defined = probe.own.as_ref().is_some_and(|own| !own.is_of_host());
+        is_defined && self.live.get(&probe.uid).is_none_or(|live| live.ever_enabled)
     }
 
     /// What else is recorded while `doomed` are deleted. An event that cannot be read is not moved.
@@ -295,6 +299,7 @@ impl Controller {
 /// What the owner of a probe should know when the probe is removed.
 pub(super) fn note(probe: &Probe, found: Presence) -> &'static str {
     match found {
+        _ if probe.kind == ProbeKind::Event => "",
         Presence::Shared => "the places that another program had added to its event were left alone",
         Presence::Foreign => "the kernel's event of this name was another program's, and was left alone",
         Presence::Absent if probe.own.is_some() => "another program had removed its event from the kernel",

@@ -25,6 +25,7 @@ use super::plan::PlannedStep;
 use super::{Probe, ProbeState};
 use crate::error::Error;
 use kprobed_host::tracefs::{Alteration, InstanceFile, Presence, TracefsError};
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::ProbeUid;
 
 /// Repairs of one probe before the daemon leaves it alone.
@@ -104,7 +105,7 @@ pub struct Reconciled {
 }
 
 /// The result for all probes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Reconciliation {
     /// The result for each.
     pub probes: Vec<Reconciled>,
@@ -144,14 +145,17 @@ const fn is_wrong(found: &Probe) -> bool {
 }
 
 impl Controller {
-    /// Looks at all probes, since the interval has passed or something has changed.
+    /// Looks at all probes, since the interval has passed or something has changed. Without an interval only at
+    /// those of modules.
     pub(super) async fn repair(&mut self) {
         self.triggers.take();
         // A loaded module is a notice for both. Its cost is not followed by a rest ten times as
         // long: the facts of the kernel are read anew, for every later request as well.
         self.watch_modules().await;
         let begun = Instant::now();
-        self.look().await;
+        if self.parts.repair_interval.is_some() {
+            self.look().await;
+        }
         self.triggers.looked(begun, Instant::now());
     }
 
@@ -273,6 +277,10 @@ impl Controller {
         }
         // After the last repair, the state says so if another program changes the probe again.
         for one in &mut work {
+            if one.job.begins_host_event() {
+                // Its owner has made it anew, which is no quarrel.
+                continue;
+            }
             let times = self.repairs.note(one.job.probe.uid, now, pause);
             one.job.probe.left_alone = Some(times).filter(|times| *times >= MOST_REPAIRS);
         }
@@ -336,7 +344,8 @@ impl Controller {
     /// When the daemon looks at the probes next: after the configured time, or somewhat later, so
     /// that many hosts do not do it at once.
     pub(super) fn next_repair(&self) -> Option<Instant> {
-        let interval = self.parts.repair_interval.filter(|_| !self.live.is_empty())?;
+        let has_some = !self.live.is_empty() || self.has_modules_to_watch();
+        let interval = self.parts.repair_interval.filter(|_| has_some)?;
         let random = RandomState::new().build_hasher().finish();
         Instant::now().checked_add(interval + interval.mul_f64(JITTER * (random as f64 / u64::MAX as f64)))
     }
@@ -364,7 +373,11 @@ impl Controller {
         let wanted = Probe::clone(probe);
         let request = UpdateRequest::to_switch(probe.name.to_string(), probe.is_to_record());
         let job = match grounds.observed.events.get(&probe.uid) {
-            Some(ObservedEvent::Lost(Presence::Absent)) => self.define_anew(wanted, grounds)?,
+            Some(ObservedEvent::Lost(found))
+                if (*found == Presence::Absent) != (probe.kind == ProbeKind::Event) =>
+            {
+                self.define_anew(wanted, grounds)?
+            }
             Some(ObservedEvent::There { .. }) if in_kernel(&probe.state) => {
                 self.judge_change(probe, wanted, &request, grounds)?
             }

@@ -19,6 +19,7 @@ use crate::auth::Caller;
 use crate::error::Error;
 use crate::store::{ProbeSpec, Record};
 use kprobed_host::tracefs::Presence;
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::DefinitionText;
 
@@ -45,14 +46,22 @@ impl Controller {
             ObservedEvent::There { shared: true, .. }
             | ObservedEvent::Lost(Presence::Foreign | Presence::Shared),
         ) = grounds.observed.events.get(&probe.uid)
+            && probe.kind != ProbeKind::Event
         {
             return Err(Error::exists_foreign(&probe.name));
         }
         let outcome = self.parts.checker.check_text(definition, &mut grounds.facts)?;
         refuse(definition.as_str(), &outcome, None)?;
         let outcome = outcome.named(&probe.name).map_err(|found| of_another(&found, &probe.name))?;
+        if outcome.definition.is_of_host_event() != (probe.kind == ProbeKind::Event) {
+            let message = format!(
+                "`{}` cannot become an event of the host, and a probe of one cannot become another: delete it first",
+                probe.name
+            );
+            return Err(Error::bad_argument("definition", message));
+        }
         if wanted.enabled {
-            grounds.observed.switches.require_firing(outcome.report.arming)?;
+            grounds.observed.switches.require_firing(outcome.definition.kind, outcome.report.arming)?;
         }
         let line = self.parts.checker.kernel_line(&outcome.definition, probe.name.parts()).text;
         let spec = ProbeSpec { definition: Arc::clone(&outcome.text), ..wanted };
@@ -61,6 +70,7 @@ impl Controller {
         let record = Record::new(probe.name.clone(), spec, line, SystemTime::now());
         let record = Record { creator, creator_names, ..record };
         let (job, intent) = creation(record, outcome);
+        self.judge_host_event_filter(&job)?;
         let rule = self.require(caller, &job.probe)?;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
         let entry = Some(Arc::new(allowed.change("update", &job.probe.record)));

@@ -6,12 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::attached::Attachment;
 use super::controller::ControllerParts;
 use super::plan::{self, PlannedStep};
 use super::step::Step;
 use kprobed_host::tracefs::{Deleted, Presence};
-use kprobed_lang::model::ProbeName;
 use kprobed_trace::pipeline::Readers;
 
 /// What the daemon leaves in the kernel when it stops.
@@ -26,23 +24,19 @@ pub enum OnExit {
 }
 
 /// Removes from the kernel what the daemon has put into it.
-pub(super) fn take_everything_out(
-    parts: &ControllerParts,
-    readers: Readers,
-    attached: &BTreeMap<ProbeName, Attachment>,
-) {
+pub(super) fn take_everything_out(parts: &ControllerParts, readers: Readers) {
     let tracefs = &parts.mounted.tracefs;
     let probes = parts.registry.all();
     let own: BTreeMap<_, _> =
         probes.iter().filter_map(|probe| Some((&probe.name, probe.own.as_ref()?))).collect();
-    let recorded = attached.iter().filter(|(_, attachment)| attachment.source.is_ok()).map(|(name, _)| name);
     // Read once: the ids are checked right before each write.
     let list = tracefs.kprobe_list().unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot list the probes while stopping");
         Arc::default()
     });
     let mut readers = Some(readers);
-    for planned in plan::shut_down(parts.instance.name(), own.keys().copied(), recorded) {
+    let made = own.iter().filter(|(_, event)| !event.is_of_host()).map(|(name, _)| *name);
+    for planned in plan::shut_down(parts.instance.name(), own.keys().copied(), made) {
         let done = match &planned {
             PlannedStep::Event { name, step: Step::Delete, .. } => match own.get(name) {
                 Some(event) => tracefs.delete_own(&list, event).map(|deleted| {

@@ -3,6 +3,7 @@
 //! Owns the numbering of schemas, and what a probe's definition adds to its format. Never decodes
 //! an event.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,8 +12,9 @@ use kprobed_host::tracefs::Tracefs;
 use kprobed_host::tracefs::format::Format;
 use kprobed_lang::definition::{Argument, BaseType, BtfRoot, FetchKind, ProbeDefinition, guard};
 use kprobed_lang::model::{ProbeName, ProbeUid};
-use kprobed_trace::decode::{CompileOptions, CompiledFormat};
+use kprobed_trace::decode::{CompileOptions, CompiledFormat, Schema};
 use kprobed_trace::pipeline::EventSource;
+use kprobed_verdict::checker::Checker;
 
 /// Schemas are numbered through one run of the daemon.
 static NEXT_SCHEMA_ID: AtomicU32 = AtomicU32::new(1);
@@ -23,23 +25,60 @@ pub(super) fn read_format(tracefs: &Tracefs, name: &ProbeName) -> Result<Format,
     Format::parse(&text).map_err(|error| bad_format(name, &error))
 }
 
-/// Makes a source of an event as the kernel describes it.
+/// Makes a source of a probe's event as the kernel describes it.
 pub(super) fn event_source(
-    tracefs: &Tracefs,
+    (tracefs, checker): (&Tracefs, &Checker),
     uid: ProbeUid,
     name: &ProbeName,
-    options: &CompileOptions,
+    definition: &ProbeDefinition,
 ) -> Result<(u16, Arc<EventSource>), Error> {
+    let options = if definition.is_of_host_event() {
+        options_of_host_event(tracefs, checker, name)?
+    } else {
+        compile_options(definition)
+    };
+    let (id, plan) = compiled(tracefs, name, &options)?;
+    let schema_id = NEXT_SCHEMA_ID.fetch_add(1, Ordering::Relaxed);
+    Ok((id, Arc::new(EventSource::new(schema_id, uid, name.clone(), plan))))
+}
+
+/// The fields of an event of the host.
+pub(crate) fn host_event_fields(
+    tracefs: &Tracefs,
+    checker: &Checker,
+    name: &ProbeName,
+) -> Result<Arc<Schema>, Error> {
+    let (_id, plan) = compiled(tracefs, name, &options_of_host_event(tracefs, checker, name)?)?;
+    Ok(Arc::clone(plan.schema()))
+}
+
+fn compiled(
+    tracefs: &Tracefs,
+    name: &ProbeName,
+    options: &CompileOptions,
+) -> Result<(u16, CompiledFormat), Error> {
     let format = read_format(tracefs, name)?;
     let plan = CompiledFormat::compile(&format, options).map_err(|error| bad_format(name, &error))?;
-    let schema_id = NEXT_SCHEMA_ID.fetch_add(1, Ordering::Relaxed);
-    Ok((format.id, Arc::new(EventSource::new(schema_id, uid, name.clone(), plan))))
+    Ok((format.id, plan))
+}
+
+/// What the format of an event of the host does not say. If it is a kprobe of another program, its definition says
+/// which fields are not read from memory. It has the kernel's own way with names of symbols.
+fn options_of_host_event(
+    tracefs: &Tracefs,
+    checker: &Checker,
+    name: &ProbeName,
+) -> Result<CompileOptions, Error> {
+    let list = tracefs.kprobe_list()?;
+    let definition = list.lines_of(name).next().and_then(|line| checker.parse_probe(line).ok());
+    let options = definition.map(|definition| compile_options(&definition)).unwrap_or_default();
+    Ok(CompileOptions { named: HashSet::new(), ..options })
 }
 
 /// What the format of a probe does not say: which fields cannot fault, since they are not read from
 /// memory, which may not be what their names say, and which addresses the daemon names because the
 /// kernel cannot do it safely.
-pub(super) fn compile_options(definition: &ProbeDefinition) -> CompileOptions {
+fn compile_options(definition: &ProbeDefinition) -> CompileOptions {
     let names = |wanted: &dyn Fn(&Argument) -> bool| {
         definition.args.iter().filter(|argument| wanted(argument)).filter_map(field_name).collect()
     };

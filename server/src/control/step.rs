@@ -92,11 +92,10 @@ impl Seen {
     pub(super) const FRESH: Self = Self { switch: Switch::Off, filter: String::new(), unarmed: false };
 }
 
-/// The steps that define an event.
+/// The steps that define an event. One of the host has no line, since it exists.
 pub(super) fn define(line: &str, aim: Aim<'_>) -> Vec<Step> {
-    let mut steps = vec![Step::Define { line: line.to_owned() }];
-    steps.extend(change(&Seen::FRESH, aim));
-    steps
+    let defined = (!line.is_empty()).then(|| Step::Define { line: line.to_owned() });
+    defined.into_iter().chain(change(&Seen::FRESH, aim)).collect()
 }
 
 /// The steps that bring an event to what is wanted. The filter is set before it is switched on, and

@@ -135,8 +135,14 @@ mod tests {
     use kprobed_verdict::validate::Rule;
 
     /// Problems of languages that the kernel does not know.
-    const OF_OTHER_LANGUAGES: [Code; 4] =
-        [Code::NoEquivalent, Code::UnexpectedToken, Code::UnexpectedEnd, Code::TooManyParameters];
+    const OF_OTHER_LANGUAGES: [Code; 6] = [
+        Code::NoEquivalent,
+        Code::UnexpectedToken,
+        Code::UnexpectedEnd,
+        Code::TooManyParameters,
+        Code::NoSuchEvent,
+        Code::EventHasNoSwitch,
+    ];
     /// Codes that are kprobed's own rule only on some kernels, or for some texts.
     const SOMETIMES: [Code; 3] = [Code::TooManyArgs, Code::UnsupportedFeature, Code::BadCharacter];
 

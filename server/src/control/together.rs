@@ -116,9 +116,8 @@ impl Member {
         let mut settled = Vec::new();
         if let Some(Made { intent, request, job, .. }) = &self.work {
             let is_new = matches!(intent, Some(Intent::Create { .. }));
-            if let (Some(own), Some(_)) = (&job.probe.own, &job.basis) {
-                let request = request.clone().filter(|_| is_new);
-                settled.push((settling(&job.probe, own.listing.clone(), is_new), request));
+            if let Some(outcome) = settling(job, is_new) {
+                settled.push((outcome, request.clone().filter(|_| is_new)));
             }
             if !is_new && let Some(undo) = undone(job.probe.uid, intent.clone(), request.clone()) {
                 settled.push((Settled::Whole { uid: job.probe.uid, undo }, None));

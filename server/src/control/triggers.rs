@@ -41,12 +41,14 @@ pub(super) struct Triggers {
 }
 
 impl Triggers {
-    /// Begins to listen. Files that cannot be watched are left to the period.
-    pub(super) fn begin() -> Self {
+    /// Begins to listen to modules, and to writes to files if what they change is repaired. Files that cannot
+    /// be watched are left to the period.
+    pub(super) fn begin(repairs: bool) -> Self {
         let missing = |what: &str, error: &std::io::Error| {
             tracing::warn!(%error, "cannot watch {what}: the daemon notices changes with its next look");
         };
-        let files = FileWatch::new().inspect_err(|error| missing("the files of tracefs", error)).ok();
+        let files = repairs.then(FileWatch::new).transpose();
+        let files = files.inspect_err(|error| missing("the files of tracefs", error)).ok().flatten();
         let modules = ModuleWatch::new().inspect_err(|error| missing("modules", error)).ok();
         Self { files, modules, ..Self::default() }
     }
@@ -67,26 +69,25 @@ impl Triggers {
         self.paths = paths;
     }
 
-    /// Waits until another program has changed something.
+    /// Waits until another program has written to a file.
     ///
     /// # Cancel safety
     /// Nothing is lost that was not waited for.
-    pub(super) async fn fired(&self) {
-        let files = async {
-            match &self.files {
-                Some(files) => files.changed().await,
-                None => std::future::pending().await,
-            }
-        };
-        let modules = async {
-            match &self.modules {
-                Some(modules) => modules.changed().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = files => {}
-            () = modules => {}
+    pub(super) async fn written(&self) {
+        match &self.files {
+            Some(files) => files.changed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until a module comes or goes.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost that was not waited for.
+    pub(super) async fn module_changed(&self) {
+        match &self.modules {
+            Some(modules) => modules.changed().await,
+            None => std::future::pending().await,
         }
     }
 

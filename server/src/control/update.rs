@@ -19,6 +19,8 @@ use super::{Probe, ProbeState, Trouble};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
 use crate::store::{Intent, ProbeSpec};
+use kprobed_host::tracefs::Presence;
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{KernelChange, LabelChange, MetadataChange};
 use kprobed_verdict::checker::{CheckOutcome, DefinitionText};
 
@@ -124,12 +126,12 @@ impl Controller {
                 if request.enabled == Some(true) {
                     let arming = match probe.arming {
                         // Its module was not loaded when it was looked at.
-                        None if !module_is_absent => {
+                        None if !module_is_absent && probe.kind != ProbeKind::Event => {
                             self.parts.checker.check_text(&probe.spec.definition, facts)?.report.arming
                         }
                         known => known,
                     };
-                    observed.switches.require_firing(arming)?;
+                    observed.switches.require_firing(probe.kind, arming)?;
                 }
                 if let Some(filter) = new_filter.filter(|filter| !filter.is_empty()) {
                     self.executor().judge_filter(own, filter, probe.schema.as_deref())?;
@@ -137,13 +139,19 @@ impl Controller {
                 let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
                 let aim = Aim { enabled: request.enabled, filter: &wanted.spec.filter };
                 let steps = step::change(&seen, aim);
-                let state = match (*module_is_absent, wanted.is_to_record()) {
-                    _ if let Some(why) = &wanted.tripped => ProbeState::Tripped(Trouble::clone(why)),
-                    (true, _) => ProbeState::PendingModule,
-                    (false, true) => ProbeState::Armed,
-                    (false, false) => ProbeState::Disabled,
+                let state = match &wanted.tripped {
+                    Some(why) => ProbeState::Tripped(Trouble::clone(why)),
+                    None => settled_state(wanted.is_to_record()),
                 };
                 Ok(Job::change(Probe { state, ..wanted }, steps))
+            }
+            // It is recorded as it is wanted when it appears.
+            (Some(ObservedEvent::Lost(Presence::Absent)), _) if probe.kind == ProbeKind::Event => {
+                let state = settled_state(wanted.is_to_record());
+                Ok(Job::change(Probe { state, ..wanted }, Vec::new()))
+            }
+            (Some(ObservedEvent::Lost(_)), _) if probe.kind == ProbeKind::Event => {
+                self.define_anew(wanted, grounds)
             }
             // An event that does not exist is off, and a request may ask for that.
             (Some(ObservedEvent::Lost(_)), _) if request.enabled == Some(false) && new_filter.is_none() => {
@@ -151,6 +159,10 @@ impl Controller {
             }
             (Some(ObservedEvent::Lost(_)), _) if request.enabled == Some(true) => {
                 self.define_anew(wanted, grounds)
+            }
+            // The kernel judges its filter when it is defined.
+            (Some(ObservedEvent::Lost(_)), _) if probe.waits_for_module() => {
+                Ok(Job::change(wanted, Vec::new()))
             }
             (event, _) => {
                 let trouble = match (&probe.state, event) {
@@ -164,13 +176,15 @@ impl Controller {
         }
     }
 
-    /// The steps that define a probe again that the kernel has lost.
+    /// The steps that define a probe again that the kernel has lost, or that record its event of the host again.
     pub(super) fn define_anew(&self, probe: Probe, grounds: &mut Grounds<'_>) -> Result<Job, Error> {
-        if self.tracefs().has_event(probe.name.group(), probe.name.event()) {
+        if probe.kind != ProbeKind::Event && self.tracefs().has_event(probe.name.group(), probe.name.event())
+        {
             return Err(Error::exists_foreign(&probe.name));
         }
         let guarded = match look(&self.parts.checker, &self.parts.rights, &probe, &mut grounds.facts) {
             Looked::Clear(guarded) => guarded,
+            Looked::Held(held) if held.waits_for_module() => held.into_guarded(),
             Looked::Held(held) => return Err(held.error(&probe)),
         };
         let definition = Arc::clone(&probe.spec.definition);
@@ -179,16 +193,18 @@ impl Controller {
         let footprint = Footprint::of(&outcome);
         let CheckOutcome { definition, report, .. } = outcome;
         if probe.is_to_record() {
-            grounds.observed.switches.require_firing(report.arming)?;
+            grounds.observed.switches.require_firing(definition.kind, report.arming)?;
         }
         let state = match &probe.tripped {
             Some(why) => ProbeState::Tripped(Trouble::clone(why)),
-            None => settled_state(probe.spec.enabled, &report),
+            None => settled_state(probe.spec.enabled),
         };
         let mut probe = Probe { state, guarded, ..probe }.resolved(&definition, &report, footprint);
         probe.record.kernel_definition = self.parts.checker.kernel_line(&definition, probe.name.parts()).text;
         let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
-        Ok(Job::define(probe, Basis { definition, report }, steps))
+        let job = Job::define(probe, Basis { definition, report }, steps);
+        self.judge_host_event_filter(&job)?;
+        Ok(job)
     }
 }
 

@@ -13,7 +13,7 @@ use tonic::Request;
 use crate::auth::{Caller, Rights, Share};
 use crate::control::{Probe, Registry, permission};
 use crate::error::{Error, Reason};
-use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
+use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{Permits, QueueLimits};
 
 /// The roles of this host, and the probes that they are about.
@@ -56,17 +56,12 @@ impl Access {
     }
 
     /// Whether a stream may contain the events of this probe. Of one that does not exist, any more or
-    /// yet, nothing is known that a rule could be compared with. Events of the host have negative ids.
+    /// yet, nothing is known that a rule could be compared with.
     fn may_receive(&self, caller: &Caller, name: &ProbeName, uid: ProbeUid) -> bool {
         match self.registry.by_uid(uid) {
             // What the history has of another database is of no probe of this one.
             Some(probe) if probe.name != *name => false,
             Some(probe) => self.rights.allows(caller, Some(&probe.object())),
-            None if uid.0 < 0 => {
-                let none = Labels::default();
-                let object = permission::host_event(name, &none);
-                self.rights.allows(caller, Some(&object))
-            }
             None => false,
         }
     }

@@ -54,8 +54,8 @@ pub(super) type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Se
 
 impl EventServer {
     /// Refuses a filter or a field that no selected source can have.
-    async fn judge(&self, view: &View, text: &str, start: Option<&v1::StreamStart>) -> Result<(), Error> {
-        selected::judge(&self.registry, &self.control, &self.hub, view, text, start).await
+    fn judge(&self, view: &View, text: &str, start: Option<&v1::StreamStart>) -> Result<(), Error> {
+        selected::judge(&self.registry, &self.hub, view, text, start)
     }
 
     /// The view without what the caller may not observe, and the bytes of its queue. If that is all that it
@@ -252,7 +252,7 @@ impl EventService for EventServer {
         let view = view::of(request.selection, request.fields, request.delivery)?;
         let past = begins_in_the_past(request.start.as_ref());
         let (mut view, queue) = self.permitted(view, &caller, past, (&names, asked))?;
-        self.judge(&view, &text, request.start.as_ref()).await?;
+        self.judge(&view, &text, request.start.as_ref())?;
         let filters = selected::filters(&self.registry, &self.hub, &view, self.filter_features);
         let projection = view.projection.clone();
         if has_rows {

@@ -15,7 +15,7 @@ use super::{access, audit, messages};
 use crate::auth::{LiveTls, Rights};
 use crate::control::{Declarations, ProbeStates, Sight, place};
 use crate::doctor::{Doctor, RESTART};
-use crate::error;
+use crate::error::{self, Reason};
 use crate::export::{self, Exporters};
 use crate::health::{LabelsFile, Storage, certificate_check, failed, files_check, sandbox_check};
 use crate::turns;
@@ -130,6 +130,7 @@ impl HostService for HostServer {
         let (mut probes, no_states) =
             match tokio::time::timeout(CONTROL_PATIENCE, self.states.of(known.clone())).await {
                 Ok(Ok(probes)) => (probes, None),
+                Ok(Err(error)) if error.reason == Reason::STOPPING => return Err(error.into()),
                 Ok(Err(error)) => (known, Some(error.message)),
                 Err(_elapsed) => (known, Some(format!("no answer within {CONTROL_PATIENCE:?}"))),
             };
@@ -165,6 +166,8 @@ impl HostService for HostServer {
                 (0, 0)
             }
         };
+        // A daemon that ends takes its instance away: that is no fault of the host.
+        self.states.control.require_running()?;
         Ok(Response::new(v1::GetHostResponse {
             audit_head,
             buffer_kib,

@@ -87,7 +87,7 @@ impl KernelServer {
                     Place::Symbol { symbol, module, .. } => {
                         validate::suggestion(symbol, module.as_deref(), &facts)
                     }
-                    Place::Address { .. } => String::new(),
+                    Place::Address { .. } | Place::Event { .. } => String::new(),
                 };
                 let message = format!("the kernel has no function `{place}`");
                 Err(Error::unknown(Reason::NO_SUCH_FUNCTION, ("function", place), message, &hint))
@@ -182,7 +182,12 @@ fn like_module(wanted: &str, loaded: &[&str]) -> String {
 }
 
 /// The probes of this daemon in one function that a caller may look at.
-struct OurProbes(Vec<(u32, Arc<Probe>)>);
+struct OurProbes {
+    /// By their offsets.
+    probes: Vec<(u32, Arc<Probe>)>,
+    /// Whether there are no others that the caller may not look at.
+    are_all: bool,
+}
 
 impl OurProbes {
     fn of(registry: &Registry, sight: &Sight, function: &Function) -> Self {
@@ -196,12 +201,14 @@ impl OurProbes {
             }
             Some((offset, probe))
         };
-        Self(registry.all().into_iter().filter_map(here).collect())
+        let probes = registry.all().into_iter().filter_map(here).collect();
+        Self { probes, are_all: sight.is_everything() }
     }
 
     fn instruction(&self, judged: JudgedInstruction) -> v1::CodeInstruction {
         let JudgedInstruction { instruction, boundary, entry, verdict, probed } = judged;
-        let here = self.0.iter().filter(|(offset, _)| *offset == instruction.offset);
+        let here = self.probes.iter().filter(|(offset, _)| *offset == instruction.offset);
+        let probes: Vec<_> = here.map(|(_, probe)| probe.name.to_string()).collect();
         let refusal = verdict.as_ref().err();
         v1::CodeInstruction {
             offset: instruction.offset,
@@ -213,8 +220,10 @@ impl OurProbes {
             rule: refusal.map_or("", |refusal| refusal.rule.name()).to_owned(),
             refusal: refusal.map(|refusal| refusal.message.clone()).unwrap_or_default(),
             arming: verdict.map_or(v1::Arming::Unspecified, messages::arming).into(),
-            probed,
-            probes: here.map(|(_, probe)| probe.name.to_string()).collect(),
+            // The code is shown as it is without probes. A probe that the caller may not know of can be among
+            // those that are registered.
+            probed: probed && (self.are_all || !probes.is_empty()),
+            probes,
         }
     }
 }
@@ -234,6 +243,31 @@ fn message(function: Function) -> v1::Function {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::test_probe;
+    use kprobed_host::insn::Instruction;
+    use kprobed_verdict::validate::Arming;
+
+    #[test]
+    fn a_place_does_not_tell_of_a_probe_that_is_hidden() {
+        let judged = |probed| JudgedInstruction {
+            instruction: Instruction { offset: 5, bytes: vec![0x90], text: "nop".to_owned(), valid: true },
+            boundary: true,
+            entry: false,
+            verdict: Ok(Arming::Breakpoint),
+            probed,
+        };
+        let shown = Arc::new(test_probe(1, "kprobes/shown"));
+        for (probes, are_all, told) in
+            [(vec![], true, true), (vec![], false, false), (vec![(5, Arc::clone(&shown))], false, true)]
+        {
+            let ours = OurProbes { probes, are_all };
+            assert_eq!(ours.instruction(judged(true)).probed, told);
+            assert!(!ours.instruction(judged(false)).probed);
+        }
+        // A probe that is shown and lies elsewhere says nothing about this place.
+        let elsewhere = OurProbes { probes: vec![(6, shown)], are_all: false };
+        assert!(!elsewhere.instruction(judged(true)).probed);
+    }
 
     #[test]
     fn modules_that_may_have_been_meant() {

@@ -11,7 +11,7 @@ use crate::control::{CountedHits, DeclarationProblem, PlannedStep, Probe, ProbeS
 use crate::error::{Error, diagnostic, length};
 use crate::store::ProbeSpec;
 use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
-use kprobed_lang::definition::{Code, Dialect, ProbeKind};
+use kprobed_lang::definition::{Dialect, ProbeKind};
 use kprobed_lang::model::{HitProfile, KernelChange, Lease, StateRecord};
 use kprobed_trace::pipeline::Span;
 use kprobed_trace::wire::schema_message;
@@ -24,13 +24,21 @@ pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp::from(time)
 }
 
+/// When a probe fires.
+pub(crate) const fn kind(kind: ProbeKind) -> v1::ProbeKind {
+    match kind {
+        ProbeKind::Entry => v1::ProbeKind::Entry,
+        ProbeKind::Return => v1::ProbeKind::Return,
+        ProbeKind::Event => v1::ProbeKind::Event,
+    }
+}
+
 /// What the kernel has of a probe.
 pub(crate) const fn state(state: &ProbeState) -> v1::ProbeState {
     match state {
         ProbeState::Pending => v1::ProbeState::Pending,
         ProbeState::Armed => v1::ProbeState::Armed,
         ProbeState::Disabled => v1::ProbeState::Disabled,
-        ProbeState::PendingModule => v1::ProbeState::PendingModule,
         ProbeState::Failed(_) => v1::ProbeState::Failed,
         ProbeState::Drifted(_) => v1::ProbeState::Drifted,
         ProbeState::HeldBack(_) => v1::ProbeState::HeldBack,
@@ -43,17 +51,7 @@ pub(crate) const fn state(state: &ProbeState) -> v1::ProbeState {
 pub(crate) fn probe(probe: &Probe) -> v1::Probe {
     let (reason, message, hint) = match probe.state.trouble() {
         Some(Trouble { code, reason, hint }) => (*code, reason.as_str(), hint.as_str()),
-        None if probe.state == ProbeState::PendingModule => {
-            let known = probe.warnings.iter().find(|warning| warning.code == Code::ModuleAbsent);
-            let hint = known.and_then(|known| known.hint.as_deref()).unwrap_or_default();
-            let message = known.map_or("its module is not loaded", |known| known.message.as_str());
-            ("MODULE_ABSENT", message, hint)
-        }
         None => ("", "", ""),
-    };
-    let kind = match probe.kind {
-        ProbeKind::Entry => v1::ProbeKind::Entry,
-        ProbeKind::Return => v1::ProbeKind::Return,
     };
     let ProbeSpec { definition, enabled, filter, labels, metadata } = &probe.spec;
     v1::Probe {
@@ -61,7 +59,7 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         uid: probe.uid.0,
         definition: definition.to_string(),
         kernel_definition: probe.kernel_definition.clone(),
-        kind: kind.into(),
+        kind: kind(probe.kind).into(),
         enabled: *enabled,
         filter: filter.clone(),
         labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),

@@ -24,7 +24,9 @@ use crate::control::{
 };
 use crate::error::Error;
 use crate::store::{Fingerprint, KEPT_STATES, RequestKey, Store};
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Glob, ProbeName, ProbeUid};
+use kprobed_trace::wire::schema_message;
 use kprobed_verdict::checker::{Checker, DefinitionText};
 
 /// The service.
@@ -124,8 +126,9 @@ impl ProbeServer {
     }
 
     fn message(&self, probe: &Probe) -> v1::Probe {
-        let cost = hit_cost(&self.costs.table(), probe.kind, probe.arming, &probe.kernel_definition);
-        v1::Probe { hit_cost: Some(cost), ..probe_message(&self.checker, probe) }
+        let is_counted = probe.kind != ProbeKind::Event;
+        let cost = || hit_cost(&self.costs.table(), probe.kind, probe.arming, &probe.kernel_definition);
+        v1::Probe { hit_cost: is_counted.then(cost), ..probe_message(&self.checker, probe) }
     }
 
     fn declaration_problems(&self, sight: &Sight) -> Vec<v1::DeclarationProblem> {
@@ -165,6 +168,13 @@ impl ProbeServer {
         let answer = answer(&self.checker, &definition, name.as_ref(), &mut facts, detail);
         let mut response = answer?;
         response.hit_cost = checked_cost(&self.costs.table(), &response);
+        if let Some(v1::ProbeSpec { kind, .. }) = &response.spec
+            && *kind == i32::from(v1::ProbeKind::Event)
+            && let Ok(event) = response.name.parse::<ProbeName>()
+        {
+            let fields = self.states.host_event_fields(&self.checker, &event);
+            response.schema = fields.map(|fields| schema_message(0, &event, ProbeUid(0), &fields, None));
+        }
         if request.explain {
             // What cannot be read has no explanation; the verdict says why.
             let explanation = self.checker.explain(&definition).ok();

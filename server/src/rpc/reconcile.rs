@@ -48,13 +48,11 @@ impl ReconcileService for ReconcileServer {
         if after.as_ref().is_some_and(|name| !name.contains('/')) {
             return Err(Error::page_token().into());
         }
-        let attached: HashSet<_> = self.control.attached().await?.into_iter().map(|one| one.name).collect();
         let selected = |name: &str, place: &str| {
             glob.as_ref().is_none_or(|glob| glob.matches(name)) && sight.shows_foreign(name, place)
         };
         // Reads the code of each place, and the symbol table when modules have changed.
-        let mut page =
-            turns::blocking(|| self.foreign.page(after.as_deref(), limit + 1, selected, &attached))?;
+        let mut page = turns::blocking(|| self.foreign.page(after.as_deref(), limit + 1, selected))?;
         let more = page.len() > limit;
         page.truncate(limit);
         Ok(Response::new(v1::ListForeignProbesResponse {
@@ -81,8 +79,13 @@ impl ReconcileService for ReconcileServer {
         &self,
         request: Request<v1::ReconcileProbesRequest>,
     ) -> Result<Response<v1::ReconcileProbesResponse>, Status> {
+        let sight = Sight::new(&self.rights, access::caller(&request)?);
         let v1::ReconcileProbesRequest { force, validate_only } = request.into_inner();
-        let Reconciliation { probes, plan } = self.control.reconcile(force, validate_only).await?;
+        let Reconciliation { mut probes, mut plan } = self.control.reconcile(force, validate_only).await?;
+        // All of them are repaired, whoever asks for it.
+        let mut hidden = HashSet::new();
+        probes.retain(|one| sight.shows(&one.found) || !hidden.insert(one.found.name.clone()));
+        plan.retain(|step| step.event().is_none_or(|name| !hidden.contains(name)));
         let probes = probes.iter().map(looked_at).collect();
         Ok(Response::new(v1::ReconcileProbesResponse { probes, plan: messages::plan(&plan) }))
     }

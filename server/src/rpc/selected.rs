@@ -10,10 +10,9 @@ use std::sync::Arc;
 use kprobed_proto::v1;
 use kprobed_proto::v1::stream_start::Start;
 
-use crate::control::{ControlHandle, Registry};
+use crate::control::Registry;
 use crate::error::{self, Error, Reason};
 use kprobed_host::kernel::nearest_name;
-use kprobed_lang::model::Labels;
 use kprobed_trace::decode::Schema;
 use kprobed_trace::filter::{Filter, FilterError, KernelFilterFeatures};
 use kprobed_trace::pipeline::{Hub, View};
@@ -24,7 +23,7 @@ const LISTED_SOURCES: usize = 4;
 /// Most fields of each that a hint lists.
 const LISTED_FIELDS: usize = 12;
 
-/// A probe, or an attached event, and its fields.
+/// A probe and its fields.
 pub(super) struct Selected {
     pub(super) name: String,
     pub(super) schema: Arc<Schema>,
@@ -39,21 +38,6 @@ pub(super) fn probes(registry: &Registry, view: &View) -> Vec<Selected> {
         view.selects(&probe.name, &probe.spec.labels) && view.permits(&probe.name, probe.uid)
     };
     registry.all().iter().filter(selected).filter_map(|probe| of(probe)).collect()
-}
-
-/// Selected attached events that are recorded.
-async fn attached(control: &ControlHandle, view: &View) -> Result<Vec<Selected>, Error> {
-    // They have no labels.
-    let labels = Labels::default();
-    let all = control.attached().await?;
-    let selected = all
-        .into_iter()
-        .filter(|event| view.selects(&event.name, &labels) && view.permits(&event.name, event.uid));
-    let of = |event: crate::control::AttachedEvent| {
-        let schema = Arc::clone(&event.source?.origin.schema);
-        Some(Selected { name: event.name.to_string(), schema })
-    };
-    Ok(selected.filter_map(of).collect())
 }
 
 /// What the filter of a stream means for each probe that is selected now; nothing without a filter.
@@ -91,9 +75,8 @@ fn unproven(filter: &Filter, schema: &Schema) -> Vec<String> {
 
 /// Refuses a filter that no selected source can have, and a name that is not a field of any of
 /// them. `text` is the filter as the client wrote it.
-pub(super) async fn judge(
+pub(super) fn judge(
     registry: &Registry,
-    control: &ControlHandle,
     hub: &Hub,
     view: &View,
     text: &str,
@@ -110,13 +93,7 @@ pub(super) async fn judge(
             .map_err(|error| Error::filter(text, &error));
         filter.and_then(|()| if names { fields_of(sources, &view.projection) } else { Ok(()) })
     };
-    let mut sources = probes(registry, view);
-    if !sources.is_empty() && judge(&sources).is_ok() {
-        return Ok(());
-    }
-    // Read only if it matters: the control thread may be busy.
-    sources.extend(attached(control, view).await?);
-    judge(&sources)
+    judge(&probes(registry, view))
 }
 
 /// Why no source can have a filter. An error for one source says nothing about the others: their

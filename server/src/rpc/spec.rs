@@ -8,37 +8,36 @@ mod tests;
 use kprobed_proto::v1;
 use kprobed_proto::v1::fetch::Source;
 
+use super::messages;
 use kprobed_lang::definition::{
     Argument, BaseType, BtfMember, BtfRoot, Fetch, FetchKind, MemoryAddress, Name, Place, ProbeDefinition,
-    ProbeKind, Type, Width,
+    Type, Width,
 };
 
 /// The fields of a definition. They contain neither positions in its text nor warnings.
 pub(crate) fn write(definition: &ProbeDefinition) -> v1::ProbeSpec {
     let name = |name: &Option<Name>| name.as_ref().map(|name| name.text.clone()).unwrap_or_default();
-    let kind = match definition.kind {
-        ProbeKind::Entry => v1::ProbeKind::Entry,
-        ProbeKind::Return => v1::ProbeKind::Return,
-    };
     v1::ProbeSpec {
-        kind: kind.into(),
+        kind: messages::kind(definition.kind).into(),
         maxactive: definition.maxactive.map(u32::from),
         group: name(&definition.group),
         event: name(&definition.event),
-        place: Some(v1::ProbePlace { place: Some(place(&definition.place)) }),
+        place: place(&definition.place).map(|place| v1::ProbePlace { place: Some(place) }),
         arguments: definition.args.iter().map(argument).collect(),
     }
 }
 
-fn place(place: &Place) -> v1::probe_place::Place {
-    match place {
+/// Absent for an event of the host.
+fn place(place: &Place) -> Option<v1::probe_place::Place> {
+    Some(match place {
+        Place::Event { .. } => return None,
         Place::Address { address, .. } => v1::probe_place::Place::Address(*address),
         Place::Symbol { module, symbol, offset, .. } => v1::probe_place::Place::Symbol(v1::SymbolPlace {
             module: module.clone().unwrap_or_default(),
             symbol: symbol.clone(),
             offset: *offset,
         }),
-    }
+    })
 }
 
 fn argument(argument: &Argument) -> v1::ArgumentSpec {

@@ -157,7 +157,7 @@ pub(crate) fn judged(
         None => v1::CheckProbeResponse { verdict: v1::Verdict::Accepted.into(), ..Default::default() },
     };
     let is_accepted = against.is_none();
-    if is_accepted && detail == Detail::Listing {
+    if is_accepted && detail == Detail::Listing && !outcome.definition.is_of_host_event() {
         response.meaning = meaning::checked(&outcome.meaning());
     }
     let livepatched = is_accepted.then(|| livepatch_warning(outcome, &checker.livepatches())).flatten();

@@ -464,7 +464,7 @@ impl Database {
 
     fn note(&self, error: &StoreError, failing: bool) {
         let StoreError::Database(failed) = error else { return };
-        if failed.fault != Fault::Constraint {
+        if !matches!(failed.fault, Fault::Constraint | Fault::BadRow) {
             let failure =
                 Failure { time: SystemTime::now(), fault: failed.fault, message: error.to_string() };
             *self.lock_health() = Health { last_failure: Some(failure), failing };

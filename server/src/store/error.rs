@@ -143,6 +143,9 @@ pub enum Fault {
     Busy,
     /// The file was moved or removed while the daemon runs.
     Moved,
+    /// A row that was to be changed holds a value that its column cannot have, after a disk has changed some
+    /// bytes: SQLite checks all columns of a row that it writes.
+    BadRow,
     /// A constraint of the tables is violated: such a row exists already.
     Constraint,
     /// Something else.
@@ -178,6 +181,9 @@ mod code {
     /// Other processes hold the locks whenever SQLite tries.
     pub(super) const PROTOCOL: i32 = 15;
     pub(super) const CONSTRAINT: i32 = 19;
+    pub(super) const CONSTRAINT_CHECK: i32 = CONSTRAINT | (1 << 8);
+    pub(super) const CONSTRAINT_NOTNULL: i32 = CONSTRAINT | (5 << 8);
+    pub(super) const CONSTRAINT_DATATYPE: i32 = CONSTRAINT | (12 << 8);
     pub(super) const NOTADB: i32 = 26;
     pub(super) const IOERR_WRITE: i32 = IOERR | (3 << 8);
     /// The file that is mapped into memory could not be made larger.
@@ -195,6 +201,11 @@ impl Fault {
         let Some(extended) = code_of(error) else { return Self::Other };
         match extended & 0xff {
             _ if extended == code::IOERR_SHMSIZE => Self::Full,
+            _ if [code::CONSTRAINT_CHECK, code::CONSTRAINT_NOTNULL, code::CONSTRAINT_DATATYPE]
+                .contains(&extended) =>
+            {
+                Self::BadRow
+            }
             code::FULL => Self::Full,
             code::IOERR => Self::Io,
             code::READONLY => Self::ReadOnly,
@@ -213,12 +224,16 @@ impl Fault {
             Self::Corrupt => "the file is damaged",
             Self::Busy => "another process holds its lock",
             Self::Moved => "the file was moved or removed",
-            Self::Constraint | Self::Other => {
-                return error
-                    .as_database_error()
-                    .map_or_else(|| error.to_string(), |error| error.message().to_owned());
-            }
+            Self::BadRow | Self::Constraint | Self::Other => "",
         };
+        if plain.is_empty() {
+            let said = error.as_database_error().map(|error| error.message().to_owned());
+            let said = said.unwrap_or_else(|| error.to_string());
+            return match self {
+                Self::BadRow => format!("a row of it is damaged and cannot be changed: {said}"),
+                _ => said,
+            };
+        }
         match code_of(error) {
             // The kind of I/O error distinguishes a disk from a network.
             Some(code) if self == Self::Io => format!("{plain} (SQLite {code})"),
@@ -235,7 +250,7 @@ impl Fault {
             Self::ReadOnly => Reason::DATABASE_READ_ONLY,
             Self::Busy => Reason::DATABASE_BUSY,
             Self::Moved => Reason::DATABASE_MOVED,
-            Self::Corrupt => Reason::DATABASE_CORRUPT,
+            Self::Corrupt | Self::BadRow => Reason::DATABASE_CORRUPT,
             Self::Constraint | Self::Other => Reason::DATABASE,
         }
     }
@@ -257,6 +272,10 @@ impl Fault {
             Self::Busy => "close the other program that has `kprobed.db` open",
             Self::Moved => {
                 "put `kprobed.db` and `kprobed.db-wal` back, or restart the daemon to begin with what is there"
+            }
+            Self::BadRow => {
+                "a damaged row can only be deleted, and `kprobectl doctor` names it: keep the text of the probe (`kprobectl get NAME -o yaml`), \
+                 `kprobectl delete NAME`, and apply the text"
             }
             Self::Constraint | Self::Other => "",
         }
@@ -290,7 +309,15 @@ mod tests {
         let full = of(Fault::Full);
         assert_eq!((full.reason.code, full.reason.name), (Code::ResourceExhausted, "DATABASE_FULL"));
         assert_eq!(full.message, "cannot write the database `/var/lib/kprobed/kprobed.db`: its disk is full");
-        for fault in [Fault::Full, Fault::Io, Fault::ReadOnly, Fault::Busy, Fault::Moved, Fault::Corrupt] {
+        for fault in [
+            Fault::Full,
+            Fault::Io,
+            Fault::ReadOnly,
+            Fault::Busy,
+            Fault::Moved,
+            Fault::Corrupt,
+            Fault::BadRow,
+        ] {
             let error = of(fault);
             assert_ne!(error.reason.code, Code::Internal);
             assert!(error.value("fix").is_some_and(|fix| !fix.is_empty()), "{fault:?}");

@@ -3,7 +3,6 @@
 //! Owns all SQL. Its methods are atomic steps of the domain (`settle a new probe and its request`),
 //! and do not run arbitrary statements. Never knows what the kernel has.
 
-mod attachments;
 mod audit;
 mod backup;
 mod bad;
@@ -28,7 +27,6 @@ mod states;
 mod trips;
 mod undo;
 
-pub use attachments::StoredAttachment;
 pub use audit::{AuditPage, OWN_NAME, StoredEntry};
 pub use bad::BadValue;
 pub use changes::{Accepted, Begun, Intended, Intent, Settled};
@@ -189,7 +187,6 @@ impl Store {
     /// Reads what the next start will read. What is bad in it is listed.
     async fn read_all(&self) -> Result<(), StoreError> {
         self.probes().await?;
-        self.attachments().await?;
         self.meanings().await?;
         self.trips().await?;
         self.calibration().await?;

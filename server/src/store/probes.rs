@@ -20,7 +20,7 @@ use kprobed_lang::model::{Labels, Metadata, ProbeName, ProbeUid};
 use kprobed_rights::Principal;
 use kprobed_verdict::checker::DefinitionText;
 
-/// How far the change of a probe or an attached event has got.
+/// How far the change of a probe has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Written before the kernel was changed; no client has an answer.

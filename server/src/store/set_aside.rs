@@ -59,19 +59,16 @@ pub fn set_aside_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 impl Store {
-    /// Makes new probes and attached events get uids that those of a lost database did not have:
+    /// Makes new probes get uids that those of a lost database did not have:
     /// the history of events identifies them by the uid. One uid for each second since 1970 is more
     /// than were ever used.
     pub(super) async fn never_repeat_uids(&self, now: SystemTime) -> Result<(), StoreError> {
         let seconds = to_ns(now) / 1_000_000_000;
         let write = async |transaction: &mut SqliteConnection| {
-            for table in ["probe", "attachment"] {
-                sqlx::query("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)")
-                    .bind(table)
-                    .bind(seconds)
-                    .execute(&mut *transaction)
-                    .await?;
-            }
+            sqlx::query("INSERT INTO sqlite_sequence (name, seq) VALUES ('probe', ?)")
+                .bind(seconds)
+                .execute(&mut *transaction)
+                .await?;
             Ok(())
         };
         self.database.write(write).await

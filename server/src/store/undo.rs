@@ -68,10 +68,6 @@ pub enum Undo {
         #[serde(with = "settings")]
         before: Box<Record>,
     },
-    /// An event was not attached after all, or detaching it is complete.
-    Attachment(#[serde(with = "number")] ProbeUid),
-    /// An event stays attached, with this filter.
-    Detachment(#[serde(with = "number")] ProbeUid, String),
     /// The audit log says why.
     Note(Box<Entry>),
 }
@@ -138,15 +134,6 @@ impl Undo {
                     .execute(transaction.connection())
                     .await?;
             }
-            Self::Attachment(uid) => {
-                sqlx::query("DELETE FROM attachment WHERE id = ?")
-                    .bind(uid.attachment())
-                    .execute(transaction.connection())
-                    .await?;
-            }
-            Self::Detachment(uid, filter) => {
-                settle_attachment(transaction.connection(), *uid, filter).await?;
-            }
             Self::Note(entry) => audit::append(transaction, &[&**entry]).await?,
         }
         Ok(())
@@ -170,7 +157,9 @@ pub(super) async fn remove(transaction: &mut SqliteConnection, uid: ProbeUid) ->
     match query.execute(&mut *transaction).await {
         Ok(_) => Ok(()),
         // SQLite writes no row that has a value of a wrong type: such a row goes at once.
-        Err(error) if Fault::of(&error) == Fault::Constraint => delete_probe(transaction, uid).await,
+        Err(error) if matches!(Fault::of(&error), Fault::Constraint | Fault::BadRow) => {
+            delete_probe(transaction, uid).await
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -234,20 +223,6 @@ async fn write_meaning(
         Some(meaning) => meanings::write(transaction, &[(uid, meaning)]).await,
         None => Ok(()),
     }
-}
-
-/// An event is recorded with this filter from now on.
-pub(super) async fn settle_attachment(
-    transaction: &mut SqliteConnection,
-    uid: ProbeUid,
-    filter: &str,
-) -> Result<(), StoreError> {
-    sqlx::query("UPDATE attachment SET phase = 'settled', filter = ? WHERE id = ?")
-        .bind(filter)
-        .bind(uid.attachment())
-        .execute(transaction)
-        .await?;
-    Ok(())
 }
 
 /// A uid, as its number.

@@ -12,21 +12,21 @@ use std::time::{Duration, Instant, SystemTime};
 use kprobed::auth::{AuditInbox, AuditQueue, LiveTls, Rights};
 use kprobed::config::{Listen, Tls, tls_settings};
 use kprobed::control::{
-    Controller, Costs, Foreign, Holds, Ledger, Names, Observer, Probe, ProbeLedger, ProbeState, ProbeStates,
-    Recorded, RecordingProblem, Registry, Terms,
+    Controller, Costs, Foreign, Holds, Ledger, LookOutcome, Names, Observer, PlannedStep, Probe, ProbeLedger,
+    ProbeState, ProbeStates, Reconciled, Reconciliation, Recorded, RecordingProblem, Registry, Step, Terms,
 };
-use kprobed::doctor::Doctor;
+use kprobed::doctor::{Doctor, SkippedRuns};
 use kprobed::export::Exporters;
 use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
 use kprobed::rpc::{
     Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, HostInfo, HostServer,
-    KernelServer, LeaseServer, ProbeServer, ReconcileServer, SourceServer,
+    KernelServer, LeaseServer, ProbeServer, ReconcileServer,
 };
 use kprobed::shutdown::Tasks;
 use kprobed::store::{ProbeSpec, Record, Store};
 use kprobed_host::kernel::{FactsCache, HostIdentity};
-use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, Tracefs};
 use kprobed_lang::definition::{Features, ProbeKind};
 use kprobed_lang::model::{HitProfile, Hits, ProbeUid};
 use kprobed_proto::FILE_DESCRIPTOR_SET;
@@ -39,7 +39,6 @@ use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
-use kprobed_proto::v1::source_service_server::SourceServiceServer;
 use kprobed_rights::Roles;
 use kprobed_trace::feed::Log;
 use kprobed_trace::filter::KernelFilterFeatures;
@@ -229,6 +228,16 @@ fn recorded(registry: &Registry, host: &HostIdentity) -> Recorded {
         has_hits: true,
         terms: Terms { hits, ..Terms::default() },
     };
+    let switched_off = |probe: &Arc<Probe>| PlannedStep::Event {
+        name: probe.name.clone(),
+        instance: "i".to_owned(),
+        step: Step::Disable,
+    };
+    let looks = probes.iter().map(|probe| Reconciled {
+        found: Arc::clone(probe),
+        outcome: LookOutcome::WouldRepair,
+        now: Arc::clone(probe),
+    });
     let ledger = Ledger {
         probes: probes.iter().map(account).collect(),
         buffers: Vec::new(),
@@ -244,6 +253,10 @@ fn recorded(registry: &Registry, host: &HostIdentity) -> Recorded {
         ledger,
         snapshot: AggregationSnapshot::default(),
         keys: Vec::new(),
+        reconciliation: Reconciliation {
+            plan: probes.iter().map(switched_off).collect(),
+            probes: looks.collect(),
+        },
     }
 }
 
@@ -295,6 +308,7 @@ async fn routes(
         procfs: nowhere(),
         lockdown: nowhere(),
         had_kprobe_events: true,
+        skipped: SkippedRuns::since(SystemTime::UNIX_EPOCH, HitCounts::default()),
     };
     let info = HostInfo {
         host: host.clone(),
@@ -364,7 +378,6 @@ async fn routes(
             foreign,
             rights: Arc::clone(rights),
         }))
-        .add_service(SourceServiceServer::new(SourceServer { control, rights: Arc::clone(rights) }))
         .add_service(health)
         .add_service(reflection)
 }

@@ -20,6 +20,10 @@ const AFTER_HELP: &str = "\
 The definition is a line of the kernel's `kprobe_events` language, the same with the names of 2009 (`a0`, `rv`), or a \
 function prototype of 2018. Put it in quotes: `$` and `(` are special to shells.
 
+`GROUP/EVENT` or `GROUP:EVENT` records an event of the host: a tracepoint, or an event of another tool. kprobed records it \
+in its own trace instance; its definition, and its recording by others, stay as they are. The probe has the name of the \
+event, which can have one probe. While it is recorded, the kernel does not let another tool remove its own event.
+
 A file has one definition per line, in any of these languages. `#` starts a comment, and a backslash at the end of a line \
 continues it. A file is defined as a whole: if the daemon refuses a line, nothing is changed, and every refused line is \
 reported. A file of more than 1000 definitions is checked as a whole, and defined 1000 at a time: all of those or none. \
@@ -32,6 +36,7 @@ Examples:
   kprobectl add 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
   kprobectl add 'ip_rcv(x64 skb | int skb[32])'
   kprobectl add p:fork kernel_clone --disabled
+  kprobectl add raw_syscalls/sys_enter --filter 'id == 257'
   kprobectl add p:fork kernel_clone --label team=storage --label tier=2
   kprobectl add p:fork kernel_clone --owner 'storage team' --description 'who forks'
   kprobectl add p:fork kernel_clone --lease 2h

@@ -112,6 +112,14 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         client.check_probe(&definition).await?
     };
     let has_trial = arguments.trial && answer.verdict() == Verdict::Accepted;
+    if has_trial && answer.schema.is_some() {
+        let message =
+            format!("the kernel does not count the hits of `{}`, an event of the host", answer.name);
+        return Err(Failure::usage(
+            message,
+            Some(format!("`kprobectl trace {} --for 5s` records them", answer.name)),
+        ));
+    }
     output.check(&definition, &answer, has_trial)?;
     if has_trial {
         try_out(&client, definition, output).await?;

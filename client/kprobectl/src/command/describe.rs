@@ -5,7 +5,7 @@ use std::io;
 use clap::Args;
 use kprobed_client::api::{
     CodeInstruction, DescribeFunctionRequest, DescribeFunctionResponse, DisassembleFunctionResponse,
-    Function, FunctionDescription, MemberDescription, ProbeKind, StructureDescription,
+    Function, FunctionDescription, MemberDescription, ProbeKind, StructureDescription, Verdict,
 };
 use kprobed_document::json::json;
 use serde_json::Value;
@@ -30,6 +30,7 @@ Examples:
   kprobectl describe vfs_read 'file->f_inode'
   kprobectl describe vfs_open 'path->dentry->d_name'
   kprobectl describe ext4:ext4_file_open -o json
+  kprobectl describe sched/sched_switch
   kprobectl describe vfs_read --code
   kprobectl describe kernel_clone+11 --code --return
   kprobectl describe btrfs:btrfs_sync_file --code -o json | jq -r 'select(.probeable).offset'";
@@ -38,7 +39,8 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// The function, as FUNCTION or MODULE:FUNCTION; for --code also with `+OFFSET`, or an address in it
+    /// The function, as FUNCTION or MODULE:FUNCTION; for --code also with `+OFFSET`, or an address in it.
+    /// GROUP/EVENT is an event of the host
     function: String,
     /// List the members of the structure that this leads to: a parameter, `$retval`, or a path such as `file->f_inode`
     #[arg(conflicts_with = "code")]
@@ -55,6 +57,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if arguments.code {
         return code(global, arguments, output).await;
     }
+    if arguments.function.contains('/') {
+        return event(global, &arguments.function, output).await;
+    }
     let (module, function) = arguments.function.split_once(':').unwrap_or(("", &arguments.function));
     let request = DescribeFunctionRequest {
         function: function.to_owned(),
@@ -65,6 +70,13 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let answer = client.describe_function(request).await?;
     types(&answer, output)?;
     Ok(Exit::Success)
+}
+
+/// Shows whether an event of the host can be recorded, and its fields.
+async fn event(global: &Global, name: &str, output: &mut Output) -> Result<Exit, Failure> {
+    let answer = connect(global).await?.check_probe(name).await?;
+    output.check(name, &answer, false)?;
+    Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })
 }
 
 async fn code(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {

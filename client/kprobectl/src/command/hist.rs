@@ -41,6 +41,7 @@ percentile is given as its bucket.
 
 Examples:
   kprobectl hist open --for 10s
+  kprobectl hist sched/sched_switch --by next_comm --top 10
   kprobectl hist open --by comm --top 10
   kprobectl hist read --by bytes.log2 --filter 'bytes > 0'
   kprobectl hist read --by comm,bytes.buckets=4096 --sum bytes --sort bytes

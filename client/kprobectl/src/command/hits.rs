@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use kprobed_client::Client;
-use kprobed_client::api::{HitProfile, ListHitsRequest, ListProbesRequest};
+use kprobed_client::api::{HitProfile, ListHitsRequest, ListProbesRequest, ProbeKind};
 
 use super::connection::connect;
 use super::{Exit, Failure};
@@ -23,6 +23,9 @@ remains of its count when everything that was recorded or lost is taken off. For
 is not possible, and for some others: then OWN is `?`, HITS has them too, and a note says why. \
 In JSON and YAML, `hits` is always the count of the kernel, and `own` a part of it. The past has no OWN: \
 with --since the counts are those of the kernel.
+
+The kernel does not count the hits of an event of the host, such as `sched/sched_switch`: such a probe has no row here, \
+and no budget. `kprobectl ledger` shows what was recorded of it.
 
 With --since, hits are added up by intervals of --step, which begin at multiples of the step in UTC, and \
 shown as bars over time: HITS/s is the average over the watched time, HIGHEST the rate of the highest bar. \
@@ -103,17 +106,29 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         return costs(&client, arguments, pattern, output).await;
     }
     let with_own = !arguments.include_self;
+    let events = ListProbesRequest {
+        name_glob: pattern.clone(),
+        label_selector: arguments.selector.clone(),
+        ..Default::default()
+    };
     let request = ListHitsRequest {
         name_glob: pattern,
         label_selector: arguments.selector,
         with_own,
         ..Default::default()
     };
-    let profiles = client.select_hits(request).await?;
+    let (profiles, mut events) = tokio::try_join!(client.select_hits(request), client.select_probes(events))?;
+    events.retain(|probe| probe.kind() == ProbeKind::Event);
     output.rows(&profiles)?;
     let reasons: BTreeSet<_> = profiles.iter().map(|profile| profile.own_unknown.as_str()).collect();
     for reason in reasons.into_iter().filter(|reason| !reason.is_empty()) {
         output.remark(&format!("`?`: HITS includes those by kprobed's own threads: {reason}"));
+    }
+    if let Some(first) = events.first() {
+        output.remark(&format!(
+            "the kernel does not count hits of events such as `{}`: `kprobectl ledger` shows what was recorded of them",
+            first.name
+        ));
     }
     Ok(Exit::Success)
 }

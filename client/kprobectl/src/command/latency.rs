@@ -17,7 +17,8 @@ The kernel measures from an event of START to the next event of END in the same 
 value of the field of --match. A second START before the END replaces the first. The kernel records no \
 event: the probes may be disabled.
 
-To measure how long a function takes, use a probe on its entry as START and one on its return as END.
+To measure how long a function takes, use a probe on its entry as START and one on its return as END. An event of the \
+host can be either: `kprobectl add block/block_rq_issue --disabled` makes a probe of it.
 
 Latencies are counted in buckets: powers of two of nanoseconds, or of the width --bucket. The average is \
 exact; a percentile is given as its bucket.
@@ -26,7 +27,7 @@ Examples:
   kprobectl latency read read_return --for 10s
   kprobectl latency read read_return --by comm --top 5 --unit us
   kprobectl latency read read_return --bucket 100us --end-filter 'ret > 0'
-  kprobectl latency submitted completed --match sector
+  kprobectl latency block/block_rq_issue block/block_rq_complete --match sector
   kprobectl latency read read_return --keep reads --lease 1h
   kprobectl latency read read_return -L role=web --for 10s
   kprobectl latency read read_return --by host -L role=web --for 10s";

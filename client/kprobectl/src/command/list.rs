@@ -13,14 +13,13 @@ use crate::output::{Cell, Column, MessageRow, Output, Tone, kind_name};
 
 const AFTER_HELP: &str = "\
 STATE is the state of the probe in the kernel:
-  armed           it is recorded
-  disabled        it is not recorded, as requested
-  pending-module  its module is not loaded; it is armed when the module is loaded
-  drifted         the kernel has it, but not as requested
-  failed          the kernel does not have it, or another program undid every repair
-  held-back       it might record something else than on the kernel that it was made for
-  expired         its lease has ended, and the daemon has removed it from the kernel
-  tripped         its hits took more processor time than its budget; `kprobectl enable` arms it again
+  armed      it is recorded
+  disabled   it is not recorded, as requested
+  drifted    the kernel has it, but not as requested
+  failed     the kernel does not have it, or another program undid every repair
+  held-back  its module is not loaded, or it might record something else than it was made for
+  expired    its lease has ended, and the daemon has removed it from the kernel
+  tripped    its hits took more processor time than its budget; `kprobectl enable` arms it again
 Reasons and hints are printed below the table.
 
 LEASE is the time until the daemon removes the probe (`held`: when the command that defined it ends). \

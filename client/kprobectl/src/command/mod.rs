@@ -7,7 +7,6 @@ pub(crate) mod add;
 pub(crate) mod adopt;
 pub(crate) mod aggregations;
 pub(crate) mod apply;
-pub(crate) mod attach;
 pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod check;

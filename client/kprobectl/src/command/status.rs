@@ -8,8 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use kprobed_client::api::{
-    AttachedEvent, CheckStatus, ExporterState, GetHostResponse, GetLedgerResponse, ListHitsRequest, Probe,
-    ProbeKind,
+    CheckStatus, ExporterState, GetHostResponse, GetLedgerResponse, ListHitsRequest, Probe, ProbeKind,
 };
 use kprobed_client::{Client, Error, HitRates};
 use serde::Serialize;
@@ -19,7 +18,7 @@ use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{
     Output, Tone, can_be_hit, check_status, exporter_state, is_unexplained, ledger_closes, one_line,
-    state_name, to_proto_time,
+    state_of, to_proto_time,
 };
 
 const AFTER_HELP: &str = "\
@@ -63,7 +62,6 @@ async fn read(client: &Client) -> Result<Status, Failure> {
     let status = Status {
         host: missing.answer(Part::Host, client.host().await),
         probes: missing.answer(Part::Probes, client.list_probes("*").await),
-        attached: missing.answer(Part::Attached, client.attached_events().await),
         rates: missing.answer(Part::Hits, client.hits_over_time(rates).await),
         ledger: missing.answer(Part::Ledger, client.ledger().await),
         missing: missing.parts,
@@ -79,12 +77,11 @@ async fn read(client: &Client) -> Result<Status, Failure> {
 enum Part {
     Host,
     Probes,
-    Attached,
     Hits,
     Ledger,
 }
 
-const PARTS: usize = 5;
+const PARTS: usize = 4;
 
 /// Answers that did not come.
 #[derive(Default)]
@@ -103,7 +100,6 @@ impl Missing {
         let what = match part {
             Part::Host => "the host",
             Part::Probes => "probes",
-            Part::Attached => "attached events",
             Part::Hits => "hits",
             Part::Ledger => "the ledger",
         };
@@ -125,8 +121,6 @@ struct Status {
     host: GetHostResponse,
     /// All probes.
     probes: Vec<Probe>,
-    /// All attached events.
-    attached: Vec<AttachedEvent>,
     /// Their hits of the last minutes.
     rates: HitRates,
     /// Where events went, and the exporters.
@@ -153,7 +147,6 @@ struct StatusView {
     uptime_seconds: Option<f64>,
     checks: Option<BTreeMap<&'static str, usize>>,
     probes: Option<BTreeMap<&'static str, usize>>,
-    attached_events: Option<usize>,
     hits_per_second: Option<f64>,
     busiest: Vec<Busy>,
     events_read: Option<String>,
@@ -185,7 +178,7 @@ struct ToDo {
 
 impl StatusView {
     fn new(status: &Status) -> Self {
-        let Status { host, probes, attached, rates, ledger, missing: _ } = status;
+        let Status { host, probes, rates, ledger, missing: _ } = status;
         let seconds = |duration: Option<prost_types::Duration>| {
             duration.map(|duration| duration.seconds as f64 + f64::from(duration.nanos) / 1e9)
         };
@@ -212,10 +205,7 @@ impl StatusView {
             cpu_share: share,
             uptime_seconds: uptime,
             checks: has_host.then(|| counted(host.checks.iter().map(|check| check_status(check.status()).0))),
-            probes: status
-                .knows(Part::Probes)
-                .then(|| counted(probes.iter().map(|probe| state_name(probe.state()).0))),
-            attached_events: status.knows(Part::Attached).then_some(attached.len()),
+            probes: status.knows(Part::Probes).then(|| counted(probes.iter().map(|probe| state_of(probe).0))),
             hits_per_second: watched.then_some(total),
             busiest: busy,
             events_read: sum(&mut ledger.buffers.iter().map(|buffer| buffer.read)),
@@ -269,7 +259,7 @@ fn is_well(status: &Status) -> bool {
     status.missing.is_empty()
         && ledger_closes(&status.ledger)
         && status.host.checks.iter().all(|check| check.status() != CheckStatus::Failed)
-        && status.probes.iter().all(|probe| state_name(probe.state()).1 != Tone::Bad)
+        && status.probes.iter().all(|probe| state_of(probe).1 != Tone::Bad)
         && status.ledger.exporters.iter().all(|exporter| exporter.state() != ExporterState::Failing)
 }
 
@@ -285,7 +275,7 @@ fn to_do(status: &Status) -> Vec<ToDo> {
         }
     }
     for probe in &status.probes {
-        if !probe.state_message.is_empty() && state_name(probe.state()).1 != Tone::Good {
+        if !probe.state_message.is_empty() && state_of(probe).1 != Tone::Good {
             found.push(ToDo {
                 what: probe.name.clone(),
                 why: probe.state_message.clone(),
@@ -385,7 +375,6 @@ fn show(status: &Status, output: &mut Output) -> io::Result<bool> {
         ("daemon", known(daemon)),
         ("checks", listed(view.checks.as_ref())),
         ("probes", listed(view.probes.as_ref())),
-        ("attached events", known(view.attached_events.map(|count| count.to_string()))),
         ("hits", hits),
         ("events", known(events)),
         ("subscribers", known(view.subscribers.map(|count| count.to_string()))),
@@ -414,7 +403,6 @@ mod tests {
         Status {
             host: GetHostResponse::default(),
             probes: vec![probe],
-            attached: Vec::new(),
             rates: HitRates::default(),
             ledger: GetLedgerResponse::default(),
             missing: Vec::new(),
@@ -470,8 +458,12 @@ mod tests {
             let view = StatusView::new(&with(state));
             assert!(!view.ok && view.to_do.len() == 1, "{state:?}");
         }
-        for state in [ProbeState::Armed, ProbeState::Disabled, ProbeState::PendingModule] {
+        for state in [ProbeState::Armed, ProbeState::Disabled] {
             assert!(StatusView::new(&with(state)).ok, "{state:?}");
         }
+        let mut waiting = with(ProbeState::HeldBack);
+        waiting.probes[0].state_reason = "MODULE_ABSENT".to_owned();
+        let view = StatusView::new(&waiting);
+        assert!(view.ok && view.to_do.len() == 1, "it is said, and needs no attention");
     }
 }

@@ -16,7 +16,7 @@ use crate::quantity::duration;
 const AFTER_HELP: &str = "\
 Defines probes, follows their events in the order of time, and deletes the probes at the end. It defines \
 all of them or none. Each argument is one definition, as for `kprobectl add`, in quotes; the name of a \
-function alone means its entry.
+function alone means its entry, and `GROUP/EVENT` an event of the host.
 
 The command ends with Ctrl-C, after -n events, after the time of --for, or when the command after `--` \
 has ended. Every event that the probes recorded until then is shown or reported as lost: recording \
@@ -40,6 +40,7 @@ command after `--` runs once, on this machine.
 
 Examples:
   kprobectl trace kernel_clone
+  kprobectl trace sched/sched_process_exec
   kprobectl trace 'p:open do_sys_openat2 filename=+0($arg2):ustring' --comm 'ssh*'
   kprobectl trace 'p:open do_sys_openat2 dfd=$arg1:s32' 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
   kprobectl trace 'vfs_read(x64 file)' -n 10 -o json

@@ -58,6 +58,10 @@ fn render(definition: &str, answer: &CheckProbeResponse, style: Style) -> String
         let armed = arming(answer.arming()).map_or_else(String::new, |way| format!(", armed by {way}"));
         writeln!(text, "a hit takes {}{armed}", cost::hit(cost)).ok();
     }
+    if let Some(schema) = &answer.schema {
+        let fields: Vec<_> = schema.fields.iter().map(|field| field.name.as_str()).collect();
+        writeln!(text, "fields: {}", fields.join(" ")).ok();
+    }
     text.push_str(&diagnostic::render(definition, &answer.diagnostics, style));
     if !answer.listing.is_empty() {
         text.push('\n');

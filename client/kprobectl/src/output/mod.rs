@@ -38,7 +38,7 @@ pub(crate) use event::{EventPrinter, EventStyle, SkippedRuns, TimeForm};
 pub(crate) use fleet::HostRecord;
 pub(crate) use ledger::{exporter_state, is_unexplained, ledger_closes};
 pub(crate) use page::ProbePast;
-pub(crate) use probe::{can_be_hit, kind_name, labels_text, lease, state_name};
+pub(crate) use probe::{can_be_hit, kind_name, labels_text, lease, state_name, state_of, waits_for_module};
 pub(crate) use rates::Chart;
 pub(crate) use rows::{Column, MessageRow, Row};
 pub(crate) use style::Tone;

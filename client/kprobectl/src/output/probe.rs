@@ -19,7 +19,7 @@ impl MessageRow for Probe {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("NAME", |probe| Cell::text(&probe.name)),
         Column::new("KIND", |probe| Cell::text(kind_name(probe.kind()))),
-        Column::new("STATE", |probe| state_name(probe.state()).into()),
+        Column::new("STATE", |probe| state_of(probe).into()),
         Column::new("LOCATION", |probe| Cell::text(&probe.location)),
         Column::optional("FILTER", |probe| Cell::text(&probe.filter)),
         Column::optional("LEASE", |probe| Cell::text(left(probe, Timestamp::now()))),
@@ -50,6 +50,7 @@ pub(crate) const fn kind_name(kind: ProbeKind) -> &'static str {
     match kind {
         ProbeKind::Entry => "entry",
         ProbeKind::Return => "return",
+        ProbeKind::Event => "event",
         ProbeKind::Unspecified => "unknown",
     }
 }
@@ -61,7 +62,6 @@ pub(crate) const fn state_name(state: ProbeState) -> (&'static str, Tone) {
         ProbeState::Armed => ("armed", Tone::Good),
         ProbeState::Disabled => ("disabled", Tone::Faint),
         ProbeState::Failed => ("failed", Tone::Bad),
-        ProbeState::PendingModule => ("pending-module", Tone::Doubtful),
         ProbeState::HeldBack => ("held-back", Tone::Bad),
         ProbeState::Expired => ("expired", Tone::Doubtful),
         ProbeState::Tripped => ("tripped", Tone::Bad),
@@ -69,6 +69,20 @@ pub(crate) const fn state_name(state: ProbeState) -> (&'static str, Tone) {
         ProbeState::Unspecified => ("unknown", Tone::Plain),
     }
 }
+
+/// The name of the state of a probe, and how it is to look. That its module is not loaded needs no attention.
+pub(crate) fn state_of(probe: &Probe) -> (&'static str, Tone) {
+    let (name, tone) = state_name(probe.state());
+    (name, if waits_for_module(probe) { Tone::Doubtful } else { tone })
+}
+
+/// Whether a probe is held back only until its module is loaded.
+pub(crate) fn waits_for_module(probe: &Probe) -> bool {
+    probe.state() == ProbeState::HeldBack && ABSENT.contains(&probe.state_reason.as_str())
+}
+
+/// The reasons of the daemon for that: of a probe, and of an event of the host.
+const ABSENT: [&str; 2] = ["MODULE_ABSENT", "EVENT_ABSENT"];
 
 /// Whether a probe in this state can be hit: the hits of any other are of the past.
 pub(crate) const fn can_be_hit(state: ProbeState) -> bool {
@@ -211,7 +225,7 @@ impl Output {
             }
             return Ok(());
         };
-        let (state, state_tone) = state_name(probe.state());
+        let (state, state_tone) = state_of(probe);
         if self.format == Format::Yaml {
             self.line(&format!("---\n# {event}, {state}"))?;
             return self.structured(&document_of(probe)).map(drop);

@@ -12,7 +12,7 @@ use kprobed_client::api::HostView;
 use tempfile::TempDir;
 
 use super::command::kprobectl;
-use super::fake::{Ending, Fake, interrupt, shown};
+use super::fake::{Ending, Fake, Kept, interrupt, shown};
 
 /// Three fakes under a context, a dead host, one that hangs, and one that breaks off.
 struct Hosts {
@@ -88,9 +88,9 @@ fn equal_answers_are_shown_once_and_every_host_is_accounted_for() {
     exit: 4
     -- stdout
     web[001-003] (3 hosts, kernel 6.12.1):
-    NAME             KIND    STATE           LOCATION            FILTER
-    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100
-    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -
+    NAME             KIND    STATE      LOCATION            FILTER
+    kprobes/open     entry   armed      do_sys_openat2+0x0  dfd == -100
+    kprobes/waiting  return  held-back  do_sys_openat2+0x0  -
     -- stderr
     broken (1 host): failed
     error: the connection to the daemon was lost: REASON
@@ -224,6 +224,34 @@ fn too_few_descriptors_are_said_before_anything_is_done() {
     error: 6 connections need 70 open files, and the limit of this process is 65
     hint: raise it (`ulimit -Hn 70` as root), or lower `--parallel`
     ");
+}
+
+#[test]
+fn runs_that_the_kernels_of_many_hosts_skipped_are_in_the_summary() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("config.yaml");
+    let mut text = "current_context: test\ncontexts:\n  test:\n    hosts:\n".to_owned();
+    let fakes: Vec<_> = (1..=2)
+        .map(|number| {
+            let kept = Kept::new("6.12.1");
+            kept.define("kprobes/open", "p:kprobes/open do_sys_openat2", "");
+            kept.change(|habits| habits.misses = number);
+            let fake = Fake::keeping(kept);
+            writeln!(text, "      h{number}: {{address: '{}'}}", fake.socket().display()).unwrap();
+            fake
+        })
+        .collect();
+    std::fs::write(&config, text).unwrap();
+    let observe = |arguments: &[&str]| {
+        let arguments =
+            [&["observe", "kprobes/open", "--hosts", "h*", "--for", "500ms"][..], arguments].concat();
+        shown(&with(kprobectl(&arguments), &config, directory.path()).output().unwrap())
+    };
+    let said = observe(&[]);
+    assert!(said.contains("  3 runs of `kprobes/open` were skipped by the kernel (NMISSED)"), "{said}");
+    let quiet = observe(&["--quiet"]);
+    assert!(!quiet.contains("NMISSED"), "{quiet}");
+    drop(fakes);
 }
 
 #[test]

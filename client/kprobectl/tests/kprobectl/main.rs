@@ -2,7 +2,6 @@
 
 // Lints know a helper of tests by `cfg(test)`.
 mod accounts;
-mod attached;
 mod audit;
 mod checking;
 mod code;

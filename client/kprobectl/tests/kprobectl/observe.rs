@@ -219,7 +219,7 @@ fn observe_for_programs() {
     {"type":"event","time":"2026-01-31T12:00:00.002000000Z","timestamp_ns":2000000,"probe":"kprobes/open","cpu":1,"tid":132,"tgid":null,"comm":"ls","context":{"irqs_off":true,"hardirq":false,"softirq":false,"nmi":false,"need_resched":false,"bh_off":false,"preempt_depth":1,"migrate_disable_depth":0},"location":"do_sys_openat2+0x0/0x170","return_location":null,"fields":{"dfd":3,"filename":{"hex":"2f746d702fff"}},"faults":[],"unproven":[]}
     {"type":"event","time":"2026-01-31T12:00:00.003000000Z","timestamp_ns":3000000,"probe":"kprobes/open","cpu":1,"tid":131,"tgid":130,"comm":"cat","context":null,"location":"do_sys_openat2+0x0/0x170","return_location":null,"fields":{"dfd":-100,"filename":null},"faults":["filename"],"unproven":[]}
     -- stderr
-    observing 2 probes and 2 attached events
+    observing 2 probes
     3 delivered, 3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
     "#);
@@ -270,7 +270,7 @@ fn observe_says_what_the_kernel_could_do() {
     -- stderr
     note: the filter selects no event of `kprobes/waiting`: probe point is not an instruction boundary
     note: the kernel can apply this filter: `kprobectl update kprobes/open --filter 'dfd == -100 && 1'`
-    observing 2 probes and 2 attached events
+    observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     3 delivered, 1 shown, 12 lost
       12 lost: the kernel's ring buffer was full
@@ -281,7 +281,8 @@ fn observe_says_what_the_kernel_could_do() {
 fn observe_says_which_probes_lack_a_field() {
     let fake = Fake::start(Ending::Open);
     let stderr = |arguments: &[&str]| {
-        let arguments = [&["observe", "-n", "1"][..], arguments].concat();
+        let probes = ["observe", "kprobes/open", "raw_syscalls/sys_enter", "-n", "1"];
+        let arguments = [&probes[..], arguments].concat();
         String::from_utf8(fake.command(&arguments).output().unwrap().stderr).unwrap()
     };
     let notes = |arguments: &[&str]| {
@@ -308,7 +309,7 @@ fn observe_says_how_a_stream_ended() {
         String::from_utf8(output.stderr).unwrap()
     };
     assert_snapshot!(ended(Ending::Ended), @"
-    observing 2 probes and 2 attached events
+    observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     3 delivered, 3 shown, 12 lost
       12 lost: the kernel's ring buffer was full

@@ -28,7 +28,7 @@ fn add() {
     warning: some calls are inlined and will not be seen [INLINED]
       | p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
       |        ^^^^^^^^^^^^^^
-    note: `kprobes/waiting` is pending-module: module `btrfs` is not loaded
+    note: `kprobes/waiting` is held-back: module `btrfs` is not loaded
     note: this would be done, in the tracing directory:
       echo 'p:waiting do_sys_openat2' >> kprobe_events
     note: nothing was changed
@@ -242,17 +242,17 @@ fn list_and_get() {
     assert_snapshot!(fake.run(&["list"]), @"
     exit: 0
     -- stdout
-    NAME             KIND    STATE           LOCATION            FILTER
-    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100
-    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -
+    NAME             KIND    STATE      LOCATION            FILTER
+    kprobes/open     entry   armed      do_sys_openat2+0x0  dfd == -100
+    kprobes/waiting  return  held-back  do_sys_openat2+0x0  -
     -- stderr
     ");
     assert_snapshot!(fake.run(&["list", "-o", "wide"]), @"
     exit: 0
     -- stdout
-    NAME             KIND    STATE           LOCATION            FILTER       LEASE  LABELS               UID  CREATED               CREATOR  REASON                        DEFINITION
-    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100  -      team=storage,tier=2    1  2026-01-31T12:00:00Z  -        -                             p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
-    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -            -      -                      1  2026-01-31T12:00:00Z  -        module `btrfs` is not loaded  p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    NAME             KIND    STATE      LOCATION            FILTER       LEASE  LABELS               UID  CREATED               CREATOR  REASON                        DEFINITION
+    kprobes/open     entry   armed      do_sys_openat2+0x0  dfd == -100  -      team=storage,tier=2    1  2026-01-31T12:00:00Z  -        -                             p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
+    kprobes/waiting  return  held-back  do_sys_openat2+0x0  -            -      -                      1  2026-01-31T12:00:00Z  -        module `btrfs` is not loaded  p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
     -- stderr
     ");
     assert_snapshot!(fake.run(&["get", "open"]), @"
@@ -339,18 +339,18 @@ fn a_list_fits_the_terminal() {
     assert_snapshot!(fake.run_in(80, &["list"]), @"
     exit: 0
     -- stdout
-    NAME             KIND    STATE           LOCATION            FILTER
-    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100
-    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -
+    NAME             KIND    STATE      LOCATION            FILTER
+    kprobes/open     entry   armed      do_sys_openat2+0x0  dfd == -100
+    kprobes/waiting  return  held-back  do_sys_openat2+0x0  -
     -- stderr
     ");
     assert_eq!(fake.run_in(200, &["list"]), fake.run_in(80, &["list"]), "all columns have room");
     assert_snapshot!(fake.run_in(60, &["list"]), @"
     exit: 0
     -- stdout
-    NAME             KIND    STATE           LOCATION
-    kprobes/open     entry   armed           do_sys_openat2+0x0
-    kprobes/waiting  return  pending-module  do_sys_openat2+0x0
+    NAME             KIND    STATE      LOCATION
+    kprobes/open     entry   armed      do_sys_openat2+0x0
+    kprobes/waiting  return  held-back  do_sys_openat2+0x0
     -- stderr
     note: no room for FILTER: `-o wide` shows all columns
     ");
@@ -365,7 +365,7 @@ fn a_list_fits_the_terminal() {
 
     NAME      kprobes/waiting
     KIND      return
-    STATE     pending-module
+    STATE     held-back
     LOCATION  do_sys_openat2+0x0
     FILTER    -
     -- stderr
@@ -385,8 +385,8 @@ fn a_list_has_forms_for_scripts() {
     assert_snapshot!(fake.run(&["list", "--no-headers"]), @"
     exit: 0
     -- stdout
-    kprobes/open     entry   armed           do_sys_openat2+0x0  dfd == -100
-    kprobes/waiting  return  pending-module  do_sys_openat2+0x0  -
+    kprobes/open     entry   armed      do_sys_openat2+0x0  dfd == -100
+    kprobes/waiting  return  held-back  do_sys_openat2+0x0  -
     -- stderr
     ");
     let names = |arguments: &[&str]| {
@@ -416,10 +416,10 @@ fn enable_disable_and_update() {
     exit: 1
     -- stdout
     kprobes/open armed
-    kprobes/waiting pending-module
+    kprobes/waiting held-back
     -- stderr
     error: there is no probe `gone`
-    note: `kprobes/waiting` is pending-module: module `btrfs` is not loaded
+    note: `kprobes/waiting` is held-back: module `btrfs` is not loaded
     ");
     assert_snapshot!(fake.run(&["disable", "open"]), @"
     exit: 0
@@ -467,9 +467,9 @@ fn enable_disable_and_update() {
     assert_snapshot!(fake.run(&["update", "kprobes/waiting", "--accept"]), @"
     exit: 0
     -- stdout
-    kprobes/waiting pending-module
+    kprobes/waiting held-back
     -- stderr
-    note: `kprobes/waiting` is pending-module: module `btrfs` is not loaded
+    note: `kprobes/waiting` is held-back: module `btrfs` is not loaded
     ");
     // A change is necessary, and an acceptance is one of its own.
     let nothing = fake.run(&["update", "open"]);
@@ -525,4 +525,25 @@ fn many_are_deleted_in_few_requests() {
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert_eq!((output.status.code(), stdout.lines().count()), (Some(0), 1150), "{stdout}");
     assert_eq!(fake.changed_at_once(), [1000, 150]);
+}
+
+/// An event of the host has the rows of all probes.
+#[test]
+fn an_event_of_the_host_is_a_probe() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["list", "raw_syscalls/*"]), @"
+    exit: 0
+    -- stdout
+    NAME                    KIND   STATE  LOCATION  FILTER
+    raw_syscalls/sys_enter  event  armed  -         id == 257
+    -- stderr
+    ");
+    assert_snapshot!(fake.run(&["hits", "raw_syscalls/*"]), @"
+    exit: 0
+    -- stdout
+    PROBE         HITS  OWN  NMISSED
+    kprobes/open     5    2        1
+    -- stderr
+    note: the kernel does not count hits of events such as `raw_syscalls/sys_enter`: `kprobectl ledger` shows what was recorded of them
+    ");
 }

@@ -107,7 +107,7 @@ fn what_changes_nothing_is_never_said_to_be_carried_out() {
         let said = run(arguments);
         assert!(said.contains(read) && !said.contains(change), "{arguments:?}: {said}");
     }
-    for arguments in [&["attach", "sched/sched_switch"][..], &["aggregations", "delete", "one"]] {
+    for arguments in [&["add", "sched/sched_switch"][..], &["aggregations", "delete", "one"]] {
         let said = run(arguments);
         assert!(said.contains(change) && !said.contains(read), "{arguments:?}: {said}");
     }
@@ -120,7 +120,7 @@ fn an_interrupted_look_changed_nothing() {
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     for (arguments, left) in [
         (&["list"][..], ""),
-        (&["attach", "sched/sched_switch"], "hint: the daemon may have carried out the request"),
+        (&["add", "sched/sched_switch"], "hint: the daemon may have carried out the request"),
         (
             &["trace", "p vfs_read"],
             "hint: the daemon deletes the probes that it has defined for this command",

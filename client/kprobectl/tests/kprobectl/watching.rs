@@ -13,9 +13,9 @@ fn a_watch_prints_what_becomes_of_probes() {
     exit: 1
     -- stdout
     -  present  kprobes/open  armed
-    -  present  kprobes/waiting  pending-module  module `btrfs` is not loaded
+    -  present  kprobes/waiting  held-back  module `btrfs` is not loaded
     -  changed  kprobes/open  drifted  its event is switched off in the daemon's instance
-    -  deleted  kprobes/waiting  pending-module  module `btrfs` is not loaded
+    -  deleted  kprobes/waiting  held-back  module `btrfs` is not loaded
     -- stderr
     note: these are all; changes follow
     error: resumed behind a.3
@@ -24,9 +24,9 @@ fn a_watch_prints_what_becomes_of_probes() {
     exit: 1
     -- stdout
     -  present  kprobes/open  armed  entry  do_sys_openat2+0x0  dfd == -100  team=storage,tier=2
-    -  present  kprobes/waiting  pending-module  return  do_sys_openat2+0x0  -  -  module `btrfs` is not loaded
+    -  present  kprobes/waiting  held-back  return  do_sys_openat2+0x0  -  -  module `btrfs` is not loaded
     -  changed  kprobes/open  drifted  entry  do_sys_openat2+0x0  dfd == -100  team=storage,tier=2  its event is switched off in the daemon's instance
-    -  deleted  kprobes/waiting  pending-module  return  do_sys_openat2+0x0  -  -  module `btrfs` is not loaded
+    -  deleted  kprobes/waiting  held-back  return  do_sys_openat2+0x0  -  -  module `btrfs` is not loaded
     -- stderr
     note: these are all; changes follow
     error: resumed behind a.3
@@ -46,7 +46,7 @@ fn a_watch_prints_what_becomes_of_probes() {
     owner: storage
     description: slow opens
     ---
-    # present, pending-module
+    # present, held-back
     probe: kprobes/waiting
     definition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
     enabled: true
@@ -62,7 +62,7 @@ fn a_watch_prints_what_becomes_of_probes() {
     owner: storage
     description: slow opens
     ---
-    # deleted, pending-module
+    # deleted, held-back
     probe: kprobes/waiting
     definition: p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string
     enabled: true

@@ -29,6 +29,7 @@ pub(crate) const TESTS: &[Test] = tests! {
         a_killed_daemon_leaves_nothing,
         commands_show_what_was_counted,
         counts_are_exact,
+        events_of_the_host_are_counted,
         latencies_of_known_sleeps,
         own_threads_are_left_out_and_counted,
     }
@@ -71,9 +72,9 @@ fn count(
     Ok(read)
 }
 
-/// Whether this kernel counts. Debian builds 5.10 without: then the daemon says so.
+/// Whether this kernel counts. If not, the daemon says so.
 fn counts(fixture: &Fixture) -> Result<bool> {
-    if !fixture.is_older_than(6, 1) {
+    if fixture.counts_events() {
         return Ok(true);
     }
     let guest = fixture.daemon()?;
@@ -136,6 +137,41 @@ fn counts_are_exact(fixture: &Fixture) -> Result<()> {
     ensure!(workload.is_some_and(|row| row.count == 8), "{comm:?}");
     // Nothing was written to a buffer.
     ensure!(guest.ledger_of("kprobes/seek")?.read == 0, "{:?}", guest.ledger_of("kprobes/seek")?);
+    Ok(())
+}
+
+/// Tracepoints, with the same field in both.
+fn events_of_the_host_are_counted(fixture: &Fixture) -> Result<()> {
+    if !counts(fixture)? {
+        return Ok(());
+    }
+    let guest = fixture.daemon()?;
+    let [enter, exit] = ["raw_syscalls/sys_enter", "raw_syscalls/sys_exit"];
+    for event in [enter, exit] {
+        guest.ctl(&format!("add {event} --disabled"))?;
+    }
+    let calls = || guest.workload(&["getppid", "500"]).map(drop);
+    let ours = "id == 110 && COMM == \"workload\"";
+    let by_id =
+        count(&guest, histogram(enter, vec![field("id", KeyScale::Unspecified, 0)], &[], ours), calls)?;
+    let rows: Vec<_> = by_id.rows.iter().map(|row| (only(row).cloned(), row.count)).collect();
+    ensure!(rows == [(Some(Value::Signed(110)), 500)], "{by_id:?}");
+    let latency = LatencySpec {
+        start_probe: enter.to_owned(),
+        end_probe: exit.to_owned(),
+        match_field: "id".to_owned(),
+        start_filter: ours.to_owned(),
+        end_filter: ours.to_owned(),
+        ..Default::default()
+    };
+    let spec = AggregationSpec { aggregation: Some(Kind::Latency(latency)) };
+    let measured = count(&guest, spec, calls)?;
+    ensure!(measured.starts == 500 && measured.hits == 500, "{measured:?}");
+    let bad = histogram(enter, Vec::new(), &[], "nosuch == 1");
+    ensure!(guest.wait_for(guest.client.create_aggregation("", bad, None))?.is_err());
+    let stacks = histogram(enter, vec![context(ContextKey::Stack)], &[], ours);
+    ensure!(count(&guest, stacks, calls)?.rows.iter().map(|row| row.count).sum::<u64>() == 500);
+    ensure!(guest.ledger_of(enter)?.read == 0, "nothing was written to a buffer");
     Ok(())
 }
 

@@ -77,7 +77,7 @@ fn every_change_and_refusal_is_logged(fixture: &Fixture) -> Result<()> {
     guest.refusal("p:nowhere no_such_function")?;
     let refused = find(&guest, "a refusal of the verdict", |entry| entry.definition.contains("no_such"))?;
     ensure!(refused.action() == AuditAction::Refused && !refused.reason.is_empty(), "{refused:?}");
-    for (change, command) in [("attach", "attach sched/no_such"), ("adopt", "adopt kprobes/no_such")] {
+    for (change, command) in [("create", "add sched/no_such"), ("adopt", "adopt kprobes/no_such")] {
         ensure!(guest.ctl_says(command)?.code != 0, "{command}");
         let refused = find(&guest, change, |entry| entry.change == change)?;
         ensure!(

@@ -19,7 +19,7 @@ use kprobed_vm::{daemon, progress};
 
 use crate::Test;
 use crate::crash_acts::{self as acts, PATIENCE, rebase};
-use crate::crash_check::{Attached, Expected, FOREIGN, check, check_live};
+use crate::crash_check::{Expected, FOREIGN, check, check_live};
 use crate::crash_follower::Follower;
 use crate::crash_plans::{Act, CHANGE_KINDS, ChangeKind, create, delete};
 use crate::crash_state::Model;
@@ -152,8 +152,8 @@ fn case(guest: &mut DaemonGuest, act: &Act, fault: &str, at: usize) -> Result<Ca
         }
         guest.restart(daemon::DEFAULT_CONFIG)?;
         acts::settle(guest, act, &expected)?;
-        let (found, attached) = check(guest, &expected, matches!(act, Act::Adopt))?;
-        acts::take_back(guest, act, &found, &attached)
+        let found = check(guest, &expected, matches!(act, Act::Adopt))?;
+        acts::take_back(guest, act, &found)
     })();
     judged.with_context(|| said.clone())?;
     let steps = said.lines().filter_map(|line| line.strip_prefix("step ")).map(str::to_owned).collect();
@@ -179,7 +179,7 @@ fn prepared(fixture: &Fixture, disk: &str) -> Result<DaemonGuest> {
         "mkdir {TRACEFS}/instances/theirs; echo '{FOREIGN}' >> {TRACEFS}/kprobe_events
          echo 1 > {TRACEFS}/instances/theirs/events/theirs/foreign/enable"
     ))?;
-    rebase(&guest, &Model::new(), &Attached::new())?;
+    rebase(&guest, &Model::new())?;
     Ok(guest)
 }
 

@@ -13,9 +13,9 @@ use kprobed_vm::daemon;
 use kprobed_vm::machine::Signal;
 use kprobed_vm::protocol::Status;
 
-use crate::crash_check::{ADOPTED, Attached, EVENTS, Expected, base_attached};
+use crate::crash_check::{ADOPTED, Expected};
 use crate::crash_plans::{Act, Declared, base, create, creations, deletions, lend, update};
-use crate::crash_state::{Fate, Known, Model, Possible, RequestedProbe, Term, known_of, made, shown};
+use crate::crash_state::{Fate, Model, Possible, RequestedProbe, Term, made, shown};
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::rebuilt_module::{BUILDS, MODULE, load, put_builds};
 
@@ -53,18 +53,10 @@ pub(crate) fn apply(guest: &DaemonGuest, changes: Vec<Change>) -> Result<()> {
 }
 
 /// Brings the daemon from what it has to the state that each case begins with.
-pub(crate) fn rebase(guest: &DaemonGuest, from: &Model, attached: &Attached) -> Result<()> {
+pub(crate) fn rebase(guest: &DaemonGuest, from: &Model) -> Result<()> {
     let base = base();
     apply(guest, deletions(from, &base))?;
-    apply(guest, creations(from, &base))?;
-    for (name, filter) in EVENTS {
-        match (attached.contains_key(name), base_attached().contains_key(name)) {
-            (false, true) => guest.wait_for(guest.client.attach_event(name, filter))?.map(drop)?,
-            (true, false) => guest.wait_for(guest.client.detach_event(name))?.map(drop)?,
-            _ => {}
-        }
-    }
-    Ok(())
+    apply(guest, creations(from, &base))
 }
 
 /// Prepares the guest before the change, while the daemon runs.
@@ -163,20 +155,6 @@ pub(crate) fn make(
             let fate = Fate::of_one(TWIN, RequestedProbe { term: Term::None, ..held_back }, &outcome);
             Ok(answered(&fate, &before))
         }
-        Act::Attach => {
-            let (name, filter) = EVENTS[1];
-            let known = known_of(&guest.wait_for(guest.client.attach_event(name, filter))?);
-            let mut after = base_attached();
-            after.insert(name.to_owned(), filter.to_owned());
-            Ok(one_of(known, after))
-        }
-        Act::Detach => {
-            let (name, _) = EVENTS[0];
-            let known = known_of(&guest.wait_for(guest.client.detach_event(name))?);
-            let mut after = base_attached();
-            after.remove(name);
-            Ok(one_of(known, after))
-        }
         Act::Expire => {
             let short = |term| Model::from([made_of("short", term)]);
             let (lasts, over) = (with(&before, &short(LASTS)), with(&before, &short(OVER)));
@@ -218,14 +196,14 @@ pub(crate) fn settle(guest: &DaemonGuest, act: &Act, expected: &Expected) -> Res
 }
 
 /// Brings back what each case begins with.
-pub(crate) fn take_back(guest: &DaemonGuest, act: &Act, found: &Model, attached: &Attached) -> Result<()> {
+pub(crate) fn take_back(guest: &DaemonGuest, act: &Act, found: &Model) -> Result<()> {
     let mut found = found.clone();
     if matches!(act, Act::Declare(_)) {
         guest.shell(&format!("rm -rf {DIRECTORY}"))?;
         found.retain(|name, _| !name.starts_with(DECLARED));
         settled(guest, &found)?;
     }
-    rebase(guest, &found, attached)?;
+    rebase(guest, &found)?;
     if matches!(act, Act::Accept) {
         guest.shell(&format!("rmmod {MODULE}"))?;
     }
@@ -268,23 +246,8 @@ fn answered(fate: &Fate, before: &Model) -> Expected {
     Expected {
         live: fate.possible(before),
         found: fate.possible(before),
-        attached: vec![base_attached()],
         acknowledged: fate.acknowledged(),
         is_answered: true,
-    }
-}
-
-/// The same for the attached events.
-fn one_of(known: Known, after: Attached) -> Expected {
-    let attached = match known {
-        Known::Done => vec![after],
-        Known::Refused => vec![base_attached()],
-        Known::No => vec![base_attached(), after],
-    };
-    Expected {
-        attached,
-        acknowledged: usize::from(known == Known::Done),
-        ..answered(&Fate::nothing_asked(), &base())
     }
 }
 
@@ -300,7 +263,6 @@ fn promised(
     Expected {
         live: Fate::may_become(changes).possible(before),
         found: Possible::only(after),
-        attached: vec![base_attached()],
         acknowledged,
         is_answered: false,
     }

@@ -2,10 +2,10 @@
 //!
 //! Owns the comparison. Never makes a change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{AttachedEventState, ProbeState};
+use kprobed_client::api::{Probe, ProbeKind, ProbeState};
 
 use crate::crash_state::{Model, Possible, Term};
 use crate::daemon::{DaemonGuest, READ, TRACEFS};
@@ -16,10 +16,8 @@ pub(crate) const FOREIGN: &str = "p:theirs/foreign vfs_statx x=%di:u64";
 /// Another one, which a plan adopts.
 pub(crate) const ADOPTED: &str = "theirs/adopted";
 
-/// Filters of the attached events, by name.
-pub(crate) type Attached = BTreeMap<String, String>;
-
-/// The event that is attached in the base, and the one that a plan attaches. Both are rare.
+/// The event of the host that the base has a probe of, and the one that a plan records, with their filters. Both are
+/// rare.
 pub(crate) const EVENTS: [(&str, &str); 2] =
     [("sched/sched_process_exec", "pid > 1"), ("sched/sched_process_exit", "pid > 2")];
 
@@ -29,18 +27,11 @@ pub(crate) struct Expected {
     pub(crate) live: Possible,
     /// What is there after the next start.
     pub(crate) found: Possible,
-    /// The events that are recorded, in both cases.
-    pub(crate) attached: Vec<Attached>,
     /// Changes that were acknowledged to the client, and those that the daemon has to make whatever
     /// happens.
     pub(crate) acknowledged: usize,
     /// Whether the daemon has answered: what it shows is what the kernel has.
     pub(crate) is_answered: bool,
-}
-
-/// The attached events of the base.
-pub(crate) fn base_attached() -> Attached {
-    Attached::from([(EVENTS[0].0.to_owned(), EVENTS[0].1.to_owned())])
 }
 
 /// What a daemon shows that has met an error: what it acknowledged, and nothing that it refused.
@@ -52,11 +43,10 @@ pub(crate) fn check_live(guest: &DaemonGuest, expected: &Expected) -> Result<()>
         if !expected.is_answered {
             return Ok(());
         }
-        attached(guest, &expected.attached)?;
         let events = guest.tracefs("kprobe_events")?;
         for probe in &probes {
             ensure!(
-                !is_in_kernel(probe.state()) || events.lines().any(|line| line == probe.kernel_definition),
+                !is_defined(probe) || events.lines().any(|line| line == probe.kernel_definition),
                 "not in the kernel: {probe:?}\n{events}"
             );
         }
@@ -70,27 +60,24 @@ pub(crate) fn check_live(guest: &DaemonGuest, expected: &Expected) -> Result<()>
 }
 
 /// What is there after a start without faults, in the daemon and in the kernel; answers the state.
-pub(crate) fn check(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<(Model, Attached)> {
+pub(crate) fn check(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<Model> {
     judge(guest, expected, adoptable)
         .with_context(|| format!("{}\n{}", guest.tracefs("kprobe_events").unwrap_or_default(), guest.log()))
 }
 
-fn is_in_kernel(state: ProbeState) -> bool {
-    matches!(state, ProbeState::Armed | ProbeState::Disabled)
+/// Whether the kernel has an event that the daemon has defined for it.
+fn is_defined(probe: &Probe) -> bool {
+    let is_in_kernel = matches!(probe.state(), ProbeState::Armed | ProbeState::Disabled);
+    is_in_kernel && probe.kind() != ProbeKind::Event
+}
+
+fn is_of_host(name: &str) -> bool {
+    EVENTS.iter().any(|(event, _)| *event == name)
 }
 
 /// The names of listed events.
 fn names(events: &str) -> impl Iterator<Item = &str> {
     events.lines().filter_map(|line| line.split([':', ' ']).nth(1))
-}
-
-/// The attached events.
-fn attached(guest: &DaemonGuest, possible: &[Attached]) -> Result<Attached> {
-    let events = guest.wait_for(guest.client.attached_events())??;
-    ensure!(events.iter().all(|event| event.state() == AttachedEventState::Recording), "{events:?}");
-    let found: Attached = events.into_iter().map(|event| (event.name, event.filter)).collect();
-    ensure!(possible.contains(&found), "{found:?} is none of {possible:?}");
-    Ok(found)
 }
 
 /// Everything of the kernel that is compared, read with one process.
@@ -127,7 +114,7 @@ impl Kernel {
     }
 }
 
-fn judge(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<(Model, Attached)> {
+fn judge(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<Model> {
     let probes = guest.probes()?;
     let state = expected.found.find(&probes)?;
     for probe in &probes {
@@ -139,7 +126,6 @@ fn judge(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<(M
         };
         ensure!(probe.state() == wanted && probe.state_reason == reason, "{probe:?}");
     }
-    let attached = attached(guest, &expected.attached)?;
     let instance = guest.instance()?;
     let kernel = Kernel::read(guest, &instance)?;
     // The kernel has these probes, each once, and the events of the other program.
@@ -149,13 +135,14 @@ fn judge(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<(M
     let foreign = &foreign[..if adoptable && !state.contains_key(ADOPTED) { 2 } else { 1 }];
     let mut found: Vec<_> = names(events).collect();
     found.sort_unstable();
-    let mut wanted: Vec<_> = in_kernel().map(|(name, _)| name.as_str()).collect();
+    let mut wanted: Vec<_> =
+        in_kernel().map(|(name, _)| name.as_str()).filter(|name| !is_of_host(name)).collect();
     wanted.extend(foreign);
     wanted.sort_unstable();
     ensure!(found == wanted, "the kernel has {found:?}, not {wanted:?}");
     ensure!(events.lines().any(|line| line == FOREIGN), "the event of another program was changed");
     ensure!(kernel.foreign_switch.trim() == "1", "{}", kernel.foreign_switch);
-    for probe in probes.iter().filter(|probe| is_in_kernel(probe.state())) {
+    for probe in probes.iter().filter(|probe| is_defined(probe)) {
         let argument =
             |line: &str| -> Option<String> { Some(line.split(' ').nth(2)?.split('=').next()?.to_owned()) };
         ensure!(argument(&probe.definition) == argument(&probe.kernel_definition), "{probe:?}");
@@ -183,27 +170,24 @@ fn judge(guest: &DaemonGuest, expected: &Expected, adoptable: bool) -> Result<(M
         .flat_map(|(name, wanted)| both(name, wanted.enabled, &filter_of(name, &wanted.filter)))
         .collect();
     wanted.extend(foreign.iter().flat_map(|name| both(name, false, "")));
-    for (name, _) in EVENTS {
-        let filter = attached.get(name);
-        wanted.extend(both(name, filter.is_some(), filter.map_or("", String::as_str)));
-    }
+    let left = EVENTS.iter().filter(|(name, _)| !state.contains_key(*name));
+    wanted.extend(left.flat_map(|(name, _)| both(name, false, "")));
     wanted.sort_unstable();
     ensure!(switches == wanted, "{switches:#?} is not {wanted:#?}");
     let own = instance.rsplit('/').next().unwrap_or_default();
     let mut instances = [own, "theirs"];
     instances.sort_unstable();
     ensure!(kernel.instances.lines().eq(instances), "{}", kernel.instances);
-    closes(guest, state, &attached)?;
-    Ok((state.clone(), attached))
+    closes(guest, state)?;
+    Ok(state.clone())
 }
 
 /// The probes record, and every hit is accounted for.
-fn closes(guest: &DaemonGuest, state: &Model, attached: &Attached) -> Result<()> {
+fn closes(guest: &DaemonGuest, state: &Model) -> Result<()> {
     let ledger = guest.ledger()?;
     ensure!(ledger.problems.is_empty(), "{:?}", ledger.problems);
-    let is_probe = |name: &str| {
-        !attached.contains_key(name) && state.get(name).is_none_or(|wanted| wanted.term.is_in_kernel())
-    };
+    let is_probe =
+        |name: &str| !is_of_host(name) && state.get(name).is_none_or(|wanted| wanted.term.is_in_kernel());
     for probe in ledger.probes.iter().filter(|probe| is_probe(&probe.probe)) {
         let hits = probe.hits.with_context(|| format!("no hits: {probe:?}"))?;
         ensure!(hits == probe.read + probe.undecodable + probe.not_read, "{probe:?}");

@@ -3,7 +3,8 @@
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, Lease, UpdateProbeRequest};
 
-use crate::crash_state::{Model, RequestedProbe, Term};
+use crate::crash_check::EVENTS;
+use crate::crash_state::{Model, RequestedProbe, Term, made};
 
 /// A probe of `getpgid` that records its argument.
 const ARGUMENT: &str = "number=+0x70(%di):u64";
@@ -27,10 +28,6 @@ pub(crate) enum Act {
     Stop,
     /// The event of another program becomes a probe.
     Adopt,
-    /// An event that no probe stands for is recorded.
-    Attach,
-    /// One that was recorded is recorded no more.
-    Detach,
     /// A probe that is held back is accepted.
     Accept,
     /// The time of a probe is over.
@@ -75,8 +72,13 @@ pub(crate) const CHANGE_KINDS: &[ChangeKind] = &[
     ("reconcile", || Act::Reconcile),
     ("stop", || Act::Stop),
     ("adopt", || Act::Adopt),
-    ("attach", || Act::Attach),
-    ("detach", || Act::Detach),
+    ("record_event", || Act::Each(vec![Change::Create(host_event(EVENTS[1]))])),
+    ("leave_event", || {
+        Act::Each(vec![Change::Delete(DeleteProbeRequest {
+            name: EVENTS[0].0.to_owned(),
+            ..Default::default()
+        })])
+    }),
     ("lend", || Act::Each(vec![lend("new0", 5400)])),
     ("renew", || Act::Each(vec![renew("leased", Some(7200))])),
     ("keep", || Act::Each(vec![renew("leased", None)])),
@@ -102,6 +104,17 @@ pub(crate) fn create(name: &str) -> Change {
         labels: [("made".to_owned(), name.to_owned())].into(),
         ..Default::default()
     })
+}
+
+/// An event of the host, with its filter.
+fn host_event((name, filter): (&str, &str)) -> CreateProbeRequest {
+    CreateProbeRequest {
+        definition: name.to_owned(),
+        filter: filter.to_owned(),
+        enabled: true,
+        labels: [("of".to_owned(), "host".to_owned())].into(),
+        ..Default::default()
+    }
 }
 
 pub(crate) fn update(name: &str) -> UpdateProbeRequest {
@@ -173,6 +186,9 @@ pub(crate) fn base() -> Model {
         wanted("target", true, "common_pid > 1"),
         (leased, lent),
     ]);
+    let event = Change::Create(host_event(EVENTS[0]));
+    let (event, recorded) = made(&Model::new(), &event);
+    model.extend(recorded.map(|recorded| (event, recorded)));
     model.extend((0..MANY).map(|number| wanted(&format!("many{number}"), true, "")));
     model
 }

@@ -172,7 +172,10 @@ pub(crate) fn known_of<T>(outcome: &Result<T, Error>) -> Known {
 pub(crate) fn made(before: &Model, change: &Change) -> (String, Option<RequestedProbe>) {
     match change {
         Change::Create(request) => {
-            let name = request.definition.split([':', ' ']).nth(1).unwrap_or_default().to_owned();
+            let mut words = request.definition.split([':', ' ']);
+            // An event of the host is its name.
+            let (first, name) = (words.next().unwrap_or_default(), words.next());
+            let name = name.unwrap_or(first).to_owned();
             let wanted = RequestedProbe {
                 definition: request.definition.clone(),
                 enabled: request.enabled,

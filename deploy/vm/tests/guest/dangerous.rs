@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{Probe, ProbeKind, Verdict};
+use kprobed_client::api::{CreateProbeRequest, Probe, ProbeKind, Verdict};
 use kprobed_vm::progress;
 
 use crate::Test;
@@ -167,10 +167,16 @@ fn filters_that_would_harm_the_kernel_are_refused(fixture: &Fixture) -> Result<(
     guest.shell(&format!(
         "echo 'p:theirs/three vfs_statx t=+0(%sp):u8[3]' >> {TRACEFS}/kprobe_events && echo 'four == 7' > {TRACEFS}/events/m/three/filter"
     ))?;
-    let attached = guest.wait_for(guest.client.attach_event("theirs/three", "t == 1"))?;
+    let request = CreateProbeRequest {
+        definition: "theirs/three".to_owned(),
+        filter: "t == 1".to_owned(),
+        enabled: true,
+        ..Default::default()
+    };
+    let recorded = guest.wait_for(guest.client.create_probe(request))?;
     ensure!(
-        attached.as_ref().is_err_and(|error| error.to_string().contains("`t` has 3 bytes")),
-        "{attached:?}"
+        recorded.as_ref().is_err_and(|error| error.to_string().contains("`t` has 3 bytes")),
+        "{recorded:?}"
     );
     guest.wait_for(guest.client.set_filter("m/three", "four == 1"))??;
     ensure!(guest.tracefs("events/m/three/filter")?.trim() == "four == 7");

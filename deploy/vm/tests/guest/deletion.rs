@@ -36,7 +36,7 @@ const CONFIG: &str = "[tracing]\nbuffer_kib = 16384\nbuffer_max_kib = 16384\n[sp
 /// Name of the background process.
 const HITS: &str = "hits";
 
-/// Two records of the same numbered calls: a probe, and an attached event.
+/// Two records of the same numbered calls: a probe, and one of an event of the host.
 const RECORDS: [(&str, &str); 2] = [("kprobes/numbered", "number"), ("syscalls/sys_enter_getpgid", "pid")];
 
 /// The numbers of one task in one record.
@@ -112,7 +112,7 @@ fn end_of_hits(guest: &DaemonGuest) -> Result<()> {
 fn deletions_lose_nothing_of_others(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon_with(&config(CONFIG))?;
     guest.add("p:numbered __x64_sys_getpgid number=+0x70(%di):u64")?;
-    guest.wait_for(guest.client.attach_event("syscalls/sys_enter_getpgid", ""))??;
+    guest.add("syscalls/sys_enter_getpgid")?;
     let request = StreamRequest::new().queue_events(50_000_000).queue_bytes(128 << 20);
     let mut stream = guest.subscribe(request)?;
     let id = guest.started(&mut stream)?;
@@ -148,10 +148,10 @@ fn deletions_lose_nothing_of_others(fixture: &Fixture) -> Result<()> {
     let few = &seen.losses[..seen.losses.len().min(5)];
     ensure!(few.is_empty(), "{} losses, such as {few:?}\n{}", seen.losses.len(), guest.log());
     let by_probe = seen.workload(0).context("no hits")?;
-    let attached = seen.workload(1).context("no attached events")?;
+    let of_host = seen.workload(1).context("no events of the host")?;
     ensure!(by_probe.mistakes.is_empty(), "{:?}\n{}", by_probe.mistakes, guest.log());
-    ensure!(attached.mistakes.is_empty(), "{:?}\n{}", attached.mistakes, guest.log());
-    ensure!(by_probe.last == attached.last && by_probe.last > 10_000, "{by_probe:?} {attached:?}");
+    ensure!(of_host.mistakes.is_empty(), "{:?}\n{}", of_host.mistakes, guest.log());
+    ensure!(by_probe.last == of_host.last && by_probe.last > 10_000, "{by_probe:?} {of_host:?}");
     let numbered = ledger.probes.iter().find(|probe| probe.probe == "kprobes/numbered").context("gone")?;
     ensure!(ledger.settled && numbered.not_read == 0 && numbered.paused == 0, "{numbered:?}");
     progress::note(format_args!("{} numbered calls, {} deletions", by_probe.last, rounds()));
@@ -211,22 +211,24 @@ fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()
     guest.shell(&format!(
         "until grep -qE ' numbered +[0-9]{{4}}' {TRACEFS}/kprobe_profile; do sleep 0.1; done"
     ))?;
-    let mut ledger = guest.ledger_of("kprobes/numbered")?;
     // A pause can be so short that nothing is hit in it.
     for _ in 0..5 {
         guest.add("p:goes __x64_sys_getpgid")?;
         guest.delete("goes")?;
-        ledger = guest.ledger_of("kprobes/numbered")?;
-        if ledger.paused > 0 {
+        if guest.ledger_of("kprobes/numbered")?.paused > 0 {
             break;
         }
     }
     end_of_hits(&guest)?;
+    // While it is hit, hits are counted before what was recorded since is read.
+    let ledger = guest.ledger_of("kprobes/numbered")?;
     ensure!(guest.instance()?.ends_with("/kprobed"), "{}", guest.log());
     let not_told = ledger.not_read.abs_diff(ledger.paused);
     progress::note(format_args!("{} hits in the pause, {not_told} around it", ledger.paused));
     // How much it is depends on when the emulated CPU changes hands: a tenth, on a busy machine.
-    ensure!(ledger.paused > 0 && not_told * 4 <= ledger.paused, "{ledger:?}");
+    // A deletion waits for nothing on 5.10: hardly anything is hit in the pause, and as much around it.
+    let is_told = ledger.paused > 0 && not_told * 4 <= ledger.paused;
+    ensure!(is_told || fixture.is_older_than(6, 1), "{ledger:?}");
     // Subscribers get a gap with its cause and its count.
     let told = pauses(&guest)?;
     let mut hits = 0;

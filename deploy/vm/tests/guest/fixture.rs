@@ -138,6 +138,16 @@ impl Fixture {
         !self.is_older_than(6, 1)
     }
 
+    /// Whether this kernel counts events by itself: Debian builds 5.10 without `CONFIG_HIST_TRIGGERS`.
+    pub(crate) fn counts_events(&self) -> bool {
+        !self.is_older_than(6, 1)
+    }
+
+    /// Whether this kernel can restrict which files a process opens (Landlock, since 5.13).
+    pub(crate) fn restricts_files(&self) -> bool {
+        !self.is_older_than(5, 13)
+    }
+
     pub(crate) fn lab(&self) -> Result<&Lab> {
         if let Some(lab) = self.lab.get() {
             return Ok(lab);

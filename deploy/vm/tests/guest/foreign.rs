@@ -121,10 +121,10 @@ fn foreign_events_are_listed_and_left_alone(fixture: &Fixture) -> Result<()> {
     ensure!(refused(&guest, request("theirs"))?.0 == "BAD_ARGUMENT");
     let bad = AdoptProbeRequest { filter: Some("nosuch == 1".to_owned()), ..request("theirs/numbers") };
     ensure!(refused(&guest, bad)?.0 == "BAD_FILTER");
-    let attached = guest.wait_for(guest.client.attach_event("theirs/numbers", ""))??;
-    ensure!(named(&guest, "theirs/numbers")?.obstacle == "ATTACHED");
-    ensure!(refused(&guest, request("theirs/numbers"))?.0 == "EVENT_ATTACHED");
-    guest.wait_for(guest.client.detach_event(&attached.name))??;
+    guest.add("theirs/numbers")?;
+    ensure!(named(&guest, "theirs/numbers")?.obstacle == "NAME_OF_PROBE");
+    ensure!(refused(&guest, request("theirs/numbers"))?.1 == "NAME_OF_PROBE");
+    guest.delete("theirs/numbers")?;
     let dry = AdoptProbeRequest { validate_only: true, enabled: Some(true), ..request("theirs/numbers") };
     let planned = adopt(&guest, &dry)?;
     let instance = guest.instance()?;
@@ -138,7 +138,8 @@ fn foreign_events_are_listed_and_left_alone(fixture: &Fixture) -> Result<()> {
     ensure!(guest.in_instance("events/theirs/numbers/enable")?.trim() == "0");
     guest.shell(&format!(
         "cd {TRACEFS}; echo 0 > events/theirs/returns/enable; echo 0 > instances/theirs/events/theirs/numbers/enable
-         rmdir instances/theirs; echo '-:theirs/' >> kprobe_events"
+         rmdir instances/theirs
+         for event in numbers returns two address; do echo \"-:theirs/$event\" >> kprobe_events; done"
     ))?;
     Ok(())
 }

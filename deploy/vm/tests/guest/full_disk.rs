@@ -24,9 +24,9 @@ pub(crate) const TESTS: &[Test] = tests! {
     }
 };
 
-/// Events of the host: one is attached, the other one is to be.
-const ATTACHED: &str = "sched/sched_process_fork";
-const NOT_ATTACHED: &str = "sched/sched_process_exit";
+/// Events of the host: one is recorded, the other one is to be.
+const RECORDED: &str = "sched/sched_process_fork";
+const NOT_RECORDED: &str = "sched/sched_process_exit";
 
 /// No other program calls `getsid`, and `di` of its registers is its argument.
 const KEPT: &str = "p:kept __x64_sys_getsid n=+0x70(%di):s32";
@@ -71,7 +71,7 @@ fn loses_nothing(fixture: &Fixture, directory: &str, prepare: &str) -> Result<()
     guest.wait_for(guest.client.change_labels("kept", label("tier", "1"), Vec::new()))??;
     guest.add("p:off vfs_statx")?;
     guest.wait_for(guest.client.set_enabled("off", false))??;
-    guest.wait_for(guest.client.attach_event(ATTACHED, ""))??;
+    guest.add(RECORDED)?;
     guest.workload(&["numbers", FIRST, &BEFORE.to_string()])?;
     // With an answer of the ledger they are in the files.
     let stored = guest.ledger()?.spool.context("no history")?;
@@ -189,7 +189,6 @@ fn fill(directory: &str) -> String {
 #[derive(Debug, PartialEq, Eq)]
 struct Picture {
     probes: Vec<String>,
-    attached: Vec<String>,
     kernel: Vec<String>,
 }
 
@@ -205,18 +204,12 @@ fn picture(guest: &DaemonGuest) -> Result<Picture> {
             probe.etag
         )
     });
-    let attached = guest.wait_for(guest.client.attached_events())??;
-    let attached = attached.into_iter().map(|event| format!("{} filter `{}`", event.name, event.filter));
     let kernel = guest.shell(&format!(
         "cd {} && cat /sys/kernel/tracing/kprobe_events && grep -H . events/kprobes/*/enable events/kprobes/*/filter \
          events/sched/sched_process_fork/enable events/sched/sched_process_exit/enable",
         guest.instance()?
     ))?;
-    Ok(Picture {
-        probes: probes.collect(),
-        attached: attached.collect(),
-        kernel: kernel.lines().map(str::to_owned).collect(),
-    })
+    Ok(Picture { probes: probes.collect(), kernel: kernel.lines().map(str::to_owned).collect() })
 }
 
 fn label(key: &str, value: &str) -> HashMap<String, String> {
@@ -243,6 +236,9 @@ fn try_all(guest: &DaemonGuest, round: u32, with_disarming: bool) -> Result<Vec<
         ..Default::default()
     };
     let delete = DeleteProbeRequest { name: "off".to_owned(), ..Default::default() };
+    let record =
+        CreateProbeRequest { definition: NOT_RECORDED.to_owned(), enabled: true, ..Default::default() };
+    let leave = DeleteProbeRequest { name: RECORDED.to_owned(), ..Default::default() };
     let relabel = client.change_labels("kept", label("tier", "2"), Vec::new());
     let mut outcomes = vec![("add", outcome(guest.wait_for(client.create_probe(create))?))];
     if with_disarming {
@@ -253,11 +249,11 @@ fn try_all(guest: &DaemonGuest, round: u32, with_disarming: bool) -> Result<Vec<
         ("filter", outcome(guest.wait_for(client.set_filter("kept", "n == 7"))?)),
         ("clear filter", outcome(guest.wait_for(client.set_filter("kept", ""))?)),
         ("label", outcome(guest.wait_for(relabel)?)),
-        ("attach", outcome(guest.wait_for(client.attach_event(NOT_ATTACHED, ""))?)),
-        ("detach", outcome(guest.wait_for(client.detach_event(ATTACHED))?)),
+        ("record", outcome(guest.wait_for(client.create_probe(record))?)),
     ]);
     if with_disarming {
         outcomes.push(("delete", outcome(guest.wait_for(client.delete_probe(delete))?)));
+        outcomes.push(("leave", outcome(guest.wait_for(client.delete_probe(leave))?)));
     }
     Ok(outcomes.into_iter().map(|(name, outcome)| format!("{round} {name}: {outcome}")).collect())
 }

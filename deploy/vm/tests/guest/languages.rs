@@ -96,6 +96,9 @@ fn documented_examples_work(fixture: &Fixture) -> Result<()> {
     for Example { call, command } in &examples {
         let documented = "/run/kprobed/kprobed.sock";
         ensure!(command.contains(documented), "{call}: it does not use the socket");
+        if call.contains("Aggregation") && !fixture.counts_events() {
+            continue;
+        }
         let output = run(&tools, "sh", &["-c", &command.replace(documented, &here)], directory.path(), &[])
             .with_context(|| format!("{call}: {command}"))?;
         check(call, &output).with_context(|| format!("{call}: {command}\n{output}"))?;
@@ -148,7 +151,7 @@ fn check(call: &str, output: &str) -> Result<()> {
         }
         "DeleteAggregation" => first["snapshot"]["name"] == "by-comm",
         "DeleteProbe" => first["profile"]["probe"] == "kprobes/open",
-        "ListAttachedEvents" | "ListForeignProbes" => first.is_object(),
+        "ListForeignProbes" => first.is_object(),
         _ => bail!("a new example: say here what it shows"),
     };
     ensure!(good, "this is not what the page promises");

@@ -21,7 +21,6 @@ mod accounting;
 mod aggregation;
 mod api;
 mod arming;
-mod attached;
 mod audit;
 mod budget;
 mod busy_deletion;
@@ -55,6 +54,7 @@ mod foreign;
 mod full_disk;
 mod growth;
 mod history;
+mod host_events;
 mod hostile;
 mod kernel_module;
 mod kernels;
@@ -167,7 +167,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("rollout", rollout::TESTS),
     ("watch", watch::TESTS),
     ("command_line", command_line::TESTS),
-    ("attached", attached::TESTS),
+    ("host_events", host_events::TESTS),
     ("audit", audit::TESTS),
     ("neighbours", neighbours::TESTS),
     ("reconcile", reconcile::TESTS),

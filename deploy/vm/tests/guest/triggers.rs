@@ -11,6 +11,7 @@ use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every};
 use crate::effort;
 use crate::fixture::Fixture;
+use crate::kernel_module::Build;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
@@ -119,30 +120,65 @@ fn switches_of_the_host_are_noticed(fixture: &Fixture) -> Result<()> {
 }
 
 fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon_with(&config())?;
+    let mut guest = fixture.daemon_with(&config())?;
     let file = guest.shell("ls /lib/kprobed-guest/modules/*-virtio_rng.ko 2>/dev/null || true")?;
     let file = file.trim();
     let devices = "ls -d /sys/bus/virtio/drivers/virtio_rng/virtio* 2>/dev/null | wc -l";
     let devices: usize = guest.shell(devices)?.trim().parse()?;
     ensure!(!file.is_empty() && devices > 0, "the guest has no module that can be spared");
     guest.shell("rmmod virtio_rng")?;
+    let names = ["kprobes/probed", "kprobes/returned", "kprobes/inside"];
+    let before = guest.tracefs("kprobe_events")?;
     let probe = guest.add("p:probed virtio_rng:virtrng_probe")?;
-    ensure!(probe.state() == ProbeState::PendingModule && probe.location.is_empty(), "{probe:?}");
+    // The kernel would arm each of them while it loads the module, before the daemon could judge the place.
+    let is_out = |guest: &DaemonGuest| -> Result<()> {
+        let listed = guest.tracefs("kprobe_events")?;
+        ensure!(listed == before, "it is in the kernel: {listed}");
+        Ok(())
+    };
+    is_out(&guest)?;
+    ensure!(probe.state() == ProbeState::HeldBack && probe.location.is_empty(), "{probe:?}");
     ensure!(noted(&guest, "probed")? == "MODULE_ABSENT", "{}", noted(&guest, "probed")?);
     // The kernel gives this one a number of instances when it registers it, and lists it with that from then on.
     guest.add("r:returned virtio_rng:virtrng_probe")?;
+    guest.add(&format!("p:inside virtio_rng:virtrng_probe+{}", Build::of(&guest)?.body_at()))?;
     guest.add("p:missing virtio_rng:no_such_function")?;
     let checked = guest.ctl_says("check 'p virtio_rng:no_such_function'")?.all();
     ensure!(checked.contains("accepted") && checked.contains("`virtio_rng` is not loaded"), "{checked}");
-    for round in 1..=effort::pick(1, 2) {
-        let recording = guest.record(|| {
+    ensure!(checked.contains("the place is proven, and the probe defined, when"), "{checked}");
+    // It is kept, and what is wanted of it changes as with any other.
+    guest.wait_for(guest.client.set_enabled("probed", false))??;
+    guest.wait_for(guest.client.set_filter("probed", "common_pid > 0"))??;
+    let again = guest.wait_for(guest.client.set_enabled("probed", true))??;
+    ensure!(again.state() == ProbeState::HeldBack && again.enabled && !again.filter.is_empty(), "{again:?}");
+    guest.stop()?;
+    guest.restart(&config())?;
+    ensure!(guest.probe("probed")?.state_reason == "MODULE_ABSENT", "{:?}", guest.probe("probed")?);
+    is_out(&guest)?;
+    let doctor = guest.ctl_says("doctor")?.all();
+    ensure!(!doctor.contains("virtio_rng"), "to wait for a module is not a fault: {doctor}");
+    for round in 1..=effort::pick(2, 3) {
+        let mut took = Duration::ZERO;
+        let loading = guest.record(|| {
             guest.shell(&format!("insmod {file}"))?;
-            wait_for_note(&guest, "probed", "Armed").map(drop)
+            took = wait_for_note(&guest, "probed", "Armed")?;
+            Ok(())
         })?;
-        // The kernel arms it before the module begins to run: the first call is there already.
-        for name in ["kprobes/probed", "kprobes/returned"] {
+        progress::note(format_args!(
+            "{}: a probe is armed {took:.1?} after its module was loaded",
+            fixture.series()
+        ));
+        // The module has found its devices by then.
+        ensure!(loading.events.is_empty(), "round {round}: {loading:?}");
+        let bind = "cd /sys/bus/virtio/drivers/virtio_rng; for device in virtio*; do echo $device > unbind; echo $device > bind; done";
+        let recording = guest.record(|| guest.shell(bind).map(drop))?;
+        for name in names {
             let events: Vec<_> = recording.events.iter().filter(|event| event.probe == name).collect();
-            ensure!(events.len() == devices, "round {round}: {} of {devices}: {recording:?}", events.len());
+            ensure!(
+                events.len() == devices,
+                "round {round}: {name}: {} of {devices}: {recording:?}",
+                events.len()
+            );
             let is_named =
                 |location: &str| location.contains("virtrng_probe+") && location.contains("[virtio_rng]");
             ensure!(events.iter().all(|event| is_named(&event.location)), "round {round}: {recording:?}");
@@ -160,9 +196,12 @@ fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
         let returned = asked.iter().find(|probe| probe.name == "kprobes/returned").context("it is gone")?;
         ensure!(returned.state() == ProbeState::Armed, "round {round}: {returned:?}");
         guest.shell("rmmod virtio_rng")?;
-        wait_for_note(&guest, "probed", "MODULE_ABSENT")?;
+        let took = wait_for_note(&guest, "probed", "MODULE_ABSENT")?;
+        progress::note(format_args!("{}: taken out {took:.1?} after the module had gone", fixture.series()));
+        is_out(&guest)?;
     }
     guest.shell(&format!("insmod {file}"))?;
+    wait_for_note(&guest, "returned", "Armed")?;
     // It is ours, and goes.
     guest.delete("returned")?;
     let listed = guest.tracefs("kprobe_events")?;

@@ -8,9 +8,12 @@
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use super::attached::ANY_FILTER;
 use super::{Instance, TracefsError};
 use kprobed_lang::model::ProbeName;
+
+/// A filter that every event takes: all have the field
+/// (kernel/trace/trace_events.c:trace_define_common_fields).
+pub(super) const ANY_FILTER: &str = "common_pid == 0";
 
 /// A filter that every event passes.
 const ALL_FILTER: &str = "common_pid >= 0";

@@ -196,7 +196,7 @@ impl Instance {
         }
     }
 
-    fn make(tracefs: &Tracefs, name: &str) -> Result<Self, TracefsError> {
+    pub(super) fn make(tracefs: &Tracefs, name: &str) -> Result<Self, TracefsError> {
         let instance = Self::named(tracefs, name);
         tracefs.files.make_instance(&instance.root)?;
         Ok(instance)

@@ -7,13 +7,13 @@
 pub mod format;
 pub mod hist;
 
-mod attached;
 mod cached_reading;
 mod claim;
 mod control_file;
 mod current_instance;
 mod error_log;
 mod grace_period;
+mod host_events;
 mod instance;
 mod instance_form;
 mod instance_lifecycle;

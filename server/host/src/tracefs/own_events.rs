@@ -1,5 +1,5 @@
-//! Kprobe events that the daemon made: telling them from others of the same name, and deleting
-//! them.
+//! Events that the daemon records: telling them from others of the same name, and deleting those
+//! that it made.
 //!
 //! Owns the identity of an event, and everything that is deleted from `kprobe_events`. A name
 //! proves nothing: any program can delete the daemon's event and define another one under its name,
@@ -17,18 +17,31 @@ use super::format::Format;
 use super::{ListedProbe, Tracefs, TracefsError, control_file};
 use kprobed_lang::model::ProbeName;
 
-/// A kprobe event that the daemon made.
+/// An event that the daemon records: a kprobe event that it made, or an event of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnEvent {
     /// Its name.
     pub name: ProbeName,
-    /// Its line in `kprobe_events`.
+    /// Its line in `kprobe_events`. Empty for an event of the host, which the daemon did not make.
     pub listing: String,
     /// Its id, which its records carry.
     pub id: u16,
+    /// What its `format` says of its fields, for an event of the host: another one can have its id later (since 6.3,
+    /// kernel/trace/trace_output.c: alloc_trace_event_type). Otherwise empty.
+    pub fields: String,
 }
 
 impl OwnEvent {
+    /// An event that the daemon made, by its line in `kprobe_events`.
+    pub fn made(name: &ProbeName, listing: &str, id: u16) -> Self {
+        Self { name: name.clone(), listing: listing.to_owned(), id, fields: String::new() }
+    }
+
+    /// Whether it is an event of the host, which the daemon never deletes or changes.
+    pub const fn is_of_host(&self) -> bool {
+        !self.fields.is_empty()
+    }
+
     /// Whether a line of `kprobe_events` is that of this event, as far as a line shows it.
     pub fn is_listed_as(&self, line: &str) -> bool {
         is_listed_as(&self.listing, line)
@@ -97,8 +110,11 @@ impl KprobeList {
         self.places_of(name).find(|(_, line)| is_listed_as(listing, line)).map(|(place, _)| place)
     }
 
-    /// Presence of `own` by the list alone, without its id.
+    /// Presence of `own` by the list alone, without its id. An event of the host is not told from others by the list.
     pub fn presence(&self, own: &OwnEvent) -> Presence {
+        if own.is_of_host() {
+            return Presence::Ours;
+        }
         let (mut ours, mut others) = (false, false);
         for line in self.lines_of(&own.name) {
             if own.is_listed_as(line) {
@@ -268,7 +284,7 @@ impl Tracefs {
     /// [`TracefsError`].
     pub fn presence_in(&self, list: &KprobeList, own: &OwnEvent) -> Result<Presence, TracefsError> {
         let presence = list.presence(own);
-        if !presence.is_ours() || self.event_id(&own.name)? == Some(own.id) {
+        if !presence.is_ours() || self.is_still(own)? {
             return Ok(presence);
         }
         // Between the two readings it was removed, or another program has defined the same again.
@@ -297,7 +313,7 @@ impl Tracefs {
             several => several.iter().copied().find(|line| is_listed_as(written, line)),
         };
         let id = self.event_id(name)?;
-        Ok(found.zip(id).map(|(line, id)| OwnEvent { name: name.clone(), listing: line.to_owned(), id }))
+        Ok(found.zip(id).map(|(line, id)| OwnEvent::made(name, line, id)))
     }
 
     /// Finds an event of the daemon that an earlier run has left: by the line that the kernel
@@ -315,19 +331,22 @@ impl Tracefs {
         let known = if listing.is_empty() { written } else { listing };
         let Some(line) = list.lines_of(name).find(|line| is_listed_as(known, line)) else { return Ok(None) };
         let id = self.event_id(name)?;
-        Ok(id.map(|id| OwnEvent { name: name.clone(), listing: line.to_owned(), id }))
+        Ok(id.map(|id| OwnEvent::made(name, line, id)))
     }
 
-    /// Whether the event that has the name of `own` now has its id too. Costs one short file, right
-    /// before a write. Other places under the name show only in a list.
+    /// Whether the event that has the name of `own` now has its id too, and one of the host its fields. Costs one short
+    /// file, right before a write. Other places under the name show only in a list.
     ///
     /// # Errors
     /// [`TracefsError`].
     pub fn is_still(&self, own: &OwnEvent) -> Result<bool, TracefsError> {
+        if own.is_of_host() {
+            return Ok(self.host_event(&own.name)?.as_ref() == Some(own));
+        }
         Ok(self.event_id(&own.name)? == Some(own.id))
     }
 
-    /// Deletes an event of the daemon, and nothing that others have under its name. Its identity is
+    /// Deletes an event that the daemon made, and nothing that others have under its name. Its identity is
     /// checked in a list that may be older than the write, by its id right before the write, and
     /// again by the kernel while it deletes. When the event was ever enabled in an instance, the
     /// kernel empties the buffers of that instance (kernel/trace/trace_dynevent.c:
@@ -337,6 +356,9 @@ impl Tracefs {
     /// [`TracefsError`]; EBUSY while a program has it enabled, and if it cannot be distinguished from places
     /// that another program has added.
     pub fn delete_own(&self, list: &KprobeList, own: &OwnEvent) -> Result<Deleted, TracefsError> {
+        if own.is_of_host() {
+            return Ok(Deleted::NotThere(Presence::Foreign));
+        }
         let Deletion { line, has_place } = Deletion::of(own);
         let presence = if has_place { self.presence_in(list, own)? } else { self.presence(own)? };
         match presence {
@@ -358,7 +380,7 @@ impl Tracefs {
 
 /// Whether an event went while one of its files was opened or read: its directory is gone, or its
 /// files answer no more.
-fn is_gone(error: &TracefsError) -> bool {
+pub(super) fn is_gone(error: &TracefsError) -> bool {
     [Errno::ENOENT, Errno::ENODEV].iter().any(|errno| error.errno() == *errno as i32)
 }
 
@@ -369,7 +391,7 @@ mod tests {
     use super::*;
 
     fn own(listing: &str) -> OwnEvent {
-        OwnEvent { name: "kprobes/fork".parse().unwrap(), listing: listing.to_owned(), id: 1500 }
+        OwnEvent::made(&"kprobes/fork".parse().unwrap(), listing, 1500)
     }
 
     fn presence(list: &str, listing: &str) -> Presence {

@@ -7,10 +7,10 @@
 use super::Span;
 use super::diagnostic::Diagnostic;
 
-/// One line of the kernel's probe language.
+/// What one text says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Definition {
-    /// `p` or `r`: define a probe.
+    /// `p` or `r`: define a probe. `GROUP/EVENT`: record an event of the host.
     Probe(ProbeDefinition),
     /// `-`: delete probes.
     Delete(DeleteDefinition),
@@ -46,12 +46,14 @@ pub enum ProbeKind {
     Entry,
     /// `r` or `PLACE%return`: when the function at the place returns.
     Return,
+    /// `GROUP/EVENT`: when an event of the host happens, which the kernel or another program has defined.
+    Event,
 }
 
-/// `p` or `r`, with everything that it records.
+/// `p`, `r` or an event of the host, with everything that it records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeDefinition {
-    /// Entry or return.
+    /// Entry, return or event.
     pub kind: ProbeKind,
     /// Executions that a return probe can follow at the same time; the kernel chooses if absent.
     pub maxactive: Option<u16>,
@@ -87,6 +89,11 @@ pub enum Place {
     Address {
         /// The address.
         address: u64,
+        /// Its position.
+        span: Span,
+    },
+    /// Wherever the kernel has put the event of the host that has the definition's group and event.
+    Event {
         /// Its position.
         span: Span,
     },
@@ -300,7 +307,7 @@ impl Place {
     /// Its position.
     pub const fn span(&self) -> Span {
         match self {
-            Self::Symbol { span, .. } | Self::Address { span, .. } => *span,
+            Self::Symbol { span, .. } | Self::Address { span, .. } | Self::Event { span } => *span,
         }
     }
 }
@@ -361,6 +368,11 @@ impl Argument {
 }
 
 impl ProbeDefinition {
+    /// Whether it is about an event of the host, which kprobed neither defines nor deletes.
+    pub const fn is_of_host_event(&self) -> bool {
+        matches!(self.kind, ProbeKind::Event)
+    }
+
     /// A copy without the names of the event and without arguments.
     #[must_use]
     pub fn place_alone(self) -> Self {
@@ -383,7 +395,9 @@ impl ProbeDefinition {
             name.span = to(name.span);
         }
         match &mut self.place {
-            Place::Symbol { span, .. } | Place::Address { span, .. } => *span = to(*span),
+            Place::Symbol { span, .. } | Place::Address { span, .. } | Place::Event { span } => {
+                *span = to(*span);
+            }
         }
         for argument in &mut self.args {
             argument.span = to(argument.span);

@@ -294,6 +294,12 @@ codes! {
     /// Ours: a probe of the daemon has this name, and the kernel does not have that probe now.
     ProbeExists "PROBE_EXISTS" ""
         "choose another name, or delete that probe first";
+    /// Ours: an event that the host does not have.
+    NoSuchEvent "NO_SUCH_EVENT" ""
+        "`available_events` in tracefs lists all events of the host";
+    /// Ours: an event that describes what a tracer writes, and cannot be recorded by itself.
+    EventHasNoSwitch "EVENT_HAS_NO_SWITCH" ""
+        "choose an event that has a file `enable` below `events/` in tracefs";
     /// Ours (the kernel logs nothing): a deletion that fits no event.
     NoSuchProbe "NO_SUCH_PROBE" ""
         "";
@@ -396,6 +402,7 @@ impl Code {
             | Self::NoBtfField
             | Self::VarTail
             | Self::NoSuchProbe
+            | Self::NoSuchEvent
             | Self::ForeignProbe => ENOENT,
             Self::NosupDatArg | Self::NosupAllArgs => EOPNOTSUPP,
             Self::MemAddrRange | Self::ImmRange | Self::DerefOffsRange => ERANGE,
@@ -435,7 +442,9 @@ impl Code {
             | Self::NoEquivalent
             | Self::UnexpectedToken
             | Self::UnexpectedEnd
-            | Self::TooManyParameters => RefusedBy::Kprobed,
+            | Self::TooManyParameters
+            | Self::NoSuchEvent
+            | Self::EventHasNoSwitch => RefusedBy::Kprobed,
             _ => RefusedBy::Kernel,
         }
     }

@@ -6,6 +6,7 @@
 //!
 //! The rule by which a dialect is recognised, in this order:
 //!
+//! 0. `GROUP/EVENT` and `GROUP:EVENT` are events of the host (`event`): no line and no prototype looks like that.
 //! 1. A text with a `(` is a function prototype if only a name precedes it, or if it does not start
 //!    with `p`, `r` or `-`. No line of `kprobe_events` looks like that.
 //! 2. A bare `aN`, `sN`, `sa`, `rv` or `ra` in a line is a word of 2009 unless it can be the name
@@ -24,6 +25,7 @@ use super::Span;
 use super::ast::{Definition, ProbeDefinition};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
+use super::event;
 use super::features::Features;
 use super::legacy::{self, BareWords, OldLine};
 use super::line;
@@ -143,6 +145,9 @@ pub fn parse_any_knowing(text: &str, features: &Features, parameters: &dyn Param
             let findings = vec![problem.at(Step::Name)];
             return Reading::of(Dialect::Kernel, Parsed { tree, findings });
         }
+    }
+    if let Some(parsed) = event::read(text) {
+        return Reading::of(Dialect::Kernel, parsed);
     }
     if is_prototype(text) {
         return parse_as(Dialect::Prototype, text, features);

@@ -236,8 +236,8 @@ impl Rewriter<'_> {
             _ => None,
         };
         let has_arguments_here = match (&self.place, self.kind) {
-            (Some(Place::Address { .. }), _) => false,
-            (_, ProbeKind::Entry) => true,
+            (Some(Place::Address { .. } | Place::Event { .. }), _) => false,
+            (_, ProbeKind::Entry | ProbeKind::Event) => true,
             (_, ProbeKind::Return) => self.features.retprobe_args,
         };
         has_arguments_here && known.unwrap_or(self.features.btf_args)

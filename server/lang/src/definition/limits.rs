@@ -48,7 +48,7 @@ pub fn exceeded_limits(definition: &ProbeDefinition, features: &Features) -> Vec
 
 fn of_arguments(definition: &ProbeDefinition, features: &Features) -> Vec<Diagnostic> {
     let (site, function) = match (&definition.place, definition.kind) {
-        (Place::Address { .. }, _) => (Site::Address, None),
+        (Place::Address { .. } | Place::Event { .. }, _) => (Site::Address, None),
         (Place::Symbol { module, symbol, .. }, kind) => {
             let site = if kind == ProbeKind::Entry { Site::Entry } else { Site::Return };
             (site, Some((module.as_deref(), symbol.as_str())))

@@ -9,8 +9,9 @@
 //! A text takes this route, once:
 //!
 //! 1. `line` cuts it into words with their positions.
-//! 2. `dialect` says which language it is. Words of 2009 (`legacy`) and prototypes (`prototype`)
-//!    become a line of the kernel's language; `rewrite` knows where each part of it comes from.
+//! 2. `dialect` says which language it is. `GROUP/EVENT` is an event of the host (`event`). Words of
+//!    2009 (`legacy`) and prototypes (`prototype`) become a line of the kernel's language;
+//!    `rewrite` knows where each part of it comes from.
 //! 3. The kernel's grammar reads the line: `parse` the head and the place, `argument` and `fetch`
 //!    the arguments, `types` and `program` what fits. It knows no other dialect. It always gives
 //!    what could be read, and everything that is wrong, each with the [`Step`] of the kernel.
@@ -52,6 +53,7 @@ mod cutter;
 pub mod dangerous;
 mod diagnostic;
 mod dialect;
+mod event;
 pub mod explain;
 mod features;
 mod fetch;

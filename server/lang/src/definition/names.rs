@@ -78,7 +78,7 @@ impl ProbeDefinition {
     /// the address itself.
     pub fn default_event_name(&self) -> String {
         let letter = match self.kind {
-            ProbeKind::Entry => 'p',
+            ProbeKind::Entry | ProbeKind::Event => 'p',
             ProbeKind::Return => 'r',
         };
         let mut name = match &self.place {
@@ -87,6 +87,7 @@ impl ProbeDefinition {
                 format!("{letter}_{module}{symbol}_{offset}")
             }
             Place::Address { address, .. } => format!("{letter}_{address:#x}"),
+            Place::Event { .. } => self.event.as_ref().map(|event| event.text.clone()).unwrap_or_default(),
         };
         name = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         name.truncate(EVENT_NAME_MAX_BYTES);

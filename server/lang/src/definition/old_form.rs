@@ -15,12 +15,13 @@ pub(super) fn old_form(definition: &ProbeDefinition) -> Option<String> {
     let letter = match definition.kind {
         ProbeKind::Entry => 'p',
         ProbeKind::Return => 'r',
+        ProbeKind::Event => return None,
     };
     let event = definition.event.as_ref().map(|event| format!(":{}", event.text)).unwrap_or_default();
     let at_function = match &definition.place {
         Place::Symbol { module: None, offset, .. } => *offset == 0,
         Place::Symbol { module: Some(_), .. } => return None,
-        Place::Address { .. } => false,
+        Place::Address { .. } | Place::Event { .. } => false,
     };
     let mut words = vec![format!("{letter}{event}"), definition.place.to_string()];
     for argument in &definition.args {

@@ -128,8 +128,8 @@ fn probe(
         None => (None, None),
     };
     let site = match (&place, kind) {
-        (Some(Place::Address { .. }), _) => Site::Address,
-        (_, ProbeKind::Entry) => Site::Entry,
+        (Some(Place::Address { .. } | Place::Event { .. }), _) => Site::Address,
+        (_, ProbeKind::Entry | ProbeKind::Event) => Site::Entry,
         (_, ProbeKind::Return) => Site::Return,
     };
     let function = match &place {

@@ -65,7 +65,7 @@ impl Program {
 fn fetch(fetch: &Fetch, kind: ProbeKind) -> Result<Program, Diagnostic> {
     let simple = |operation| Ok(Program { last: 0, operation });
     let argument = match kind {
-        ProbeKind::Entry => Operation::Value,
+        ProbeKind::Entry | ProbeKind::Event => Operation::Value,
         ProbeKind::Return => Operation::OtherValue,
     };
     match &fetch.kind {

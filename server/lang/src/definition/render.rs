@@ -19,6 +19,7 @@ impl ProbeDefinition {
         line.push(match self.kind {
             ProbeKind::Entry => 'p',
             ProbeKind::Return => 'r',
+            ProbeKind::Event => return format!("{group}/{event}"),
         });
         if let Some(maxactive) = self.maxactive {
             write!(line, "{maxactive}").ok();
@@ -42,6 +43,7 @@ pub(super) fn push_arguments(line: &mut String, arguments: &[Argument]) {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Event { .. } => Ok(()),
             Self::Address { address, .. } => write!(f, "{address:#x}"),
             Self::Symbol { module, symbol, offset, .. } => {
                 if let Some(module) = module {

@@ -247,7 +247,7 @@ impl Controller {
         match (spec, probes) {
             (Spec::Histogram(spec), [probe]) => {
                 let schema = self.countable(probe)?;
-                self.judge_aggregation_filter(&probe.name, &spec.filter, "spec.histogram.filter")?;
+                self.judge_aggregation_filter(probe, &spec.filter, "spec.histogram.filter")?;
                 let proofs = self.proofs(&probe.name)?;
                 let counted = Counted { probe: &probe.name, schema: &schema, proofs: &proofs };
                 let mut plan = TriggerPlan::histogram(&spec, number, counted)?;
@@ -258,8 +258,8 @@ impl Controller {
             }
             (Spec::Latency(spec), [start, end]) => {
                 let (start_schema, end_schema) = (self.countable(start)?, self.countable(end)?);
-                self.judge_aggregation_filter(&start.name, &spec.start_filter, "spec.latency.start_filter")?;
-                self.judge_aggregation_filter(&end.name, &spec.end_filter, "spec.latency.end_filter")?;
+                self.judge_aggregation_filter(start, &spec.start_filter, "spec.latency.start_filter")?;
+                self.judge_aggregation_filter(end, &spec.end_filter, "spec.latency.end_filter")?;
                 let (start_proofs, end_proofs) = (self.proofs(&start.name)?, self.proofs(&end.name)?);
                 let ends = [
                     Counted { probe: &start.name, schema: &start_schema, proofs: &start_proofs },
@@ -296,7 +296,7 @@ impl Controller {
 
     fn judge_aggregation_filter(
         &self,
-        probe: &ProbeName,
+        probe: &Probe,
         filter: &str,
         field: &'static str,
     ) -> Result<(), Error> {
@@ -306,8 +306,9 @@ impl Controller {
         if filter.contains('\n') {
             return Err(Error::bad_argument(field, "a filter is one line"));
         }
-        refuse_harm(self.tracefs(), probe, filter)?;
-        let judged = self.tracefs().try_filter(probe, filter);
+        let Some(event) = &probe.own else { return Ok(()) };
+        refuse_harm(self.tracefs(), &probe.name, filter)?;
+        let judged = self.executor().try_filter(event, filter);
         judged.map_err(|refused| Error::kernel_filter((field, filter), &refused, None))
     }
 

@@ -272,7 +272,7 @@ impl<'a> Temporary<'a> {
     /// Makes the instance, for a daemon whose own instance has this name.
     fn make(tracefs: &'a Tracefs, own: &str) -> Result<Self, CalibrationError> {
         let options = InstanceOptions {
-            name: instance_name(own),
+            name: temporary_instance(own),
             buffer_kib: BUFFER_KIB,
             buffer_max_kib: BUFFER_KIB,
             sub_buffer_kib: 0,
@@ -314,8 +314,9 @@ impl<'a> Temporary<'a> {
     }
 }
 
-/// Name of the instance of a daemon whose own instance has this name.
-fn instance_name(own: &str) -> String {
+/// Name of the instance for what lasts for a moment, of a daemon whose own instance has this name. The next start
+/// removes what a killed daemon has left of it.
+pub(in crate::control) fn temporary_instance(own: &str) -> String {
     format!("{own}-temporary")
 }
 
@@ -325,7 +326,7 @@ fn instance_name(own: &str) -> String {
 /// # Errors
 /// When the kernel cannot be asked. What cannot be removed is left, with a warning.
 pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Result<(), Error> {
-    let Some(instance) = Instance::find(tracefs, &instance_name(own)) else { return Ok(()) };
+    let Some(instance) = Instance::find(tracefs, &temporary_instance(own)) else { return Ok(()) };
     let list = tracefs.kprobe_list()?;
     let ours = list.probes().iter().filter_map(|listed| {
         let name = listed.name.clone().filter(|name| name.group() == GROUP)?;
@@ -339,7 +340,7 @@ pub(in crate::control) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Resu
     }
     for (name, listing) in ours {
         let id = tracefs.event_id(&name)?.unwrap_or_default();
-        let own = OwnEvent { name, listing, id };
+        let own = OwnEvent::made(&name, &listing, id);
         match tracefs.delete_own(&list, &own) {
             Ok(_) => tracing::info!(event = %own.name, "removed a temporary probe that was left"),
             Err(error) => tracing::warn!(event = %own.name, %error, "cannot remove a temporary probe"),

@@ -30,7 +30,8 @@ impl Way {
             (ProbeKind::Return, _) => Self::Return,
             (ProbeKind::Entry, Some(Arming::Ftrace)) => Self::Ftrace,
             (ProbeKind::Entry, Some(Arming::Optimised)) => Self::Optimised,
-            (ProbeKind::Entry, Some(Arming::Breakpoint) | None) => Self::Breakpoint,
+            // The daemon asks for no cost of an event of the host.
+            (ProbeKind::Entry, Some(Arming::Breakpoint) | None) | (ProbeKind::Event, _) => Self::Breakpoint,
         }
     }
 }

@@ -14,7 +14,7 @@ mod pace;
 mod trip;
 
 pub(super) use breaker::Budget;
-pub(super) use calibrate::remove_leftovers;
+pub(super) use calibrate::{remove_leftovers, temporary_instance};
 pub use cost::CostTable;
 pub use costs::Costs;
 pub use meter::BudgetSettings;

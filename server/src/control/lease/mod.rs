@@ -258,9 +258,9 @@ impl Controller {
         self.parts.store.undo_all(gone).await;
     }
 
-    /// Removes probes from the kernel after their lease, with the aggregations that count them.
+    /// Removes probes from the kernel that are not to be there any more, with the aggregations that count them.
     /// Reads what they have recorded first.
-    async fn take_out_of_use(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, Error>> {
+    pub(super) async fn take_out_of_use(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, Error>> {
         if probes.is_empty() {
             return Vec::new();
         }

@@ -70,7 +70,6 @@ impl Sources {
         let view =
             View { probes: selection.probes.clone(), labels: selection.labels.clone(), ..View::default() };
         ledger.probes.retain(|probe| {
-            // An attached event has no labels.
             let labels = self
                 .registry
                 .by_uid(probe.uid)

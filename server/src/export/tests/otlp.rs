@@ -273,6 +273,7 @@ async fn refusals_are_counted_and_failures_are_not() {
 struct Spans {
     answer: Arc<Mutex<Answer>>,
     taken: Arc<Mutex<u64>>,
+    refused: Arc<Mutex<u64>>,
 }
 
 #[tonic::async_trait]
@@ -282,6 +283,7 @@ impl TraceService for Spans {
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         if let Answer::Refuses(status) = &*self.answer.lock().unwrap() {
+            *self.refused.lock().unwrap() += 1;
             return Err(status.clone());
         }
         let request = request.into_inner();
@@ -327,7 +329,8 @@ async fn what_was_taken_is_not_sent_again_when_spans_are_refused() {
     publish_calls(&run, 5, 1000);
     let error = failing(&exporters).await;
     assert!(error.contains("export traces") && error.contains("later"), "{error}");
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let refused = *spans.refused.lock().unwrap();
+    until(&run, 12_000, || *spans.refused.lock().unwrap() > refused).await;
     *spans.answer.lock().unwrap() = Answer::Takes;
     until(&run, 20_000, || *spans.taken.lock().unwrap() == 5).await;
     let status = run.drained(&exporters).await;

@@ -13,10 +13,10 @@ use kprobed_rights::Roles;
 use super::*;
 use crate::auth::{AuditQueue, Caller};
 use crate::control::{Controller, Observer, Registry};
-use crate::doctor::UNLOCK;
+use crate::doctor::{SkippedRuns, UNLOCK};
 use crate::store::Store;
 use kprobed_host::kernel::{FactsCache, KernelPaths};
-use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
+use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, Tracefs};
 use kprobed_lang::samples::v6_12;
 
 const HEADER_PAGE: &str = include_str!("../../../fixtures/ring/small-mix/header_page");
@@ -81,6 +81,7 @@ async fn server(directory: &TempDir) -> HostServer {
             procfs: nowhere(),
             lockdown: root.join("lockdown"),
             had_kprobe_events: true,
+            skipped: SkippedRuns::since(SystemTime::UNIX_EPOCH, HitCounts::default()),
         }),
         declarations: Arc::default(),
         labels: Arc::default(),

@@ -6,6 +6,7 @@ use futures_util::FutureExt as _;
 use kprobed_trace::spool::Cursor;
 
 use super::*;
+use crate::error;
 use kprobed_lang::model::StateRecord;
 
 const TIME: SystemTime = SystemTime::UNIX_EPOCH;
@@ -18,9 +19,6 @@ async fn made(directory: &Path) {
     let other =
         create(&store, new_probe_with("other", |spec| spec.metadata = Metadata::default())).await.unwrap();
     settle(&store, other, "p:kprobes/other vfs_read", None).await.unwrap();
-    let name = ProbeName::new("sched", "attached").unwrap();
-    let attached = store.begin_attach(&name, "pid == 1", TIME, None).await.unwrap();
-    store.settle_attach(attached, "pid == 1", None).await.unwrap();
     let state = StateRecord {
         uid,
         time: TIME,
@@ -78,7 +76,6 @@ async fn start(directory: &Path, what: &str) -> Vec<BadValue> {
     for probe in probes.iter().filter(|probe| probe.unreadable.is_some()) {
         assert!(!probe.record.spec.enabled && probe.record.uid != ProbeUid(2), "{what}");
     }
-    assert_eq!(store.attachments().await.unwrap().len(), 1, "{what}");
     for uid in [1, 2] {
         store.states_of(ProbeUid(uid)).await.unwrap_or_else(|error| panic!("{what}: {error}"));
     }
@@ -213,6 +210,31 @@ async fn garbage_in_any_column_costs_its_row_and_is_said() {
     }
     assert!(failed.is_empty(), "{failed:#?}");
     assert!(spoiled > 200 && said > 80, "{spoiled} {said}");
+}
+
+/// A value of which the probe can do without: it is armed, and SQLite writes no row with it.
+#[tokio::test]
+async fn a_refused_change_of_a_damaged_row_says_what_to_do_and_that_works() {
+    let directory = tempfile::tempdir().unwrap();
+    made(directory.path()).await;
+    assert!(spoil(&directory.path().join("kprobed.db"), "probe", "create_time_ns", "'garbage'").await);
+    let store = open(directory.path()).await;
+    let probes = store.probes().await.unwrap();
+    let one = &probes.iter().find(|probe| probe.record.uid == ProbeUid(1)).unwrap();
+    assert_eq!(one.unreadable, None);
+    let mut wanted = one.record.clone();
+    wanted.spec.filter = "x == 2".to_owned();
+    let change = updating(one.record.clone(), wanted);
+    let refused = error::Error::from(store.begin(&[(change, None).into()]).await.unwrap_err());
+    assert_eq!(refused.reason.name, "DATABASE_CORRUPT");
+    let what = "a row of it is damaged and cannot be changed: cannot store TEXT value in INTEGER column probe.create_time_ns";
+    assert!(refused.message.ends_with(what), "{refused}");
+    let fix = refused.value("fix").unwrap();
+    assert!(fix.contains("`kprobectl delete NAME`") && fix.contains("`kprobectl doctor` names it"), "{fix}");
+    assert!(store.bad_values().iter().any(|bad| bad.column == "create_time_ns" && bad.row == "1"));
+    store.begin(&[(Intent::Remove(ProbeUid(1)), None).into()]).await.unwrap();
+    store.undo(Undo::Probe(ProbeUid(1))).await;
+    assert_eq!(store.probes().await.unwrap().len(), 1);
 }
 
 #[tokio::test]

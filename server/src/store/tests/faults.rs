@@ -23,10 +23,6 @@ enum Step {
     BeginTogether,
     SettleTogether,
     AddStates,
-    BeginAttach,
-    SettleAttach,
-    Reattach,
-    BeginDetach,
     AddTick,
     RollUp,
     ForgetOld,
@@ -36,11 +32,9 @@ enum Step {
     UndoRemove,
     UndoUpdate,
     UndoReversal,
-    UndoAttach,
-    UndoDetach,
 }
 
-const STEPS: [Step; 23] = [
+const STEPS: [Step; 17] = [
     Step::BeginCreate,
     Step::SettleCreate,
     Step::Redefine,
@@ -50,10 +44,6 @@ const STEPS: [Step; 23] = [
     Step::BeginTogether,
     Step::SettleTogether,
     Step::AddStates,
-    Step::BeginAttach,
-    Step::SettleAttach,
-    Step::Reattach,
-    Step::BeginDetach,
     Step::AddTick,
     Step::RollUp,
     Step::ForgetOld,
@@ -62,14 +52,12 @@ const STEPS: [Step; 23] = [
     Step::UndoRemove,
     Step::UndoUpdate,
     Step::UndoReversal,
-    Step::UndoAttach,
-    Step::UndoDetach,
 ];
 
 impl Step {
     fn is_owed(self) -> bool {
-        use Step::{UndoAttach, UndoCreate, UndoDetach, UndoRemove, UndoReversal, UndoUpdate};
-        matches!(self, UndoAttach | UndoCreate | UndoDetach | UndoRemove | UndoReversal | UndoUpdate)
+        use Step::{UndoCreate, UndoRemove, UndoReversal, UndoUpdate};
+        matches!(self, UndoCreate | UndoRemove | UndoReversal | UndoUpdate)
     }
 }
 
@@ -78,8 +66,6 @@ impl Step {
 pub(super) struct Known {
     pub(super) settled: ProbeUid,
     pending: ProbeUid,
-    attached: ProbeUid,
-    attaching: ProbeUid,
 }
 
 pub(crate) struct Opened {
@@ -115,13 +101,9 @@ pub(super) async fn baseline() -> (Arc<Disk>, Known) {
     let settled = create(store, new_probe_at("settled", 1)).await.unwrap();
     settle(store, settled, "p:kprobes/settled vfs_read", Some(key("made", "create"))).await.unwrap();
     let pending = create(store, new_probe_at("pending", 2)).await.unwrap();
-    let name = |event: &str| ProbeName::new("sched", event).unwrap();
-    let attached = store.begin_attach(&name("attached"), "pid == 1", from_ns(3), None).await.unwrap();
-    store.settle_attach(attached, "pid == 1", None).await.unwrap();
-    let attaching = store.begin_attach(&name("attaching"), "", from_ns(4), None).await.unwrap();
     add(store, &[5]).await.unwrap();
     store.close().await;
-    (disk, Known { settled, pending, attached, attaching })
+    (disk, Known { settled, pending })
 }
 
 /// Reads a counter at these seconds. Its value is their number.
@@ -192,13 +174,6 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
             };
             store.add_states(&[record(known.settled, "ARMED"), record(known.settled, "DRIFTED")]).await
         }
-        Step::BeginAttach => {
-            let name = ProbeName::new("sched", "new").unwrap();
-            store.begin_attach(&name, "", from_ns(9), None).await.map(drop)
-        }
-        Step::SettleAttach => store.settle_attach(known.attaching, "pid == 2", None).await,
-        Step::Reattach => store.settle_attach(known.attached, "pid == 3", Some(("pid == 1", &entry()))).await,
-        Step::BeginDetach => store.begin_detach(known.attached, "pid == 1", &entry()).await,
         Step::AddTick => add(store, &[6]).await,
         Step::RollUp => store.roll_up(from_ns(60_000_000_000), &AT_ONCE).await.map(drop),
         Step::ForgetOld => store.forget_old(from_ns(i64::MAX), &AT_ONCE).await,
@@ -214,8 +189,6 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
             let before = settings(known.settled, false, "before", "", 7);
             undo(store, Undo::Reversal { before: Box::new(before) }).await
         }
-        Step::UndoAttach => undo(store, Undo::Attachment(known.attaching)).await,
-        Step::UndoDetach => undo(store, Undo::Detachment(known.attaching, "pid == 4".to_owned())).await,
     }
 }
 
@@ -250,9 +223,6 @@ pub(super) async fn picture(store: &Store) -> String {
     }
     for state in store.states_of(ProbeUid(1)).await.unwrap() {
         writeln!(text, "{state:?}").unwrap();
-    }
-    for attachment in store.attachments().await.unwrap() {
-        writeln!(text, "{attachment:?}").unwrap();
     }
     let rates = RateQuery {
         start: SystemTime::UNIX_EPOCH,
@@ -349,7 +319,6 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
                 ];
                 opened.store.undo_all(undo).await;
             }
-            Step::SettleAttach => opened.store.undo(Undo::Attachment(known.attaching)).await,
             _ => {}
         }
         next(&opened.store).await.unwrap();
@@ -407,7 +376,6 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
             let may_stay = matches!(
                 step,
                 Step::BeginCreate
-                    | Step::BeginAttach
                     | Step::Redefine
                     | Step::AddTick
                     | Step::AddStates

@@ -368,47 +368,6 @@ async fn a_database_of_another_version_is_refused() {
 }
 
 #[tokio::test]
-async fn an_attached_event_lives_through_reopening() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = open(directory.path()).await;
-    let name = ProbeName::new("raw_syscalls", "sys_enter").unwrap();
-    let gone = store
-        .begin_attach(&ProbeName::new("irq", "gone").unwrap(), "", SystemTime::now(), None)
-        .await
-        .unwrap();
-    let uid = store.begin_attach(&name, "id == 1", from_ns(7), Some(&entry())).await.unwrap();
-    assert!(uid.0 < 0 && uid != gone, "never the uid of a probe: {uid}");
-    store.settle_attach(uid, "id == 2", None).await.unwrap();
-    assert!(store.begin_attach(&name, "", SystemTime::now(), None).await.is_err(), "the name is taken");
-    store.begin_detach(gone, "", &entry()).await.unwrap();
-    store.close().await;
-
-    let store = open(directory.path()).await;
-    let stored = store.attachments().await.unwrap();
-    let phases: Vec<_> = stored.iter().map(|row| (row.name.to_string(), row.phase)).collect();
-    assert_eq!(
-        phases,
-        [("irq/gone".to_owned(), Phase::Removing), ("raw_syscalls/sys_enter".to_owned(), Phase::Settled)]
-    );
-    let kept = StoredAttachment {
-        uid,
-        name: name.clone(),
-        filter: "id == 2".to_owned(),
-        phase: Phase::Settled,
-        create_time: from_ns(7),
-        unreadable: None,
-    };
-    assert_eq!(stored[1], kept);
-    store.undo(Undo::Attachment(uid)).await;
-    store.undo(Undo::Attachment(gone)).await;
-    assert_eq!(store.attachments().await.unwrap(), []);
-    assert!(
-        store.begin_attach(&name, "", SystemTime::now(), None).await.unwrap() < uid,
-        "ids are not used again"
-    );
-}
-
-#[tokio::test]
 async fn a_meaning_lives_as_long_as_its_probe() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;

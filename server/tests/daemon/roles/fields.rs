@@ -14,7 +14,6 @@ Aggregation: *name *creator\n\
 AggregationColumn: *name\n\
 AggregationSnapshot: *name\n\
 ArgumentSpec: *name\n\
-AttachedEvent: *name *filter *state_reason\n\
 AuditEntry: digest *record *principal method change rule request_id operation *probe *definition *filter *reason\n\
 AuditHead: digest\n\
 CallerLimit: name role\n\

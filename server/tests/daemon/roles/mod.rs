@@ -189,9 +189,13 @@ fn told(method: &str) -> Told {
         "ListFunctions" | "DescribeFunction" | "ReadClock" | "HoldProbes" | "GetCaller" | "ReadAudit" => {
             Told::Method
         }
-        "CreateProbe" | "UpdateProbe" | "DeleteProbe" | "ApplyProbes" | "AdoptProbe" | "ReconcileProbes"
-        | "AttachEvent" | "DetachEvent" | "ListAttachedEvents" | "CreateAggregation" | "ListAggregations"
-        | "DeleteAggregation" | "StreamAggregation" => Told::Control,
+        "ReconcileProbes" => {
+            only(v1::ReconcileProbesRequest { validate_only: true, ..Default::default() }.encode_to_vec())
+        }
+        "CreateProbe" | "UpdateProbe" | "DeleteProbe" | "ApplyProbes" | "AdoptProbe"
+        | "CreateAggregation" | "ListAggregations" | "DeleteAggregation" | "StreamAggregation" => {
+            Told::Control
+        }
         other => {
             panic!("say in `told` what the answers of {other} tell about probes, events and aggregations")
         }
@@ -343,6 +347,7 @@ async fn no_answer_tells_of_what_a_role_hides() {
                 "ListForeignProbes",
                 "ListHits",
                 "ListProbes",
+                "ReconcileProbes",
                 "StreamEvents",
                 "WatchProbes",
             ];

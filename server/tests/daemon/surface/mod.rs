@@ -80,7 +80,7 @@ async fn every_method_answers_any_request() {
     let documented = Documented::read();
     let pool = DescriptorPool::decode(kprobed_proto::FILE_DESCRIPTOR_SET).unwrap();
     let methods: Vec<_> = pool.services().flat_map(|service| service.methods().collect::<Vec<_>>()).collect();
-    assert!(methods.len() > 30, "{}", methods.len());
+    assert!(methods.len() > 27, "{}", methods.len());
     let (mut answered, mut reasons) = (BTreeSet::new(), BTreeMap::<String, usize>::new());
     for method in &methods {
         let name = method.name();

@@ -43,7 +43,6 @@ pub(super) fn schema_entry(origin: &Origin, labels: &Labels, sequence: u64) -> S
         kind: EntryKind::Schema,
         sequence,
         events: 0,
-        // Attached events have negative uids, and are known by their names.
         first_ns: u64::try_from(origin.uid.0).unwrap_or_default(),
         last_ns: 0,
         wall_offset_ns: 0,

@@ -15,7 +15,7 @@ pub struct Origin {
     /// Identifies the schema within streams: no other schema gets this number during a run of the
     /// daemon.
     pub schema_id: u32,
-    /// Uid of the probe, or of the attached event.
+    /// Uid of the probe.
     pub uid: ProbeUid,
     /// Name of its event.
     pub name: ProbeName,

@@ -32,6 +32,10 @@ impl NamesInUse for SomeTaken {
         Some(Taken { name: ProbeName::new(group, event).ok()?, ours, problem })
     }
 
+    fn unrecordable(&self, _event: (&str, &str), _span: Span) -> Option<Diagnostic> {
+        None
+    }
+
     fn deleted_by(&self, delete: &DeleteDefinition) -> Result<Vec<ProbeName>, Diagnostic> {
         match &delete.event {
             Some(event) if event.text == "ours" => {

@@ -23,7 +23,7 @@ pub enum CheckError {
     Facts(#[from] FactsError),
     /// The kernel was built without kprobe events.
     #[error(
-        "this kernel has no kprobe events (CONFIG_KPROBE_EVENTS): it can have no probes, but its own events can be attached"
+        "this kernel has no kprobe events (CONFIG_KPROBE_EVENTS): only probes of its own events are possible, such as `sched/sched_switch`"
     )]
     NoKprobeEvents,
 }

@@ -32,7 +32,7 @@ use kprobed_host::kernel::{FactsCache, KernelFacts, Livepatches, RecentFacts};
 use kprobed_lang::definition::explain::{Explanation, explain};
 use kprobed_lang::definition::{
     Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Name, Parameters, ProbeDefinition,
-    ProbeKind, Reading, guard, merged, parse_any_knowing,
+    ProbeKind, Reading, Step, guard, merged, parse_any_knowing,
 };
 use kprobed_lang::model::ProbeName;
 
@@ -49,7 +49,7 @@ pub struct Checker {
 /// The line for the kernel.
 #[derive(Clone, Debug)]
 pub struct KernelLine {
-    /// The line.
+    /// The line. Empty for an event of the host, which is not defined.
     pub text: String,
     /// The line without the hidden arguments.
     pub canonical: String,
@@ -138,7 +138,7 @@ impl Checker {
             return Err(CheckError::of(text, vec![problem]));
         }
         let (definition, notes, place) = match self.facts.current() {
-            Ok(facts) => {
+            Ok(facts) if !written.is_of_host_event() => {
                 let resolution = typed::resolve(&written, &facts, &self.features)
                     .map_err(|diagnostics| CheckError::of(text, diagnostics))?;
                 let typed::Resolution { mut definition, notes } = resolution;
@@ -149,7 +149,7 @@ impl Checker {
                 (definition, notes, place)
             }
             // The types of the names are not known: they are explained by name.
-            Err(_) => (written.clone(), Vec::new(), written.place),
+            _ => (written.clone(), Vec::new(), written.place),
         };
         let definition = definition.with_explicit_names();
         let placed = ProbeDefinition { place, ..definition.clone() };
@@ -197,10 +197,12 @@ impl Checker {
         text: &Arc<DefinitionText>,
         facts: &mut RecentFacts<'_>,
     ) -> Result<CheckOutcome, CheckError> {
-        if !self.kprobe_events {
+        let reading = text.read_with(|| facts.get().ok()).unwrap_or_else(|| self.read_and_keep(text));
+        let is_of_host_event =
+            matches!(&reading.result, Ok(Definition::Probe(written)) if written.is_of_host_event());
+        if !self.kprobe_events && !is_of_host_event {
             return Err(CheckError::NoKprobeEvents);
         }
-        let reading = text.read_with(|| facts.get().ok()).unwrap_or_else(|| self.read_and_keep(text));
         let (dialect, kept) = (reading.dialect, text.pinned(&reading));
         let draft = || reading.draft.clone().filter(|_| dialect != Dialect::Prototype);
         match as_probe(&reading, text.as_str()) {
@@ -236,6 +238,7 @@ impl Checker {
         let is_resolved = names.findings.is_empty() && limits.is_empty();
         // If the kernel finds several at the same step, the names say more than the text.
         let found = requirement.into_iter().chain(names.findings).chain(unread.iter().cloned()).chain(limits);
+        let found = found.chain(self.unrecordable(&written));
         let first = found.min_by_key(|finding| finding.step);
         let place = report.refusal.as_ref().map(|refusal| refusal.step);
         let misplaced = first.filter(|first| place.is_none_or(|place| first.step < place));
@@ -270,6 +273,22 @@ impl Checker {
         Ok(outcome)
     }
 
+    /// Why the event of the host that a definition names cannot be recorded.
+    fn unrecordable(&self, definition: &ProbeDefinition) -> Option<Diagnostic> {
+        let event = definition.event.as_ref().filter(|_| definition.is_of_host_event())?;
+        let of_image = || {
+            let message = "an image of a kernel does not show which events a host has";
+            Diagnostic::error(Code::UnsupportedFeature, definition.span, message)
+                .with_hint("check it on a host: `kprobectl check`")
+        };
+        let problem = self.names.as_ref().map_or_else(
+            || Some(of_image()),
+            |names| names.unrecordable((group_of(definition), &event.text), definition.span),
+        )?;
+        // A probe of it may be there and wait for it.
+        Some(problem.at(Step::OwnPlace))
+    }
+
     fn read(&self, text: &str) -> Reading {
         self.read_with(text, &FunctionTypes::new(&self.facts))
     }
@@ -289,6 +308,15 @@ impl Checker {
     /// The line for the kernel, with the hidden arguments that distinguish faults from values.
     pub fn kernel_line(&self, definition: &ProbeDefinition, (group, event): (&str, &str)) -> KernelLine {
         let canonical = definition.render(group, event);
+        if definition.is_of_host_event() {
+            // Nothing is written to `kprobe_events`.
+            return KernelLine {
+                text: String::new(),
+                canonical,
+                group: group.to_owned(),
+                event: event.to_owned(),
+            };
+        }
         let text = guard::guarded_line(definition, (group, event), &canonical, &self.features);
         KernelLine { text, canonical, group: group.to_owned(), event: event.to_owned() }
     }
@@ -397,7 +425,7 @@ pub struct Preview {
     /// The definition as one line of the kernel's language.
     pub canonical: String,
     /// The line with the hidden arguments that distinguish faults from values: this is written to
-    /// the kernel.
+    /// the kernel. Empty for an event of the host.
     pub kernel_definition: String,
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 
 use kprobed_host::kernel::KernelFacts;
-use kprobed_lang::definition::{DeleteDefinition, Diagnostic, Features, ProbeDefinition};
+use kprobed_lang::definition::{DeleteDefinition, Diagnostic, Features, ProbeDefinition, Span};
 use kprobed_lang::model::ProbeName;
 
 /// A name that is in use.
@@ -34,6 +34,9 @@ pub trait NamesInUse: Debug + Send + Sync {
         facts: &KernelFacts,
         features: &Features,
     ) -> Option<Taken>;
+
+    /// Why an event cannot be recorded: the host does not have it, or it has no switch of its own.
+    fn unrecordable(&self, event: (&str, &str), span: Span) -> Option<Diagnostic>;
 
     /// The probes of this daemon that a `-` line names. If the line gives no group or no event, the
     /// kernel takes all of them.

@@ -87,7 +87,7 @@ impl CheckOutcome {
     }
 
     /// What the writer should know of a place in a module that is not loaded: the kernel accepts any, and
-    /// waits.
+    /// nothing proves it.
     pub fn waiting(&self) -> Option<Diagnostic> {
         let module = self.report.absent_module.as_deref()?;
         let Place::Symbol { symbol, span, .. } = &self.definition.place else { return None };
@@ -99,11 +99,10 @@ impl CheckOutcome {
             );
             return Some(warning(message).with_hint(format!("write `{symbol}` without the module")));
         }
-        let message =
-            format!("module `{module}` is not loaded: nothing is proven of this place, and the probe waits");
-        let hint = format!(
-            "`modinfo {module}` shows whether there is such a module; once it is loaded, the place is judged"
+        let message = format!(
+            "module `{module}` is not loaded: the place is proven, and the probe defined, when the module is loaded"
         );
+        let hint = format!("`modinfo {module}` shows whether there is such a module");
         Some(warning(message).with_hint(hint))
     }
 

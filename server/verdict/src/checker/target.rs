@@ -42,6 +42,8 @@ impl CheckOutcome {
                 whole: false,
             },
             Place::Address { .. } => Target::default(),
+            // It lies in no function.
+            Place::Event { .. } => Target { whole: true, ..Target::default() },
         }
     }
 }

@@ -310,7 +310,7 @@ fn arguments_of_system_calls_are_in_the_registers_of_the_caller() {
             let (_, hint) = problem(&checker, &format!("p {name} fd=%di"));
             assert_eq!(
                 hint,
-                "it is a system call: write `__x64_sys_close`, or record the event `syscalls/sys_enter_close` with `kprobectl attach`",
+                "it is a system call: write `__x64_sys_close`, or record the event `syscalls/sys_enter_close`",
                 "{name}"
             );
         }

@@ -61,7 +61,7 @@ impl<'a> Around<'a> {
                 let is_here = here.any(|named| named.address == range.start);
                 if is_here { symbol.as_str() } else { located.name }
             }
-            Place::Address { .. } => located.name,
+            Place::Address { .. } | Place::Event { .. } => located.name,
         };
         Some(Self {
             facts,
@@ -77,7 +77,7 @@ impl<'a> Around<'a> {
         match self.kind {
             ProbeKind::Return => At::Return,
             ProbeKind::Entry if self.is_entry => At::Entry,
-            ProbeKind::Entry => At::Inside,
+            ProbeKind::Entry | ProbeKind::Event => At::Inside,
         }
     }
 

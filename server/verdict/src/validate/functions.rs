@@ -48,6 +48,7 @@ pub enum Meant {
 /// The function that a place is in.
 pub fn meant(place: &Place, facts: &KernelFacts) -> Meant {
     let address = match place {
+        Place::Event { .. } => return Meant::Nothing,
         Place::Address { address, .. } => *address,
         Place::Symbol { module, symbol, offset, .. } => {
             let named = code_named(symbol, module.as_deref(), facts);

@@ -57,6 +57,7 @@ impl<'a> Looked<'a> {
         let address = match &definition.place {
             Place::Address { address, .. } => Some(*address),
             Place::Symbol { .. } => symbols.as_ref().and_then(symbol::Symbols::address),
+            Place::Event { .. } => None,
         };
         let case = address.and_then(|address| Case::at(definition, address, facts));
         Ok(Self { symbols, address, case })
@@ -79,6 +80,9 @@ impl<'a> Looked<'a> {
 
 /// Judges a definition whose text is valid.
 pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
+    if definition.is_of_host_event() {
+        return Report::of_event();
+    }
     let looked = match Looked::up(definition, facts) {
         Ok(looked) => looked,
         Err(module) => return Report::waiting(module, memory_symbols::never_found(definition)),

@@ -178,7 +178,7 @@ pub(super) fn check_unnamed(definition: &ProbeDefinition, facts: &KernelFacts) -
             let message = "the kernel does not take 0 as an address".to_owned();
             Err(Refusal::new(Rule::UnnamedPlace, message, *span))
         }
-        Place::Address { .. } => Ok(()),
+        Place::Address { .. } | Place::Event { .. } => Ok(()),
         Place::Symbol { symbol, offset, span, .. } => {
             let message =
                 format!("no symbol of the kernel covers the address {offset} bytes after `{symbol}`");

@@ -63,6 +63,11 @@ impl Report {
         Self { objection: Some(objection), ..Self::about(None) }
     }
 
+    /// Of an event of the host: its place is not the daemon's to judge.
+    pub(super) fn of_event() -> Self {
+        Self::about(None)
+    }
+
     pub(super) fn waiting(module: &str, objection: Option<Refusal>) -> Self {
         Self { absent_module: Some(module.to_owned()), objection, ..Self::about(None) }
     }

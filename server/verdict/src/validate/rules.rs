@@ -118,7 +118,7 @@ pub(super) fn entry_of_symbol(case: &Case<'_>) -> Result<(), Refusal> {
 fn entry(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     let rule = match case.definition.place {
         Place::Address { .. } => Rule::NotEntryAddress,
-        Place::Symbol { .. } => Rule::NotFunctionEntry,
+        Place::Symbol { .. } | Place::Event { .. } => Rule::NotFunctionEntry,
     };
     at_entry(case, offset, rule)
 }

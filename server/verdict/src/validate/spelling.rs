@@ -69,7 +69,7 @@ fn system_call(name: &str, facts: &KernelFacts) -> Option<String> {
     // The kernel describes its event there.
     let description = format!("event_enter__{call}");
     let event = match facts.symbols.named(&description, None).next() {
-        Some(_) => format!(", or record the event `syscalls/sys_enter_{call}` with `kprobectl attach`"),
+        Some(_) => format!(", or record the event `syscalls/sys_enter_{call}`"),
         None => String::new(),
     };
     Some(format!("it is a system call: write `{place}`{event}"))

@@ -101,7 +101,6 @@ async fn gather(client: &Client) -> (Vec<(&'static str, String)>, usize) {
         ("host.json", one(client.host().await)),
         ("probes.json", many(client.list_probes("*").await)),
         ("states.json", states(client).await),
-        ("attached.json", many(client.attached_events().await)),
         ("foreign.json", many(client.foreign_probes("*").await)),
         ("ledger.json", one(client.ledger().await)),
         ("hits.json", many(client.hits("*").await)),

@@ -7,6 +7,7 @@ use kprobed_client::fleet::names;
 use tokio::time::Instant;
 
 use super::session::Session;
+use super::skipped_runs::AllCounts;
 use super::source::{Source, Step, is_reached};
 use super::temporary_probes::{Deleted, Enabled, HostProbes};
 use crate::command::Failure;
@@ -40,6 +41,8 @@ pub(super) struct Follow<'a> {
     pub(super) probes: Option<HostProbes>,
     /// What is observed of one daemon. Absent if the stream does not follow new events, or with `--quiet`.
     pub(super) observing: Option<String>,
+    /// Counts of the observed probes, if the end of the command is to say which runs the kernel skipped.
+    pub(super) before: Option<AllCounts>,
     /// Whether one host without an answer ends the run.
     pub(super) fail_fast: bool,
     /// The child process.
@@ -80,6 +83,9 @@ impl Follow<'_> {
                 Step::Over => return Ok(End::Over),
                 Step::Printed => {}
                 Step::Host { name, is_live } => {
+                    if is_live {
+                        self.count(&name);
+                    }
                     if let Some(probes) = self.probes.as_mut().filter(|_| is_live) {
                         probes.enable(&name);
                     }
@@ -100,6 +106,18 @@ impl Follow<'_> {
                 printer.flush()?;
                 self.source.save()?;
             }
+        }
+    }
+
+    /// Reads the counts of the observed probes of a host whose stream has begun.
+    fn count(&mut self, host: &str) {
+        if let (Some(before), Some(client)) = (&mut self.before, self.source.client(host)) {
+            let request = self.session.request.clone();
+            let request = match &self.probes {
+                Some(probes) => probes.select(host, request),
+                None => request,
+            };
+            before.begin(host, client, request);
         }
     }
 

@@ -1,24 +1,20 @@
 //! Notes before the first event: which probes are observed, and which options do not fit them.
 
 use kprobed_client::Client;
-use kprobed_client::api::{AttachedEventState, EventSchema, ListProbesRequest, ProbeFilter, ProbeState};
+use kprobed_client::api::{ListProbesRequest, Probe, ProbeFilter, ProbeState};
 use kprobed_client::event::StreamRequest;
 
 use crate::command::Failure;
-use crate::glob;
 use crate::output::Output;
 
-/// What exists now and is selected by its name and its labels.
+/// The probes that exist now and are selected by their names and labels.
 pub(super) struct ObservedSources {
-    /// Probes, and then attached events.
     sources: Vec<ObservedSource>,
-    /// How many of them are attached events.
-    attached: usize,
-    /// Whether anything of it records.
+    /// Whether one of them records.
     records: bool,
 }
 
-/// A probe or an attached event.
+/// One of them.
 struct ObservedSource {
     name: String,
     /// Its kernel filter.
@@ -38,7 +34,7 @@ impl ObservedSources {
         let selection = request.selection();
         let all = [String::new()];
         let globs = if selection.probes.is_empty() { &all[..] } else { &selection.probes };
-        let mut selected = Self { sources: Vec::new(), attached: 0, records: false };
+        let mut selected = Self { sources: Vec::new(), records: false };
         for glob in globs {
             let request = ListProbesRequest {
                 name_glob: glob.clone(),
@@ -47,32 +43,16 @@ impl ObservedSources {
             };
             for probe in client.select_probes(request).await? {
                 selected.records |= probe.state() == ProbeState::Armed;
-                selected.sources.push(ObservedSource::new(probe.name, probe.filter, probe.schema));
-            }
-        }
-        // Events of the host have no labels. Whether a selector wants that is for the daemon to
-        // say: a note less is better than a wrong one.
-        for event in client.attached_events().await? {
-            let fits =
-                |glob: &String| glob.is_empty() || glob::matches(glob.as_bytes(), event.name.as_bytes());
-            if globs.iter().any(fits) {
-                selected.attached += 1;
-                selected.records |= event.state() == AttachedEventState::Recording;
-                selected.sources.push(ObservedSource::new(event.name, event.filter, event.schema));
+                selected.sources.push(ObservedSource::of(probe));
             }
         }
         Ok(selected)
     }
 
-    /// What is observed: `2 probes`, `1 probe and 3 attached events`.
+    /// What is observed: `2 probes`.
     pub(super) fn description(&self) -> String {
-        let counted =
-            |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
-        let probes = counted(self.sources.len() - self.attached, "probe");
-        match self.attached {
-            0 => probes,
-            attached => format!("{probes} and {}", counted(attached, "attached event")),
-        }
+        let count = self.sources.len();
+        format!("{count} probe{}", if count == 1 { "" } else { "s" })
     }
 
     /// Notes that no event will come, because nothing is selected or nothing that is selected records.
@@ -146,7 +126,7 @@ impl ObservedSources {
 const FIELD_NOT_FOUND: &str = "FIELD_NOT_FOUND";
 
 impl ObservedSource {
-    fn new(name: String, filter: String, schema: Option<EventSchema>) -> Self {
+    fn of(Probe { name, filter, schema, .. }: Probe) -> Self {
         let fields = schema.map(|schema| schema.fields.into_iter().map(|field| field.name).collect());
         Self { name, filter, fields }
     }
@@ -176,15 +156,11 @@ mod tests {
 
     #[test]
     fn what_is_observed_in_words() {
-        let described = |probes: usize, attached: usize| {
-            let source = |n: usize| ObservedSource::new(format!("kprobes/p{n}"), String::new(), None);
-            let sources = (0..probes + attached).map(source).collect();
-            ObservedSources { sources, attached, records: true }.description()
+        let described = |probes: usize| {
+            let sources = (0..probes).map(|_| ObservedSource::of(Probe::default())).collect();
+            ObservedSources { sources, records: true }.description()
         };
-        assert_eq!(described(0, 0), "0 probes");
-        assert_eq!(described(1, 0), "1 probe");
-        assert_eq!(described(2, 1), "2 probes and 1 attached event");
-        assert_eq!(described(0, 3), "0 probes and 3 attached events");
+        assert_eq!([0, 1, 2].map(described), ["0 probes", "1 probe", "2 probes"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::cursor_file::CursorFile;
 use super::follow::{End, Follow};
 use super::options::OutputOptions;
 use super::selection_notes::ObservedSources;
-use super::skipped_runs::CountsBefore;
+use super::skipped_runs::{AllCounts, CountsBefore};
 use super::source::Source;
 use super::temporary_probes::{HostProbes, TemporaryProbes};
 use crate::command::connection::connect;
@@ -53,7 +53,7 @@ pub(super) struct Opened {
     /// What is observed of one daemon, in words.
     observing: Option<String>,
     /// Counts of the observed probes, if the end of the command is to say which runs the kernel skipped.
-    before: Option<CountsBefore>,
+    before: Option<AllCounts>,
     /// Names of all selected hosts. Empty for one daemon.
     names: Vec<String>,
     /// The hosts that are not in the stream, and why.
@@ -126,7 +126,7 @@ impl Session {
                     sources.note_silence(&request, output);
                 }
                 observing = Some(sources.description());
-                before = CountsBefore::read(&client, &request).await.ok();
+                before = CountsBefore::read(&client, &request).await.ok().map(AllCounts::of_one);
             }
             sources.note_lacking_fields(&self.form.fields, output);
             selected = probes.is_none().then_some(sources);
@@ -168,9 +168,10 @@ impl Session {
             reconnect: !self.once && !global.fail_fast,
             ..default
         };
+        let before = (!self.quiet && !self.ends).then(AllCounts::default);
         if self.definitions.is_empty() {
             let merged = MergedStream::open(hosts, self.request.clone(), options);
-            return Ok(Opened::hosts(merged, names, None));
+            return Ok(Opened { before, ..Opened::hosts(merged, names, None) });
         }
         let definitions = self.definitions.clone();
         let mut run = HostRun::start(global, fleet, output, true, move |client, mut output| {
@@ -205,7 +206,7 @@ impl Session {
         }
         let probes = Some(HostProbes::new(probes, output.keeping()));
         let opened = Opened::hosts(MergedStream::open_on(ways, options), names, None);
-        Ok(Opened { probes, missing, is_interrupted: run.is_interrupted, ..opened })
+        Ok(Opened { probes, before, missing, is_interrupted: run.is_interrupted, ..opened })
     }
 
     /// Shows what would be defined on a host, and changes nothing.
@@ -242,7 +243,8 @@ impl Session {
         printer.hosts_not_there(&missing)?;
         let fail_fast = global.fail_fast;
         let (child, has_begun) = (None, false);
-        let mut follow = Follow { session: self, source, probes, observing, fail_fast, child, has_begun };
+        let mut follow =
+            Follow { session: self, source, probes, observing, before, fail_fast, child, has_begun };
         let end = if is_interrupted {
             Ok(End::Interrupted)
         } else if fail_fast && !missing.is_empty() {
@@ -251,7 +253,7 @@ impl Session {
             follow.follow(&mut stop, &mut printer).await
         };
         let mut end = follow.delete(end, &mut stop, &mut printer).await;
-        let Follow { mut source, child, has_begun, .. } = follow;
+        let Follow { mut source, before, child, has_begun, .. } = follow;
         if !end.as_ref().is_err_and(Failure::is_broken_pipe)
             && let Err(failure) = source.finish(self.count, &mut printer).await
         {

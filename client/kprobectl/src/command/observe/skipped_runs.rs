@@ -1,20 +1,61 @@
 //! Runs of the observed probes that the kernel skipped while they were observed.
 //!
-//! Of one daemon, and of probes that outlive the command: the counts of a temporary probe come with its deletion.
+//! Of probes that outlive the command: the counts of a temporary probe come with its deletion.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use kprobed_client::api::{HitProfile, ListHitsRequest, Probe};
 use kprobed_client::event::StreamRequest;
 use kprobed_client::{Client, Error};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 use crate::output::SkippedRuns;
 
 /// How long the end of the command waits for the last counts.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Counts of the selected probes when the command began.
+/// Counts of all hosts when their streams began.
+#[derive(Default)]
+pub(super) struct AllCounts {
+    hosts: HashSet<String>,
+    reading: JoinSet<Option<CountsBefore>>,
+}
+
+impl AllCounts {
+    /// Those of the only host.
+    pub(super) fn of_one(before: CountsBefore) -> Self {
+        let mut all = Self::default();
+        all.reading.spawn(std::future::ready(Some(before)));
+        all
+    }
+
+    /// Reads those of a host whose stream has begun, once.
+    pub(super) fn begin(&mut self, host: &str, client: Client, request: StreamRequest) {
+        if self.hosts.insert(host.to_owned()) {
+            self.reading.spawn(async move { CountsBefore::read(&client, &request).await.ok() });
+        }
+    }
+
+    /// What was skipped since then, as far as the hosts answer in time.
+    pub(super) async fn skipped(mut self) -> Vec<SkippedRuns> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut ending = JoinSet::new();
+        while let Ok(Some(read)) = timeout_at(deadline, self.reading.join_next()).await {
+            if let Ok(Some(before)) = read {
+                ending.spawn(async move { before.skipped().await });
+            }
+        }
+        let mut found = Vec::new();
+        while let Some(runs) = ending.join_next().await {
+            found.extend(runs.unwrap_or_default());
+        }
+        found
+    }
+}
+
+/// Counts of the selected probes of one host when the command began.
 pub(super) struct CountsBefore {
     client: Client,
     requests: Vec<ListHitsRequest>,
@@ -39,7 +80,7 @@ impl CountsBefore {
     }
 
     /// What was skipped since then. Nothing if the daemon does not answer: then the stream says that.
-    pub(super) async fn skipped(&self) -> Vec<SkippedRuns> {
+    async fn skipped(&self) -> Vec<SkippedRuns> {
         let found = tokio::time::timeout(PATIENCE, self.since()).await;
         found.ok().and_then(Result::ok).unwrap_or_default()
     }

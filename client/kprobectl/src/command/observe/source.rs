@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use kprobed_client::Client;
 use kprobed_client::event::format::Origin;
 use kprobed_client::event::{Batch, Interruption, ResumingItem, ResumingStream, StreamItem, TimeOrdered};
 use kprobed_client::fleet::{Operation as _, Outcome, names};
@@ -100,6 +101,14 @@ impl Source {
         match self {
             Self::One(one) => one.step(limit, printer).await,
             Self::Many(many) => many.step(printer).await,
+        }
+    }
+
+    /// The connection to a host whose stream has begun. Absent for a single daemon.
+    pub(super) fn client(&self, host: &str) -> Option<Client> {
+        match self {
+            Self::One(_) => None,
+            Self::Many(many) => many.merged.client(host),
         }
     }
 

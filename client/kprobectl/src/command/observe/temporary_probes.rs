@@ -196,6 +196,14 @@ impl HostProbes {
         }
     }
 
+    /// The request for the events of a host, with those of its probes.
+    pub(super) fn select(&self, host: &str, request: StreamRequest) -> StreamRequest {
+        match self.hosts.get(host) {
+            Some(temporary) => temporary.select(request),
+            None => request,
+        }
+    }
+
     /// Drops the hold of a host: its daemon deletes the probes.
     pub(super) fn forget(&mut self, host: &str) {
         self.hosts.remove(host);

@@ -18,7 +18,7 @@ use super::super::document_changes::compare_one;
 use super::super::open_file_limit::raise_for;
 use super::state_file::StateFile;
 use crate::global::Global;
-use crate::output::Output;
+use crate::output::{Output, waits_for_module};
 use crate::rollout::{
     Armed, HostFailure, Note, Plan, ProbeReading, Reading, RolloutEvent, State, Target, World, only_marks,
     requests, settled,
@@ -256,9 +256,7 @@ fn probe_reading(probe: &Probe, profile: Option<&HitProfile>, ledger: Option<&Pr
         is_as_wanted: match probe.state() {
             ProbeState::Armed => probe.enabled,
             ProbeState::Disabled => !probe.enabled,
-            // It waits for its module, as defined.
-            ProbeState::PendingModule => true,
-            _ => false,
+            _ => waits_for_module(probe),
         },
         state: shown(probe),
         counted_ms: profile.and_then(|profile| milliseconds(profile.time.as_ref())),

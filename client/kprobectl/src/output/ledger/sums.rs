@@ -7,7 +7,7 @@ fn sum(terms: &[u64]) -> Option<u64> {
     terms.iter().try_fold(0_u64, |sum, term| sum.checked_add(*term))
 }
 
-/// `None` for an attached event: there is nothing to add up to.
+/// `None` for an event of the host: there is nothing to add up to.
 pub(super) fn probe_closes(probe: &ProbeLedger) -> Option<bool> {
     let hits = probe.hits?;
     let known = [probe.lost, Some(probe.disabled), probe.filtered, probe.own, probe.unexplained];
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(closes(paused), Some(false), "a pause is a part of what was lost");
         assert_eq!(closes(ProbeLedger { hits: Some(11), ..good.clone() }), Some(false));
         assert_eq!(closes(ProbeLedger { read: u64::MAX, ..good.clone() }), Some(false), "no wrapping");
-        assert_eq!(closes(ProbeLedger { hits: None, ..good }), None, "an attached event");
+        assert_eq!(closes(ProbeLedger { hits: None, ..good }), None, "an event of the host");
         let subscriber = SubscriberLedger {
             read: 28,
             not_selected: 1,

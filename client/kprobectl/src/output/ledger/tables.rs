@@ -31,7 +31,7 @@ fn account(message: &impl Name, closes: Option<bool>) -> io::Result<Value> {
     Ok(value)
 }
 
-/// A term that an attached event does not have; for a probe, one that may not be known.
+/// A term that a probe of an event of the host does not have; for another one, one that may not be known.
 fn of_probe(probe: &ProbeLedger, number: Option<u64>) -> Cell {
     if probe.hits.is_none() { Cell::text("").right() } else { Cell::maybe(number) }
 }

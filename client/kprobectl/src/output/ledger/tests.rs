@@ -129,7 +129,7 @@ fn what_is_not_known_is_explained() {
         notes(&ledger)
     };
     assert_eq!(note(|_| ()), [""; 0]);
-    assert_eq!(note(|ledger| ledger.probes[0].hits = None), [""; 0], "an attached event");
+    assert_eq!(note(|ledger| ledger.probes[0].hits = None), [""; 0], "an event of the host");
     let [shared] = note(|ledger| (ledger.probes[0].lost, ledger.probes[0].own) = (None, None))[..] else {
         panic!("not one note")
     };

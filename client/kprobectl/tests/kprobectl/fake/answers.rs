@@ -39,7 +39,26 @@ pub(super) fn schema() -> EventSchema {
 
 pub(super) fn syscall_schema() -> EventSchema {
     let fields = vec![field("id", FieldType::Signed, 8, FieldBase::Decimal)];
-    EventSchema { probe: "raw_syscalls/sys_enter".to_owned(), probe_uid: -1, fields, ..schema() }
+    EventSchema { probe: "raw_syscalls/sys_enter".to_owned(), probe_uid: 3, fields, ..schema() }
+}
+
+/// A probe of an event of the host.
+pub(super) fn host_event() -> Probe {
+    Probe {
+        name: "raw_syscalls/sys_enter".to_owned(),
+        uid: 3,
+        definition: "raw_syscalls:sys_enter".to_owned(),
+        kernel_definition: String::new(),
+        kind: ProbeKind::Event.into(),
+        filter: "id == 257".to_owned(),
+        labels: HashMap::new(),
+        schema: Some(syscall_schema()),
+        location: String::new(),
+        spec: None,
+        description: String::new(),
+        owner: String::new(),
+        ..probe("kprobes/open")
+    }
 }
 
 fn labels(pairs: &[(&str, &str)]) -> HashMap<String, String> {
@@ -56,7 +75,7 @@ pub(super) fn probe(name: &str) -> Probe {
         kind: if is_open { ProbeKind::Entry } else { ProbeKind::Return }.into(),
         enabled: true,
         filter: if is_open { "dfd == -100" } else { "" }.to_owned(),
-        state: if is_open { ProbeState::Armed } else { ProbeState::PendingModule }.into(),
+        state: if is_open { ProbeState::Armed } else { ProbeState::HeldBack }.into(),
         state_reason: if is_open { "" } else { "MODULE_ABSENT" }.to_owned(),
         state_message: if is_open { "" } else { "module `btrfs` is not loaded" }.to_owned(),
         create_time: Some(time(0)),

@@ -14,7 +14,6 @@ mod probes;
 mod reconcile;
 mod scripted;
 mod services;
-mod sources;
 
 pub(crate) use history::History;
 pub(crate) use keeping::Kept;
@@ -35,7 +34,6 @@ use kprobed_client::api::kernel_service_server::KernelServiceServer;
 use kprobed_client::api::lease_service_server::LeaseServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
 use kprobed_client::api::reconcile_service_server::ReconcileServiceServer;
-use kprobed_client::api::source_service_server::SourceServiceServer;
 use kprobed_client::api::{HostView, StreamEventsRequest};
 use kprobed_client::{Client, ConnectOptions, Target};
 use tempfile::TempDir;
@@ -140,8 +138,7 @@ impl Fake {
                 .add_service(EventServiceServer::new(services.clone()))
                 .add_service(HostServiceServer::new(services.clone()))
                 .add_service(LeaseServiceServer::new(services.clone()))
-                .add_service(ReconcileServiceServer::new(services.clone()))
-                .add_service(SourceServiceServer::new(services));
+                .add_service(ReconcileServiceServer::new(services));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = UnixListener::from_std(listener).unwrap();

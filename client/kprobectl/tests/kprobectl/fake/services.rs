@@ -1,4 +1,4 @@
-//! Services of the fake daemon other than those of probes, attached events and aggregations.
+//! Services of the fake daemon other than those of probes and aggregations.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};

@@ -81,7 +81,7 @@ impl DaemonGuest {
         self.ensure_clean(&format!("{EMPTY} : > /run/log/kprobed.log\n"))
     }
 
-    /// Deletes all probes, and detaches all events.
+    /// Deletes all probes.
     pub(crate) fn delete_all(&self) -> Result<()> {
         let probes = self.probes()?.into_iter();
         let requests = probes.map(|probe| DeleteProbeRequest { name: probe.name, ..Default::default() });
@@ -89,9 +89,6 @@ impl DaemonGuest {
             self.wait_for(self.client.delete_probes(requests.to_vec()))??
                 .into_iter()
                 .collect::<Result<Vec<_>, _>>()?;
-        }
-        for event in self.wait_for(self.client.attached_events())?? {
-            self.wait_for(self.client.detach_event(&event.name))??;
         }
         Ok(())
     }

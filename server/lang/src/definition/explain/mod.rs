@@ -90,6 +90,7 @@ fn fields(definition: &ProbeDefinition, features: &Features) -> Vec<ExplainedFie
     let built_in: &[&str] = match definition.kind {
         ProbeKind::Entry => &["__probe_ip"],
         ProbeKind::Return => &["__probe_func", "__probe_ret_ip"],
+        ProbeKind::Event => &[],
     };
     let built_in =
         built_in.iter().map(|name| ExplainedField { name: (*name).to_owned(), ty: "symbol".to_owned() });
@@ -180,7 +181,11 @@ impl fmt::Display for Explanation {
         for argument in &self.arguments {
             writeln!(f, "  {}\n      {}", argument.text, argument.meaning)?;
         }
-        writeln!(f, "fields")?;
+        if self.fields.is_empty() {
+            writeln!(f, "fields: those of the event")?;
+        } else {
+            writeln!(f, "fields")?;
+        }
         for field in &self.fields {
             let ty = if field.ty.is_empty() { "as in BTF" } else { &field.ty };
             writeln!(f, "  {}: {ty}", field.name)?;

@@ -11,18 +11,21 @@ use super::super::features::Features;
 /// When the probe hits.
 pub(super) fn when(definition: &ProbeDefinition) -> String {
     let place = match &definition.place {
+        Place::Event { .. } => return "each time the event happens".to_owned(),
         Place::Address { address, .. } => format!("the instruction at {address:#x}"),
         Place::Symbol { module, symbol, offset, .. } => {
             let module = module.as_ref().map(|module| format!(" of module {module}")).unwrap_or_default();
             match (offset, definition.kind) {
                 (0, _) => format!("{symbol}{module}"),
-                (_, ProbeKind::Entry) => format!("the instruction {offset} bytes into {symbol}{module}"),
+                (_, ProbeKind::Entry | ProbeKind::Event) => {
+                    format!("the instruction {offset} bytes into {symbol}{module}")
+                }
                 (_, ProbeKind::Return) => format!("the function {offset} bytes behind {symbol}{module}"),
             }
         }
     };
     match (definition.kind, definition.maxactive) {
-        (ProbeKind::Entry, _) => format!("each time {place} is reached"),
+        (ProbeKind::Entry | ProbeKind::Event, _) => format!("each time {place} is reached"),
         (ProbeKind::Return, None) => format!("each time {place} returns"),
         (ProbeKind::Return, Some(1)) => {
             format!("each time {place} returns, but only one execution at a time")

@@ -22,6 +22,7 @@ use std::ops::Range;
 
 use alternatives::{Alternative, Chosen};
 use nops::NopStyle;
+use paravirt::PatchSite;
 
 use super::super::patch_sites::{entries, self_relative};
 use super::super::{KernelText, SymbolTable};
@@ -78,7 +79,7 @@ struct Site {
 enum Rewrite {
     /// A place of paravirt calls, of alternatives, or of both, in the order of their table.
     Alternatives {
-        paravirt: bool,
+        paravirt: Option<PatchSite>,
         of: Vec<Alternative>,
     },
     Retpoline,
@@ -95,10 +96,10 @@ impl BootSites {
     /// Reads the tables of an image.
     pub(in crate::kernel) fn read(text: &KernelText, symbols: &SymbolTable) -> Self {
         let mut sites: BTreeMap<u64, Vec<Site>> = BTreeMap::new();
-        let mut groups: BTreeMap<u64, (u8, bool, Vec<Alternative>)> = BTreeMap::new();
-        for (start, bytes) in paravirt::sites(text, symbols) {
-            let group = groups.entry(start).or_default();
-            (group.0, group.1) = (group.0.max(bytes), true);
+        let mut groups: BTreeMap<u64, (u8, Option<PatchSite>, Vec<Alternative>)> = BTreeMap::new();
+        for site in paravirt::sites(text, symbols) {
+            let group = groups.entry(site.start).or_default();
+            (group.0, group.1) = (group.0.max(site.bytes), Some(site));
         }
         for (start, bytes, alternative) in alternatives::read(text, symbols) {
             let group = groups.entry(start).or_default();
@@ -188,7 +189,10 @@ impl BootSites {
             Rewrite::Return => vec![RETURN.to_vec(), image],
             Rewrite::Retpoline => retpolines::possible(start, image, self.style, symbols),
             Rewrite::Alternatives { paravirt, of } => {
-                let mut states = if *paravirt { paravirt::possible(&image) } else { vec![image.clone()] };
+                let mut states = match paravirt {
+                    Some(site) => paravirt::possible(&image, site.inline),
+                    None => vec![image.clone()],
+                };
                 for alternative in of {
                     let replaced = alternative.replacements(start, &image, text, symbols);
                     match alternative.chosen {
