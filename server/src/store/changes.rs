@@ -5,6 +5,7 @@
 //! that is in the journal was not acknowledged: whatever it is, the next start takes it back. Never carries a
 //! change out.
 
+use std::cell::OnceCell;
 use std::io;
 use std::sync::Arc;
 
@@ -78,19 +79,17 @@ impl Store {
         }
         let begun = {
             let asked: Vec<&Edit> = edits.iter().map(|edit| &**edit).collect();
+            let given = OnceCell::new();
             let undo = || {
-                let reason = "the disk did not say whether it was stored";
-                let undo = asked.iter().flat_map(|edit| {
-                    let reverted = Some(edit.uid()).filter(|uid| uid.0 > 0).map(Owed::Reverted);
-                    let note = edit.entry.as_ref().map(|entry| Owed::Note(Box::new(entry.failed(reason))));
-                    reverted.into_iter().chain(note)
-                });
-                undo.collect()
+                let reverted = given.get().into_iter().flatten().copied().map(Owed::Reverted);
+                let entries = asked.iter().filter_map(|edit| Some(edit.entry.as_ref()?.failed(IN_DOUBT)));
+                reverted.chain(notes(entries)).collect()
             };
             let write = async |transaction: &mut Transaction<'_>| {
                 let entries: Vec<_> = asked.iter().filter_map(|edit| edit.entry.as_deref()).collect();
                 audit::append(transaction, &entries).await?;
-                write_journal(transaction.connection(), &asked).await
+                let uids = write_journal(transaction.connection(), &asked).await?;
+                Ok(given.get_or_init(|| uids).clone())
             };
             self.database.write_or_undo(undo, write).await
         };
@@ -117,13 +116,19 @@ impl Store {
             // A new probe has no row any more before the one whose name it has gets its own back.
             let new = edits.iter().filter(|edit| edit.before.is_none());
             let all = new.chain(edits.iter().filter(|edit| edit.before.is_some()));
-            let reopened = |edit: &&Edit| Owed::Reopened {
-                uid: edit.uid(),
-                before: edit.before.clone(),
-                after: edit.after.clone(),
-                request: edit.request.clone(),
+            let reopened = |edit: &&Edit| {
+                let uid = edit.uid();
+                let (before, after) = (edit.before.clone(), edit.after.clone());
+                let reopened = Owed::Reopened { uid, before, after, request: edit.request.clone() };
+                let mut owed = vec![reopened];
+                if !edit.is_begun {
+                    // It leaves nothing to take back.
+                    owed.push(Owed::Reverted(uid));
+                    owed.extend(notes(edit.entry.as_ref().map(|entry| entry.failed(IN_DOUBT))));
+                }
+                owed
             };
-            all.filter(|edit| !edit.goes_on).map(reopened).collect()
+            all.filter(|edit| !edit.goes_on).flat_map(reopened).collect()
         };
         let write = async |transaction: &mut Transaction<'_>| {
             let late = edits.iter().filter(|edit| !edit.is_begun).filter_map(|edit| edit.entry.as_deref());
@@ -184,7 +189,10 @@ impl Store {
     }
 }
 
-fn notes(entries: Vec<Entry>) -> impl Iterator<Item = Owed> {
+/// Why a change failed, for the audit log.
+const IN_DOUBT: &str = "the disk did not say whether it was stored";
+
+fn notes(entries: impl IntoIterator<Item = Entry>) -> impl Iterator<Item = Owed> {
     entries.into_iter().map(|entry| Owed::Note(Box::new(entry)))
 }
 

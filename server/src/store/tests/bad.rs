@@ -214,7 +214,8 @@ async fn a_refused_change_of_a_damaged_row_says_what_to_do_and_that_works() {
     assert!(spoil(&directory.path().join("kprobed.db"), "probe", "name", "x'fffefd'").await);
     let store = open(directory.path()).await;
     let probes = store.probes().await.unwrap();
-    assert!(probes[0].unreadable.is_some() && probes[1].unreadable.is_none(), "{probes:?}");
+    let (bad, good): (Vec<_>, Vec<_>) = probes.iter().partition(|probe| probe.unreadable.is_some());
+    assert!(bad.len() == 1 && good.len() == 1 && bad[0].record.uid == one.uid, "{probes:?}");
     let change = edit(Some(&one), Some(&settings(&one, true, "x == 2", "", 2)), None);
     let refused = error::Error::from(store.settle(&[&change]).await.unwrap_err());
     assert_eq!(refused.reason.name, "DATABASE_CORRUPT");
@@ -224,7 +225,7 @@ async fn a_refused_change_of_a_damaged_row_says_what_to_do_and_that_works() {
     let fix = refused.value("fix").unwrap();
     assert!(fix.contains("`kprobectl delete NAME`") && fix.contains("`kprobectl doctor` names it"), "{fix}");
     assert!(store.bad_values().iter().any(|bad| bad.column == "name" && bad.row == "1"));
-    let mut deletion = edit(Some(&probes[0].record), None, None);
+    let mut deletion = edit(Some(&bad[0].record), None, None);
     store.begin(&mut [&mut deletion]).await.unwrap();
     store.settle(&[&deletion]).await.unwrap();
     assert_eq!(store.probes().await.unwrap().len(), 1);
