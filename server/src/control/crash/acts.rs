@@ -4,19 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kprobed_fake::FakeKernel;
-use kprobed_lang::model::{LabelChange, Labels, LeaseTerm, MetadataChange, ProbeName};
+use kprobed_lang::model::{LabelChange, Labels, LeaseTerm, MetadataChange};
 use kprobed_verdict::checker::DefinitionText;
 
 use super::check::ADOPTED;
 use super::daemon::{Daemon, Facts, INSTANCE, caller};
 use super::model::{
-    EVENTS, Expected, Fate, Known, MANY, Model, Term, Wanted, base, base_attached, definition, possible,
-    shown,
+    EVENTS, Expected, Fate, Known, MANY, Model, Term, Wanted, base, definition, possible, shown,
 };
-use crate::control::{
-    AdoptRequest, AttachRequest, Change, CreateRequest, DetachRequest, Hold, RemoveRequest, Unit,
-    UpdateRequest,
-};
+use crate::control::{AdoptRequest, Change, CreateRequest, Hold, RemoveRequest, Unit, UpdateRequest};
 use crate::error::Error;
 use crate::store::tests::disk::Disk;
 
@@ -39,8 +35,6 @@ pub(super) enum Act {
     Repair,
     /// The event of another program becomes a probe.
     Adopt,
-    Attach,
-    Detach,
     /// A probe that means something else on this kernel is accepted.
     Accept,
     /// The lease of a probe is over.
@@ -98,8 +92,15 @@ pub(super) const KINDS: &[Kind] = &[
     ("reconcile", || Act::Reconcile),
     ("repair", || Act::Repair),
     ("adopt", || Act::Adopt),
-    ("attach", || Act::Attach),
-    ("detach", || Act::Detach),
+    ("create_event", || {
+        let (name, filter) = EVENTS[1];
+        Act::Each(vec![created("event", name, filter)])
+    }),
+    ("filter_event", || {
+        let filter = Some("pid > 3".to_owned());
+        Act::Each(vec![Change::Update(UpdateRequest { filter, name: EVENTS[0].0.to_owned(), ..update("") })])
+    }),
+    ("delete_event", || Act::Each(vec![removed(EVENTS[0].0.to_owned())])),
     ("accept", || Act::Accept),
     ("expire", || Act::Expire),
     ("release", || Act::Release),
@@ -200,13 +201,11 @@ fn lease(name: &str, lease: Option<LeaseTerm>) -> Change {
 }
 
 fn delete(name: &str) -> Change {
-    Change::Remove(RemoveRequest {
-        name: format!("kprobes/{name}"),
-        take_over: false,
-        etag: None,
-        request: None,
-        validate_only: false,
-    })
+    removed(format!("kprobes/{name}"))
+}
+
+fn removed(name: String) -> Change {
+    Change::Remove(RemoveRequest { name, take_over: false, etag: None, request: None, validate_only: false })
 }
 
 /// The probe that a change is about, and what it is afterwards.
@@ -214,10 +213,13 @@ fn made(before: &Model, change: &Change) -> (String, Option<Wanted>) {
     match change {
         Change::Create(request) => {
             let definition = request.definition.as_str();
-            let name = definition.split([':', ' ']).nth(1).unwrap().to_owned();
+            // An event of the host is its name.
+            let name = definition.split([':', ' ']).nth(1).unwrap_or(definition).to_owned();
             let term = match &request.metadata.lease {
                 Some(Some(LeaseTerm::For(_))) => Term::Lasts,
                 Some(Some(LeaseTerm::Held(_))) => Term::Held,
+                // Its module is not loaded.
+                _ if definition.contains(" ghost:") => Term::HeldBack,
                 _ => Term::None,
             };
             let wanted = Wanted {
@@ -291,10 +293,6 @@ pub(super) async fn make_base(daemon: &Daemon, base: &Model) {
         }
     };
     apply(daemon, base.iter().map(creation).collect()).await;
-    let (name, filter) = EVENTS[0];
-    let request =
-        AttachRequest { name: name.parse().unwrap(), filter: filter.to_owned(), validate_only: false };
-    daemon.control().attach(&caller(), request).await.unwrap();
     assert_eq!(shown(&daemon.probes().await), *base);
 }
 
@@ -364,7 +362,7 @@ pub(super) async fn prepare(
         Act::Trip | Act::Reset => {
             apply(&daemon, vec![created("costly", "p:kprobes/costly tcp_sendmsg x=%di:u64", "")]).await;
             if matches!(act, Act::Reset) {
-                trip(&daemon, kernel).await?;
+                trip_and_settle(&daemon, kernel).await?;
             }
             scene.before = shown(&daemon.probes().await);
         }
@@ -379,8 +377,28 @@ pub(super) async fn prepare(
 
 /// Has a probe cost too much, until it is disarmed or the daemon is gone.
 async fn trip(daemon: &Daemon, kernel: &FakeKernel) -> Result<(), String> {
-    until(daemon, || kernel.run("tcp_sendmsg", HITS), |model| model["kprobes/costly"].term == Term::Tripped)
-        .await
+    let mut rounds = 0;
+    let hit = || {
+        if rounds % 8 == 0 {
+            kernel.run("tcp_sendmsg", HITS);
+        }
+        rounds += 1;
+    };
+    until(daemon, hit, |model| model["kprobes/costly"].term == Term::Tripped).await
+}
+
+/// Waits until the database has that trip, and the daemon has counted what was hit meanwhile.
+async fn trip_and_settle(daemon: &Daemon, kernel: &FakeKernel) -> Result<(), String> {
+    trip(daemon, kernel).await?;
+    let begun = Instant::now();
+    while daemon.store().trips().await.map_err(|error| error.to_string())?.is_empty() {
+        if begun.elapsed() > PATIENCE {
+            return Err("the trip is not stored".to_owned());
+        }
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(120)).await;
+    Ok(())
 }
 
 /// Waits until something is shown, or the daemon is gone.
@@ -438,7 +456,6 @@ pub(super) async fn make(act: &Act, daemon: &Daemon, scene: &mut Scene) -> Expec
             let fate = (ADOPTED.to_owned(), Some(wanted), known(daemon, &outcome));
             Expected::after(&before, &[fate], false)
         }
-        Act::Attach | Act::Detach => attached(act, daemon, &before).await,
         Act::Accept => {
             let request = UpdateRequest { accept: true, ..update("twin") };
             let outcome = daemon.control().update(&caller(), request).await;
@@ -452,7 +469,11 @@ pub(super) async fn make(act: &Act, daemon: &Daemon, scene: &mut Scene) -> Expec
             let after = base();
             let settled = until(daemon, || {}, |model| *model == after).await;
             let names = before.keys().filter(|name| !after.contains_key(*name));
-            let fates: Vec<Fate> = names.map(|name| (name.clone(), None, Known::No)).collect();
+            // One that cannot be removed yet is over, and is listed so.
+            let over = |name: &String| Wanted { term: Term::Ended, ..before[name].clone() };
+            let fates: Vec<Fate> = names
+                .flat_map(|name| [Some(over(name)), None].map(|after| (name.clone(), after, Known::No)))
+                .collect();
             promised(&before, &fates, vec![after], settled.is_ok())
         }
         Act::Trip => {
@@ -480,28 +501,6 @@ async fn changed(daemon: &Daemon, before: &Model, changes: &[Change], unit: Unit
         })
         .collect();
     Expected::after(before, &fates, unit == Unit::All)
-}
-
-async fn attached(act: &Act, daemon: &Daemon, before: &Model) -> Expected {
-    let mut after = base_attached();
-    let known = if matches!(act, Act::Attach) {
-        let (name, filter) = EVENTS[1];
-        after.insert(name.to_owned(), filter.to_owned());
-        let name: ProbeName = name.parse().unwrap();
-        let request = AttachRequest { name, filter: filter.to_owned(), validate_only: false };
-        known(daemon, &daemon.control().attach(&caller(), request).await)
-    } else {
-        let (name, _) = EVENTS[0];
-        after.remove(name);
-        let request = DetachRequest { name: name.parse().unwrap(), validate_only: false };
-        known(daemon, &daemon.control().detach(&caller(), request).await)
-    };
-    let attached = match known {
-        Known::Done => vec![after],
-        Known::Refused => vec![base_attached()],
-        Known::No => vec![base_attached(), after],
-    };
-    Expected { attached, ..Expected::unchanged(before) }
 }
 
 async fn expire(daemon: &Daemon, before: &Model) -> Expected {

@@ -25,7 +25,7 @@ pub(super) enum Term {
     Held,
     /// Its lease is over: it is listed, and not in the kernel.
     Ended,
-    /// It means something else on this kernel: the same.
+    /// It means something else on this kernel, or its module is not there: the same.
     HeldBack,
     /// It cost too much: it is off.
     Tripped,
@@ -39,9 +39,6 @@ impl Term {
 
 /// All probes, by `GROUP/EVENT`.
 pub(super) type Model = BTreeMap<String, Wanted>;
-
-/// Filters of attached events, by name.
-pub(super) type Attached = BTreeMap<String, String>;
 
 /// What a client knows about a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +59,6 @@ pub(super) struct Expected {
     pub(super) live: Vec<Model>,
     /// What is there after the next start.
     pub(super) found: Vec<Model>,
-    pub(super) attached: Vec<Attached>,
     /// The daemon has stopped.
     pub(super) is_stopped: bool,
     /// It works on what was promised: what it shows may lag behind.
@@ -76,13 +72,7 @@ impl Expected {
 
     pub(super) fn after(before: &Model, fates: &[Fate], is_whole: bool) -> Self {
         let found = possible(before, fates, is_whole);
-        Self {
-            live: found.clone(),
-            found,
-            attached: vec![base_attached()],
-            is_stopped: false,
-            is_settling: false,
-        }
+        Self { live: found.clone(), found, is_stopped: false, is_settling: false }
     }
 }
 
@@ -169,13 +159,20 @@ pub(super) fn base() -> Model {
         leased.term = Term::Lasts;
     }
     model.extend((0..MANY).map(|number| wanted(&format!("many{number}"), true, "")));
+    let (event, filter) = EVENTS[0];
+    let (_, mut recorded) = wanted("sched_process_exec", true, filter);
+    event.clone_into(&mut recorded.definition);
+    model.insert(event.to_owned(), recorded);
     model
 }
 
-/// The attached event of the base, and the one that an act attaches.
+/// The event of the host that is recorded in the base, and the one that an act records.
 pub(super) const EVENTS: [(&str, &str); 2] =
     [("sched/sched_process_exec", "pid > 1"), ("sched/sched_process_exit", "pid > 2")];
 
-pub(super) fn base_attached() -> Attached {
-    Attached::from([(EVENTS[0].0.to_owned(), EVENTS[0].1.to_owned())])
+impl Wanted {
+    /// Whether it is an event of the host, and not one that the daemon defines.
+    pub(super) fn is_of_the_host(&self) -> bool {
+        !self.definition.contains(':')
+    }
 }
