@@ -153,11 +153,6 @@ impl Store {
         Ok(())
     }
 
-    /// Writes corrections: now, or with the next change that can be stored. A failure has no other remedy.
-    pub(crate) async fn owe(&self, owed: Vec<Owed>) {
-        self.database.pay_or_owe(owed).await;
-    }
-
     /// Writes to the database, without changing anything, and reads what the next start will read.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use futures_util::FutureExt as _;
 use kprobed_trace::spool::Cursor;
 
 use super::*;
+use crate::error;
 use kprobed_lang::model::StateRecord;
 
 const TIME: SystemTime = SystemTime::UNIX_EPOCH;
@@ -200,6 +201,33 @@ async fn garbage_in_any_column_costs_its_row_and_is_said() {
     }
     assert!(failed.is_empty(), "{failed:#?}");
     assert!(spoiled > 150 && said > 30, "{spoiled} {said}");
+}
+
+/// SQLite writes no row with a value of a wrong kind, even if another column is changed.
+#[tokio::test]
+async fn a_refused_change_of_a_damaged_row_says_what_to_do_and_that_works() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let one = create(&store, new_probe("one")).await.unwrap();
+    create(&store, new_probe("other")).await.unwrap();
+    store.close().await;
+    assert!(spoil(&directory.path().join("kprobed.db"), "probe", "name", "x'fffefd'").await);
+    let store = open(directory.path()).await;
+    let probes = store.probes().await.unwrap();
+    assert!(probes[0].unreadable.is_some() && probes[1].unreadable.is_none(), "{probes:?}");
+    let change = edit(Some(&one), Some(&settings(&one, true, "x == 2", "", 2)), None);
+    let refused = error::Error::from(store.settle(&[&change]).await.unwrap_err());
+    assert_eq!(refused.reason.name, "DATABASE_CORRUPT");
+    let what =
+        "a row of it is damaged and cannot be changed: cannot store BLOB value in TEXT column probe.name";
+    assert!(refused.message.ends_with(what), "{refused}");
+    let fix = refused.value("fix").unwrap();
+    assert!(fix.contains("`kprobectl delete NAME`") && fix.contains("`kprobectl doctor` names it"), "{fix}");
+    assert!(store.bad_values().iter().any(|bad| bad.column == "name" && bad.row == "1"));
+    let mut deletion = edit(Some(&probes[0].record), None, None);
+    store.begin(&mut [&mut deletion]).await.unwrap();
+    store.settle(&[&deletion]).await.unwrap();
+    assert_eq!(store.probes().await.unwrap().len(), 1);
 }
 
 /// The places of a JSON value at which garbage is put.

@@ -185,7 +185,7 @@ async fn take(step: Step, store: &Store, known: &Known) -> Result<(), StoreError
         Step::Reopen => {
             let (uid, request) = (settled.uid, Some(key("made", "create")));
             let before = Some(Box::new(settings(settled, false, "before", "", 7)));
-            store.owe(vec![Owed::Reopened { uid, before, after: None, request }]).await;
+            store.database.pay_or_owe(vec![Owed::Reopened { uid, before, after: None, request }]).await;
             Ok(())
         }
     }

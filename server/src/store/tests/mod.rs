@@ -228,7 +228,7 @@ async fn a_change_is_in_the_journal_until_it_is_settled() {
     // The disk has not said whether it has that: it was not adopted after all.
     let (after, request) = (Some(Box::new(record.clone())), Some(request));
     let reopened = Owed::Reopened { uid: record.uid, before: None, after, request: request.clone() };
-    store.owe(vec![reopened]).await;
+    store.database.pay_or_owe(vec![reopened]).await;
     assert_eq!((stored(&store).await.0, stored(&store).await.1.len()), (vec![], 1));
     store.revert([record.uid], Vec::new()).await;
     assert_eq!(stored(&store).await, (vec![], vec![]));
@@ -286,7 +286,7 @@ async fn an_id_of_a_request_belongs_to_its_principal() {
     assert_eq!(store.carried_out(&other).await.unwrap(), Some(theirs));
     // What is taken back is its own, too.
     let (request, after) = (Some(other.clone()), Some(Box::new(new_probe("b"))));
-    store.owe(vec![Owed::Reopened { uid: theirs, before: None, after, request }]).await;
+    store.database.pay_or_owe(vec![Owed::Reopened { uid: theirs, before: None, after, request }]).await;
     assert_eq!(store.carried_out(&other).await.unwrap(), None);
     assert_eq!(store.carried_out(&mine).await.unwrap(), Some(uid));
 }
@@ -309,7 +309,7 @@ async fn a_change_that_is_taken_back_leaves_nothing() {
     store.settle(&[&update]).await.unwrap();
     assert_eq!(stored(&store).await, (vec![wanted.clone()], vec![]));
     let Edit { before: was, after, request: asked, .. } = update;
-    store.owe(vec![Owed::Reopened { uid: before.uid, before: was, after, request: asked }]).await;
+    store.database.pay_or_owe(vec![Owed::Reopened { uid: before.uid, before: was, after, request: asked }]).await;
     assert_eq!((stored(&store).await.0, stored(&store).await.1.len()), (vec![before], 1));
     assert_eq!(store.carried_out(&request).await.unwrap(), None);
 }
@@ -486,7 +486,7 @@ async fn what_is_made_together_is_good_together() {
         after: edit.after.clone(),
         request: edit.request.clone(),
     };
-    store.owe([1, 0, 2].map(|index: usize| reopened(&edits[index])).to_vec()).await;
+    store.database.pay_or_owe([1, 0, 2].map(|index: usize| reopened(&edits[index])).to_vec()).await;
     let before: Vec<_> = [0, 2].iter().map(|index: &usize| *edits[*index].before.clone().unwrap()).collect();
     assert_eq!((stored(&store).await.0, stored(&store).await.1.len()), (before, 3));
     assert_eq!(store.owed().await.0, 0);
