@@ -15,6 +15,8 @@ mod budget;
 mod change;
 mod command;
 mod controller;
+#[cfg(test)]
+mod crash;
 mod create;
 mod declarations;
 mod execute;

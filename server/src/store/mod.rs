@@ -243,4 +243,4 @@ fn to_i64(count: u64) -> i64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

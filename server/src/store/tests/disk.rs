@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kprobed_fake::Life;
 use libsqlite3_sys as sqlite;
 
 /// Calls that SQLite makes to a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(crate) enum Call {
     Read,
     Write,
     Sync,
@@ -18,7 +19,7 @@ pub(super) enum Call {
 
 /// How calls fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// Writes find no room. Half of each write is stored.
     Full,
     /// Everything that goes to the disk fails. Half of each write is stored.
@@ -33,7 +34,7 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    pub(super) const ALL: [Self; 6] =
+    pub(crate) const ALL: [Self; 6] =
         [Self::Full, Self::Io, Self::Sync, Self::ReadOnly, Self::Corrupt, Self::Busy];
 
     /// The code of SQLite that such a call returns.
@@ -55,15 +56,15 @@ impl Trouble {
 
 /// Which calls fail: `count` of those that can, beginning with `first`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    pub(super) trouble: Trouble,
-    pub(super) first: u64,
-    pub(super) calls: u64,
+pub(crate) struct Plan {
+    pub(crate) trouble: Trouble,
+    pub(crate) first: u64,
+    pub(crate) calls: u64,
 }
 
 /// What a power cut leaves of the writes that were not synced.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Cut {
+pub(crate) enum Cut {
     /// All writes: the daemon was killed, and the machine goes on.
     Nothing,
     /// None.
@@ -109,6 +110,11 @@ struct State {
     counted: u64,
     failed: u64,
     writes: u64,
+    /// The process that has the disk, if it can be killed, and before which change of the disk it is.
+    life: Option<Arc<Life>>,
+    killed_at: Option<u64>,
+    /// Changes of the disk by that process.
+    changes: u64,
     /// A file whose calls do not fail.
     spared: Option<&'static str>,
     /// Memory that connections share, by file.
@@ -124,7 +130,7 @@ struct Shared {
 
 /// The disk.
 #[derive(Debug, Default)]
-pub(super) struct Disk(Mutex<State>);
+pub(crate) struct Disk(Mutex<State>);
 
 impl Disk {
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -132,7 +138,7 @@ impl Disk {
     }
 
     /// A disk with one empty file.
-    pub(super) fn with_file(name: &str) -> Arc<Self> {
+    pub(crate) fn with_file(name: &str) -> Arc<Self> {
         let disk = Self::default();
         let content = Content { durable: Some(Vec::new()), ..Content::default() };
         disk.lock().files.insert(name.to_owned(), content);
@@ -140,7 +146,7 @@ impl Disk {
     }
 
     /// The disk after the machine has come up again.
-    pub(super) fn after(&self, cut: Cut) -> Arc<Self> {
+    pub(crate) fn after(&self, cut: Cut) -> Arc<Self> {
         let mut files = BTreeMap::new();
         for (name, content) in &self.lock().files {
             let bytes = match (cut, &content.durable) {
@@ -163,23 +169,35 @@ impl Disk {
         Arc::new(Self(Mutex::new(State { files, ..State::default() })))
     }
 
-    pub(super) fn fail(&self, plan: Option<Plan>) {
+    /// The disk belongs to this process: it changes nothing once that was killed.
+    pub(crate) fn belongs_to(&self, life: &Arc<Life>) {
+        let mut state = self.lock();
+        (state.life, state.killed_at, state.changes) = (Some(Arc::clone(life)), None, 0);
+    }
+
+    /// Counts the changes of the disk anew. Its process is killed before that one, if it comes to it.
+    pub(crate) fn kill_at(&self, change: Option<u64>) {
+        let mut state = self.lock();
+        (state.killed_at, state.changes) = (change, 0);
+    }
+
+    pub(crate) fn fail(&self, plan: Option<Plan>) {
         let mut state = self.lock();
         (state.plan, state.counted, state.failed) = (plan, 0, 0);
     }
 
     /// The calls to a file do not fail.
-    pub(super) fn spare(&self, name: Option<&'static str>) {
+    pub(crate) fn spare(&self, name: Option<&'static str>) {
         self.lock().spared = name;
     }
 
     /// What a file has now.
-    pub(super) fn bytes(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
         self.lock().files.get(name).map(|content| content.now.clone()).unwrap_or_default()
     }
 
     /// A connection begins or ends to share memory about a file.
-    pub(super) fn share(&self, name: &str, begins: bool) {
+    pub(crate) fn share(&self, name: &str, begins: bool) {
         let mut state = self.lock();
         let Shared { users, parts } = state.shared.entry(name.to_owned()).or_default();
         *users = if begins { *users + 1 } else { users.saturating_sub(1) };
@@ -189,12 +207,12 @@ impl Disk {
     }
 
     /// How many connections share memory about a file.
-    pub(super) fn sharing(&self, name: &str) -> u32 {
+    pub(crate) fn sharing(&self, name: &str) -> u32 {
         self.lock().shared.get(name).map_or(0, |shared| shared.users)
     }
 
     /// A part of that memory, which is made if need be.
-    pub(super) fn shared(&self, name: &str, part: usize, words: Option<usize>) -> Option<*mut u64> {
+    pub(crate) fn shared(&self, name: &str, part: usize, words: Option<usize>) -> Option<*mut u64> {
         let mut state = self.lock();
         let parts = &mut state.shared.entry(name.to_owned()).or_default().parts;
         while let Some(words) = words.filter(|_| parts.len() <= part) {
@@ -204,21 +222,21 @@ impl Disk {
     }
 
     /// Calls that have failed since the plan was made.
-    pub(super) fn failed(&self) -> u64 {
+    pub(crate) fn failed(&self) -> u64 {
         self.lock().failed
     }
 
     /// Writes since the disk was made.
-    pub(super) fn writes(&self) -> u64 {
+    pub(crate) fn writes(&self) -> u64 {
         self.lock().writes
     }
 
     /// Whether this call fails, and with what.
-    pub(super) fn trouble(&self, call: Call) -> Result<(), i32> {
+    pub(crate) fn trouble(&self, call: Call) -> Result<(), i32> {
         self.lock().trouble(call)
     }
 
-    pub(super) fn open(&self, name: &str, create: bool) -> Result<(), i32> {
+    pub(crate) fn open(&self, name: &str, create: bool) -> Result<(), i32> {
         let mut state = self.lock();
         if !state.files.contains_key(name) {
             if !create {
@@ -229,18 +247,18 @@ impl Disk {
         Ok(())
     }
 
-    pub(super) fn exists(&self, name: &str) -> bool {
+    pub(crate) fn exists(&self, name: &str) -> bool {
         self.lock().files.contains_key(name)
     }
 
-    pub(super) fn delete(&self, name: &str) -> Result<(), i32> {
+    pub(crate) fn delete(&self, name: &str) -> Result<(), i32> {
         let mut state = self.lock();
         state.trouble_of(name, Call::Delete)?;
         state.files.remove(name).map(drop).ok_or(sqlite::SQLITE_IOERR_DELETE_NOENT)
     }
 
     /// Returns how many bytes the file had; the rest is zero.
-    pub(super) fn read(&self, name: &str, at: usize, into: &mut [u8]) -> Result<usize, i32> {
+    pub(crate) fn read(&self, name: &str, at: usize, into: &mut [u8]) -> Result<usize, i32> {
         let mut state = self.lock();
         state.trouble_of(name, Call::Read)?;
         into.fill(0);
@@ -251,10 +269,16 @@ impl Disk {
         Ok(length)
     }
 
-    pub(super) fn write(&self, name: &str, at: usize, bytes: &[u8]) -> Result<(), i32> {
+    pub(crate) fn write(&self, name: &str, at: usize, bytes: &[u8]) -> Result<(), i32> {
         let mut state = self.lock();
+        if state.is_over() {
+            return Err(sqlite::SQLITE_IOERR_WRITE);
+        }
         state.writes += 1;
         let outcome = state.trouble_of(name, Call::Write);
+        if state.is_over() {
+            return outcome;
+        }
         let is_torn = outcome.is_err_and(|code| code != sqlite::SQLITE_READONLY);
         let written = match outcome {
             Ok(()) => bytes,
@@ -265,13 +289,13 @@ impl Disk {
         outcome
     }
 
-    pub(super) fn truncate(&self, name: &str, length: usize) -> Result<(), i32> {
+    pub(crate) fn truncate(&self, name: &str, length: usize) -> Result<(), i32> {
         let mut state = self.lock();
         state.trouble_of(name, Call::Truncate)?;
         state.change(name, Change::Truncate(length))
     }
 
-    pub(super) fn sync(&self, name: &str) -> Result<(), i32> {
+    pub(crate) fn sync(&self, name: &str) -> Result<(), i32> {
         let mut state = self.lock();
         state.trouble_of(name, Call::Sync)?;
         let content = state.files.get_mut(name).ok_or(sqlite::SQLITE_IOERR_FSYNC)?;
@@ -280,17 +304,32 @@ impl Disk {
         Ok(())
     }
 
-    pub(super) fn length(&self, name: &str) -> usize {
+    pub(crate) fn length(&self, name: &str) -> usize {
         self.lock().files.get(name).map_or(0, |content| content.now.len())
     }
 }
 
 impl State {
+    fn is_over(&self) -> bool {
+        self.life.as_ref().is_some_and(|life| life.is_over())
+    }
+
     fn trouble_of(&mut self, name: &str, call: Call) -> Result<(), i32> {
         if self.spared == Some(name) { Ok(()) } else { self.trouble(call) }
     }
 
     fn trouble(&mut self, call: Call) -> Result<(), i32> {
+        if matches!(call, Call::Write | Call::Sync | Call::Truncate | Call::Delete) {
+            if self.killed_at == Some(self.changes)
+                && let Some(life) = &self.life
+            {
+                life.end();
+            }
+            self.changes += 1;
+        }
+        if self.is_over() {
+            return Err(sqlite::SQLITE_IOERR);
+        }
         let Some(plan) = self.plan else { return Ok(()) };
         let Some(code) = plan.trouble.code(call) else { return Ok(()) };
         let number = self.counted;

@@ -70,8 +70,8 @@ pub(super) struct Known {
     changing: [Edit; 2],
 }
 
-pub(super) struct Opened {
-    pub(super) store: Store,
+pub(crate) struct Opened {
+    pub(crate) store: Store,
     _mounted: Mounted,
 }
 
@@ -80,7 +80,7 @@ fn options_on(path: &Path) -> SqliteConnectOptions {
     options(path).vfs(NAME).pragma("wal_autocheckpoint", "8").busy_timeout(Duration::ZERO)
 }
 
-async fn open_and_migrate(disk: &Arc<Disk>) -> Result<Opened, StoreError> {
+pub(super) async fn open_and_migrate(disk: &Arc<Disk>) -> Result<Opened, StoreError> {
     let mounted = Mounted::new(disk);
     let path = PathBuf::from(mounted.path());
     let store = Store::open_file(path.clone(), options_on(&path), &MIGRATIONS, from_ns(1)).await?;

@@ -2,11 +2,12 @@
 
 mod bad;
 mod costs;
-mod disk;
+pub(crate) mod disk;
 mod faults;
 mod files;
 mod readers;
 mod reserve;
+pub(crate) mod simulated;
 mod vfs;
 
 use kprobed_audit::{Action, Chain, Entry};
@@ -309,7 +310,10 @@ async fn a_change_that_is_taken_back_leaves_nothing() {
     store.settle(&[&update]).await.unwrap();
     assert_eq!(stored(&store).await, (vec![wanted.clone()], vec![]));
     let Edit { before: was, after, request: asked, .. } = update;
-    store.database.pay_or_owe(vec![Owed::Reopened { uid: before.uid, before: was, after, request: asked }]).await;
+    store
+        .database
+        .pay_or_owe(vec![Owed::Reopened { uid: before.uid, before: was, after, request: asked }])
+        .await;
     assert_eq!((stored(&store).await.0, stored(&store).await.1.len()), (vec![before], 1));
     assert_eq!(store.carried_out(&request).await.unwrap(), None);
 }

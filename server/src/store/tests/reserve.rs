@@ -6,7 +6,7 @@ use super::faults::{Known, Opened, audited, baseline, open, picture};
 use super::*;
 use std::fmt::Write as _;
 
-const FILE: &str = "kprobed.reserve";
+pub(crate) const FILE: &str = "kprobed.reserve";
 
 /// The file on a simulated disk.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ async fn start(disk: &Arc<Disk>) -> Opened {
     opened
 }
 
-async fn keep(store: &Store, disk: &Arc<Disk>) -> Result<(), StoreError> {
+pub(super) async fn keep(store: &Store, disk: &Arc<Disk>) -> Result<(), StoreError> {
     let open = |paid| Ok(Reserve::of(Box::new(OnDisk(Arc::clone(disk))), &disk.bytes(FILE), paid));
     store.keep_reserve(open).await
 }
@@ -37,10 +37,15 @@ async fn keep(store: &Store, disk: &Arc<Disk>) -> Result<(), StoreError> {
 /// A disk with the probes that [`baseline`] makes, and room that is kept.
 async fn with_room() -> (Arc<Disk>, Known) {
     let (disk, known) = baseline().await;
+    keep_room(&disk);
+    (disk, known)
+}
+
+/// Makes the file.
+pub(super) fn keep_room(disk: &Disk) {
     disk.open(FILE, true).unwrap();
     disk.write(FILE, 0, &vec![0; SIZE]).unwrap();
     disk.sync(FILE).unwrap();
-    (disk, known)
 }
 
 /// What must succeed on a full disk.
