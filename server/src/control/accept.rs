@@ -2,22 +2,21 @@
 //! becomes what the probe is for.
 //!
 //! Owns the judgement of an update with `accept`. Never compares meanings: that is
-//! [`super::guard`]. Writes nothing: [`super::apply`] does.
+//! [`super::guard`]. Writes nothing: [`super::change`] does.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::apply::{Before, Grounds, Judged, Work};
 use super::audited::Allowed;
 use super::command::UpdateRequest;
 use super::controller::Controller;
 use super::create::refuse;
 use super::guard::Guarded;
 use super::job::Job;
+use super::judge::{Before, Grounds, Judged, Work};
 use super::{Probe, ProbeState};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
-use crate::store::{Accepted, Intent};
 
 impl Controller {
     /// What is stored and done to accept a probe as it is, and to arm it. If it cannot be armed,
@@ -43,19 +42,16 @@ impl Controller {
             return Err(Error::held_back(&probe.name, &reason, &hint));
         }
         let guarded = Guarded::new(outcome.meaning());
-        let meaning = Accepted { before: probe.guarded.to_json(), now: guarded.to_json() };
-        let mut wanted = Probe { guarded, left_alone: None, ..Probe::clone(&probe) };
+        let mut wanted = Probe { left_alone: None, ..Probe::clone(&probe) }.guarded(guarded);
         wanted.record.revision += 1;
         wanted.record.update_time = SystemTime::now();
         // It was accepted on this kernel: nothing holds it back any more.
         let job = if is_held { self.define_anew(wanted, grounds)? } else { Job::change(wanted, Vec::new()) };
         let rule = self.require_changed(caller, &probe, &job.probe)?;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = Some(Arc::new(allowed.change(request.change(), &job.probe.record)));
-        let (before, wanted) = (Box::new(probe.record.clone()), Box::new(job.probe.record.clone()));
-        let intent = Some(Intent::Update { before, wanted, meaning: Some(meaning) });
+        let entry = allowed.change(request.change(), &job.probe.record);
         let is_to_record = probe.is_to_record();
-        let before = Some(Before { probe, drifted: false, is_to_record });
-        Ok(Judged::Work(Box::new(Work { intent, request: request.request, entry, before, job })))
+        let before = Before { probe, drifted: false, is_to_record };
+        Ok(Judged::Work(vec![Work::new(Some(before), job).asked(request.request, entry)]))
     }
 }

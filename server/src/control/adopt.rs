@@ -1,22 +1,20 @@
 //! Adoption of an event that the kernel has: it becomes a probe of the daemon, and stays as it is.
 //!
-//! Owns the order in which that is safe. The row is written first, and as settled: a start removes
-//! from the kernel the events of rows that are not settled, and before the adoption the event is
-//! not the daemon's to remove. If the daemon ends after that, its next start finds the row and the
-//! event, and does the rest. Never writes to another instance than the daemon's own: what other
+//! Owns what is recorded from when on. Before the adoption the event is not the daemon's to remove: what is taken back
+//! after a crash is that it is recorded. Never writes to another instance than the daemon's own: what other
 //! programs have switched on stays on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::account::{Account, Sample};
 use super::adoptable::{Adoptable, has_guards, judge};
 use super::audited::Allowed;
-use super::controller::{Controller, LiveProbe};
+use super::controller::Controller;
 use super::create::settled_state;
 use super::footprint::Footprint;
 use super::job::Job;
+use super::judge::Work;
 use super::observed::{ObservedEvent, Switch};
 use super::plan::PlannedStep;
 use super::source::event_source;
@@ -24,10 +22,10 @@ use super::step::{self, Aim, Seen, Step};
 use super::{Observed, Obstacle, Probe, own};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
-use crate::store::{Intended, Intent, ProbeSpec, Record, RequestKey, Undo};
+use crate::store::{ProbeSpec, Record, RequestKey};
 use kprobed_host::tracefs::{OwnEvent, Presence};
-use kprobed_lang::definition::{Code, ProbeDefinition};
-use kprobed_lang::model::{Hits, Labels, Metadata, MetadataChange, ProbeName, ProbeUid};
+use kprobed_lang::definition::Code;
+use kprobed_lang::model::{Labels, Metadata, MetadataChange, ProbeName, ProbeUid};
 use kprobed_verdict::checker::{CheckOutcome, DefinitionText, Taken};
 
 /// Make a probe of an event that the kernel has.
@@ -74,8 +72,6 @@ pub struct Adopted {
 /// An event that is about to be adopted.
 struct Adoption {
     probe: Probe,
-    definition: ProbeDefinition,
-    own: OwnEvent,
     seen: Seen,
 }
 
@@ -102,44 +98,20 @@ impl Controller {
         self.require_room(caller, &name, &mut HashMap::new())?;
         adoption.probe.record = adoption.probe.record.by(&caller.principal);
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = Arc::new(allowed.change("adopt", &adoption.probe.record));
+        let entry = allowed.change("adopt", &adoption.probe.record);
         self.judge_filter(&adoption)?;
         let enabled_in = self.others(&name);
+        let Adoption { probe, seen } = adoption;
+        let steps = steps(&probe, &seen);
+        let work = Work::new(None, Job::change(probe, steps)).asked(request.request, entry);
         if request.validate_only {
-            let instance = self.parts.instance.name();
-            let planned = steps(&adoption).into_iter();
-            let plan = planned.map(|step| PlannedStep::for_event(instance, &name, step)).collect();
-            return Ok(Adopted { probe: Arc::new(adoption.probe), enabled_in, plan });
+            let plan = self.plan(std::slice::from_ref(&work));
+            return Ok(Adopted { probe: Arc::new(work.job.probe), enabled_in, plan });
         }
-        let Adoption { probe, own, .. } = &adoption;
-        let (record, meaning) = (Box::new(probe.record.clone()), probe.guarded.to_json());
-        let intent = Intent::Adopt { record, meaning, listing: own.listing.clone() };
-        let intended = Intended {
-            intent,
-            request: request.request.clone(),
-            reversal: None,
-            entry: Some(Arc::clone(&entry)),
-            ends_trip: false,
-        };
-        let uids = self.parts.store.begin(&[intended]).await?.durable()?;
-        let uid = uids.first().copied().unwrap_or(probe.uid);
-        let done = match self.carry_out_adoption(adoption, uid) {
-            Ok(done) => done,
-            Err(error) => {
-                let request = request.request;
-                let note = Undo::Note(Box::new(entry.failed(error.to_string())));
-                self.parts.store.undo_all(vec![Undo::Creation(uid, request), note]).await;
-                return Err(error);
-            }
-        };
-        self.leave_out(uid, done.until_now).await;
-        tracing::info!(probe = %name, %uid, others = ?enabled_in, "adopted");
-        let probe = self.parts.registry.put(done.probe);
-        self.parts.hub.selections_changed();
-        self.note_sharing();
-        // With what was left out of it: a daemon that ends now would not know that any more.
-        self.sample(false).await;
-        Ok(Adopted { probe: self.shown(&probe), enabled_in, plan: Vec::new() })
+        let outcome = self.change(vec![work]).await.pop().unwrap_or_else(|| Err(Error::stopping()));
+        let probe = outcome?.probe()?;
+        tracing::info!(probe = %name, uid = %probe.uid, others = ?enabled_in, "adopted");
+        Ok(Adopted { probe, enabled_in, plan: Vec::new() })
     }
 
     /// Whether an event can be adopted as requested, except for its filter. Writes nothing.
@@ -191,8 +163,8 @@ impl Controller {
         let CheckOutcome { definition, text, report, .. } = outcome;
         let spec = ProbeSpec { definition: text, labels: labels.clone(), metadata, ..ProbeSpec::default() };
         let record = Record::new(name.clone(), spec, own.listing.clone(), SystemTime::now());
-        let mut probe =
-            Probe { own: Some(own.clone()), ..Probe::checked(record, &definition, &report, known) };
+        let record = Record { kernel_listing: own.listing.clone(), adopted: true, ..record };
+        let mut probe = Probe { own: Some(own), ..Probe::checked(record, &definition, &report, known) };
         let Observed { switches, mut events, .. } = self.observer.observe(&[Arc::new(probe.clone())]);
         let Some(ObservedEvent::There { switch, filter: in_force, unarmed, .. }) = events.remove(&probe.uid)
         else {
@@ -207,61 +179,53 @@ impl Controller {
         let wanted = &mut probe.record.spec;
         wanted.enabled = enabled;
         wanted.filter = filter.clone().unwrap_or_else(|| seen.filter.clone());
-        Ok(Adoption { probe, definition, own, seen })
+        Ok(Adoption { probe, seen })
     }
 
     /// Has the kernel judge the filter.
     fn judge_filter(&self, adoption: &Adoption) -> Result<(), Error> {
-        let Adoption { probe, seen, own, .. } = adoption;
+        let Adoption { probe, seen } = adoption;
         let filter = &probe.spec.filter;
         if filter.is_empty() || filter.trim() == seen.filter.trim() {
             return Ok(());
         }
         // Until it is adopted it is another program's, as the events of the host are.
-        let found = self.tracefs().host_event(&own.name)?;
-        let event = found.ok_or_else(|| Error::no_event(&own.name))?;
+        let found = self.tracefs().host_event(&probe.name)?;
+        let event = found.ok_or_else(|| Error::no_event(&probe.name))?;
         self.executor().judge_filter(&event, filter, None)
     }
 
-    /// Lets the event be recorded as a probe. When that fails, it is as it was.
-    fn carry_out_adoption(&mut self, adoption: Adoption, uid: ProbeUid) -> Result<Done, Error> {
-        let mut steps = steps(&adoption);
-        let Adoption { probe, definition, own, seen } = adoption;
+    /// Has the events of an adopted one read as those of a probe from now on. What it has recorded before is read while
+    /// it belongs to no probe, so that the account begins with the hits from now on.
+    pub(super) fn begin_to_read(&mut self, job: &mut Job) -> Result<(), Error> {
+        let Some(own) = job.probe.own.clone() else {
+            return Err(own::missing(Presence::Absent, &job.probe.name));
+        };
+        let definition = self.parts.checker.probe(&job.probe.spec.definition)?;
         let reader = (self.tracefs(), &*self.parts.checker);
-        let (_id, source) = event_source(reader, uid, &own.name, &definition)?;
-        source.origin.set_labels(probe.spec.labels.clone());
-        let schema = Some(Arc::clone(&source.origin.schema));
-        if steps.first() == Some(&Step::Disable) {
-            // What it has recorded before is read while it belongs to no probe, so that the account
-            // begins with the hits from now on.
-            steps.remove(0);
-            self.parts.instance.set_enabled(&own.name, false)?;
+        let (id, source) = event_source(reader, job.probe.uid, &own.name, &definition)?;
+        source.origin.set_labels(job.probe.spec.labels.clone());
+        if job.is_next(&Step::Disable) {
+            job.take_step(|_probe, _step| Ok(self.parts.instance.set_enabled(&own.name, false)?));
             self.readers.drain();
         }
         let counts = self.tracefs().hit_counts().unwrap_or_default();
-        let mut until_now = counts.of(&own).unwrap_or_default();
-        self.sources.insert([(own.id, Arc::clone(&source))]);
-        let mut probe = Probe { schema, ..probe };
-        probe.record.uid = uid;
-        let mut job = Job::adopt(probe, Arc::clone(&source), steps);
-        self.executor().carry_out(std::slice::from_mut(&mut job));
-        if let Err(error) = job.outcome {
-            self.sources.remove(&[uid]);
-            if seen.switch != Switch::Off
-                && let Err(error) = self.parts.instance.set_enabled(&own.name, true)
-            {
-                tracing::warn!(event = %own.name, %error, "cannot switch an event on again that was not adopted");
-            }
-            return Err(error);
+        job.until_now = Some(counts.of(&own).unwrap_or_default());
+        job.probe.schema = Some(Arc::clone(&source.origin.schema));
+        self.sources.insert([(id, Arc::clone(&source))]);
+        job.source = Some(source);
+        Ok(())
+    }
+
+    /// An adoption that the daemon has not acknowledged before it ended: the event is not recorded, and stays.
+    pub(super) fn leave_alone(&mut self, name: &ProbeName, uid: ProbeUid) {
+        let instance = &self.parts.instance;
+        let off = instance.set_enabled(name, false).and_then(|()| instance.set_filter(name, ""));
+        if let Err(error) = off {
+            tracing::warn!(event = %name, %error, "cannot switch off an event that was not adopted");
         }
-        // Other programs can have had it armed until it was switched on here.
-        until_now.hits = job.hits.unwrap_or(until_now.hits);
-        let probe = job.probe;
-        let baseline = Sample { hits: until_now, losses: self.losses(), ..Sample::default() };
-        let account = Account::begin(baseline, probe.is_to_record(), !probe.spec.filter.is_empty());
-        self.live.insert(uid, LiveProbe { source, ever_enabled: true, account });
-        self.budget.note_armed();
-        Ok(Done { probe, until_now })
+        self.readers.drain();
+        self.forget_live(&[uid]);
     }
 
     /// The other tracing instances in which an event is switched on.
@@ -273,17 +237,9 @@ impl Controller {
     }
 }
 
-/// What was done.
-struct Done {
-    probe: Probe,
-    /// What the kernel had counted when it began to be recorded.
-    until_now: Hits,
-}
-
 /// The steps that bring the event to what is wanted. If it is on, it is switched off first: see
-/// [`Controller::carry_out_adoption`].
-fn steps(adoption: &Adoption) -> Vec<Step> {
-    let Adoption { probe, seen, .. } = adoption;
+/// [`Controller::begin_to_read`].
+fn steps(probe: &Probe, seen: &Seen) -> Vec<Step> {
     let is_on = seen.switch != Switch::Off;
     let seen = Seen { unarmed: seen.unarmed || is_on, ..seen.clone() };
     step::change(&seen, Aim::of(probe))

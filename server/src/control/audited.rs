@@ -9,7 +9,7 @@ use super::command::{Asked, Change};
 use super::controller::Controller;
 use crate::auth::Caller;
 use crate::error::Error;
-use crate::store::{OWN_NAME, ProbeSpec, Record, RequestKey, Undo};
+use crate::store::{OWN_NAME, ProbeSpec, Record, RequestKey};
 
 /// Who may make a change, by which rule, and the request that asks for it.
 pub(super) struct Allowed<'a> {
@@ -99,26 +99,13 @@ impl Controller {
     }
 }
 
-/// That a change was not made after all, if it had an entry.
-pub(super) fn failed(entry: Option<&Entry>, error: &str) -> Option<Undo> {
-    Some(Undo::Note(Box::new(entry?.failed(error))))
+/// That a change was not made because the daemon ended before.
+pub(super) fn interrupted(record: &Record) -> Entry {
+    let reason = "the daemon ended before the change was complete: it was taken back";
+    Entry { action: Action::Failed, ..entry_of_end(record, reason) }
 }
 
 /// That the daemon ended a probe itself.
-pub(super) fn ended(record: &Record, reason: &str) -> Undo {
-    own(Action::Ended, record, reason)
-}
-
-/// That a change was not made because the daemon ended before.
-pub(super) fn interrupted(record: &Record) -> Undo {
-    own(Action::Failed, record, "the daemon ended before the change was complete: it was taken back")
-}
-
-fn own(action: Action, record: &Record, reason: &str) -> Undo {
-    Undo::Note(Box::new(Entry { action, ..entry_of_end(record, reason) }))
-}
-
-/// The entry that the daemon ended a probe itself.
 pub(super) fn entry_of_end(record: &Record, reason: &str) -> Entry {
     Entry {
         probe: record.name.to_string(),

@@ -20,6 +20,7 @@ use super::grow::Growth;
 use super::interference::Interference;
 use super::lease::{Holds, Leases};
 use super::observed::Observed;
+use super::reconcile::{Found, find};
 use super::repair::Repairs;
 use super::sample::{Sampler, until_next};
 use super::shut_down::{OnExit, take_everything_out};
@@ -146,10 +147,8 @@ impl Controller {
         );
         observer.repaired_every = parts.repair_interval;
         let mut leases = Leases::new(&parts)?;
-        let trips = parts.store.trips().await.map_err(Error::from)?;
         let budget = Budget::new(parts.budget);
-        let (live, unfinished) =
-            super::reconcile::reconcile(&parts, &observer, &sources, &mut leases, trips).await?;
+        let Found { live, unfinished, wanted } = find(&parts, &sources, &mut leases).await?;
         let demand = Arc::<BufferDemand>::default();
         let activity = Arc::<Activity>::default();
         let context = ReaderContext {
@@ -180,7 +179,9 @@ impl Controller {
             growth: Growth::default(),
             interference: Interference::default(),
         };
-        controller.finish_removals(&unfinished).await;
+        // First, since it may have the name of another one.
+        controller.take_back_unfinished(unfinished).await;
+        controller.bring_back(&wanted).await;
         // Leases that ended while no daemon ran, and probes of an earlier hold that could not be removed
         // just now.
         controller.parts.holds.look_again();

@@ -1,24 +1,24 @@
 //! Creation of a probe: whether it can be made, and by which steps.
 //!
 //! Owns the judgement of a new definition and its state once the kernel has it. Writes nothing:
-//! [`super::apply`] does.
+//! [`super::change`] does.
 
 use std::sync::Arc;
 
-use super::apply::{Grounds, Judged, Work};
 use super::audited::Allowed;
 use super::command::{Changed, CreateRequest};
 use super::controller::Controller;
 use super::footprint::Footprint;
 use super::guard::Guarded;
 use super::job::{Basis, Job};
+use super::judge::{Grounds, Judged, Work};
 use super::observed::{KPROBES_ON, Switches};
 use super::replace::of_another;
 use super::step::{self, Aim};
 use super::{Probe, ProbeState, Sight};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
-use crate::store::{Intent, ProbeSpec, Record};
+use crate::store::{ProbeSpec, Record};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Metadata, Moment, ProbeName};
 use kprobed_verdict::checker::{Against, CheckOutcome, Checker, Taken};
@@ -34,10 +34,11 @@ impl Controller {
     ) -> Result<Judged, Error> {
         let lease = request.metadata.lease.clone().flatten();
         let judged = self.judge_new(caller, request, grounds).await?;
-        if let Judged::Work(work) = &judged {
-            let name = &work.job.probe.name;
-            self.require_lease(caller, name, lease.as_ref())?;
-            self.require_room(caller, name, &mut grounds.made_by)?;
+        if let Judged::Work(works) = &judged {
+            for name in works.iter().map(|work| &work.probe().name) {
+                self.require_lease(caller, name, lease.as_ref())?;
+                self.require_room(caller, name, &mut grounds.made_by)?;
+            }
         }
         Ok(judged)
     }
@@ -57,12 +58,13 @@ impl Controller {
         }
         let request = CreateRequest { metadata: self.with_hold(request.metadata)?, ..request };
         let told = |taken| Sight::new(&self.parts.rights, caller.clone()).told(&self.parts.registry, taken);
-        let mut work = new_probe(&self.parts.checker, (caller, &told), request, grounds, &self.leases.now())?;
-        self.judge_host_event_filter(&work.job)?;
-        let rule = self.require(caller, &work.job.probe)?;
-        let allowed = Allowed { caller, rule, request: work.request.as_ref() };
-        work.entry = Some(Arc::new(allowed.change("create", &work.job.probe.record)));
-        Ok(Judged::Work(Box::new(work)))
+        let key = request.request.clone();
+        let job = new_probe(&self.parts.checker, (caller, &told), request, grounds, &self.leases.now())?;
+        self.judge_host_event_filter(&job)?;
+        let rule = self.require(caller, &job.probe)?;
+        let allowed = Allowed { caller, rule, request: key.as_ref() };
+        let entry = allowed.change("create", &job.probe.record);
+        Ok(Judged::Work(vec![Work::new(None, job).asked(key, entry)]))
     }
 }
 
@@ -87,7 +89,7 @@ fn new_probe(
     request: CreateRequest,
     grounds: &mut Grounds<'_>,
     now: &Moment,
-) -> Result<Work, Error> {
+) -> Result<Job, Error> {
     let mut outcome = checker.check_text(&request.definition, &mut grounds.facts)?;
     if let Some(name) = &request.name {
         outcome = outcome.named(name).map_err(|found| of_another(&found, name))?;
@@ -99,7 +101,7 @@ fn new_probe(
     }
     let line = checker.new_line(&outcome.definition, &grounds.claimed);
     let metadata = Metadata::default().changed(request.metadata, now);
-    let CreateRequest { enabled, filter, labels, request, .. } = request;
+    let CreateRequest { enabled, filter, labels, .. } = request;
     let spec = ProbeSpec { definition: Arc::clone(&outcome.text), enabled, filter, labels, metadata };
     let name = ProbeName::new(&line.group, &line.event)
         .map_err(|error| Error::bad_argument("definition", error.to_string()))?;
@@ -107,22 +109,20 @@ fn new_probe(
         return Err(Error::twice(name));
     }
     let record = Record::new(name, spec, line.text, now.wall).by(&caller.principal);
-    let (job, intent) = creation(record, outcome);
-    Ok(Work { intent: Some(intent), request, entry: None, before: None, job })
+    Ok(creation(record, outcome))
 }
 
-/// The steps that make a probe whose definition was checked, and the intent that is stored first.
-pub(super) fn creation(record: Record, outcome: CheckOutcome) -> (Job, Intent) {
+/// The steps that make a probe whose definition was checked.
+pub(super) fn creation(record: Record, outcome: CheckOutcome) -> Job {
     let (meaning, footprint) = (outcome.meaning(), Footprint::of(&outcome));
     let CheckOutcome { definition, report, .. } = outcome;
     let mut probe = Probe::checked(record, &definition, &report, (meaning, footprint));
     if definition.is_of_host_event() {
         // Its name is what it means.
-        probe.guarded = Guarded::default();
+        probe = probe.guarded(Guarded::default());
     }
     let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
-    let intent = Intent::Create { record: Box::new(probe.record.clone()), meaning: probe.guarded.to_json() };
-    (Job::define(probe, Basis { definition, report }, steps), intent)
+    Job::define(probe, Basis { definition, report }, steps)
 }
 
 impl Switches {
@@ -197,8 +197,8 @@ pub(crate) mod tests {
     pub(crate) fn made_by(checker: &Checker, request: CreateRequest) -> (Probe, Vec<Step>) {
         let mut grounds = Grounds::new(checker.recent_facts(), observed());
         let now = Moment { wall: SystemTime::now(), boot_id: "boot".into(), boot_ns: 0 };
-        let work = new_probe(checker, (&Caller::daemon(), &|taken| taken), request, &mut grounds, &now);
-        let job = work.unwrap().job;
+        let told = |taken| taken;
+        let job = new_probe(checker, (&Caller::daemon(), &told), request, &mut grounds, &now).unwrap();
         let steps = job.steps().cloned().collect();
         (job.probe, steps)
     }

@@ -62,7 +62,7 @@ impl<'a> Executor<'a> {
 impl Executor<'_> {
     /// Carries out the steps of these jobs. Those of a job that fails are taken back; how each
     /// ended is in its `outcome`.
-    pub(super) fn carry_out(&self, jobs: &mut [Job]) {
+    pub(super) fn carry_out(&self, jobs: &mut [&mut Job]) {
         self.begin_host_events(jobs);
         self.recognise(jobs);
         for phase in Phase::ALL {
@@ -71,10 +71,12 @@ impl Executor<'_> {
                 Phase::Define => self.define(jobs),
                 Phase::Filter => self.filter(jobs),
                 Phase::Enable => self.enable(jobs),
+                // Not one by one, and not beside others: see [`super::remove`].
                 Phase::Delete => {}
             }
         }
-        let mut off: Vec<_> = jobs.iter_mut().filter(|job| job.is_off_and_not_counted()).collect();
+        let mut off: Vec<_> =
+            jobs.iter_mut().map(|job| &mut **job).filter(|job| job.is_off_and_not_counted()).collect();
         if !off.is_empty() {
             self.count(&mut off);
         }
@@ -85,7 +87,7 @@ impl Executor<'_> {
 
     /// Finds the events of the host that are to be recorded. What an earlier run has left of them in the daemon's
     /// instance ends.
-    fn begin_host_events(&self, jobs: &mut [Job]) {
+    fn begin_host_events(&self, jobs: &mut [&mut Job]) {
         for job in jobs.iter_mut().filter(|job| job.begins_host_event()) {
             let begun = self.begin_host_event(job);
             job.require(begun);
@@ -111,15 +113,16 @@ impl Executor<'_> {
     }
 
     /// Ends the jobs whose event does not exist any more.
-    fn recognise(&self, jobs: &mut [Job]) {
-        let mut jobs = jobs.iter_mut().filter(|job| job.changes_an_event()).peekable();
+    fn recognise(&self, jobs: &mut [&mut Job]) {
+        let mut jobs = jobs.iter_mut().map(|job| &mut **job).filter(|job| job.changes_an_event()).peekable();
         if jobs.peek().is_some() {
             self.require_listed(&mut jobs);
         }
     }
 
-    fn disable(&self, jobs: &mut [Job]) {
-        let mut jobs: Vec<_> = jobs.iter_mut().filter(|job| job.is_next(&Step::Disable)).collect();
+    fn disable(&self, jobs: &mut [&mut Job]) {
+        let mut jobs: Vec<_> =
+            jobs.iter_mut().map(|job| &mut **job).filter(|job| job.is_next(&Step::Disable)).collect();
         for jobs in jobs.chunks_mut(SWITCHED_AT_ONCE) {
             for job in &mut *jobs {
                 job.take_step(|probe, _step| Ok(self.instance.set_enabled(&self.now(probe)?.name, false)?));
@@ -128,8 +131,8 @@ impl Executor<'_> {
         }
     }
 
-    fn define(&self, jobs: &mut [Job]) {
-        let mut jobs: Vec<_> = jobs.iter_mut().filter(|job| job.defines()).collect();
+    fn define(&self, jobs: &mut [&mut Job]) {
+        let mut jobs: Vec<_> = jobs.iter_mut().map(|job| &mut **job).filter(|job| job.defines()).collect();
         if jobs.is_empty() {
             return;
         }
@@ -170,6 +173,7 @@ impl Executor<'_> {
             own::require(if is_taken { Presence::Foreign } else { Presence::Absent }, &probe.name)?;
             return Err(Error::unregistered(&probe.name));
         };
+        probe.record.kernel_listing.clone_from(&own.listing);
         probe.own = Some(own);
         let Some(basis) = &job.basis else { return Ok(()) };
         let reader = (self.tracefs, self.checker);
@@ -180,7 +184,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    fn filter(&self, jobs: &mut [Job]) {
+    fn filter(&self, jobs: &mut [&mut Job]) {
         for job in jobs.iter_mut().filter(|job| matches!(job.next(), Some(Step::Filter { .. }))) {
             // That of an event of the host exists, and its filter was judged before anything was stored.
             let is_new = job.basis.is_some() && !job.begins_host_event();
@@ -197,8 +201,9 @@ impl Executor<'_> {
         }
     }
 
-    fn enable(&self, jobs: &mut [Job]) {
-        let mut jobs: Vec<_> = jobs.iter_mut().filter(|job| job.is_next(&Step::Enable)).collect();
+    fn enable(&self, jobs: &mut [&mut Job]) {
+        let mut jobs: Vec<_> =
+            jobs.iter_mut().map(|job| &mut **job).filter(|job| job.is_next(&Step::Enable)).collect();
         for jobs in jobs.chunks_mut(SWITCHED_AT_ONCE) {
             if jobs.iter().any(|job| job.basis.is_none()) {
                 self.count(jobs);
@@ -252,7 +257,7 @@ impl Executor<'_> {
     }
 
     /// Takes back the steps of a job that failed, the last one first.
-    fn take_back(&self, job: &mut Job) {
+    pub(super) fn take_back(&self, job: &mut Job) {
         let name = job.probe.name.clone();
         for step in std::mem::take(&mut job.done).into_iter().rev() {
             let undone = self.undo(job, &step);

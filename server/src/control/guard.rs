@@ -4,7 +4,6 @@
 //! Owns when that is compared, and what is decided and said about a difference. What a definition
 //! means is for [`kprobed_verdict::meaning`]. Never arms a probe or removes one.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::footprint::Footprint;
@@ -12,10 +11,9 @@ use super::permission;
 use super::probe::{Probe, ProbeState, Trouble};
 use crate::auth::Rights;
 use crate::error::Error;
-use crate::store::{Store, StoreError};
 use kprobed_host::kernel::{BuildIds, KernelFacts, RecentFacts};
 use kprobed_lang::definition::ProbeKind;
-use kprobed_lang::model::{KernelChange, ProbeUid};
+use kprobed_lang::model::KernelChange;
 use kprobed_verdict::checker::{CheckOutcome, Checker, MeaningChange};
 use kprobed_verdict::meaning::{Build, Difference, DifferenceKind, Meaning, compare};
 
@@ -58,7 +56,13 @@ impl Held {
             tracing::warn!(probe = %probe.name, reason = self.trouble.reason, "holds a probe back");
         }
         let Self { trouble, guarded, footprint } = self;
-        Probe { state: ProbeState::HeldBack(trouble), guarded, footprint, own: None, schema: None, ..probe }
+        Probe {
+            state: ProbeState::HeldBack(trouble),
+            footprint,
+            own: None,
+            schema: None,
+            ..probe.guarded(guarded)
+        }
     }
 
     /// A probe that is in the kernel, without its module, or with one that it was not compared with.
@@ -95,25 +99,6 @@ impl Held {
     }
 }
 
-/// The stored meanings of all probes, and the probes whose meaning is damaged: these must not be armed. One of another
-/// format counts as not known.
-pub(super) async fn read(
-    store: &Store,
-) -> Result<(HashMap<ProbeUid, Guarded>, HashSet<ProbeUid>), StoreError> {
-    let (mut meanings, mut damaged) = (HashMap::new(), HashSet::new());
-    for (uid, text) in store.meanings().await? {
-        match text {
-            Some(text) => {
-                meanings.extend(Meaning::from_json(&text).map(|meaning| (uid, Guarded::new(meaning))));
-            }
-            None => {
-                damaged.insert(uid);
-            }
-        }
-    }
-    Ok((meanings, damaged))
-}
-
 /// Identity of the loaded module of that name: its build id, or empty if it has none. Absent if it
 /// is not loaded.
 pub(super) fn module_now(name: &str, facts: &KernelFacts) -> Option<String> {
@@ -123,13 +108,19 @@ pub(super) fn module_now(name: &str, facts: &KernelFacts) -> Option<String> {
 impl Guarded {
     /// The meaning of a definition from now on.
     pub(super) fn new(meaning: Meaning) -> Self {
-        let seen = meaning.module.as_ref().filter(|_| meaning.complete).and_then(|module| module.id.clone());
-        Self { meaning: Some(Arc::new(meaning)), seen, change: None }
+        Self::of_stored(Some(Arc::new(meaning)))
+    }
+
+    /// A meaning that was stored, before it is compared.
+    pub(super) fn of_stored(meaning: Option<Arc<Meaning>>) -> Self {
+        let complete = meaning.as_ref().filter(|meaning| meaning.complete);
+        let seen = complete.and_then(|meaning| meaning.module.as_ref()?.id.clone());
+        Self { meaning, seen, change: None }
     }
 
     /// As it is stored.
-    pub(super) fn to_json(&self) -> Option<String> {
-        self.meaning.as_ref()?.to_json().ok()
+    pub(super) fn meaning(&self) -> Option<Arc<Meaning>> {
+        self.meaning.clone()
     }
 
     /// Whether another meaning is stored for it than for the other one.

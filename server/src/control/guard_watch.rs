@@ -11,9 +11,9 @@
 
 use std::sync::Arc;
 
-use super::apply::{Before, Grounds, Work};
 use super::controller::{Controller, in_kernel};
 use super::guard::{Held, Looked, look, placed};
+use super::judge::{Before, Grounds, Work, each};
 use super::{Probe, ProbeState};
 use crate::error::Error;
 use kprobed_host::kernel::BuildIds;
@@ -44,10 +44,12 @@ impl Controller {
             match look(&checker, &self.parts.rights, &probe, &mut recent) {
                 Looked::Held(found) => held.push((probe, found)),
                 Looked::Clear(guarded) => {
-                    if guarded.is_other_than(&probe.guarded) {
-                        unsaved.extend(guarded.to_json().map(|text| (probe.uid, text)));
+                    let is_other = guarded.is_other_than(&probe.guarded);
+                    let now = Probe::clone(&probe).guarded(guarded);
+                    if is_other {
+                        unsaved.push(now.record.clone());
                     }
-                    match placed(&checker, Probe { guarded, ..Probe::clone(&probe) }, &mut recent) {
+                    match placed(&checker, now, &mut recent) {
                         Ok(now) => cleared.push((probe, now)),
                         Err(found) => held.push((probe, found)),
                     }
@@ -55,7 +57,7 @@ impl Controller {
             }
         }
         if !unsaved.is_empty()
-            && let Err(error) = self.parts.store.set_meanings(&unsaved).await
+            && let Err(error) = self.parts.store.note(&unsaved.iter().collect::<Vec<_>>()).await
         {
             tracing::warn!(%error, "cannot write down what probes mean in a module that was loaded");
         }
@@ -93,20 +95,23 @@ impl Controller {
 
     /// Takes probes out of the kernel that must not be there, with the aggregations that count them.
     async fn hold_all(&mut self, held: Vec<(Arc<Probe>, Box<Held>)>) {
-        let there = held.iter().map(|(probe, _)| probe).filter(|probe| in_kernel(&probe.state));
-        let there: Vec<_> = there.cloned().collect();
         // What was written to until here was written to by others.
         self.triggers.set_apart();
-        let mut left = Vec::new();
-        for (probe, outcome) in there.iter().zip(self.take_out_of_use(&there).await) {
+        let (there, absent): (Vec<_>, Vec<_>) =
+            held.into_iter().partition(|(probe, _)| in_kernel(&probe.state));
+        for (probe, found) in absent {
+            self.parts.registry.put(found.hold(Probe::clone(&probe)));
+        }
+        let probes: Vec<_> = there.iter().map(|(probe, _)| Arc::clone(probe)).collect();
+        let mut works = self.taking_out_of_use(&probes).await;
+        for (work, (probe, found)) in works.iter_mut().zip(there) {
+            work.job.probe = found.hold(Probe::clone(&probe));
+        }
+        for (probe, outcome) in probes.iter().zip(self.change(each(works)).await) {
+            // The next look tries again.
             if let Err(error) = outcome {
                 tracing::warn!(probe = %probe.name, %error, "cannot take out a probe that is held back");
-                left.push(probe.uid);
             }
-        }
-        // If one cannot be removed, the next look tries again.
-        for (probe, found) in held.into_iter().filter(|(probe, _)| !left.contains(&probe.uid)) {
-            self.parts.registry.put(found.hold(Probe::clone(&probe)));
         }
     }
 
@@ -128,14 +133,13 @@ impl Controller {
             let is_to_record = probe.is_to_record();
             match self.define_anew(probe.clone(), &mut grounds) {
                 Ok(job) => {
-                    let before = Some(Before { probe: before, drifted: false, is_to_record });
-                    work.push(Work { intent: None, request: None, entry: None, before, job });
+                    work.push(Work::new(Some(Before { probe: before, drifted: false, is_to_record }), job));
                 }
                 Err(error) => self.cannot_arm(probe, &error),
             }
         }
-        let probes: Vec<_> = work.iter().map(|one| one.job.probe.clone()).collect();
-        for (probe, outcome) in probes.into_iter().zip(self.change(work).await) {
+        let probes: Vec<_> = work.iter().map(|one| one.probe().clone()).collect();
+        for (probe, outcome) in probes.into_iter().zip(self.change(each(work)).await) {
             if let Err(error) = outcome {
                 self.cannot_arm(Probe { own: None, schema: None, ..probe }, &error);
             }

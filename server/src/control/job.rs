@@ -9,6 +9,7 @@ use super::step::Step;
 use super::{Probe, ProbeState, Trouble};
 use crate::error::Error;
 use kprobed_lang::definition::{ProbeDefinition, ProbeKind};
+use kprobed_lang::model::Hits;
 use kprobed_trace::pipeline::EventSource;
 use kprobed_verdict::validate::Report;
 
@@ -33,6 +34,8 @@ pub(super) struct Job {
     pub(super) source: Option<Arc<EventSource>>,
     /// How often it had been hit by the time that it was switched.
     pub(super) hits: Option<u64>,
+    /// What the kernel had counted of an event that is adopted.
+    pub(super) until_now: Option<Hits>,
     /// Its event could not be taken back.
     pub(super) left_behind: bool,
     /// Why it ended.
@@ -49,24 +52,22 @@ impl Job {
             done: Vec::new(),
             source: None,
             hits: None,
+            until_now: None,
             left_behind: false,
             outcome: Ok(()),
         }
     }
 
-    /// Changes the event of an earlier run; its events come from `source`.
-    pub(super) fn adopt(probe: Probe, source: Arc<EventSource>, steps: Vec<Step>) -> Self {
-        Self { source: Some(source), ..Self::change(probe, steps) }
-    }
-
-    /// Defines `probe`, or begins to record its event of the host. If its module is not loaded, the job holds it back instead: nothing proves its place,
-    /// and the kernel would arm it while it loads the module (kernel/trace/trace_kprobe.c:
-    /// trace_kprobe_module_callback), before the daemon can look. That goes for the first instruction of a
-    /// function too. Ftrace arms it there without harm, but only in functions that it can trace. In others,
-    /// such as those of assembly, the first instruction can have an entry in the exception table or be a jump,
+    /// Defines `probe`, or begins to record its event of the host. If its module is not loaded, the job holds it back
+    /// instead: nothing proves its place, and the kernel would arm it while it loads the module
+    /// (kernel/trace/trace_kprobe.c: trace_kprobe_module_callback), before the daemon can look. That goes for the first
+    /// instruction of a function too. Ftrace arms it there without harm, but only in functions that it can trace. In
+    /// others, such as those of assembly, the first instruction can have an entry in the exception table or be a jump,
     /// code can enter behind it, and the function can be the last one of its module: each rule that objects to
     /// a place in a module objects to some first instructions.
-    pub(super) fn define(probe: Probe, basis: Basis, steps: Vec<Step>) -> Self {
+    pub(super) fn define(mut probe: Probe, basis: Basis, steps: Vec<Step>) -> Self {
+        // How the kernel lists it is not known before.
+        probe.record.kernel_listing.clear();
         let Some(module) = &basis.report.absent_module else {
             return Self { basis: Some(Box::new(basis)), ..Self::change(probe, steps) };
         };
@@ -101,6 +102,11 @@ impl Job {
     /// not known.
     pub(super) fn is_off_and_not_counted(&self) -> bool {
         !self.probe.is_to_record() && self.basis.is_none() && !self.done.is_empty() && self.hits.is_none()
+    }
+
+    /// Whether it takes the event out of the kernel: see [`super::remove`].
+    pub(super) fn takes_out(&self) -> bool {
+        self.steps.front() == Some(&Step::Delete)
     }
 
     /// Whether it is about an event that exists.

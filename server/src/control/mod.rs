@@ -1,8 +1,8 @@
 //! Control of probes: one thread makes all changes of the kernel and the database,
 //! one command after the other.
 //!
-//! Owns that order: intent to the database, then the kernel, then the outcome to the database, then
-//! the answer. Never removes an event from the kernel that the database does not know of.
+//! Owns that order: the journal, then the kernel, then the rows of the database, then the answer. Never removes an
+//! event from the kernel that the database does not know of.
 
 mod accept;
 mod account;
@@ -10,10 +10,9 @@ mod adopt;
 mod adoptable;
 mod aggregation;
 mod allowance;
-mod apply;
 mod audited;
-mod batch;
 mod budget;
+mod change;
 mod command;
 mod controller;
 #[cfg(test)]
@@ -31,6 +30,7 @@ mod harm;
 mod indexed;
 mod interference;
 mod job;
+mod judge;
 mod lease;
 mod ledger;
 mod livepatched;
@@ -58,7 +58,6 @@ mod state_log;
 mod states;
 mod step;
 pub mod stricter;
-mod together;
 mod triggers;
 mod turn;
 mod update;

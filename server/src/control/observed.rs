@@ -180,7 +180,7 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
     }
     match Trouble::all(&troubles) {
         Some(trouble) => ProbeState::Drifted(trouble),
-        None if let Some(why) = &probe.tripped => ProbeState::Tripped(Trouble::clone(why)),
+        None if let Some(why) = probe.tripped() => ProbeState::Tripped(why),
         // The daemon takes it out as soon as it notices.
         None if *module_is_absent => {
             ProbeState::HeldBack(Trouble::module_absent(probe.module().unwrap_or_default(), &probe.warnings))
@@ -298,12 +298,11 @@ pub(super) fn lost(event: &ObservedEvent) -> Trouble {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;
     use crate::control::probe::tests;
+    use crate::store::Trip;
 
     fn probe(enabled: bool, filter: &str) -> Probe {
         tests::probe(1, "kprobes/fork")
@@ -387,12 +386,10 @@ mod tests {
 
     #[test]
     fn a_probe_that_was_disarmed_for_its_cost_is_wanted_off() {
-        let trouble = Trouble {
-            code: "OVER_PROBE_BUDGET",
-            reason: "disarmed".to_owned(),
-            hint: "enable it".to_owned(),
-        };
-        let probe = Probe { tripped: Some(Arc::new(trouble.clone())), ..probe(true, "") };
+        let trip = Trip { code: "OVER_PROBE_BUDGET".to_owned(), message: "disarmed".to_owned() };
+        let probe = probe(true, "").with(|record| record.trip = Some(trip));
+        let trouble = probe.tripped().unwrap();
+        assert_eq!((trouble.code, trouble.reason.as_str()), ("OVER_PROBE_BUDGET", "disarmed"));
         let on = all_on();
         assert_eq!(state(&probe, &event(Switch::Off, ""), &on), ProbeState::Tripped(trouble.clone()));
         // Nothing that keeps probes from firing matters to it.

@@ -2,8 +2,8 @@
 //! shell commands.
 //!
 //! Owns the order of the steps of several changes, and which instance the daemon uses between them.
-//! Plain functions, which never write: [`super::apply`] makes the plan of a request from the same
-//! values that it carries out, and [`super::controller`] carries out the plan of a shut-down.
+//! Plain functions, which never write: [`super::judge`] makes the plan of a request from the same
+//! values that [`super::change`] carries out, and [`super::controller`] carries out the plan of a shut-down.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::budget::stored_trouble;
 use super::create::settled_state;
 use super::footprint::Footprint;
 use super::guard::Guarded;
@@ -124,17 +125,6 @@ impl Trouble {
         }
     }
 
-    /// A probe of which it is not known what it was made for.
-    pub(super) fn of_meaning(name: &impl fmt::Display) -> Self {
-        Self {
-            code: "MEANING_DAMAGED",
-            reason:
-                "what it meant when it was made is damaged in the database: it may mean something else now"
-                    .to_owned(),
-            hint: format!("look at its definition; then `kprobectl update {name} --accept`, or delete it"),
-        }
-    }
-
     /// A probe whose module is not loaded. `warnings` are those of its definition.
     pub(super) fn module_absent(module: &str, warnings: &[Diagnostic]) -> Self {
         let code = Code::ModuleAbsent.name();
@@ -214,8 +204,6 @@ pub struct Probe {
     pub own: Option<OwnEvent>,
     /// How often it was repaired, if the daemon has stopped repairing it.
     pub left_alone: Option<u32>,
-    /// Why it is disarmed although it is enabled, if it has cost more than its budget.
-    pub tripped: Option<Arc<Trouble>>,
     /// The fields of its events, once the kernel has it.
     pub schema: Option<Arc<Schema>>,
     /// What its writer should know.
@@ -243,6 +231,7 @@ impl Deref for Probe {
 impl Probe {
     /// A probe of which nothing is known but its record.
     pub fn unresolved(record: Record, kind: ProbeKind, state: ProbeState) -> Self {
+        let guarded = Guarded::of_stored(record.meaning.clone());
         Self {
             record,
             kind,
@@ -250,14 +239,13 @@ impl Probe {
             state_time: None,
             own: None,
             left_alone: None,
-            tripped: None,
             schema: None,
             warnings: Vec::new(),
             location: String::new(),
             told_location: String::new(),
             footprint: Footprint::default(),
             arming: None,
-            guarded: Guarded::default(),
+            guarded,
         }
     }
 
@@ -269,7 +257,8 @@ impl Probe {
         (meaning, footprint): (Meaning, Footprint),
     ) -> Self {
         let state = settled_state(record.spec.enabled);
-        Self { guarded: Guarded::new(meaning), ..Self::unresolved(record, definition.kind, state) }
+        Self::unresolved(record, definition.kind, state)
+            .guarded(Guarded::new(meaning))
             .resolved(definition, report, footprint)
     }
 
@@ -306,7 +295,12 @@ impl Probe {
     /// Whether the kernel is to record it: a client has enabled it, and it was not disarmed for its
     /// cost.
     pub fn is_to_record(&self) -> bool {
-        self.spec.enabled && self.tripped.is_none()
+        self.spec.enabled && self.trip.is_none()
+    }
+
+    /// Why it is disarmed although it is enabled. Absent if it is not.
+    pub(super) fn tripped(&self) -> Option<Trouble> {
+        Some(stored_trouble(self.trip.as_ref()?, &self.name))
     }
 
     /// Whether it is kept out of the kernel until its module is loaded.
@@ -314,9 +308,10 @@ impl Probe {
         matches!(&self.state, ProbeState::HeldBack(trouble) if trouble.waits_for_module())
     }
 
-    /// The same probe after it was disarmed.
-    pub(super) fn disarmed(self, why: &Arc<Trouble>) -> Self {
-        Self { state: ProbeState::Tripped(Trouble::clone(why)), tripped: Some(Arc::clone(why)), ..self }
+    /// With what is known of the meaning of its definition.
+    pub(super) fn guarded(mut self, guarded: Guarded) -> Self {
+        self.record.meaning = guarded.meaning();
+        Self { guarded, ..self }
     }
 
     /// The same probe with another specification.

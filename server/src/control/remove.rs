@@ -6,21 +6,19 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use kprobed_audit::Entry;
 use nix::errno::Errno;
 
-use super::apply::{Grounds, Judged};
-use super::audited::{Allowed, failed};
+use super::audited::Allowed;
 use super::command::{Changed, RemoveRequest, Removed};
 use super::controller::Controller;
 use super::declarations::require_undeclared;
 use super::handover::{Recorded, Settling};
+use super::judge::{Grounds, Judged, Work};
 use super::pause::Pause;
 use super::update::check_etag;
 use super::{Probe, own};
 use crate::auth::Caller;
 use crate::error::Error;
-use crate::store::{RequestKey, Undo};
 use kprobed_event::PauseReason;
 use kprobed_host::tracefs::{Deleted, OwnEvent, Presence, TracefsError};
 use kprobed_lang::definition::ProbeKind;
@@ -56,16 +54,6 @@ impl Room {
     }
 }
 
-/// A probe that is to be deleted.
-pub(super) struct Doomed {
-    pub(super) probe: Arc<Probe>,
-    /// Its last hit counts. Absent when the kernel does not have it.
-    pub(super) profile: Option<HitProfile>,
-    pub(super) request: Option<RequestKey>,
-    /// What the audit log says of it. Absent if another probe takes its place.
-    pub(super) entry: Option<Arc<Entry>>,
-}
-
 impl Controller {
     /// Checks whether a probe can be deleted.
     pub(super) async fn judge_removal(
@@ -73,7 +61,6 @@ impl Controller {
         caller: &Caller,
         request: RemoveRequest,
         grounds: &mut Grounds<'_>,
-        profiles: Result<&HashMap<ProbeUid, HitProfile>, &Error>,
     ) -> Result<Judged, Error> {
         if let Some(uid) = self.carried_out(request.request.as_ref(), grounds).await?
             && self.parts.registry.by_uid(uid).is_none()
@@ -86,47 +73,21 @@ impl Controller {
         check_etag(&probe, request.etag.as_deref())?;
         require_undeclared(&probe, request.take_over)?;
         self.require_uncounted(caller, &probe.name)?;
-        let profile = match profiles {
+        let profile = match &grounds.profiles {
             Ok(profiles) => profiles.get(&probe.uid).cloned(),
             // Other programs can add and remove probes at any time: read the counts of this one
             // again.
-            Err(_) => self.hit_profiles()?.into_iter().find(|profile| profile.uid == probe.uid),
+            Err(_) => self.profiles_by_uid()?.remove(&probe.uid),
         };
         grounds.claim(&probe, true)?;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = Some(Arc::new(allowed.change("delete", &probe.record)));
-        Ok(Judged::Delete(Box::new(Doomed { probe, profile, request: request.request, entry })))
+        let entry = allowed.change("delete", &probe.record);
+        Ok(Judged::Work(vec![Work::taking_out(&probe, None, profile).asked(request.request, entry)]))
     }
 
-    /// Deletes probes of which the database knows that they are to go.
-    pub(super) async fn delete(&mut self, doomed: Vec<Doomed>) -> Vec<Result<Changed, Error>> {
-        let probes: Vec<_> = doomed.iter().map(|doomed| Arc::clone(&doomed.probe)).collect();
-        let taken_out = self.take_all_out_of_kernel(&probes);
-        let (mut profiles, mut undo) = (Vec::new(), Vec::new());
-        let mut outcomes = Vec::with_capacity(doomed.len());
-        for (Doomed { probe, profile, entry, .. }, taken_out) in doomed.into_iter().zip(taken_out) {
-            outcomes.push(match taken_out {
-                Ok(found) => {
-                    profiles.extend(profile.clone());
-                    self.parts.registry.remove(&probe.name);
-                    // The database says that it goes. The row may stay for a while.
-                    undo.push(Undo::Probe(probe.uid));
-                    tracing::info!(probe = %probe.name, uid = %probe.uid, ?found, "deleted");
-                    let note = note(&probe, found);
-                    Ok(Changed::Removed(Removed { name: probe.name.clone(), profile, note }))
-                }
-                Err(error) => {
-                    undo.push(Undo::Deletion(probe.uid));
-                    undo.extend(failed(entry.as_deref(), &error.to_string()));
-                    Err(error)
-                }
-            });
-        }
-        if !profiles.is_empty() {
-            self.store_samples(&profiles).await;
-        }
-        self.parts.store.undo_all(undo).await;
-        outcomes
+    /// The hit counts of all probes that the kernel has.
+    pub(super) fn profiles_by_uid(&self) -> Result<HashMap<ProbeUid, HitProfile>, Error> {
+        Ok(self.hit_profiles()?.into_iter().map(|profile| (profile.uid, profile)).collect())
     }
 
     /// Removes probes from the kernel that could not be stored. Returns whether each is out;

@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::apply::{Before, Grounds, Work};
 use super::command::UpdateRequest;
 use super::controller::{Controller, in_kernel};
+use super::judge::{Before, Grounds, Work, each};
 use super::observed::{Observed, ObservedEvent};
 use super::plan::PlannedStep;
 use super::{Probe, ProbeState};
@@ -217,7 +217,7 @@ impl Controller {
             found: Arc::clone(found),
             now: Arc::clone(found),
         });
-        Reconciliation { probes: probes.collect(), plan: self.plan_work(&work) }
+        Reconciliation { probes: probes.collect(), plan: self.plan(&each(work)) }
     }
 
     /// Looks at all probes, and repairs those that can be repaired and are due. Reads each list of
@@ -285,7 +285,7 @@ impl Controller {
             one.job.probe.left_alone = Some(times).filter(|times| *times >= MOST_REPAIRS);
         }
         let repaired: Vec<_> = work.iter().map(|one| one.job.probe.name.clone()).collect();
-        let outcomes = self.change(work).await;
+        let outcomes = self.change(each(work)).await;
         for ((name, place), outcome) in repaired.into_iter().zip(places).zip(outcomes) {
             *place = match outcome {
                 Ok(_) => {
@@ -389,7 +389,7 @@ impl Controller {
         }
         let drifted = probe.is_to_record() && job.basis.is_none();
         let before = Before { probe: Arc::clone(probe), drifted, is_to_record: probe.is_to_record() };
-        Ok(Some(Work { intent: None, request: None, entry: None, before: Some(before), job }))
+        Ok(Some(Work::new(Some(before), job)))
     }
 }
 

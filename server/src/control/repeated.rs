@@ -7,9 +7,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::apply::Grounds;
 use super::command::Asked;
 use super::controller::Controller;
+use super::judge::Grounds;
 use super::{Probe, Sight};
 use crate::auth::Caller;
 use crate::error::Error;

@@ -2,19 +2,18 @@
 //!
 //! Owns that judgement. The kernel cannot change the fields of an event: the daemon deletes the old
 //! one, and defines a new one under its name. Either both happen, or the probe is what it was: see
-//! [`super::together`]. Writes nothing.
+//! [`super::change`]. Writes nothing.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::Probe;
-use super::apply::{Grounds, Judged, Work};
 use super::audited::Allowed;
 use super::command::UpdateRequest;
 use super::controller::Controller;
 use super::create::{creation, refuse};
+use super::judge::{Grounds, Judged, Work};
 use super::observed::ObservedEvent;
-use super::remove::Doomed;
 use crate::auth::Caller;
 use crate::error::Error;
 use crate::store::{ProbeSpec, Record};
@@ -22,12 +21,6 @@ use kprobed_host::tracefs::Presence;
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::DefinitionText;
-
-/// A probe that replaces another one.
-pub(super) struct Replacement {
-    pub(super) doomed: Doomed,
-    pub(super) work: Work,
-}
 
 impl Controller {
     /// `wanted` is what is wanted, but for the definition.
@@ -69,15 +62,14 @@ impl Controller {
         let (creator, creator_names) = (probe.creator.clone(), probe.creator_names.clone());
         let record = Record::new(probe.name.clone(), spec, line, SystemTime::now());
         let record = Record { creator, creator_names, ..record };
-        let (job, intent) = creation(record, outcome);
+        let job = creation(record, outcome);
         self.judge_host_event_filter(&job)?;
         let rule = self.require(caller, &job.probe)?;
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = Some(Arc::new(allowed.change("update", &job.probe.record)));
-        let profile = self.hit_profiles().ok().into_iter().flatten().find(|found| found.uid == probe.uid);
-        let doomed = Doomed { probe: Arc::clone(probe), profile, request: None, entry: None };
-        let work = Work { intent: Some(intent), request: request.request, entry, before: None, job };
-        Ok(Judged::Replace(Box::new(Replacement { doomed, work })))
+        let entry = allowed.change("update", &job.probe.record);
+        let profile = self.profiles_by_uid().ok().and_then(|mut profiles| profiles.remove(&probe.uid));
+        let old = Work::taking_out(probe, None, profile);
+        Ok(Judged::Work(vec![old, Work::new(None, job).asked(request.request, entry)]))
     }
 }
 

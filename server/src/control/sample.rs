@@ -52,7 +52,8 @@ impl Sampler {
         });
         let stored = store.probes().await?;
         let is_listed = |name, listing| counts.of_listed(name, listing).is_some();
-        let adopted = stored.iter().filter(|probe| is_listed(&probe.record.name, &probe.kernel_listing));
+        let adopted =
+            stored.iter().filter(|probe| is_listed(&probe.record.name, &probe.record.kernel_listing));
         let adopted = adopted.map(|probe| probe.record.uid).collect();
         Ok(Self { counters: None, adopted, since, fails: false, forgot: None })
     }

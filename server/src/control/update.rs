@@ -1,10 +1,9 @@
 //! Update of a probe: whether it can be changed, and by which steps.
 //!
-//! Owns that judgement, by what the kernel has now. Writes nothing: [`super::apply`] does.
+//! Owns that judgement, by what the kernel has now. Writes nothing: [`super::change`] does.
 
 use std::sync::Arc;
 
-use super::apply::{Before, Grounds, Judged, Work};
 use super::audited::Allowed;
 use super::command::{Changed, UpdateRequest};
 use super::controller::Controller;
@@ -13,12 +12,13 @@ use super::declarations::require_undeclared;
 use super::footprint::Footprint;
 use super::guard::{Looked, look};
 use super::job::{Basis, Job};
+use super::judge::{Before, Grounds, Judged, Work};
 use super::observed::{ObservedEvent, lost};
 use super::step::{self, Aim, Seen};
-use super::{Probe, ProbeState, Trouble};
+use super::{Probe, ProbeState};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
-use crate::store::{Intent, ProbeSpec};
+use crate::store::ProbeSpec;
 use kprobed_host::tracefs::Presence;
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{KernelChange, LabelChange, MetadataChange};
@@ -72,9 +72,14 @@ impl Controller {
             return self.judge_replacement(caller, &probe, wanted, &definition, request, grounds);
         }
         // A client that changes it wants it to be repaired again.
-        // Whoever switches it has seen that it was disarmed for its cost.
-        let tripped = probe.tripped.clone().filter(|_| request.enabled.is_none());
-        let wanted = Probe { left_alone: None, tripped, ..probe.wanting(wanted) };
+        let mut wanted = Probe { left_alone: None, ..probe.wanting(wanted) };
+        if request.enabled.is_some() {
+            // Whoever switches it has seen that it was disarmed for its cost.
+            wanted.record.trip = None;
+        }
+        if request.metadata.lease.is_some() {
+            wanted.record.lease_ended = None;
+        }
         // Before the kernel is asked about a filter: its answer can tell what the filter may not.
         self.require(caller, &wanted)?;
         let state = grounds.observed.state(&probe);
@@ -85,13 +90,11 @@ impl Controller {
         let record = &mut job.probe.record;
         (record.revision, record.update_time) = (probe.revision + 1, now.wall);
         let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = Some(Arc::new(allowed.change(request.change(), record)));
-        let (before, wanted) = (Box::new(probe.record.clone()), Box::new(record.clone()));
-        let intent = Some(Intent::Update { before, wanted, meaning: None });
+        let entry = allowed.change(request.change(), record);
         // An event that is defined anew has a new account.
         let drifted = drifted && job.basis.is_none();
-        let before = Some(Before { probe, drifted, is_to_record: request.enabled == Some(true) });
-        Ok(Judged::Work(Box::new(Work { intent, request: request.request, entry, before, job })))
+        let before = Before { probe, drifted, is_to_record: request.enabled == Some(true) };
+        Ok(Judged::Work(vec![Work::new(Some(before), job).asked(request.request, entry)]))
     }
 
     /// Whether a probe can be changed as requested, and what must be done in the kernel. Judged by
@@ -139,8 +142,8 @@ impl Controller {
                 let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
                 let aim = Aim { enabled: request.enabled, filter: &wanted.spec.filter };
                 let steps = step::change(&seen, aim);
-                let state = match &wanted.tripped {
-                    Some(why) => ProbeState::Tripped(Trouble::clone(why)),
+                let state = match wanted.tripped() {
+                    Some(why) => ProbeState::Tripped(why),
                     None => settled_state(wanted.is_to_record()),
                 };
                 Ok(Job::change(Probe { state, ..wanted }, steps))
@@ -195,11 +198,12 @@ impl Controller {
         if probe.is_to_record() {
             grounds.observed.switches.require_firing(definition.kind, report.arming)?;
         }
-        let state = match &probe.tripped {
-            Some(why) => ProbeState::Tripped(Trouble::clone(why)),
+        let state = match probe.tripped() {
+            Some(why) => ProbeState::Tripped(why),
             None => settled_state(probe.spec.enabled),
         };
-        let mut probe = Probe { state, guarded, ..probe }.resolved(&definition, &report, footprint);
+        let probe = Probe { state, ..probe }.guarded(guarded);
+        let mut probe = probe.resolved(&definition, &report, footprint);
         probe.record.kernel_definition = self.parts.checker.kernel_line(&definition, probe.name.parts()).text;
         let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
         let job = Job::define(probe, Basis { definition, report }, steps);
@@ -223,7 +227,7 @@ impl UpdateRequest {
 
     /// Whether it only arms a probe again that was disarmed for its cost.
     fn only_ends_trip(&self, probe: &Probe) -> bool {
-        let is_to_arm = probe.tripped.is_some() && probe.spec.enabled && self.enabled == Some(true);
+        let is_to_arm = probe.trip.is_some() && probe.spec.enabled && self.enabled == Some(true);
         is_to_arm
             && self.filter.is_none()
             && self.definition.is_none()

@@ -93,12 +93,7 @@ impl<'a> CheckedRow<'a> {
 
 /// Rows about probes that do not exist, each with its table and number.
 pub(super) fn orphans(rows: impl Iterator<Item = (String, i64)>) -> Vec<BadValue> {
-    const TABLES: [(&str, &str); 4] = [
-        ("probe_meaning", "the probe that it is about is armed without a comparison"),
-        ("probe_label", "the probe that it is about lacks a label"),
-        ("trip", "the probe that it is about is armed, though it was disarmed for its cost"),
-        ("probe_state", "the history of states lacks one"),
-    ];
+    const TABLES: [(&str, &str); 1] = [("probe_state", "the history of states lacks one")];
     let bad = |(found, number): (String, i64)| {
         let (table, cost) = TABLES.into_iter().find(|(table, _)| *table == found)?;
         let value = "the uid of no probe".to_owned();

@@ -1,417 +1,339 @@
-//! Changes of probes in the database, one or many in a transaction: the intent before the kernel is
-//! changed, and the outcome after that.
+//! Changes of probes in the database, one or many in a transaction: into the journal before the kernel is
+//! changed, and into the rows of the probes after that.
 //!
-//! Owns these transactions. One for all changes costs the disk one sync, however many they are.
-//! Never carries a change out.
+//! Owns these transactions. One for all changes of a request costs the disk one sync, however many they are. A change
+//! that is in the journal was not acknowledged: whatever it is, the next start takes it back. Never carries a
+//! change out.
 
+use std::io;
 use std::sync::Arc;
 
 use kprobed_audit::Entry;
-use sqlx::{QueryBuilder, Row as _, SqliteConnection};
+use sqlx::{QueryBuilder, SqliteConnection};
 
 use super::connection::{TooMuchOwed, Transaction};
-use super::undo::{Undo, remove, rewrite};
-use super::{
-    ProbeSpec, ROWS, Record, RequestKey, Store, StoreError, audit, labels, meanings, metadata, requests,
-    reversal, to_ns, trips,
-};
+use super::owed::Owed;
+use super::{ProbeSpec, ROWS, Record, RequestKey, Store, StoreError, audit, requests};
 use kprobed_lang::model::ProbeUid;
 
-/// An intended change of a probe.
+/// A change of a probe: what is stored of it, and what is to be.
 #[derive(Clone, Debug)]
-pub enum Intent {
-    /// To make it. Its row is `pending` until that is settled. An unfinished row of that name is
-    /// deleted: the kernel has no event of it, or the name would not be free.
-    Create {
-        /// The probe.
-        record: Box<Record>,
-        /// What its definition means: see [`Store::meanings`].
-        meaning: Option<String>,
-    },
-    /// To adopt an event that the kernel has. Its row is settled at once, since a start removes
-    /// from the kernel the events of rows that are not: from here on the event is the daemon's, and
-    /// the next start does what is left to do.
-    Adopt {
-        /// The probe.
-        record: Box<Record>,
-        /// What its definition means: see [`Store::meanings`].
-        meaning: Option<String>,
-        /// How the kernel lists it.
-        listing: String,
-    },
-    /// To change it.
-    Update {
-        /// What it was.
-        before: Box<Record>,
-        /// What it is to be.
-        wanted: Box<Record>,
-        /// What its definition is accepted to mean from now on. Absent to leave that as it is: only
-        /// an acceptance changes it, which is never one of a group.
-        meaning: Option<Accepted>,
-    },
-    /// To delete it. From here on that is finished even after a crash.
-    Remove(ProbeUid),
-}
-
-/// The meaning of a definition, before and after its acceptance.
-#[derive(Clone, Debug)]
-pub struct Accepted {
-    /// The stored meaning; absent for none.
-    pub before: Option<String>,
-    /// The meaning to store; absent to leave it as it is.
-    pub now: Option<String>,
-}
-
-/// An intended change, and the request that asks for it.
-#[derive(Clone, Debug)]
-pub struct Intended {
-    /// The change.
-    pub intent: Intent,
-    /// The request that asks for it.
+pub struct Edit {
+    /// The probe as it is stored. Absent for one that is to be made.
+    pub before: Option<Box<Record>>,
+    /// The probe as it is to be; one that is to be made gets its uid when the change is begun. Absent for one that is
+    /// to be deleted.
+    pub after: Option<Box<Record>>,
+    /// The request that asks for it, remembered when the change is settled.
     pub request: Option<RequestKey>,
-    /// The probe as it is now, if a crash must take the change back: until [`Settled::Whole`] is
-    /// written for it.
-    pub reversal: Option<Box<Record>>,
-    /// What the audit log says of it. Absent if another intent of the same change has the entry.
+    /// What the audit log says of it.
     pub entry: Option<Arc<Entry>>,
-    /// Whether a client has switched a probe that was disarmed for its cost: that ends its trip. If the
-    /// change fails after that, the daemon stores the trip again.
-    pub ends_trip: bool,
+    /// Whether it goes on although the disk fails: it and all changes that are made together with it only
+    /// [disarm](Self::disarms) probes.
+    pub goes_on: bool,
+    /// Whether the journal has it.
+    pub is_begun: bool,
 }
 
-/// The outcome of a change in the kernel.
-#[derive(Clone, Debug)]
-pub enum Settled {
-    /// It was made: from here on it is durable.
-    Created {
-        /// The probe.
-        uid: ProbeUid,
-        /// How the kernel lists it.
-        listing: String,
-    },
-    /// It was defined in the kernel anew.
-    Redefined {
-        /// The probe.
-        uid: ProbeUid,
-        /// The kernel's line.
-        kernel_definition: String,
-        /// How the kernel lists it.
-        listing: String,
-    },
-    /// It was changed or deleted with others, all of which are settled in the same transaction: no
-    /// crash takes that back any more.
-    Whole {
-        /// The probe.
-        uid: ProbeUid,
-        /// What takes the change back, if it is not known whether the disk has the transaction.
-        undo: Undo,
-    },
-}
+impl Edit {
+    /// A change that was not begun.
+    pub fn new(before: Option<&Record>, after: Option<&Record>) -> Self {
+        let boxed = |record: &Record| Box::new(record.clone());
+        let (before, after) = (before.map(boxed), after.map(boxed));
+        Self { before, after, request: None, entry: None, goes_on: false, is_begun: false }
+    }
 
-/// Intents that were stored.
-#[derive(Debug)]
-pub struct Begun {
-    /// The uid of each probe, in their order.
-    pub uids: Vec<ProbeUid>,
-    /// Why a crash would forget the intents. Absent if it would not.
-    pub not_durable: Option<StoreError>,
-}
+    /// The uid of the probe; 0 for one that is to be made, before that was begun.
+    pub fn uid(&self) -> ProbeUid {
+        self.record().map_or(ProbeUid(0), |record| record.uid)
+    }
 
-impl Begun {
-    /// The uids of intents that a crash does not forget.
-    ///
-    /// # Errors
-    /// Why it would.
-    pub fn durable(self) -> Result<Vec<ProbeUid>, StoreError> {
-        self.not_durable.map_or(Ok(self.uids), Err)
+    fn record(&self) -> Option<&Record> {
+        self.before.as_deref().or(self.after.as_deref())
+    }
+
+    /// Whether it only makes a probe record nothing any more.
+    pub fn disarms(&self) -> bool {
+        match (&self.before, &self.after) {
+            (Some(_), None) => true,
+            (Some(before), Some(after)) => {
+                let ends = after.lease_ended.is_some() && after.lease_ended != before.lease_ended;
+                let is_off = !after.spec.enabled || after.trip.is_some() || ends;
+                is_off && after.spec == ProbeSpec { enabled: after.spec.enabled, ..before.spec.clone() }
+            }
+            _ => false,
+        }
     }
 }
 
 impl Store {
-    /// Stores intents, each with the request that asks for it. The outcome of a creation is
-    /// remembered for its request when it is settled; that of all others now.
-    ///
-    /// Intents that only disarm probes are taken on even if the database has no room for them: the reserve has them
-    /// then, or, if that fails too, the memory alone.
+    /// Writes changes to the journal, and gives uids to new probes.
     ///
     /// # Errors
     /// [`StoreError::Database`], also when there is a probe of the name of a new one. Then nothing
     /// is written.
-    pub async fn begin(&self, intents: &[Intended]) -> Result<Begun, StoreError> {
-        let error = match self.store_intents(intents).await {
-            Ok(uids) => return Ok(Begun { uids, not_durable: None }),
-            Err(error) => error,
-        };
-        let disarming: Option<Vec<_>> = intents.iter().map(disarming).collect();
-        let Some(disarming) = disarming.filter(|_| error.is_of_the_disk()) else { return Err(error) };
-        let (uids, undo): (Vec<_>, Vec<_>) = disarming.into_iter().unzip();
-        match self.database.owe(undo.into_iter().flatten().collect()).await {
-            Ok(Ok(())) => Ok(Begun { uids, not_durable: None }),
-            Ok(Err(reserve)) => {
-                tracing::error!(%error, %reserve, "disarms probes, and can write that down nowhere");
-                Ok(Begun { uids, not_durable: Some(error) })
-            }
-            Err(TooMuchOwed) => Err(error),
+    pub async fn begin(&self, edits: &mut [&mut Edit]) -> Result<(), StoreError> {
+        if edits.is_empty() {
+            return Ok(());
         }
-    }
-
-    async fn store_intents(&self, intents: &[Intended]) -> Result<Vec<ProbeUid>, StoreError> {
-        let write = async |transaction: &mut Transaction<'_>| {
-            let entries: Vec<_> = intents.iter().filter_map(|intended| intended.entry.as_deref()).collect();
-            audit::append(transaction, &entries).await?;
-            let transaction = transaction.connection();
-            let mut uids = Vec::with_capacity(intents.len());
-            let (mut carried_out, mut meanings, mut listings) = (Vec::new(), Vec::new(), Vec::new());
-            let mut creations = Creations::new(transaction).await?;
-            for Intended { intent, request, reversal, ends_trip, entry: _ } in intents {
-                if matches!(intent, Intent::Update { .. } | Intent::Remove(_)) {
-                    creations.write(transaction).await?;
-                }
-                if let (Some(before), Intent::Update { .. } | Intent::Remove(_)) = (reversal, intent) {
-                    reversal::keep(transaction, before).await?;
-                }
-                let uid = match intent {
-                    Intent::Create { record, meaning } => {
-                        let uid = creations.add(record);
-                        meanings.extend(meaning.as_deref().map(|meaning| (uid, meaning)));
-                        uid
-                    }
-                    Intent::Adopt { record, meaning, listing } => {
-                        let uid = creations.add(record);
-                        meanings.extend(meaning.as_deref().map(|meaning| (uid, meaning)));
-                        listings.push((uid, listing.as_str()));
-                        uid
-                    }
-                    Intent::Update { before, wanted, meaning } => {
-                        rewrite(transaction, Some(before), wanted).await?;
-                        if *ends_trip {
-                            trips::clear(transaction, wanted.uid).await?;
-                        }
-                        let now = meaning.as_ref().and_then(|accepted| accepted.now.as_deref());
-                        meanings.extend(now.map(|meaning| (wanted.uid, meaning)));
-                        wanted.uid
-                    }
-                    Intent::Remove(uid) => {
-                        remove(transaction, *uid).await?;
-                        *uid
-                    }
-                };
-                if !matches!(intent, Intent::Create { .. }) {
-                    carried_out.extend(request.as_ref().map(|request| (request, uid)));
-                }
-                uids.push(uid);
-            }
-            creations.write(transaction).await?;
-            meanings::write(transaction, &meanings).await?;
-            settle(transaction, &listings).await?;
-            requests::remember(transaction, &carried_out).await?;
-            Ok(uids)
+        let begun = {
+            let asked: Vec<&Edit> = edits.iter().map(|edit| &**edit).collect();
+            let undo = || {
+                let reason = "the disk did not say whether it was stored";
+                let undo = asked.iter().flat_map(|edit| {
+                    let reverted = Some(edit.uid()).filter(|uid| uid.0 > 0).map(Owed::Reverted);
+                    let note = edit.entry.as_ref().map(|entry| Owed::Note(Box::new(entry.failed(reason))));
+                    reverted.into_iter().chain(note)
+                });
+                undo.collect()
+            };
+            let write = async |transaction: &mut Transaction<'_>| {
+                let entries: Vec<_> = asked.iter().filter_map(|edit| edit.entry.as_deref()).collect();
+                audit::append(transaction, &entries).await?;
+                write_journal(transaction.connection(), &asked).await
+            };
+            self.database.write_or_undo(undo, write).await
         };
-        self.database.write_or_undo(|| in_doubt(intents), write).await
+        let uids = begun?;
+        for (edit, uid) in edits.iter_mut().zip(uids) {
+            edit.is_begun = true;
+            if let Some(after) = &mut edit.after {
+                after.uid = uid;
+            }
+        }
+        Ok(())
     }
 
-    /// Stores what the kernel has now, each with the request that is carried out by that.
+    /// Stores what changes have made of their probes, each with the request that is carried out by that.
     ///
     /// # Errors
-    /// [`StoreError::Database`]. Then nothing is written.
-    pub async fn settle(&self, settled: &[(Settled, Option<RequestKey>)]) -> Result<(), StoreError> {
+    /// [`StoreError::Database`]. Then nothing is written: the changes are taken back, or, if they go on,
+    /// [kept](Self::keep).
+    pub async fn settle(&self, edits: &[&Edit]) -> Result<(), StoreError> {
+        if edits.is_empty() {
+            return Ok(());
+        }
         let undo = || {
-            let undo = settled.iter().filter_map(|(settled, request)| match settled {
-                Settled::Created { uid, .. } => Some(Undo::Creation(*uid, request.clone())),
-                Settled::Redefined { .. } => None,
-                Settled::Whole { undo, .. } => Some(undo.clone()),
-            });
-            undo.collect()
+            // A new probe has no row any more before the one whose name it has gets its own back.
+            let new = edits.iter().filter(|edit| edit.before.is_none());
+            let all = new.chain(edits.iter().filter(|edit| edit.before.is_some()));
+            let reopened = |edit: &&Edit| Owed::Reopened {
+                uid: edit.uid(),
+                before: edit.before.clone(),
+                after: edit.after.clone(),
+                request: edit.request.clone(),
+            };
+            all.filter(|edit| !edit.goes_on).map(reopened).collect()
         };
         let write = async |transaction: &mut Transaction<'_>| {
-            let transaction = transaction.connection();
-            let (mut carried_out, mut listings) = (Vec::new(), Vec::new());
-            for (settled, request) in settled {
-                let uid = match settled {
-                    Settled::Created { uid, listing } => {
-                        listings.push((*uid, listing.as_str()));
-                        *uid
-                    }
-                    Settled::Redefined { uid, kernel_definition, listing } => {
-                        redefine(transaction, *uid, kernel_definition, listing).await?;
-                        *uid
-                    }
-                    Settled::Whole { uid, .. } => {
-                        reversal::drop(transaction, *uid).await?;
-                        *uid
-                    }
-                };
-                carried_out.extend(request.as_ref().map(|request| (request, uid)));
-            }
-            settle(transaction, &listings).await?;
-            requests::remember(transaction, &carried_out).await
+            let late = edits.iter().filter(|edit| !edit.is_begun).filter_map(|edit| edit.entry.as_deref());
+            audit::append(transaction, &late.collect::<Vec<_>>()).await?;
+            write_rows(transaction.connection(), edits).await
         };
         self.database.write_or_undo(undo, write).await
     }
-}
 
-/// The probe of an intent that only disarms it, with what is owed for that. Absent for other intents, and for those of
-/// a group, which must be settled together.
-fn disarming(intended: &Intended) -> Option<(ProbeUid, Vec<Undo>)> {
-    let Intended { intent, request, reversal: None, entry, ends_trip } = intended else { return None };
-    let (ends_trip, request) = (*ends_trip, request.clone());
-    let (uid, undo) = match intent {
-        Intent::Remove(uid) => (*uid, Undo::Removal { uid: *uid, request }),
-        Intent::Update { before, wanted, meaning: None } => {
-            let off = ProbeSpec { enabled: false, ..before.spec.clone() };
-            if wanted.spec != off {
-                return None;
+    /// Keeps changes that [go on](Edit::goes_on) and that cannot be settled, since the disk fails: in the reserve, and
+    /// in the memory until the database has them. Returns whether a crash keeps them.
+    ///
+    /// # Errors
+    /// When so much waits to be written that no more is taken on.
+    pub async fn keep(&self, edits: &[&Edit]) -> Result<io::Result<()>, TooMuchOwed> {
+        let mut owed = Vec::with_capacity(edits.len());
+        for edit in edits {
+            let (uid, record, request) = (edit.uid(), edit.after.clone(), edit.request.clone());
+            owed.push(Owed::Row { uid, record, request });
+            let entry = edit.entry.as_ref().filter(|_| !edit.is_begun);
+            owed.extend(entry.map(|entry| Owed::Note(Box::new(Entry::clone(entry)))));
+        }
+        self.database.owe(owed).await
+    }
+
+    /// The changes of these probes were not made after all, as these entries say.
+    pub async fn revert(&self, uids: impl IntoIterator<Item = ProbeUid>, entries: Vec<Entry>) {
+        let owed: Vec<_> = uids.into_iter().map(Owed::Reverted).chain(notes(entries)).collect();
+        if !owed.is_empty() {
+            self.database.pay_or_owe(owed).await;
+        }
+    }
+
+    /// Writes entries of the audit log: now, or with the next change that can be stored.
+    pub async fn tell(&self, entries: Vec<Entry>) {
+        self.revert([], entries).await;
+    }
+
+    /// Stores what the daemon has found out about probes, of which no change is under way. Skips probes that have gone.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`]. Then nothing is written.
+    pub async fn note(&self, records: &[&Record]) -> Result<(), StoreError> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let write = async |transaction: &mut SqliteConnection| {
+            for record in records {
+                sqlx::query("UPDATE probe SET record = ? WHERE uid = ?")
+                    .bind(record.to_json()?)
+                    .bind(record.uid.0)
+                    .execute(&mut *transaction)
+                    .await?;
             }
-            let Record { uid, revision, update_time: time, .. } = **wanted;
-            (uid, Undo::Disabling { uid, revision, time, ends_trip, request })
-        }
-        _ => return None,
-    };
-    let note = entry.as_ref().map(|entry| Undo::Note(Box::new(Entry::clone(entry))));
-    Some((uid, std::iter::once(undo).chain(note).collect()))
-}
-
-/// What takes intents back, if the disk does not say whether it has them.
-fn in_doubt(intents: &[Intended]) -> Vec<Undo> {
-    let undo = intents.iter().filter_map(|Intended { intent, request, .. }| match intent {
-        // The code that finds a row that is not settled repairs it.
-        Intent::Create { .. } => None,
-        Intent::Adopt { record, .. } => Some(Undo::Adoption(record.name.clone(), request.clone())),
-        Intent::Update { before, meaning, .. } => {
-            let meaning = meaning.as_ref().and_then(|accepted| accepted.before.clone());
-            Some(Undo::Update { before: before.clone(), meaning, request: request.clone() })
-        }
-        Intent::Remove(uid) => Some(Undo::Deletion(*uid)),
-    });
-    let notes = intents.iter().filter_map(|Intended { entry, .. }| {
-        let reason = "the disk did not say whether it was stored";
-        Some(Undo::Note(Box::new(entry.as_ref()?.failed(reason))))
-    });
-    undo.chain(notes).collect()
-}
-
-/// Rows of new probes, which are written together. Those before another change are written before it.
-struct Creations<'a> {
-    /// The last uid that was given out.
-    last: i64,
-    /// Whether there are rows that are not settled.
-    unfinished: bool,
-    waiting: Vec<(ProbeUid, &'a Record)>,
-}
-
-impl<'a> Creations<'a> {
-    async fn new(transaction: &mut SqliteConnection) -> Result<Self, StoreError> {
-        let query = sqlx::query(
-            "SELECT EXISTS (SELECT 1 FROM probe WHERE phase != 'settled'), \
-             coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'probe'), 0)",
-        );
-        let row = query.fetch_one(transaction).await?;
-        Ok(Self { unfinished: row.try_get::<i64, _>(0)? != 0, last: row.try_get(1)?, waiting: Vec::new() })
-    }
-
-    /// The uid that the probe gets when it is written.
-    fn add(&mut self, record: &'a Record) -> ProbeUid {
-        self.last += 1;
-        let uid = ProbeUid(self.last);
-        self.waiting.push((uid, record));
-        uid
-    }
-
-    async fn write(&mut self, transaction: &mut SqliteConnection) -> Result<(), StoreError> {
-        for creations in self.waiting.chunks(ROWS) {
-            if self.unfinished {
-                delete_unfinished(transaction, creations).await?;
-            }
-            insert(transaction, creations).await?;
-        }
-        let labels: Vec<_> = self.waiting.iter().map(|(uid, record)| (*uid, &record.spec.labels)).collect();
-        self.waiting.clear();
-        labels::add(transaction, &labels).await
+            Ok(())
+        };
+        self.database.write(write).await
     }
 }
 
-/// Deletes what a crash has left under the names of new probes.
-async fn delete_unfinished(
+fn notes(entries: Vec<Entry>) -> impl Iterator<Item = Owed> {
+    entries.into_iter().map(|entry| Owed::Note(Box::new(entry)))
+}
+
+/// Writes changes to the journal: the deletions first, whose names others may get. Returns the uid of each probe.
+async fn write_journal(
     transaction: &mut SqliteConnection,
-    creations: &[(ProbeUid, &Record)],
-) -> Result<(), StoreError> {
-    for (_, record) in creations {
-        sqlx::query(
-            "DELETE FROM probe WHERE event_group = ? AND event = ? AND phase != 'settled' \
-             AND uid NOT IN (SELECT probe_uid FROM reversal)",
-        )
-        .bind(record.name.group())
-        .bind(record.name.event())
-        .execute(&mut *transaction)
-        .await?;
+    edits: &[&Edit],
+) -> Result<Vec<ProbeUid>, StoreError> {
+    let is_new = |edit: &&&Edit| edit.before.is_none();
+    forget_left_behind(transaction, edits.iter().filter(is_new).filter_map(|edit| edit.record())).await?;
+    let new = i64::try_from(edits.iter().filter(is_new).count()).unwrap_or(i64::MAX);
+    let mut last = last_uid(transaction).await?.unwrap_or_default();
+    if new > 0 {
+        set_last_uid(transaction, last.saturating_add(new)).await?;
     }
-    Ok(())
-}
-
-async fn insert(
-    transaction: &mut SqliteConnection,
-    creations: &[(ProbeUid, &Record)],
-) -> Result<(), StoreError> {
-    let mut insert = QueryBuilder::new(
-        "INSERT INTO probe (uid, event_group, event, definition, kernel_definition, enabled, filter, phase, revision, \
-         kernel_listing, create_time_ns, update_time_ns, description, owner, declared_by, on_kernel_change, \
-         lease_duration_ns, lease_expire_ns, lease_boot_id, lease_end_boot_ns, lease_holder, creator, \
-         creator_names) ",
-    );
-    insert.push_values(creations, |mut row, (uid, record)| {
-        let ProbeSpec { definition, enabled, filter, labels: _, metadata } = &record.spec;
-        let lease = metadata::columns(metadata.lease.as_ref());
-        row.push_bind(uid.0)
-            .push_bind(record.name.group())
-            .push_bind(record.name.event())
-            .push_bind(definition.as_str())
-            .push_bind(&record.kernel_definition)
-            .push_bind(*enabled)
-            .push_bind(filter)
-            .push("'pending', 1, ''")
-            .push_bind(to_ns(record.create_time))
-            .push_bind(to_ns(record.update_time))
-            .push_bind(&metadata.description)
-            .push_bind(&metadata.owner)
-            .push_bind(&metadata.declared_by)
-            .push_bind(metadata::policy(metadata.on_kernel_change))
-            .push_bind(lease.duration_ns)
-            .push_bind(lease.expire_ns)
-            .push_bind(lease.boot_id)
-            .push_bind(lease.end_boot_ns)
-            .push_bind(lease.holder)
-            .push_bind(&record.creator)
-            .push_bind(serde_json::json!(record.creator_names).to_string());
-    });
-    insert.build().persistent(creations.len() == 1).execute(transaction).await?;
-    Ok(())
-}
-
-/// The kernel lists these probes so: from here on they are durable.
-async fn settle(transaction: &mut SqliteConnection, listings: &[(ProbeUid, &str)]) -> Result<(), StoreError> {
-    for listings in listings.chunks(ROWS) {
-        let mut update =
-            QueryBuilder::new("UPDATE probe SET phase = 'settled', kernel_listing = now.column2 FROM (");
-        update.push_values(listings, |mut row, (uid, listing)| {
-            row.push_bind(uid.0).push_bind(*listing);
+    let mut rows = Vec::with_capacity(edits.len());
+    for edit in edits {
+        let mut uid = edit.uid();
+        if edit.before.is_none() {
+            last += 1;
+            uid = ProbeUid(last);
+        }
+        let name = edit.record().map(|record| record.name.to_string());
+        let after = edit.after.as_deref().map(|after| Record { uid, ..after.clone() }.to_json());
+        rows.push((uid, name, after.transpose()?));
+    }
+    let uids = rows.iter().map(|(uid, ..)| *uid).collect();
+    rows.sort_by_key(|(_, _, after)| after.is_some());
+    for rows in rows.chunks(ROWS) {
+        let mut insert = QueryBuilder::new("INSERT INTO journal (uid, name, record) ");
+        insert.push_values(rows, |mut row, (uid, name, after)| {
+            row.push_bind(uid.0).push_bind(name).push_bind(after);
         });
-        update.push(") AS now WHERE probe.uid = now.column1");
-        update.build().persistent(listings.len() == 1).execute(&mut *transaction).await?;
+        insert.push(" ON CONFLICT (uid) DO UPDATE SET name = excluded.name, record = excluded.record");
+        // Statements for other numbers of rows are not worth a place in the cache.
+        insert.build().persistent(rows.len() == 1).execute(&mut *transaction).await?;
+    }
+    Ok(uids)
+}
+
+/// Deletes from the journal what could not be taken back under the names of new probes: the kernel has no event of it
+/// any more, or the names would not be free.
+async fn forget_left_behind(
+    transaction: &mut SqliteConnection,
+    new: impl Iterator<Item = &Record>,
+) -> Result<(), StoreError> {
+    let left: i64 =
+        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM journal)").fetch_one(&mut *transaction).await?;
+    for record in new.filter(|_| left != 0) {
+        sqlx::query("DELETE FROM journal WHERE name = ? AND uid NOT IN (SELECT uid FROM probe)")
+            .bind(record.name.to_string())
+            .execute(&mut *transaction)
+            .await?;
     }
     Ok(())
 }
 
-async fn redefine(
+/// The last uid that was given out. Absent before the first.
+pub(super) async fn last_uid(connection: &mut SqliteConnection) -> Result<Option<i64>, StoreError> {
+    let last = sqlx::query_scalar("SELECT seq FROM sqlite_sequence WHERE name = 'probe'");
+    Ok(last.fetch_optional(connection).await?)
+}
+
+/// New probes get uids after this one.
+pub(super) async fn set_last_uid(transaction: &mut SqliteConnection, last: i64) -> Result<(), StoreError> {
+    let update = sqlx::query("UPDATE sqlite_sequence SET seq = ? WHERE name = 'probe'").bind(last);
+    if update.execute(&mut *transaction).await?.rows_affected() == 0 {
+        let insert = sqlx::query("INSERT INTO sqlite_sequence (name, seq) VALUES ('probe', ?)").bind(last);
+        insert.execute(transaction).await?;
+    }
+    Ok(())
+}
+
+/// Makes the rows of probes what changes have made of them, and ends the changes. The deletions come first, whose names
+/// others may get.
+async fn write_rows(transaction: &mut SqliteConnection, edits: &[&Edit]) -> Result<(), StoreError> {
+    let all: Vec<_> = edits.iter().map(|edit| edit.uid()).collect();
+    delete(transaction, "DELETE FROM journal WHERE uid IN (", &all).await?;
+    let gone: Vec<_> = edits.iter().filter(|edit| edit.after.is_none()).map(|edit| edit.uid()).collect();
+    delete(transaction, "DELETE FROM probe WHERE uid IN (", &gone).await?;
+    let rows: Vec<_> = edits.iter().filter_map(|edit| edit.after.as_deref()).collect();
+    for rows in rows.chunks(ROWS) {
+        let texts = rows.iter().map(|record| record.to_json()).collect::<Result<Vec<_>, _>>()?;
+        let mut insert = QueryBuilder::new("INSERT INTO probe (uid, name, record) ");
+        insert.push_values(rows.iter().zip(texts), |mut row, (record, text)| {
+            row.push_bind(record.uid.0).push_bind(record.name.to_string()).push_bind(text);
+        });
+        insert.push(" ON CONFLICT (uid) DO UPDATE SET record = excluded.record");
+        insert.build().persistent(rows.len() == 1).execute(&mut *transaction).await?;
+    }
+    let carried_out = edits.iter().filter_map(|edit| Some((edit.request.as_ref()?, edit.uid())));
+    requests::remember(transaction, &carried_out.collect::<Vec<_>>()).await
+}
+
+async fn delete(
+    transaction: &mut SqliteConnection,
+    statement: &'static str,
+    uids: &[ProbeUid],
+) -> Result<(), StoreError> {
+    for uids in uids.chunks(ROWS) {
+        let mut delete = QueryBuilder::new(statement);
+        let mut list = delete.separated(", ");
+        for uid in uids {
+            list.push_bind(uid.0);
+        }
+        delete.push(")");
+        delete.build().persistent(uids.len() == 1).execute(&mut *transaction).await?;
+    }
+    Ok(())
+}
+
+/// Makes the row of one probe this, or deletes it.
+pub(super) async fn write_row(
     transaction: &mut SqliteConnection,
     uid: ProbeUid,
-    kernel_definition: &str,
-    listing: &str,
+    record: Option<&Record>,
 ) -> Result<(), StoreError> {
-    sqlx::query("UPDATE probe SET kernel_definition = ?, kernel_listing = ? WHERE uid = ?")
-        .bind(kernel_definition)
-        .bind(listing)
-        .bind(uid.0)
-        .execute(transaction)
-        .await?;
+    match record {
+        Some(record) => {
+            sqlx::query(
+                "INSERT INTO probe (uid, name, record) VALUES (?, ?, ?) \
+                 ON CONFLICT (uid) DO UPDATE SET record = excluded.record",
+            )
+            .bind(uid.0)
+            .bind(record.name.to_string())
+            .bind(record.to_json()?)
+            .execute(transaction)
+            .await?
+        }
+        None => sqlx::query("DELETE FROM probe WHERE uid = ?").bind(uid.0).execute(transaction).await?,
+    };
+    Ok(())
+}
+
+/// Writes a change to the journal that was settled, if the disk has that.
+pub(super) async fn reopen(
+    transaction: &mut SqliteConnection,
+    uid: ProbeUid,
+    (before, after): (Option<&Record>, Option<&Record>),
+) -> Result<(), StoreError> {
+    write_row(transaction, uid, before).await?;
+    sqlx::query(
+        "INSERT INTO journal (uid, name, record) VALUES (?, ?, ?) \
+         ON CONFLICT (uid) DO UPDATE SET name = excluded.name, record = excluded.record",
+    )
+    .bind(uid.0)
+    .bind(before.or(after).map(|record| record.name.to_string()))
+    .bind(after.map(Record::to_json).transpose()?)
+    .execute(transaction)
+    .await?;
     Ok(())
 }

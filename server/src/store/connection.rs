@@ -35,8 +35,8 @@ use super::audit;
 use super::bad::{BadValue, LISTED};
 use super::error::{DatabaseError, Fault, StoreError, may_be_written};
 use super::files::Identity;
+use super::owed::Owed;
 use super::reserve::Reserve;
-use super::undo::Undo;
 
 /// Most corrections that may be owed: everything that the daemon reads meanwhile applies them first. With more, nothing
 /// further is taken on.
@@ -86,7 +86,7 @@ struct Link {
     closed: bool,
     files: Option<Identity>,
     /// Corrections that must be written before anything else.
-    owed: Vec<Undo>,
+    owed: Vec<Owed>,
     /// How many of them, from the first on, are in the reserve.
     kept: usize,
     /// Absent if there was no room to make it.
@@ -218,7 +218,7 @@ impl Database {
     }
 
     /// The reserve, and the corrections in it that the database does not have yet.
-    pub(super) async fn set_reserve(&self, reserve: Reserve, owed: Vec<Undo>) {
+    pub(super) async fn set_reserve(&self, reserve: Reserve, owed: Vec<Owed>) {
         let mut link = self.link.lock().await;
         // What is owed since it could not be opened comes after that.
         link.kept = owed.len();
@@ -292,7 +292,7 @@ impl Database {
     /// change, `undo` is owed.
     pub(super) async fn write_or_undo<T>(
         &self,
-        undo: impl FnOnce() -> Vec<Undo>,
+        undo: impl FnOnce() -> Vec<Owed>,
         work: impl AsyncFnOnce(&mut Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut link = self.link.lock().await;
@@ -329,8 +329,8 @@ impl Database {
         self.transaction(link, rewrite).await?;
         let (owed, last) = (link.owed.clone(), link.reserve.as_ref().map(Reserve::last));
         let write = async |transaction: &mut Transaction<'_>| {
-            for undo in &owed {
-                undo.apply(transaction).await?;
+            for one in &owed {
+                one.apply(transaction).await?;
             }
             if let Some(last) = last {
                 // A crash before the reserve is emptied does not pay twice.
@@ -396,9 +396,9 @@ impl Database {
     }
 
     /// Writes corrections: now, or before the next transaction that succeeds. Until then the reserve has them.
-    pub(super) async fn undo(&self, undo: Vec<Undo>) {
+    pub(super) async fn pay_or_owe(&self, owed: Vec<Owed>) {
         let mut link = self.link.lock().await;
-        link.owed.extend(undo);
+        link.owed.extend(owed);
         if let Err(Failed { error, .. }) = self.pay(&mut link).await {
             let error = self.failed(&mut link, error, false).await;
             let kept = link.keep();
@@ -411,12 +411,12 @@ impl Database {
     ///
     /// # Errors
     /// When so much is owed that no more is taken on.
-    pub(super) async fn owe(&self, undo: Vec<Undo>) -> Result<io::Result<()>, TooMuchOwed> {
+    pub(super) async fn owe(&self, owed: Vec<Owed>) -> Result<io::Result<()>, TooMuchOwed> {
         let mut link = self.link.lock().await;
-        if link.owed.len().saturating_add(undo.len()) > MOST_OWED {
+        if link.owed.len().saturating_add(owed.len()) > MOST_OWED {
             return Err(TooMuchOwed);
         }
-        link.owed.extend(undo);
+        link.owed.extend(owed);
         Ok(link.keep())
     }
 
@@ -473,8 +473,8 @@ impl Database {
 }
 
 /// Nothing further can be owed.
-#[derive(Debug)]
-pub(super) struct TooMuchOwed;
+#[derive(Clone, Copy, Debug)]
+pub struct TooMuchOwed;
 
 impl Reader {
     async fn read<T>(
@@ -522,7 +522,7 @@ impl Link {
     /// Reads the database as if what is owed were paid: in a transaction that is rolled back, and writes nothing.
     async fn read_as_if_paid<T>(
         &mut self,
-        owed: &[Undo],
+        owed: &[Owed],
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         // Rolled back by the next `ready`, also if this future is dropped.
@@ -532,8 +532,8 @@ impl Link {
         execute(connection, "PRAGMA cache_spill = 0").await?;
         execute(connection, "BEGIN IMMEDIATE").await?;
         let mut transaction = Transaction { connection, audit_head: None, audited: Vec::new() };
-        for undo in owed {
-            undo.apply(&mut transaction).await?;
+        for one in owed {
+            one.apply(&mut transaction).await?;
         }
         let value = work(transaction.connection()).await?;
         execute(transaction.connection(), "ROLLBACK").await?;

@@ -112,7 +112,7 @@ pub struct DatabaseError {
 
 impl StoreError {
     /// Whether the disk has no room or fails, so that no change can be written, whatever it is.
-    pub(super) fn is_of_the_disk(&self) -> bool {
+    pub(crate) fn is_of_the_disk(&self) -> bool {
         matches!(self, Self::Database(error) if matches!(error.fault, Fault::Full | Fault::Io | Fault::ReadOnly))
     }
 }

@@ -14,32 +14,26 @@ mod exporters;
 mod files;
 mod hits;
 mod integrity;
-mod labels;
-mod meanings;
-mod metadata;
 mod migrations;
+mod owed;
 mod probes;
 mod requests;
 mod reserve;
-mod reversal;
 mod set_aside;
 mod states;
-mod trips;
-mod undo;
 
 pub use audit::{AuditPage, OWN_NAME, StoredEntry};
 pub use bad::BadValue;
-pub use changes::{Accepted, Begun, Intended, Intent, Settled};
-pub use connection::{Failure, Health};
+pub use changes::Edit;
+pub use connection::{Failure, Health, TooMuchOwed};
 pub use costs::StoredCalibration;
 pub use error::{DatabaseError, Fault, StoreError};
 pub use hits::{Counted, Counters, HitRetention, MAX_POINTS, RatePage, RateQuery, Tick, TickOf};
-pub use probes::{Phase, ProbeSpec, Record, StoredProbe};
+pub use owed::Owed;
+pub use probes::{Interrupted, ProbeSpec, Record, StoredProbe, Trip};
 pub use requests::{Fingerprint, RequestKey};
 pub use set_aside::{SetAside, set_aside_in};
 pub use states::KEPT_STATES;
-pub use trips::StoredTrip;
-pub use undo::Undo;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -138,7 +132,7 @@ impl Store {
     /// daemon reads is as if it were written.
     async fn keep_reserve(
         &self,
-        open: impl FnOnce(i64) -> io::Result<(Reserve, Vec<Undo>)>,
+        open: impl FnOnce(i64) -> io::Result<(Reserve, Vec<Owed>)>,
     ) -> Result<(), StoreError> {
         let read = async |connection: &mut SqliteConnection| {
             let row = sqlx::query("SELECT paid FROM reserve").fetch_optional(connection).await?;
@@ -150,26 +144,13 @@ impl Store {
         match open(paid) {
             Ok((reserve, owed)) => {
                 self.database.set_reserve(reserve, owed).await;
-                self.database.undo(Vec::new()).await;
+                self.database.pay_or_owe(Vec::new()).await;
             }
             Err(error) => {
                 tracing::warn!(%error, "no room can be kept: on a full disk, a probe that is disarmed comes back after a crash");
             }
         }
         Ok(())
-    }
-
-    /// Writes an undo: now, or with the next change that can be stored. A failure has no other
-    /// remedy.
-    pub async fn undo(&self, undo: Undo) {
-        self.undo_all(vec![undo]).await;
-    }
-
-    /// Writes several undos in one transaction.
-    pub(crate) async fn undo_all(&self, undo: Vec<Undo>) {
-        if !undo.is_empty() {
-            self.database.undo(undo).await;
-        }
     }
 
     /// Writes to the database, without changing anything, and reads what the next start will read.
@@ -187,8 +168,7 @@ impl Store {
     /// Reads what the next start will read. What is bad in it is listed.
     async fn read_all(&self) -> Result<(), StoreError> {
         self.probes().await?;
-        self.meanings().await?;
-        self.trips().await?;
+        self.journal().await?;
         self.calibration().await?;
         Ok(())
     }
@@ -244,10 +224,10 @@ fn durable(options: SqliteConnectOptions) -> SqliteConnectOptions {
     options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full)
 }
 
-/// Nanoseconds since 1970, as stored. Times before and after what fits (1970 to 2262) are cut.
 /// Most rows of one statement: each statement is a round trip to the thread that runs SQLite.
 const ROWS: usize = 128;
 
+/// Nanoseconds since 1970, as stored. Times before and after what fits (1970 to 2262) are cut.
 fn to_ns(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)

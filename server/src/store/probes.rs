@@ -1,49 +1,26 @@
-//! Rows of probes in the database.
+//! Rows of probes in the database, and the journal of changes that are under way.
 //!
 //! Owns what is wanted of a probe ([`ProbeSpec`]) and what is stored of it ([`Record`]): the one
 //! form that requests are turned into, that the control thread works with, and that is stored.
 //! Never changes a row: that is [`super::changes`].
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use serde::{Deserialize, Deserializer, Serialize};
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
 
-#[cfg(doc)]
-use super::Undo;
-use super::bad::{BadValue, CheckedRow, Since1970};
-use super::reversal::{self, Kept};
-use super::{Store, StoreError, from_ns, labels, metadata};
+use super::bad::{BadValue, CheckedRow, lossy};
+use super::{Store, StoreError};
 use kprobed_lang::model::{Labels, Metadata, ProbeName, ProbeUid};
 use kprobed_rights::Principal;
 use kprobed_verdict::checker::DefinitionText;
-
-/// How far the change of a probe has got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Written before the kernel was changed; no client has an answer.
-    Pending,
-    /// Acknowledged.
-    Settled,
-    /// Its removal has begun.
-    Removing,
-}
-
-impl Phase {
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "pending" => Self::Pending,
-            "settled" => Self::Settled,
-            "removing" => Self::Removing,
-            _ => return None,
-        })
-    }
-}
+use kprobed_verdict::meaning::Meaning;
 
 /// The specification of a probe: everything that clients say about it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeSpec {
     /// The client's text, with its dialect if another kernel could read it in another one, and with
     /// its syntax tree.
@@ -58,10 +35,10 @@ pub struct ProbeSpec {
     pub metadata: Metadata,
 }
 
-/// What the database stores of a probe.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What the database stores of a probe. The fields are stored as they are here, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its uid; 0 before it has a row.
+    /// Its uid; 0 before it has one.
     pub uid: ProbeUid,
     /// Its event.
     pub name: ProbeName,
@@ -69,6 +46,19 @@ pub struct Record {
     pub spec: ProbeSpec,
     /// The kernel's line, guards included.
     pub kernel_definition: String,
+    /// How the kernel lists it, which is not the same text; empty while that is not known. It tells
+    /// an event that a crash left behind from one of another program.
+    pub kernel_listing: String,
+    /// Whether it was made of an event that the kernel had.
+    pub adopted: bool,
+    /// What its definition meant on the build that it was made for, or accepted on. Absent if that
+    /// is not known.
+    #[serde(deserialize_with = "known_meaning")]
+    pub meaning: Option<Arc<Meaning>>,
+    /// Why it is disarmed although it is enabled, if it has cost more than its budget.
+    pub trip: Option<Trip>,
+    /// The end, by [`Moment::wall`](kprobed_lang::model::Moment), of the lease of it that has ended.
+    pub lease_ended: Option<SystemTime>,
     /// Counts the changes that clients made, from 1.
     pub revision: i64,
     /// When it was created.
@@ -76,37 +66,54 @@ pub struct Record {
     /// When a client last changed it.
     pub update_time: SystemTime,
     /// The account of the principal that made it ([`kprobed_rights::Principal::account`]); empty for
-    /// the daemon, and for one that was made before that was kept.
+    /// the daemon.
     pub creator: String,
     /// All names that this principal had then ([`kprobed_rights::Principal::names`]).
     pub creator_names: Vec<String>,
 }
 
-/// A row of the table, as a start finds it.
+/// Why a probe is disarmed that has cost more than its budget.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trip {
+    /// Code of the reason.
+    pub code: String,
+    /// The reason with its figures.
+    pub message: String,
+}
+
+/// A meaning in another format counts as not known.
+fn known_meaning<'a, D: Deserializer<'a>>(from: D) -> Result<Option<Arc<Meaning>>, D::Error> {
+    let stored: Option<serde_json::Value> = Option::deserialize(from)?;
+    Ok(stored.and_then(Meaning::from_value).map(Arc::new))
+}
+
+/// A probe that was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredProbe {
     /// The probe.
     pub record: Record,
-    /// Its line in the kernel's list; empty before it is settled.
-    pub kernel_listing: String,
-    /// How far its change has got.
-    pub phase: Phase,
-    /// The end, by [`Moment::wall`](kprobed_lang::model::Moment), of the lease of it that has ended.
-    pub lease_ended: Option<SystemTime>,
-    /// A crash interrupted a change of it that was to be made with others or not at all: the record
-    /// is the one before the change, and [`Undo::Reversal`] must still be written.
-    pub is_reversed: bool,
     /// Why the row cannot be relied on: the probe must not be armed, and only be deleted. Its record then has what can
     /// be read, and is disabled.
     pub unreadable: Option<String>,
 }
 
-/// What a value costs that a row of a probe cannot do without.
+/// A change that was neither acknowledged nor taken back. What the probe was before is its row, if it has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interrupted {
+    /// The probe.
+    pub uid: ProbeUid,
+    /// Its event.
+    pub name: ProbeName,
+    /// What it was to be. Absent if it was to be deleted.
+    pub after: Option<StoredProbe>,
+}
+
+/// What a damaged row of a probe costs.
 pub(super) const NOT_ARMED: &str =
     "the probe is not armed, and its name and uid stay taken until `kprobectl delete` removes it";
 
-/// What the names of a maker cost that cannot be read.
-const OTHER_NAMES: &str = "roles that its maker has by other names do not count for the probe";
+/// What a damaged row of the journal costs.
+const NOT_FOUND: &str = "an event that an interrupted change has made may stay in the kernel";
 
 impl Record {
     /// A probe that is about to be made: it has no uid yet.
@@ -116,6 +123,11 @@ impl Record {
             name,
             spec,
             kernel_definition,
+            kernel_listing: String::new(),
+            adopted: false,
+            meaning: None,
+            trip: None,
+            lease_ended: None,
             revision: 1,
             create_time: now,
             update_time: now,
@@ -139,119 +151,74 @@ impl Record {
         // Roles that it has by other names only do not count then.
         known.or_else(|_unknown| Principal::of_names(std::slice::from_ref(&self.creator))).ok()
     }
+
+    pub(super) fn to_json(&self) -> Result<String, StoreError> {
+        serde_json::to_string(self)
+            .map_err(|error| StoreError::Corrupt { what: "record of a probe", value: error.to_string() })
+    }
 }
 
 impl StoredProbe {
-    fn from_row(row: &SqliteRow, labels: &mut HashMap<ProbeUid, Labels>, found: &mut Vec<BadValue>) -> Self {
+    /// Reads a row of `table`.
+    fn from_row(
+        stored: &SqliteRow,
+        (table, cost): (&'static str, &'static str),
+        found: &mut Vec<BadValue>,
+    ) -> Self {
         let before = found.len();
-        let mut row = CheckedRow::new(row, "probe", "uid", found);
-        let uid = ProbeUid(row.get("uid", NOT_ARMED));
-        let group: Option<String> = row.need("event_group", NOT_ARMED);
-        let event: Option<String> = row.need("event", NOT_ARMED);
-        let name = group.zip(event).and_then(|(group, event)| match ProbeName::new(&group, &event) {
+        let mut row = CheckedRow::new(stored, table, "uid", found);
+        let uid = ProbeUid(row.get("uid", cost));
+        if uid.0 <= 0 {
+            row.note("uid", &"no uid of a probe", cost);
+        }
+        let name = row.need::<String>("name", cost).and_then(|name| match name.parse::<ProbeName>() {
             Ok(name) => Some(name),
             Err(error) => {
-                row.note("event", &error, NOT_ARMED);
+                row.note("name", &error, cost);
                 None
             }
         });
-        let definition: Option<String> = row.need("definition", NOT_ARMED);
-        let kernel_definition: Option<String> = row.need("kernel_definition", NOT_ARMED);
-        let kernel_listing: Option<String> = row.need("kernel_listing", NOT_ARMED);
-        let filter: Option<String> = row.need("filter", NOT_ARMED);
-        let enabled: Option<i64> = row.need("enabled", NOT_ARMED);
-        if enabled.is_some_and(|enabled| !(0..2).contains(&enabled)) {
-            row.note("enabled", &"neither 0 nor 1", NOT_ARMED);
-        }
-        let phase = row.need::<String>("phase", NOT_ARMED).and_then(|phase| Phase::parse(&phase));
-        let metadata = metadata::read(&mut row);
-        let is_whole = uid.0 > 0
-            && name.is_some()
-            && definition.is_some()
-            && kernel_definition.is_some()
-            && kernel_listing.is_some()
-            && filter.is_some()
-            && matches!(enabled, Some(0 | 1))
-            && phase.is_some()
-            && metadata.is_some();
-        if uid.0 <= 0 {
-            row.note("uid", &"no uid of a probe", NOT_ARMED);
-        }
-        if phase.is_none() {
-            row.note("phase", &"no phase", NOT_ARMED);
-        }
-        let revision: i64 = row.get("revision", "the changes of the probe are counted from 1 again");
-        let time = |ns: Since1970| from_ns(ns.0);
-        let create_time = time(row.get("create_time_ns", "it is not known when the probe was made"));
-        let update_time = time(row.get("update_time_ns", "it is not known when the probe was changed"));
-        let creator = row.get("creator", "it is not known who made the probe");
-        let names: String = row.get("creator_names", OTHER_NAMES);
-        let creator_names = serde_json::from_str(&names).unwrap_or_else(|error| {
-            row.note("creator_names", &error, OTHER_NAMES);
-            Vec::new()
+        let record = row.need::<String>("record", cost).and_then(|text| {
+            let read = serde_json::from_str::<Record>(&text);
+            read.inspect_err(|error| row.note("record", error, cost)).ok()
         });
-        let lease_ended: Option<Since1970> =
-            row.get("lease_ended_ns", "it is not known when the lease of the probe ended");
-        let listing = kernel_listing.unwrap_or_default();
-        let written = kernel_definition.unwrap_or_default();
-        // The event that the kernel may have is found by the other columns, and taken out of it.
-        let name = name.or_else(|| name_in(&listing)).or_else(|| name_in(&written));
-        let spec = ProbeSpec {
-            definition: Arc::new(DefinitionText::new(definition.unwrap_or_default())),
-            enabled: is_whole && enabled == Some(1),
-            filter: filter.unwrap_or_default(),
-            labels: labels.remove(&uid).unwrap_or_default(),
-            metadata: metadata.unwrap_or_default(),
-        };
-        let record = Record {
-            uid,
-            name: name.unwrap_or_else(|| placeholder(uid)),
-            spec,
-            kernel_definition: written,
-            revision: revision.max(1),
-            create_time,
-            update_time,
-            creator,
-            creator_names,
-        };
-        let probe = Self {
-            record,
-            kernel_listing: listing,
-            phase: phase.unwrap_or(Phase::Settled),
-            lease_ended: lease_ended.map(time),
-            is_reversed: false,
-            unreadable: None,
-        };
-        if is_whole {
-            return probe;
+        if let Some(record) = record.as_ref().filter(|record| record.uid != uid) {
+            row.note("uid", &format_args!("its record is that of {}", record.uid), cost);
         }
-        let why = found
-            .get(before..)
-            .unwrap_or_default()
-            .iter()
-            .map(|bad| format!("`{}` is {}", bad.column, bad.value));
-        let why = why.collect::<Vec<_>>().join(", ");
-        probe.unreadable(why)
-    }
-
-    /// A row that cannot be relied on.
-    fn unreadable(mut self, why: String) -> Self {
-        let spec = &mut self.record.spec;
-        spec.enabled = false;
+        if let (Some(record), Some(name)) = (&record, &name)
+            && record.name != *name
+        {
+            row.note("name", &format_args!("its record is that of `{}`", record.name), cost);
+        }
+        let wrong = found.get(before..).unwrap_or_default();
+        if let (Some(record), []) = (&record, wrong) {
+            return Self { record: record.clone(), unreadable: None };
+        }
+        let why: Vec<_> = wrong.iter().map(|bad| format!("`{}` is {}", bad.column, bad.value)).collect();
+        let record = record.unwrap_or_else(|| readable(&lossy(stored, "record")));
+        let spec = &record.spec;
         // Whatever its lease says, it stays listed until a client deletes it.
-        spec.metadata.lease = None;
-        Self { phase: Phase::Settled, unreadable: Some(why), ..self }
+        let metadata = Metadata { lease: None, ..spec.metadata.clone() };
+        let spec = ProbeSpec { enabled: false, metadata, ..spec.clone() };
+        // The event that the kernel may have is found by the lines, and taken out of it.
+        let name =
+            name.or_else(|| name_in(&record.kernel_listing)).or_else(|| name_in(&record.kernel_definition));
+        let name = name.unwrap_or_else(|| placeholder(uid));
+        Self { record: Record { uid, name, spec, ..record }, unreadable: Some(why.join(", ")) }
     }
+}
 
-    /// As it was before a change that is taken back.
-    fn reversed(mut self, before: Result<Kept, String>) -> Self {
-        match before.and_then(|before| before.restore(&mut self.record).map_err(|error| error.to_string())) {
-            Ok(()) => Self { phase: Phase::Settled, is_reversed: true, ..self },
-            Err(error) => self.unreadable(format!(
-                "what it was before a change that was interrupted is not known: {error}"
-            )),
-        }
-    }
+/// What can be read of the text of a damaged record.
+fn readable(text: &str) -> Record {
+    let line = |field: &str| {
+        let (_, rest) = text.split_once(&format!("\"{field}\":"))?;
+        serde_json::Deserializer::from_str(rest).into_iter::<String>().next()?.ok()
+    };
+    let definition = Arc::new(DefinitionText::new(line("definition").unwrap_or_default()));
+    let spec = ProbeSpec { definition, ..ProbeSpec::default() };
+    let written = line("kernel_definition").unwrap_or_default();
+    let record = Record::new(placeholder(ProbeUid(0)), spec, written, SystemTime::UNIX_EPOCH);
+    Record { kernel_listing: line("kernel_listing").unwrap_or_default(), ..record }
 }
 
 /// The name in a line of the kernel: `p:GROUP/EVENT ...`.
@@ -265,41 +232,46 @@ fn placeholder(uid: ProbeUid) -> ProbeName {
 }
 
 impl Store {
-    /// All probes, by name. Changes of atomic groups that a crash has interrupted are not in the
-    /// result.
+    /// All probes as they were acknowledged, by name.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn probes(&self) -> Result<Vec<StoredProbe>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
-            let rows = sqlx::query("SELECT * FROM probe ORDER BY event_group, event")
-                .fetch_all(&mut *connection)
-                .await?;
+            let rows = sqlx::query("SELECT * FROM probe ORDER BY name").fetch_all(&mut *connection).await?;
             let mut found = Vec::new();
-            let mut bad_labels = Vec::new();
-            let mut labels = labels::read(connection, &mut bad_labels).await?;
-            let mut bad_reversals = Vec::new();
-            let mut reversals = reversal::read(connection, &mut bad_reversals).await?;
-            let mut probes = Vec::with_capacity(rows.len());
-            for row in &rows {
-                let probe = StoredProbe::from_row(row, &mut labels, &mut found);
-                probes.push(match reversals.remove(&probe.record.uid) {
-                    Some(before) if probe.unreadable.is_none() => probe.reversed(before),
-                    _ => probe,
-                });
-            }
-            bad_reversals.extend(reversals.keys().map(|uid| BadValue {
-                table: "reversal",
-                row: uid.to_string(),
-                column: "probe_uid",
-                value: "the uid of no probe".to_owned(),
-                cost: "an interrupted change of the probe that it is about is not taken back",
-            }));
+            let mut probes: Vec<_> =
+                rows.iter().map(|row| StoredProbe::from_row(row, ("probe", NOT_ARMED), &mut found)).collect();
             self.database.found("probe", found);
-            self.database.found("probe_label", bad_labels);
-            self.database.found("reversal", bad_reversals);
             name_apart(&mut probes);
             Ok(probes)
+        };
+        self.database.read(read).await
+    }
+
+    /// The changes that were begun, and neither acknowledged nor taken back.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn journal(&self) -> Result<Vec<Interrupted>, StoreError> {
+        let read = async |connection: &mut SqliteConnection| {
+            let query = sqlx::query("SELECT *, record IS NULL AS deletes FROM journal ORDER BY uid");
+            let rows = query.fetch_all(&mut *connection).await?;
+            let mut found = Vec::new();
+            let interrupted = |row: &SqliteRow| {
+                let mut checked = CheckedRow::new(row, "journal", "uid", &mut found);
+                if checked.get::<i64>("deletes", NOT_FOUND) != 0 {
+                    let uid = ProbeUid(checked.get("uid", NOT_FOUND));
+                    let name = checked.get::<String>("name", NOT_FOUND).parse();
+                    return Interrupted { uid, name: name.unwrap_or_else(|_| placeholder(uid)), after: None };
+                }
+                let after = StoredProbe::from_row(row, ("journal", NOT_FOUND), &mut found);
+                let (uid, name) = (after.record.uid, after.record.name.clone());
+                Interrupted { uid, name, after: Some(after) }
+            };
+            let journal = rows.iter().map(interrupted).collect();
+            self.database.found("journal", found);
+            Ok(journal)
         };
         self.database.read(read).await
     }

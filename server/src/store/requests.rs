@@ -58,18 +58,6 @@ pub(super) async fn remember(
     Ok(())
 }
 
-/// Forgets the deletion of a probe, since it was taken back.
-pub(super) async fn forget_about(
-    transaction: &mut SqliteConnection,
-    uid: ProbeUid,
-) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM request WHERE probe_uid = ? AND fingerprint LIKE 'delete %'")
-        .bind(uid.0)
-        .execute(&mut *transaction)
-        .await?;
-    Ok(())
-}
-
 /// Forgets a request, since it was not carried out after all.
 pub(super) async fn forget(
     transaction: &mut SqliteConnection,

@@ -12,10 +12,10 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use super::files;
-use super::undo::Undo;
+use super::owed::Owed;
 
-/// Hundreds of records: what disarms one probe takes some hundred bytes, with its entry of the audit log.
-pub(super) const SIZE: usize = 256 << 10;
+/// Hundreds of records: what disarms one probe takes one or two thousand bytes, with its entry of the audit log.
+pub(super) const SIZE: usize = 512 << 10;
 
 /// Number (8 bytes), length (4) and checksum (4) of a record.
 const HEADER: usize = 16;
@@ -48,7 +48,7 @@ pub(super) struct Reserve {
 
 impl Reserve {
     /// Opens the file in this directory, or makes it. Returns what it has that is not `paid`.
-    pub(super) fn open(directory: &Path, paid: i64) -> io::Result<(Self, Vec<Undo>)> {
+    pub(super) fn open(directory: &Path, paid: i64) -> io::Result<(Self, Vec<Owed>)> {
         let path = directory.join(files::RESERVE);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(files::FILE_MODE);
@@ -67,7 +67,7 @@ impl Reserve {
     }
 
     /// The reserve in a file with these bytes.
-    pub(super) fn of(room: Box<dyn Room>, bytes: &[u8], paid: i64) -> (Self, Vec<Undo>) {
+    pub(super) fn of(room: Box<dyn Room>, bytes: &[u8], paid: i64) -> (Self, Vec<Owed>) {
         let (mut owed, mut last, mut end) = (Vec::new(), paid, 0);
         while let Some((number, text)) = record(bytes.get(end..).unwrap_or_default()) {
             // What an earlier use of the file has left has lower numbers.
@@ -75,8 +75,8 @@ impl Reserve {
                 break;
             }
             if number > paid {
-                match serde_json::from_slice::<Vec<Undo>>(text) {
-                    Ok(undo) => owed.extend(undo),
+                match serde_json::from_slice::<Vec<Owed>>(text) {
+                    Ok(found) => owed.extend(found),
                     Err(error) => {
                         let text = String::from_utf8_lossy(text);
                         tracing::error!(number, %error, %text, "a record of the reserve cannot be read: it is left out");
@@ -97,7 +97,7 @@ impl Reserve {
 
     /// Writes a record, and syncs it. If that fails, the next one takes its place, with another number: the disk may
     /// have the one that failed, which then counts as paid with it.
-    pub(super) fn append(&mut self, owed: &[Undo]) -> io::Result<()> {
+    pub(super) fn append(&mut self, owed: &[Owed]) -> io::Result<()> {
         let text = serde_json::to_vec(owed)?;
         let number = self.last + 1;
         let mut bytes = header(number, &text).to_vec();

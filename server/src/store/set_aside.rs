@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use sqlx::SqliteConnection;
 
+use super::changes::{last_uid, set_last_uid};
 use super::{Store, StoreError, files, to_ns};
 use kprobed_lang::model::ProbeUid;
 
@@ -81,23 +82,13 @@ impl Store {
     /// # Errors
     /// The fault of the database. Writes nothing if it has given out all of them.
     pub async fn continue_uids_after(&self, known: ProbeUid) -> Result<u64, StoreError> {
-        let read = async |connection: &mut SqliteConnection| {
-            let last = sqlx::query_scalar("SELECT seq FROM sqlite_sequence WHERE name = 'probe'");
-            Ok(last.fetch_optional(connection).await?)
-        };
-        let last: Option<i64> = self.database.read(read).await?;
+        let last =
+            self.database.read(async |connection: &mut SqliteConnection| last_uid(connection).await).await?;
         let unknown = known.0.saturating_sub(last.unwrap_or_default());
         if unknown <= 0 {
             return Ok(0);
         }
-        let write = async |transaction: &mut SqliteConnection| {
-            let query = match last {
-                Some(_) => "UPDATE sqlite_sequence SET seq = ? WHERE name = 'probe'",
-                None => "INSERT INTO sqlite_sequence (name, seq) VALUES ('probe', ?)",
-            };
-            sqlx::query(query).bind(known.0).execute(transaction).await?;
-            Ok(())
-        };
+        let write = async |transaction: &mut SqliteConnection| set_last_uid(transaction, known.0).await;
         self.database.write(write).await?;
         Ok(u64::try_from(unknown).unwrap_or_default())
     }

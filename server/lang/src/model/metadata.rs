@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 /// Longest description, in bytes.
 const MAX_DESCRIPTION: usize = 1024;
 
@@ -19,7 +21,7 @@ const MAX_LEASE: Duration = Duration::from_hours(10 * 365 * 24);
 const NOTABLE: Duration = Duration::from_secs(1);
 
 /// Metadata of a probe besides its definition and its labels.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metadata {
     /// What it is for, for people.
     pub description: String,
@@ -34,7 +36,8 @@ pub struct Metadata {
 }
 
 /// How long a probe lasts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Lease {
     /// For a time.
     Until {
@@ -52,7 +55,7 @@ pub enum Lease {
 
 /// A time by the two clocks that leases are counted by: since the boot within a boot, and the wall clock
 /// over a reboot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// By the wall clock, as it was set when this was computed.
     pub wall: SystemTime,
@@ -73,7 +76,8 @@ pub enum LeaseTerm {
 }
 
 /// What the daemon does with a probe that may record something else on another kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum KernelChange {
     /// It does not arm the probe before a client has accepted it.
     #[default]

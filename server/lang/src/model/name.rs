@@ -5,12 +5,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// `GROUP/EVENT`: the name of a probe event, and of its directory below `events/` in tracefs.
 ///
 /// The order is that of the text, which is what listings are sorted by.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct ProbeName {
     group: String,
     event: String,
@@ -74,6 +76,20 @@ fn is_part(part: &str, hyphen: bool) -> bool {
 impl fmt::Display for ProbeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.group, self.event)
+    }
+}
+
+impl From<ProbeName> for String {
+    fn from(name: ProbeName) -> Self {
+        name.to_string()
+    }
+}
+
+impl TryFrom<String> for ProbeName {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        text.parse()
     }
 }
 

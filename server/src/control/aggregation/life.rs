@@ -19,13 +19,13 @@ use super::{
     AggregationCommand, CreateAggregation, LATENCY_FIELD, NumberedAggregation, instance_name, result,
 };
 use crate::auth::Caller;
-use crate::control::audited::{Allowed, failed};
+use crate::control::audited::Allowed;
 use crate::control::controller::{Controller, answer, in_kernel};
 use crate::control::harm::refuse_harm;
 use crate::control::source::read_format;
 use crate::control::{Probe, permission};
 use crate::error::{Error, Reason};
-use crate::store::{OWN_NAME, Undo};
+use crate::store::OWN_NAME;
 use kprobed_host::kernel::TRACE_CLOCK;
 use kprobed_host::tracefs::{Claim, Instance, InstanceOptions};
 use kprobed_lang::model::ProbeName;
@@ -163,7 +163,7 @@ impl Controller {
             put
         });
         if let Err(error) = made {
-            self.parts.store.undo_all(failed(Some(&entry), &error.to_string()).into_iter().collect()).await;
+            self.parts.store.tell(vec![entry.failed(error.to_string())]).await;
             return Err(error);
         }
         let create_time = SystemTime::now();
@@ -423,14 +423,11 @@ impl Controller {
         let rule = self.parts.rights.require(caller, None)?;
         let entry =
             described(Allowed { caller, rule, request: None }.entry("stop counting"), name, &live.plan);
-        self.parts.store.undo_all(vec![Undo::Note(Box::new(entry.clone()))]).await;
+        self.parts.store.tell(vec![entry.clone()]).await;
         match self.delete_aggregation(name) {
             Ok(last) => Ok(last.filter(|_| is_observed)),
             Err(error) => {
-                self.parts
-                    .store
-                    .undo_all(failed(Some(&entry), &error.to_string()).into_iter().collect())
-                    .await;
+                self.parts.store.tell(vec![entry.failed(error.to_string())]).await;
                 Err(error)
             }
         }
@@ -445,7 +442,7 @@ impl Controller {
         let ended = Entry { reason: reason.to_owned(), ..Entry::new(Action::Ended, OWN_NAME) };
         let entry = described(ended, name, &self.aggregations.live(name)?.plan);
         let last = self.delete_aggregation(name)?;
-        self.parts.store.undo_all(vec![Undo::Note(Box::new(entry))]).await;
+        self.parts.store.tell(vec![entry]).await;
         Ok(last)
     }
 

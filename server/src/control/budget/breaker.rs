@@ -1,27 +1,26 @@
 //! Breaker: the control thread's look at what probes cost, and the disarming of those that cost
 //! too much.
 //!
-//! Owns when it looks, and the order: the kernel first, then the database. A probe that is over its
-//! budget harms the host now, and the next start of a daemon that could not store its trip would find
-//! it over its budget again. Never arms a probe: only a client does, by enabling or disabling it.
+//! Owns when it looks. A probe that is over its budget harms the host now: it is disarmed whatever the database says,
+//! and the next start of a daemon that could not store its trip finds it over its budget again. Never arms a probe:
+//! only a client does, by enabling or disabling it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use kprobed_audit::Entry;
 use tokio::time::Instant;
 
 use super::cost::{CostTable, whole};
 use super::meter::{Breach, BudgetSettings, Meter, Reading};
 use super::pace::Pace;
 use super::trip::{to_store, trouble_of};
-use crate::control::Probe;
-use crate::control::apply::{Before, Work};
 use crate::control::audited;
 use crate::control::controller::{Controller, in_kernel};
 use crate::control::job::Job;
+use crate::control::judge::{Before, Work, each};
 use crate::control::step::Step;
+use crate::control::{Probe, ProbeState};
 use crate::error::Error;
 use kprobed_lang::model::ProbeUid;
 
@@ -32,9 +31,6 @@ const LEAST_RECORD_BYTES: f64 = 24.0;
 /// The part of the smallest budget of a second after which the readers tell of their events.
 const TOLD_AFTER: f64 = 0.2;
 
-/// Time until what could not be stored is tried again.
-const AGAIN_AFTER: Duration = Duration::from_secs(30);
-
 /// Spending and trips of all probes.
 #[derive(Debug)]
 pub(in crate::control) struct Budget {
@@ -43,33 +39,18 @@ pub(in crate::control) struct Budget {
     /// The probes of the last look, and what a hit of each costs in nanoseconds.
     known: HashMap<ProbeUid, (Arc<Probe>, f64)>,
     pace: Pace,
-    /// When trips are to be stored.
-    store_at: Option<Instant>,
-    /// A trip could not be stored.
-    unsaved: bool,
     /// Trips since the daemon has started.
     trips: u64,
-    /// What the audit log does not have yet.
-    unaudited: Vec<Entry>,
 }
 
 impl Budget {
     pub(in crate::control) fn new(limits: BudgetSettings) -> Self {
-        Self {
-            meter: Meter::new(limits),
-            known: HashMap::new(),
-            limits,
-            pace: Pace::default(),
-            store_at: None,
-            unsaved: false,
-            trips: 0,
-            unaudited: Vec::new(),
-        }
+        Self { meter: Meter::new(limits), known: HashMap::new(), limits, pace: Pace::default(), trips: 0 }
     }
 
     /// When there is something to do. Absent for never.
     pub(in crate::control) fn due(&self) -> Option<Instant> {
-        [self.pace.next(), self.store_at].into_iter().flatten().min()
+        self.pace.next()
     }
 
     /// A probe was armed.
@@ -125,14 +106,11 @@ impl Budget {
 }
 
 impl Controller {
-    /// Does what is due: a look at the costs, or storing trips.
+    /// Does what is due: a look at the costs.
     pub(in crate::control) async fn attend_budget(&mut self) {
         let now = Instant::now();
         if self.budget.pace.next().is_some_and(|next| next <= now) {
             self.look_at_costs(now).await;
-        }
-        if self.budget.store_at.is_some_and(|time| time <= now) {
-            self.store_trips().await;
         }
     }
 
@@ -174,25 +152,26 @@ impl Controller {
         let (mut work, mut tripped) = (Vec::new(), Vec::new());
         for breach in breaches {
             let Some(probe) = self.parts.registry.by_uid(breach.uid) else { continue };
-            let trouble = Arc::new(trouble_of(&breach, &probe.name, now));
+            let trouble = trouble_of(&breach, &probe.name, now);
             self.delete_aggregations_of(&probe.name).await;
             // The event is not looked at before: to switch it off needs nothing but that it is
             // the daemon's.
             let steps = if probe.spec.enabled { vec![Step::Disable] } else { Vec::new() };
-            let job = Job::change(Probe::clone(&probe).disarmed(&trouble), steps);
+            let mut after = Probe { state: ProbeState::Tripped(trouble.clone()), ..Probe::clone(&probe) };
+            after.record.trip = Some(to_store(&trouble));
+            let entry = audited::entry_of_end(&probe.record, &trouble.reason);
             let before = Before { probe: Arc::clone(&probe), drifted: false, is_to_record: false };
-            work.push(Work { intent: None, request: None, entry: None, before: Some(before), job });
-            tripped.push((probe, breach, trouble));
+            work.push(Work::new(Some(before), Job::change(after, steps)).insisting(entry));
+            tripped.push((probe, breach));
         }
-        let outcomes = self.change(work).await;
-        for ((probe, breach, trouble), outcome) in tripped.into_iter().zip(outcomes) {
+        let outcomes = self.change(each(work)).await;
+        for ((probe, breach), outcome) in tripped.into_iter().zip(outcomes) {
             if let Err(error) = outcome {
                 // It goes on paying, and the next look tries again.
                 tracing::warn!(probe = %probe.name, %error, "cannot disarm a probe that costs too much");
                 continue;
             }
             self.budget.trips += 1;
-            self.budget.unaudited.push(audited::entry_of_end(&probe.record, &trouble.reason));
             tracing::warn!(
                 probe = %probe.name,
                 budget = breach.scope.setting(),
@@ -204,35 +183,5 @@ impl Controller {
             );
         }
         self.triggers.forget_own();
-        self.store_trips().await;
-    }
-
-    /// Clients have switched these probes. If a change has failed, the database does not have the trip any
-    /// more and is to get it again.
-    pub(in crate::control) fn end_trips(&mut self, uids: &[ProbeUid]) {
-        let is_tripped = |uid| self.parts.registry.by_uid(uid).is_some_and(|probe| probe.tripped.is_some());
-        if uids.iter().copied().any(is_tripped) {
-            self.budget.store_at = Some(Instant::now());
-        }
-    }
-
-    /// Stores all trips, and what the audit log says of new ones. What cannot be stored is tried again.
-    async fn store_trips(&mut self) {
-        let probes = self.parts.registry.all();
-        let tripped = probes.iter().filter_map(|probe| Some(to_store(probe.uid, probe.tripped.as_deref()?)));
-        let tripped: Vec<_> = tripped.collect();
-        let entries = std::mem::take(&mut self.budget.unaudited);
-        let outcome = self.parts.store.set_trips(&tripped, &entries).await;
-        let budget = &mut self.budget;
-        budget.store_at = outcome.is_err().then(|| Instant::now() + AGAIN_AFTER);
-        let was_unsaved = std::mem::replace(&mut budget.unsaved, outcome.is_err());
-        if let Err(error) = outcome {
-            budget.unaudited = entries;
-            if was_unsaved {
-                tracing::debug!(%error, "cannot store that probes were disarmed");
-            } else {
-                tracing::warn!(%error, "cannot store that probes were disarmed");
-            }
-        }
     }
 }

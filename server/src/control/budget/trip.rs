@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use super::meter::{Breach, Scope};
 use crate::control::Trouble;
-use crate::store::StoredTrip;
-use kprobed_lang::model::{ProbeName, ProbeUid};
+use crate::store::Trip;
+use kprobed_lang::model::ProbeName;
 
 impl Scope {
     /// Code of the state of a probe that was disarmed for it.
@@ -43,14 +43,14 @@ pub(super) fn trouble_of(breach: &Breach, name: &ProbeName, now: SystemTime) -> 
 }
 
 /// The trouble of a stored trip. One whose kind cannot be read disarms its probe too.
-pub(in crate::control) fn stored_trouble(stored: StoredTrip, name: &ProbeName) -> Trouble {
+pub(in crate::control) fn stored_trouble(stored: &Trip, name: &ProbeName) -> Trouble {
     let known = [Scope::Probe, Scope::Host].into_iter().find(|scope| scope.code() == stored.code);
-    trouble(known.unwrap_or(Scope::Probe), stored.message, name)
+    trouble(known.unwrap_or(Scope::Probe), stored.message.clone(), name)
 }
 
 /// To be stored.
-pub(super) fn to_store(uid: ProbeUid, trouble: &Trouble) -> StoredTrip {
-    StoredTrip { uid, code: trouble.code.to_owned(), message: trouble.reason.clone() }
+pub(super) fn to_store(trouble: &Trouble) -> Trip {
+    Trip { code: trouble.code.to_owned(), message: trouble.reason.clone() }
 }
 
 fn trouble(scope: Scope, reason: String, name: &ProbeName) -> Trouble {
@@ -95,6 +95,7 @@ fn seconds(time: SystemTime) -> String {
 mod tests {
     use super::super::meter::Rate;
     use super::*;
+    use kprobed_lang::model::ProbeUid;
 
     fn trouble(scope: Scope) -> Trouble {
         let rate = Rate { runs_per_s: 812_345.4, hit_ns: 500.0 };
@@ -126,7 +127,7 @@ mod tests {
         let name = "kprobes/a".parse().unwrap();
         for scope in [Scope::Probe, Scope::Host] {
             let trouble = trouble(scope);
-            assert_eq!(stored_trouble(to_store(ProbeUid(7), &trouble), &name), trouble);
+            assert_eq!(stored_trouble(&to_store(&trouble), &name), trouble);
         }
     }
 }

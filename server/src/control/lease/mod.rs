@@ -14,24 +14,22 @@ mod hold;
 
 pub use hold::{Hold, Holds};
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use kprobed_audit::Entry;
-
 use self::alarm::BootAlarm;
 use self::ends::Ends;
-use super::apply::Grounds;
 use super::audited;
 use super::command::UpdateRequest;
 use super::controller::{Controller, ControllerParts};
 use super::job::Job;
+use super::judge::{Grounds, Work, each};
 use super::own;
 use super::probe::{Probe, ProbeState, Trouble};
 use crate::error::{Error, Reason};
-use crate::store::{StoredProbe, Undo};
+use crate::store::Record;
 use kprobed_host::kernel::trace_clock_ns;
-use kprobed_host::tracefs::Presence;
 use kprobed_lang::model::{Lease, LeaseTerm, MetadataChange, Moment, ProbeUid};
 
 /// Probes that are removed between two commands of clients: as with deletions, a busy instance is
@@ -42,7 +40,7 @@ const AT_ONCE: usize = 256;
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 /// Why a probe that was held is deleted.
-pub(super) const HOLD_ENDED: &str = "the client that held it has gone";
+const HOLD_ENDED: &str = "the client that held it has gone";
 
 /// All leases.
 #[derive(Debug)]
@@ -51,18 +49,9 @@ pub(super) struct Leases {
     holds: Arc<Holds>,
     boot_id: Arc<str>,
     ends: Ends,
-    unwritten: Unwritten,
-}
-
-/// What is not stored yet of leases. If the daemon dies before it is, its next start goes by the wall
-/// clock, ends those leases, and writes the entries.
-#[derive(Debug, Default)]
-struct Unwritten {
-    /// Leases that were given in another boot, with their ends in this one.
-    counted: Vec<(ProbeUid, Moment)>,
-    /// Leases that have ended, and their entries of the audit log.
-    ended: Vec<(ProbeUid, SystemTime)>,
-    entries: Vec<Entry>,
+    /// Probes with a lease of another boot, whose end in this one is not stored yet. If the daemon dies before it is,
+    /// its next start goes by the wall clock.
+    recounted: BTreeSet<ProbeUid>,
 }
 
 /// What a start of the daemon does with a row, as far as its lease goes.
@@ -85,23 +74,23 @@ impl Leases {
             holds: Arc::clone(&parts.holds),
             boot_id: parts.host.boot_id.as_str().into(),
             ends: Ends::new(parts.lease_keep),
-            unwritten: Unwritten::default(),
+            recounted: BTreeSet::new(),
         })
     }
 
     /// What is done with a probe, whose lease is counted by this boot from here on. `is_left`: the kernel
     /// has its event.
-    pub(super) fn at_start(&mut self, row: &mut StoredProbe, is_left: bool) -> AtStart {
+    pub(super) fn at_start(&mut self, record: &mut Record, is_left: bool) -> AtStart {
         let now = self.now();
-        let uid = row.record.uid;
-        match &mut row.record.spec.metadata.lease {
+        let (uid, ended) = (record.uid, record.lease_ended);
+        match &mut record.spec.metadata.lease {
             None => AtStart::Wanted,
             Some(Lease::Held { .. }) => AtStart::Unheld,
             Some(Lease::Until { duration, end }) => {
-                let has_ended = row.lease_ended == Some(end.wall) && !is_left;
+                let has_ended = ended == Some(end.wall) && !is_left;
                 let in_this_boot = self.ends.read(uid, (*duration, &*end), has_ended, &now);
                 if in_this_boot != *end {
-                    self.unwritten.counted.push((uid, in_this_boot.clone()));
+                    self.recounted.insert(uid);
                     *end = in_this_boot;
                 }
                 if has_ended || end.boot_ns <= now.boot_ns { AtStart::Over } else { AtStart::Wanted }
@@ -162,15 +151,14 @@ impl Controller {
     /// Takes note of leases that were given, renewed or removed.
     pub(super) async fn count_leases(&mut self) {
         let probes = self.parts.registry.leased();
-        let Leases { alarm, ends, unwritten, .. } = &mut self.leases;
+        let Leases { alarm, ends, recounted, .. } = &mut self.leases;
         ends.keep_only(&probes);
-        let Unwritten { counted, ended, entries } = unwritten;
-        if !counted.is_empty() || !entries.is_empty() {
-            match self.parts.store.write_leases(counted, ended, entries).await {
-                Ok(()) => *unwritten = Unwritten::default(),
-                // Tried again with the next change.
-                Err(error) => tracing::warn!(%error, "cannot write down how leases are counted"),
-            }
+        let unwritten: Vec<_> =
+            probes.iter().filter(|probe| recounted.contains(&probe.uid)).map(|probe| &probe.record).collect();
+        match self.parts.store.note(&unwritten).await {
+            Ok(()) => recounted.clear(),
+            // Tried again with the next change.
+            Err(error) => tracing::warn!(%error, "cannot write down how leases are counted"),
         }
         if let Err(error) = alarm.set(ends.next_boot_ns(&probes)) {
             tracing::error!(%error, "cannot set the alarm for the end of leases");
@@ -197,16 +185,18 @@ impl Controller {
             probes.truncate(AT_ONCE);
             self.leases.holds.look_again();
         }
-        let outcomes = self.take_out_of_use(&probes).await;
-        let mut gone = Vec::new();
-        for (probe, outcome) in probes.iter().zip(outcomes) {
+        let mut works = self.taking_out_of_use(&probes).await;
+        for work in &mut works {
+            work.forgets = true;
+            work.entry = Some(Arc::new(audited::entry_of_end(&work.probe().record, HOLD_ENDED)));
+        }
+        // When that cannot be written, the next start does the same: it knows no hold of another
+        // run.
+        for (probe, outcome) in probes.iter().zip(self.change(each(works)).await) {
             match outcome {
-                Ok(found) => {
-                    self.parts.registry.remove(&probe.name);
+                Ok(_) => {
                     self.leases.ends.forget(probe.uid);
-                    gone.push(Undo::Probe(probe.uid));
-                    gone.push(audited::ended(&probe.record, HOLD_ENDED));
-                    tracing::info!(probe = %probe.name, ?found, "deleted: the client that held it has gone");
+                    tracing::info!(probe = %probe.name, "deleted: the client that held it has gone");
                 }
                 Err(error) => {
                     let reason = HOLD_ENDED.to_owned();
@@ -215,9 +205,6 @@ impl Controller {
                 }
             }
         }
-        // When that cannot be written, the next start does the same: it knows no hold of another
-        // run.
-        self.parts.store.undo_all(gone).await;
     }
 
     /// Removes probes from the kernel whose lease has ended.
@@ -227,17 +214,19 @@ impl Controller {
         probes.retain(|probe| self.leases.ends.is_due(probe, now.boot_ns));
         // The alarm rings for the others at once.
         probes.truncate(AT_ONCE);
-        let outcomes = self.take_out_of_use(&probes).await;
-        for (probe, outcome) in probes.iter().zip(outcomes) {
-            let Some((expire_time, trouble)) = expired(probe, &now) else { continue };
+        let mut works = self.taking_out_of_use(&probes).await;
+        for work in &mut works {
+            let Some((expire_time, trouble)) = expired(work.probe(), &now) else { continue };
+            work.entry = Some(Arc::new(audited::entry_of_end(&work.probe().record, &trouble.reason)));
+            work.job.probe = as_expired(work.probe(), trouble);
+            work.job.probe.record.lease_ended = Some(expire_time);
+        }
+        for (probe, outcome) in probes.iter().zip(self.change(each(works)).await) {
+            let Some((_, trouble)) = expired(probe, &now) else { continue };
             match outcome {
-                Ok(found) => {
-                    tracing::info!(probe = %probe.name, ?found, reason = trouble.reason, "expired");
-                    let Unwritten { ended, entries, .. } = &mut self.leases.unwritten;
-                    ended.push((probe.uid, expire_time));
-                    entries.push(audited::entry_of_end(&probe.record, &trouble.reason));
+                Ok(_) => {
+                    tracing::info!(probe = %probe.name, reason = trouble.reason, "expired");
                     self.leases.ends.note_ended(probe);
-                    self.parts.registry.put(Probe { own: None, schema: None, ..as_expired(probe, trouble) });
                 }
                 Err(error) => self.mark_stuck(probe, &trouble, &error),
             }
@@ -247,38 +236,38 @@ impl Controller {
     /// Removes the rows of probes that were listed as expired for long enough.
     async fn forget_expired(&mut self) {
         let now_ns = self.leases.now().boot_ns;
-        let mut gone = Vec::new();
+        let mut works = Vec::new();
         for probe in self.parts.registry.leased() {
             if self.leases.ends.is_forgotten(&probe, now_ns) {
                 tracing::info!(probe = %probe.name, "deleted: its lease ended some time ago");
-                self.parts.registry.remove(&probe.name);
-                gone.push(Undo::Probe(probe.uid));
+                works.push(Work { insists: true, ..Work::taking_out(&probe, None, None) });
             }
         }
-        self.parts.store.undo_all(gone).await;
+        for outcome in self.change(each(works)).await {
+            if let Err(error) = outcome {
+                tracing::warn!(%error, "cannot delete a probe whose lease has ended");
+            }
+        }
     }
 
-    /// Removes probes from the kernel that are not to be there any more, with the aggregations that count them.
-    /// Reads what they have recorded first.
-    pub(super) async fn take_out_of_use(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, Error>> {
+    /// What takes probes out of the kernel that are not to be there any more, with the aggregations that count them.
+    /// What each is then is not said.
+    pub(super) async fn taking_out_of_use(&mut self, probes: &[Arc<Probe>]) -> Vec<Work> {
         if probes.is_empty() {
             return Vec::new();
         }
         for probe in probes {
             self.delete_aggregations_of(&probe.name).await;
         }
-        let profiles = self.hit_profiles().unwrap_or_else(|error| {
+        let mut profiles = self.profiles_by_uid().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read the last hits of probes that go");
-            Vec::new()
+            HashMap::new()
         });
-        let outcomes = self.take_all_out_of_kernel(probes);
-        let gone = probes.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
-        let gone: Vec<_> = gone.map(|(probe, _)| probe.uid).collect();
-        let profiles: Vec<_> = profiles.into_iter().filter(|profile| gone.contains(&profile.uid)).collect();
-        if !profiles.is_empty() {
-            self.store_samples(&profiles).await;
-        }
-        outcomes
+        let work = |probe: &Arc<Probe>| {
+            let (after, profile) = (Some(Probe::clone(probe)), profiles.remove(&probe.uid));
+            Work { insists: true, ..Work::taking_out(probe, after, profile) }
+        };
+        probes.iter().map(work).collect()
     }
 
     /// A probe that could not be removed from the kernel: it is at least switched off, and its

@@ -16,9 +16,12 @@ use kprobed_lang::model::StateRecord;
 enum Step {
     BeginCreate,
     SettleCreate,
-    Redefine,
+    Note,
+    BeginUpdate,
+    SettleUpdate,
+    /// What changes in the row alone is settled at once.
     Update,
-    BeginRemove,
+    Disarm,
     BeginMany,
     BeginTogether,
     SettleTogether,
@@ -28,18 +31,18 @@ enum Step {
     ForgetOld,
     Check,
     /// These are not refused: they are owed.
-    UndoCreate,
-    UndoRemove,
-    UndoUpdate,
-    UndoReversal,
+    Revert,
+    Reopen,
 }
 
 const STEPS: [Step; 17] = [
     Step::BeginCreate,
     Step::SettleCreate,
-    Step::Redefine,
+    Step::Note,
+    Step::BeginUpdate,
+    Step::SettleUpdate,
     Step::Update,
-    Step::BeginRemove,
+    Step::Disarm,
     Step::BeginMany,
     Step::BeginTogether,
     Step::SettleTogether,
@@ -48,24 +51,23 @@ const STEPS: [Step; 17] = [
     Step::RollUp,
     Step::ForgetOld,
     Step::Check,
-    Step::UndoCreate,
-    Step::UndoRemove,
-    Step::UndoUpdate,
-    Step::UndoReversal,
+    Step::Revert,
+    Step::Reopen,
 ];
 
 impl Step {
     fn is_owed(self) -> bool {
-        use Step::{UndoCreate, UndoRemove, UndoReversal, UndoUpdate};
-        matches!(self, UndoCreate | UndoRemove | UndoReversal | UndoUpdate)
+        matches!(self, Self::Revert | Self::Reopen)
     }
 }
 
 /// The disk at the beginning: a probe and an event in each state.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Known {
-    pub(super) settled: ProbeUid,
-    pending: ProbeUid,
+    pub(super) settled: Record,
+    /// One that is made, and changes of two others that are under way together.
+    pending: Edit,
+    changing: [Edit; 2],
 }
 
 pub(crate) struct Opened {
@@ -98,12 +100,20 @@ pub(super) async fn open(disk: &Arc<Disk>) -> Result<Opened, StoreError> {
 pub(super) async fn baseline() -> (Arc<Disk>, Known) {
     let disk = Disk::with_file(DATABASE);
     let Opened { store, .. } = &open_and_migrate(&disk).await.unwrap();
-    let settled = create(store, new_probe_at("settled", 1)).await.unwrap();
-    settle(store, settled, "p:kprobes/settled vfs_read", Some(key("made", "create"))).await.unwrap();
-    let pending = create(store, new_probe_at("pending", 2)).await.unwrap();
+    let begun = begin(store, &new_probe_at("settled", 1)).await.unwrap();
+    let settled = settle(store, begun, Some(key("made", "create"))).await.unwrap();
+    let pending = begin(store, &new_probe_at("pending", 2)).await.unwrap();
+    let changed = create(store, new_probe_at("changed", 2)).await.unwrap();
+    let goes = create(store, new_probe_at("goes", 2)).await.unwrap();
+    let mut changing = [
+        Edit::new(Some(&changed), Some(&settings(&changed, true, "x == 7", "tier=7", 2))),
+        Edit::new(Some(&goes), None),
+    ];
+    let [one, two] = &mut changing;
+    store.begin(&mut [one, two]).await.unwrap();
     add(store, &[5]).await.unwrap();
     store.close().await;
-    (disk, Known { settled, pending })
+    (disk, Known { settled, pending, changing })
 }
 
 /// Reads a counter at these seconds. Its value is their number.
@@ -127,41 +137,31 @@ async fn add(store: &Store, seconds: &[u64]) -> Result<(), StoreError> {
 /// Rolls up all minutes.
 const AT_ONCE: HitRetention = HitRetention { minutes: Duration::ZERO, hours: Duration::from_hours(48) };
 
-async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError> {
-    let before = settings(known.settled, true, "", "team=storage", 1);
-    let request = key("asked", "delete it");
+async fn take(step: Step, store: &Store, known: &Known) -> Result<(), StoreError> {
+    let Known { settled, pending, changing } = known;
+    let request = || Some(key("asked", "delete it"));
+    let wanted = settings(settled, true, "x == 1", "tier=2,other=", 2);
+    let update = || edit(Some(settled), Some(&wanted), request());
     match step {
-        Step::BeginCreate => create(store, new_probe_at("new", 9)).await.map(drop),
-        Step::SettleCreate => settle(store, known.pending, "p:kprobes/pending x", Some(request)).await,
-        Step::Redefine => {
-            let (kernel_definition, listing) = ("p:kprobes/settled y".to_owned(), "listed".to_owned());
-            let settled = Settled::Redefined { uid: known.settled, kernel_definition, listing };
-            store.settle(&[(settled, None)]).await
-        }
-        Step::Update => {
-            let wanted = settings(known.settled, false, "x == 1", "tier=2,other=", 2);
-            update(store, before, wanted, Some(request)).await
-        }
-        Step::BeginRemove => {
-            store.begin(&[(Intent::Remove(known.settled), Some(request)).into()]).await?.durable().map(drop)
-        }
+        Step::BeginCreate => begin(store, &new_probe_at("new", 9)).await.map(drop),
+        Step::SettleCreate => store.settle(&[&Edit { request: request(), ..pending.clone() }]).await,
+        Step::Note => store.note(&[&Record { kernel_listing: "listed".to_owned(), ..settled.clone() }]).await,
+        Step::BeginUpdate => store.begin(&mut [&mut update()]).await,
+        Step::SettleUpdate => store.settle(&[&Edit { request: request(), ..changing[0].clone() }]).await,
+        Step::Update => store.settle(&[&update()]).await,
+        Step::Disarm => disarm(store, edit(Some(settled), None, request())).await,
         Step::BeginMany => {
-            let wanted = settings(known.settled, false, "x == 1", "tier=2,other=", 2);
-            let intents = [
-                (creation(new_probe_at("new", 9)), None),
-                (updating(before, wanted), Some(request)),
-                (creation(new_probe_at("newer", 9)), None),
-            ];
-            store.begin(&intents.map(Intended::from)).await?.durable().map(drop)
+            let [mut new, mut newer] = ["new", "newer"].map(|name| creation(&new_probe_at(name, 9)));
+            store.begin(&mut [&mut new, &mut update(), &mut newer]).await
         }
-        Step::BeginTogether => together(store, known, Some(request)).await.map(drop),
-        // The pending probe replaces the other one.
+        // One probe begins to replace another, atomically.
+        Step::BeginTogether => {
+            let (mut old, mut new) = (edit(Some(settled), None, None), creation(&new_probe_at("settled", 9)));
+            store.begin(&mut [&mut new, &mut old]).await
+        }
         Step::SettleTogether => {
-            let uid = known.settled;
-            let listing = "p:kprobes/pending x".to_owned();
-            let created = Settled::Created { uid: known.pending, listing };
-            let whole = Settled::Whole { uid, undo: Undo::Deletion(uid) };
-            store.settle(&[(created, Some(request)), (whole, None)]).await
+            let [one, two] = changing;
+            store.settle(&[pending, one, &Edit { request: request(), ..two.clone() }]).await
         }
         Step::AddStates => {
             let record = |uid, state: &str| StateRecord {
@@ -172,47 +172,23 @@ async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError>
                 message: String::new(),
                 hint: String::new(),
             };
-            store.add_states(&[record(known.settled, "ARMED"), record(known.settled, "DRIFTED")]).await
+            store.add_states(&[record(settled.uid, "ARMED"), record(settled.uid, "DRIFTED")]).await
         }
         Step::AddTick => add(store, &[6]).await,
         Step::RollUp => store.roll_up(from_ns(60_000_000_000), &AT_ONCE).await.map(drop),
         Step::ForgetOld => store.forget_old(from_ns(i64::MAX), &AT_ONCE).await,
         Step::Check => store.check().await,
-        Step::UndoCreate => undo(store, Undo::Probe(known.pending)).await,
-        Step::UndoRemove => undo(store, Undo::Deletion(known.pending)).await,
-        Step::UndoUpdate => {
-            let before = settings(known.settled, false, "before", "", 7);
-            let request = Some(key("made", "create"));
-            undo(store, undo_update(before, request)).await
+        Step::Revert => {
+            store.revert([pending.uid(), changing[0].uid(), changing[1].uid()], Vec::new()).await;
+            Ok(())
         }
-        Step::UndoReversal => {
-            let before = settings(known.settled, false, "before", "", 7);
-            undo(store, Undo::Reversal { before: Box::new(before) }).await
+        Step::Reopen => {
+            let (uid, request) = (settled.uid, Some(key("made", "create")));
+            let before = Some(Box::new(settings(settled, false, "before", "", 7)));
+            store.database.pay_or_owe(vec![Owed::Reopened { uid, before, after: None, request }]).await;
+            Ok(())
         }
     }
-}
-
-/// One probe begins to replace another, atomically.
-async fn together(
-    store: &Store,
-    known: Known,
-    request: Option<RequestKey>,
-) -> Result<Vec<ProbeUid>, StoreError> {
-    let reversal = Some(Box::new(settings(known.settled, true, "", "team=storage", 1)));
-    let remove = Intended {
-        intent: Intent::Remove(known.settled),
-        request,
-        reversal,
-        entry: Some(Arc::new(entry())),
-        ends_trip: false,
-    };
-    let create = creation(new_probe_at("settled", 9));
-    store.begin(&[remove, (create, None).into()]).await?.durable()
-}
-
-async fn undo(store: &Store, undo: Undo) -> Result<(), StoreError> {
-    store.undo(undo).await;
-    Ok(())
 }
 
 /// All that the store knows.
@@ -220,6 +196,9 @@ pub(super) async fn picture(store: &Store) -> String {
     let mut text = String::new();
     for probe in store.probes().await.unwrap() {
         writeln!(text, "{probe:?}").unwrap();
+    }
+    for interrupted in store.journal().await.unwrap() {
+        writeln!(text, "{interrupted:?}").unwrap();
     }
     for state in store.states_of(ProbeUid(1)).await.unwrap() {
         writeln!(text, "{state:?}").unwrap();
@@ -291,38 +270,18 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
     {
         let disk = disk.after(Cut::Nothing);
         let opened = open(&disk).await.unwrap();
-        take(step, &opened.store, known).await.unwrap();
+        take(step, &opened.store, &known).await.unwrap();
         after.push_str(&picture(&opened.store).await);
         audited_after += audited(&opened.store).await;
         next(&opened.store).await.unwrap();
         both.push_str(&picture(&opened.store).await);
     }
-    let undone = {
+    // What disarms a probe and is begun goes on, or is taken back by a start.
+    let begun = {
         let disk = disk.after(Cut::Nothing);
         let opened = open(&disk).await.unwrap();
-        match step {
-            Step::SettleCreate => opened.store.undo(Undo::Probe(known.pending)).await,
-            // Rows of new probes stay, and are removed by the next start.
-            Step::BeginMany => {
-                take(step, &opened.store, known).await.unwrap();
-                let before = settings(known.settled, true, "", "team=storage", 1);
-                opened.store.undo(undo_update(before, Some(key("asked", "delete it")))).await;
-            }
-            Step::BeginTogether => {
-                take(step, &opened.store, known).await.unwrap();
-                opened.store.undo(Undo::Deletion(known.settled)).await;
-            }
-            Step::SettleTogether => {
-                let undo = vec![
-                    Undo::Creation(known.pending, Some(key("asked", "delete it"))),
-                    Undo::Deletion(known.settled),
-                ];
-                opened.store.undo_all(undo).await;
-            }
-            _ => {}
-        }
-        next(&opened.store).await.unwrap();
-        picture(&opened.store).await
+        opened.store.begin(&mut [&mut edit(Some(&known.settled), None, None)]).await.unwrap();
+        (picture(&opened.store).await, audited(&opened.store).await)
     };
     let unchanged = {
         let disk = disk.after(Cut::Nothing);
@@ -336,7 +295,7 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
         let opened = open(&disk).await.unwrap();
         let store = &opened.store;
         disk.fail(Some(Plan { trouble, first, calls }));
-        let outcome = take(step, store, known).await;
+        let outcome = take(step, store, &known).await;
         let failed = disk.failed();
         tally.runs += 1;
         let in_doubt = matches!(&outcome, Err(StoreError::Database(error)) if error.in_doubt)
@@ -350,6 +309,9 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
             let (found, entries) = found_and_audited(&disk, cut).await;
             // A change is in the log exactly if it is in the database.
             let audited = if outcome.is_ok() { audited_after } else { audited_before };
+            if step == Step::Disarm && outcome.is_err() && (&found, entries) == (&begun.0, begun.1) {
+                continue;
+            }
             assert!(
                 entries == audited || in_doubt,
                 "{what}: {outcome:?}, and after {cut:?} {entries} entries"
@@ -363,8 +325,7 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
         disk.fail(None);
         next(store).await.unwrap_or_else(|error| panic!("{what}: the next change fails: {error}"));
         // To disarm a probe is taken on in any case: the refusal says that a crash forgets it.
-        let is_taken_on =
-            step == Step::BeginRemove && outcome.as_ref().is_err_and(StoreError::is_of_the_disk);
+        let is_taken_on = step == Step::Disarm && outcome.as_ref().is_err_and(StoreError::is_of_the_disk);
         let expected = if outcome.is_ok() || is_taken_on { &both } else { &unchanged };
         let now = picture(store).await;
         for (when, found) in [
@@ -376,13 +337,16 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
             let may_stay = matches!(
                 step,
                 Step::BeginCreate
-                    | Step::Redefine
+                    | Step::BeginMany
+                    | Step::BeginTogether
+                    | Step::Note
                     | Step::AddTick
                     | Step::AddStates
                     | Step::RollUp
                     | Step::ForgetOld
             );
-            let fits = found == *expected || (in_doubt && (found == undone || (may_stay && found == both)));
+            let fits = found == *expected
+                || (in_doubt && (found == unchanged || ((may_stay || step.is_owed()) && found == both)));
             assert!(fits, "{what}, {when}: {outcome:?}\n{found}\nexpected:\n{expected}");
         }
         store.close().await;
@@ -474,7 +438,7 @@ async fn each_trouble_has_its_name() {
         let disk = disk.after(Cut::Nothing);
         let opened = open(&disk).await.unwrap();
         disk.fail(Some(Plan { trouble, first: 0, calls: u64::MAX }));
-        let refused = take(Step::Update, &opened.store, known).await.unwrap_err();
+        let refused = take(Step::Update, &opened.store, &known).await.unwrap_err();
         let StoreError::Database(error) = &refused else { panic!("{refused}") };
         assert_eq!(error.fault, fault, "{refused}");
         let health = opened.store.health();

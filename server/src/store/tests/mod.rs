@@ -5,11 +5,9 @@ mod costs;
 pub(crate) mod disk;
 mod faults;
 mod files;
-mod leases;
 mod readers;
 mod reserve;
 pub(crate) mod simulated;
-mod trips;
 mod vfs;
 
 use kprobed_audit::{Action, Chain, Entry};
@@ -52,19 +50,17 @@ fn new_probe_at(event: &str, ns: i64) -> Record {
     Record { create_time: from_ns(ns), update_time: from_ns(ns), ..new_probe(event) }
 }
 
-/// An intent with an entry of the audit log.
-impl From<(Intent, Option<RequestKey>)> for Intended {
-    fn from((intent, request): (Intent, Option<RequestKey>)) -> Self {
-        Self { intent, request, reversal: None, entry: Some(Arc::new(entry())), ends_trip: false }
-    }
-}
-
 fn entry() -> Entry {
     Entry::new(Action::Changed, "uid:0")
 }
 
-fn creation(record: Record) -> Intent {
-    Intent::Create { record: Box::new(record), meaning: Some("{}".to_owned()) }
+/// A change with an entry of the audit log.
+fn edit(before: Option<&Record>, after: Option<&Record>, request: Option<RequestKey>) -> Edit {
+    Edit { entry: Some(Arc::new(entry())), request, ..Edit::new(before, after) }
+}
+
+fn creation(record: &Record) -> Edit {
+    edit(None, Some(record), None)
 }
 
 /// One of each kind of lease.
@@ -94,11 +90,11 @@ async fn metadata_comes_back_as_it_was() {
         store.probes().await.unwrap().into_iter().map(|row| row.record.spec.metadata).collect::<Vec<_>>()
     };
     assert_eq!(found().await, made);
-    let uid = store.probes().await.unwrap().remove(0).record.uid;
+    let first = store.probes().await.unwrap().remove(0).record;
     for metadata in with_leases() {
-        let (before, mut now) = (settings(uid, true, "", "", 1), settings(uid, true, "", "", 2));
+        let mut now = settings(&first, true, "", "", 2);
         now.spec.metadata = metadata.clone();
-        update(&store, before, now, None).await.unwrap();
+        update(&store, &first, &now, None).await.unwrap();
         assert_eq!(found().await.remove(0), metadata);
     }
 }
@@ -109,11 +105,11 @@ async fn who_made_a_probe_is_kept() {
     let of = |names: [&str; 2]| Principal::of_names(&names.map(str::to_owned)).unwrap();
     let (alice, bob) = (of(["uid:1000", "group:storage"]), of(["uid:1001", "user:bob"]));
     let store = open(directory.path()).await;
-    let uid = create(&store, new_probe_with("a", |_| {}).by(&alice)).await.unwrap();
+    let first = create(&store, new_probe_with("a", |_| {}).by(&alice)).await.unwrap();
     create(&store, new_probe_with("b", |_| {}).by(&bob)).await.unwrap();
     create(&store, new_probe_with("c", |_| {})).await.unwrap();
     // Whoever changes it.
-    update(&store, settings(uid, true, "", "", 1), settings(uid, false, "", "", 2), None).await.unwrap();
+    update(&store, &first, &settings(&first, false, "", "", 2), None).await.unwrap();
     store.close().await;
     let found = open(directory.path()).await.probes().await.unwrap();
     let creators = found.iter().map(|row| row.record.creator.as_str());
@@ -124,19 +120,14 @@ async fn who_made_a_probe_is_kept() {
 }
 
 /// A probe after so many changes.
-fn settings(uid: ProbeUid, enabled: bool, filter: &str, text: &str, revision: i64) -> Record {
+fn settings(of: &Record, enabled: bool, filter: &str, text: &str, revision: i64) -> Record {
     // Like that of a new probe at first.
     let owner = format!("owner {revision}");
     let changed = || Metadata { owner, ..Metadata::default() };
     let metadata = if revision == 1 { with_leases().remove(0) } else { changed() };
-    let spec = ProbeSpec {
-        enabled,
-        filter: filter.to_owned(),
-        labels: labels(text),
-        metadata,
-        ..ProbeSpec::default()
-    };
-    Record { uid, spec, revision, update_time: from_ns(revision), ..new_probe("any") }
+    let definition = Arc::clone(&of.spec.definition);
+    let spec = ProbeSpec { enabled, filter: filter.to_owned(), labels: labels(text), metadata, definition };
+    Record { spec, revision, update_time: from_ns(revision), ..of.clone() }
 }
 
 /// Labels as they are printed.
@@ -153,83 +144,127 @@ fn key(id: &str, fingerprint: &str) -> RequestKey {
     }
 }
 
-async fn create(store: &Store, record: Record) -> Result<ProbeUid, StoreError> {
-    store.begin(&[(creation(record), None).into()]).await?.durable().map(|uids| uids[0])
+/// Begins to make a probe.
+async fn begin(store: &Store, record: &Record) -> Result<Edit, StoreError> {
+    let mut edit = creation(record);
+    store.begin(&mut [&mut edit]).await?;
+    Ok(edit)
 }
 
-async fn settle(
-    store: &Store,
-    uid: ProbeUid,
-    listing: &str,
-    request: Option<RequestKey>,
-) -> Result<(), StoreError> {
-    store.settle(&[(Settled::Created { uid, listing: listing.to_owned() }, request)]).await
+/// Makes a probe that the kernel lists as it was written.
+async fn create(store: &Store, record: Record) -> Result<Record, StoreError> {
+    settle(store, begin(store, &record).await?, None).await
+}
+
+async fn settle(store: &Store, mut edit: Edit, request: Option<RequestKey>) -> Result<Record, StoreError> {
+    edit.request = request;
+    let after = edit.after.as_mut().unwrap();
+    after.kernel_listing = after.kernel_definition.clone();
+    let after = Record::clone(after);
+    store.settle(&[&edit]).await?;
+    Ok(after)
 }
 
 async fn update(
     store: &Store,
-    before: Record,
-    wanted: Record,
+    before: &Record,
+    wanted: &Record,
     request: Option<RequestKey>,
 ) -> Result<(), StoreError> {
-    store.begin(&[(updating(before, wanted), request).into()]).await?.durable().map(drop)
+    let mut edit = edit(Some(before), Some(wanted), request);
+    store.begin(&mut [&mut edit]).await?;
+    store.settle(&[&edit]).await
 }
 
-fn updating(before: Record, wanted: Record) -> Intent {
-    Intent::Update { before: Box::new(before), wanted: Box::new(wanted), meaning: None }
+/// Deletes a probe, or changes it so that it records no more, as the control thread does it.
+async fn disarm(store: &Store, mut edit: Edit) -> Result<(), StoreError> {
+    assert!(edit.disarms());
+    edit.goes_on = true;
+    if let Err(error) = store.begin(&mut [&mut edit]).await
+        && !error.is_of_the_disk()
+    {
+        return Err(error);
+    }
+    match store.settle(&[&edit]).await {
+        Err(error) if error.is_of_the_disk() => match store.keep(&[&edit]).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(error),
+        },
+        outcome => outcome,
+    }
 }
 
-fn undo_update(before: Record, request: Option<RequestKey>) -> Undo {
-    Undo::Update { before: Box::new(before), meaning: None, request }
+/// All that is stored of probes, and what the journal has.
+async fn stored(store: &Store) -> (Vec<Record>, Vec<Interrupted>) {
+    let rows = store.probes().await.unwrap().into_iter().map(|row| row.record).collect();
+    (rows, store.journal().await.unwrap())
 }
 
 #[tokio::test]
-async fn an_adopted_event_is_settled_from_the_beginning() {
+async fn a_change_is_in_the_journal_until_it_is_settled() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
     let request = key("r", "adopt kprobes/a");
-    let listing = "p:kprobes/a vfs_read".to_owned();
-    let intent = Intent::Adopt { record: Box::new(new_probe("a")), meaning: None, listing };
-    let uid = store.begin(&[(intent.clone(), Some(request.clone())).into()]).await.unwrap().uids[0];
-    let row = store.probes().await.unwrap().remove(0);
-    assert_eq!(
-        (row.record.uid, row.phase, row.kernel_listing.as_str()),
-        (uid, Phase::Settled, "p:kprobes/a vfs_read")
-    );
-    let spec = row.record.spec;
-    assert_eq!((spec.labels, spec.metadata), (labels("team=storage"), with_leases().remove(0)));
-    assert_eq!(store.carried_out(&request).await.unwrap(), Some(uid));
-    // A second one of that name is refused, and nothing of it is written.
-    let other = key("other", "adopt kprobes/a");
-    assert!(store.begin(&[(intent, Some(other.clone())).into()]).await.is_err());
-    assert_eq!((store.probes().await.unwrap().len(), store.carried_out(&other).await.unwrap()), (1, None));
-    // It was not adopted after all: identified by its uid, or by its name if the disk has not said
-    // whether it has the row.
-    store.undo_all(vec![Undo::Adoption("kprobes/a".parse().unwrap(), Some(request.clone()))]).await;
-    assert!(store.probes().await.unwrap().is_empty());
+    let record = Record { kernel_listing: "p:kprobes/a vfs_read".to_owned(), ..new_probe("a") };
+    let mut adoption = edit(None, Some(&record), Some(request.clone()));
+    store.begin(&mut [&mut adoption]).await.unwrap();
+    let record = Record { uid: adoption.uid(), ..record };
+    let after = Some(StoredProbe { record: record.clone(), unreadable: None });
+    let interrupted = Interrupted { uid: record.uid, name: record.name.clone(), after };
+    assert!(adoption.is_begun && record.uid.0 > 0);
+    assert_eq!(stored(&store).await, (vec![], vec![interrupted.clone()]));
     assert_eq!(store.carried_out(&request).await.unwrap(), None);
+    // A second one of that name is refused, and nothing of it is written.
+    let twice = [creation(&new_probe("b")), creation(&new_probe("b"))];
+    let [mut one, mut two] = twice;
+    assert!(store.begin(&mut [&mut one, &mut two]).await.is_err());
+    assert_eq!(stored(&store).await, (vec![], vec![interrupted]));
+    store.settle(&[&adoption]).await.unwrap();
+    assert_eq!(stored(&store).await, (vec![record.clone()], vec![]));
+    assert_eq!(store.carried_out(&request).await.unwrap(), Some(record.uid));
+    let other = key("other", "adopt kprobes/a");
+    let mut again = edit(None, Some(&new_probe("a")), Some(other.clone()));
+    assert!(store.begin(&mut [&mut again]).await.is_err(), "the name is taken");
+    assert_eq!(stored(&store).await, (vec![record.clone()], vec![]));
+    // The disk has not said whether it has that: it was not adopted after all.
+    let (after, request) = (Some(Box::new(record.clone())), Some(request));
+    let reopened = Owed::Reopened { uid: record.uid, before: None, after, request: request.clone() };
+    store.database.pay_or_owe(vec![reopened]).await;
+    assert_eq!((stored(&store).await.0, stored(&store).await.1.len()), (vec![], 1));
+    store.revert([record.uid], Vec::new()).await;
+    assert_eq!(stored(&store).await, (vec![], vec![]));
+    assert_eq!(store.carried_out(&request.unwrap()).await.unwrap(), None);
+}
+
+/// A name that could not be taken back is free as soon as the kernel has no event of it.
+#[tokio::test]
+async fn what_was_left_behind_does_not_keep_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let left = begin(&store, &new_probe("a")).await.unwrap();
+    let next = create(&store, new_probe("a")).await.unwrap();
+    assert!(next.uid > left.uid());
+    assert_eq!(stored(&store).await, (vec![next], vec![]));
 }
 
 #[tokio::test]
 async fn a_probe_lives_through_reopening() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
-    let uid = create(&store, new_probe("a")).await.unwrap();
-    assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Pending);
-    settle(&store, uid, "p:kprobes/a vfs_read", Some(key("r1", "create a"))).await.unwrap();
-    assert_eq!(store.probes().await.unwrap()[0].record.spec.labels, labels("team=storage"));
-    let before = settings(uid, true, "", "team=storage", 1);
-    update(&store, before, settings(uid, false, "x == 1", "tier=,team=net", 2), None).await.unwrap();
+    let begun = begin(&store, &new_probe("a")).await.unwrap();
+    let made = settle(&store, begun, Some(key("r1", "create a"))).await.unwrap();
+    assert_eq!(store.probes().await.unwrap()[0].record, made);
+    update(&store, &made, &settings(&made, false, "x == 1", "tier=,team=net", 2), None).await.unwrap();
     store.close().await;
 
     let store = open(directory.path()).await;
     let probes = store.probes().await.unwrap();
     assert_eq!(probes.len(), 1);
-    let Record { uid: found, spec, revision, .. } = &probes[0].record;
-    assert_eq!((*found, probes[0].phase, *revision), (uid, Phase::Settled, 2));
+    let Record { uid, spec, revision, .. } = &probes[0].record;
+    assert_eq!((*uid, *revision, stored(&store).await.1), (made.uid, 2, vec![]));
     assert_eq!((spec.enabled, spec.filter.as_str()), (false, "x == 1"));
     assert_eq!(spec.labels, labels("tier=,team=net"));
-    assert_eq!(store.carried_out(&key("r1", "create a")).await.unwrap(), Some(uid));
+    assert_eq!(store.carried_out(&key("r1", "create a")).await.unwrap(), Some(made.uid));
     assert_eq!(store.carried_out(&key("r2", "create a")).await.unwrap(), None);
     assert!(matches!(store.carried_out(&key("r1", "create b")).await, Err(StoreError::RequestReused(_))));
 }
@@ -238,20 +273,21 @@ async fn a_probe_lives_through_reopening() {
 async fn an_id_of_a_request_belongs_to_its_principal() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
-    let uid = create(&store, new_probe("a")).await.unwrap();
     let mine = key("deploy", "create a");
-    settle(&store, uid, "p:kprobes/a vfs_read", Some(mine.clone())).await.unwrap();
+    let begun = begin(&store, &new_probe("a")).await.unwrap();
+    let uid = settle(&store, begun, Some(mine.clone())).await.unwrap().uid;
     // Of another it is not known, and it can use it for something else.
     let same = RequestKey { principal: "uid:2".to_owned(), ..mine.clone() };
     let other = RequestKey { principal: "uid:2".to_owned(), ..key("deploy", "create b") };
     assert_eq!(store.carried_out(&same).await.unwrap(), None);
     assert_eq!(store.carried_out(&other).await.unwrap(), None);
-    let theirs = create(&store, new_probe("b")).await.unwrap();
-    settle(&store, theirs, "p:kprobes/b vfs_read", Some(other.clone())).await.unwrap();
+    let begun = begin(&store, &new_probe("b")).await.unwrap();
+    let theirs = settle(&store, begun, Some(other.clone())).await.unwrap().uid;
     assert_eq!(store.carried_out(&mine).await.unwrap(), Some(uid));
     assert_eq!(store.carried_out(&other).await.unwrap(), Some(theirs));
     // What is taken back is its own, too.
-    store.undo(Undo::Creation(theirs, Some(other.clone()))).await;
+    let (request, after) = (Some(other.clone()), Some(Box::new(new_probe("b"))));
+    store.database.pay_or_owe(vec![Owed::Reopened { uid: theirs, before: None, after, request }]).await;
     assert_eq!(store.carried_out(&other).await.unwrap(), None);
     assert_eq!(store.carried_out(&mine).await.unwrap(), Some(uid));
 }
@@ -260,19 +296,26 @@ async fn an_id_of_a_request_belongs_to_its_principal() {
 async fn a_change_that_is_taken_back_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
-    let uid = create(&store, new_probe("a")).await.unwrap();
-    settle(&store, uid, "p:kprobes/a vfs_read", None).await.unwrap();
-    let (before, request) = (settings(uid, true, "", "team=storage", 1), key("r", "update kprobes/a"));
-    let wanted = settings(uid, false, "x", "", 2);
-    update(&store, before.clone(), wanted, Some(request.clone())).await.unwrap();
-    let found = store.probes().await.unwrap().remove(0).record;
-    assert_eq!((found.spec.enabled, found.revision, found.spec.labels.is_empty()), (false, 2, true));
-    store.undo(undo_update(before.clone(), Some(request.clone()))).await;
-    let now = store.probes().await.unwrap().remove(0).record;
-    assert_eq!((now.revision, now.update_time), (before.revision, before.update_time));
-    // An update never changes the definition.
-    assert_eq!(now.spec, ProbeSpec { definition: Arc::clone(&now.spec.definition), ..before.spec });
+    let before = create(&store, new_probe("a")).await.unwrap();
+    let (wanted, request) = (settings(&before, false, "x", "", 2), key("r", "update kprobes/a"));
+    let mut update = edit(Some(&before), Some(&wanted), Some(request.clone()));
+    store.begin(&mut [&mut update]).await.unwrap();
+    // Until it is settled, what is stored is what was acknowledged.
+    assert_eq!((stored(&store).await.0, stored(&store).await.1.len()), (vec![before.clone()], 1));
+    store.revert([before.uid], vec![entry().failed("the kernel refuses it")]).await;
+    assert_eq!(stored(&store).await, (vec![before.clone()], vec![]));
     assert_eq!(store.carried_out(&request).await.unwrap(), None, "so that it can be asked for again");
+    // Settled, if the disk has not said whether it has that.
+    store.begin(&mut [&mut update]).await.unwrap();
+    store.settle(&[&update]).await.unwrap();
+    assert_eq!(stored(&store).await, (vec![wanted.clone()], vec![]));
+    let Edit { before: was, after, request: asked, .. } = update;
+    store
+        .database
+        .pay_or_owe(vec![Owed::Reopened { uid: before.uid, before: was, after, request: asked }])
+        .await;
+    assert_eq!((stored(&store).await.0, stored(&store).await.1.len()), (vec![before], 1));
+    assert_eq!(store.carried_out(&request).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -295,58 +338,81 @@ async fn uids_are_never_given_out_twice() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
     let first = create(&store, new_probe("a")).await.unwrap();
-    settle(&store, first, "", None).await.unwrap();
-    let twice: [Intended; 2] = ["b", "b"].map(|name| (creation(new_probe(name)), None).into());
-    assert!(store.begin(&twice).await.is_err(), "the name is taken");
-    store.undo(Undo::Probe(first)).await;
+    disarm(&store, edit(Some(&first), None, None)).await.unwrap();
     let second = create(&store, new_probe("a")).await.unwrap();
-    assert!(second > first);
-}
-
-#[tokio::test]
-async fn labels_go_with_their_probe() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = open(directory.path()).await;
-    let gone = create(&store, new_probe("a")).await.unwrap();
-    let plain = new_probe_with("b", |spec| spec.labels = Labels::default());
-    let stays = create(&store, plain).await.unwrap();
-    store.undo(Undo::Probe(gone)).await;
-    let count = async |connection: &mut SqliteConnection| {
-        Ok(sqlx::query_scalar::<_, i64>("SELECT count(*) FROM probe_label").fetch_one(connection).await?)
-    };
-    assert_eq!(store.database.read(count).await.unwrap(), 0);
-    let probes = store.probes().await.unwrap();
-    assert_eq!(
-        (probes.len(), probes[0].record.uid, probes[0].record.spec.labels.is_empty()),
-        (1, stays, true)
-    );
-    // A value that the daemon cannot have written is not read as labels.
-    let insert = async |transaction: &mut SqliteConnection| {
-        sqlx::query("INSERT INTO probe_label (probe_uid, key, value) VALUES (?, 'a b', '')")
-            .bind(stays.0)
-            .execute(transaction)
-            .await?;
-        Ok(())
-    };
-    store.database.write(insert).await.unwrap();
-    // It costs the label, and is said.
-    let probes = store.probes().await.unwrap();
-    assert!(probes.len() == 1 && probes[0].record.spec.labels.is_empty() && probes[0].unreadable.is_none());
-    let said: Vec<_> = store.bad_values().iter().map(ToString::to_string).collect();
-    assert!(said.len() == 1 && said[0].contains("`key` of row") && said[0].contains("\"a b\""), "{said:?}");
+    assert!(second.uid > first.uid);
+    // Also those of probes that were never made.
+    let third = begin(&store, &new_probe("b")).await.unwrap();
+    store.revert([third.uid()], Vec::new()).await;
+    assert!(create(&store, new_probe("c")).await.unwrap().uid > third.uid());
 }
 
 #[tokio::test]
 async fn a_deletion_that_is_taken_back_can_be_asked_for_again() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
-    let uid = create(&store, new_probe("a")).await.unwrap();
+    let record = create(&store, new_probe("a")).await.unwrap();
     let request = key("r", "delete kprobes/a");
-    store.begin(&[(Intent::Remove(uid), Some(request.clone())).into()]).await.unwrap();
-    assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Removing);
-    store.undo(Undo::Deletion(uid)).await;
-    assert_eq!(store.probes().await.unwrap()[0].phase, Phase::Settled);
+    let mut deletion = edit(Some(&record), None, Some(request.clone()));
+    store.begin(&mut [&mut deletion]).await.unwrap();
+    let interrupted = Interrupted { uid: record.uid, name: record.name.clone(), after: None };
+    assert_eq!(stored(&store).await, (vec![record.clone()], vec![interrupted]));
+    store.revert([record.uid], Vec::new()).await;
+    assert_eq!(stored(&store).await, (vec![record], vec![]));
     assert_eq!(store.carried_out(&request).await.unwrap(), None);
+}
+
+/// What the daemon finds out about a probe is a part of its row: of a trip, of the end of a lease, of its meaning.
+#[tokio::test]
+async fn what_is_found_out_is_kept_with_the_probe() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let made = create(&store, new_probe("a")).await.unwrap();
+    let meaning = r#"{"version":2,"kernel":{"name":"6.1","id":"aa"},"module":null,"complete":true,"location":"vfs_read+0x0",
+        "function":"vfs_read","by_address":false,"prototype":null,"parts":[],"code":null}"#;
+    let meaning = kprobed_verdict::meaning::Meaning::from_json(meaning).map(Arc::new);
+    assert!(meaning.is_some());
+    let trip = Some(Trip { code: "OVER_PROBE_BUDGET".to_owned(), message: "disarmed".to_owned() });
+    let found = Record { meaning, trip, lease_ended: Some(from_ns(7)), ..made.clone() };
+    let gone = Record { uid: ProbeUid(99), ..new_probe("gone") };
+    store.note(&[&found, &gone]).await.unwrap();
+    assert_eq!(stored(&store).await, (vec![found.clone()], vec![]));
+    // A meaning of another format is not known, and costs nothing else.
+    let other = async |transaction: &mut SqliteConnection| {
+        let update =
+            sqlx::query("UPDATE probe SET record = replace(record, '\"version\":2', '\"version\":1')");
+        Ok(update.execute(transaction).await?.rows_affected())
+    };
+    assert_eq!(store.database.write(other).await.unwrap(), 1);
+    assert_eq!(stored(&store).await.0, [Record { meaning: None, ..found.clone() }]);
+    assert!(store.bad_values().is_empty());
+    // What is written of a change is all of it: a client has armed the probe again.
+    let armed = Record { trip: None, ..settings(&found, true, "", "a=b", 2) };
+    update(&store, &found, &armed, None).await.unwrap();
+    assert_eq!(stored(&store).await.0, [armed]);
+}
+
+#[test]
+fn what_only_disarms_goes_on_without_room() {
+    let on = Record { uid: ProbeUid(1), ..new_probe("a") };
+    let with = |change: &dyn Fn(&mut Record)| {
+        let mut after = Record { revision: 2, ..on.clone() };
+        change(&mut after);
+        Edit::new(Some(&on), Some(&after)).disarms()
+    };
+    let trip = || Some(Trip { code: String::new(), message: String::new() });
+    assert!(Edit::new(Some(&on), None).disarms() && !Edit::new(None, Some(&on)).disarms());
+    assert!(with(&|after| after.spec.enabled = false));
+    assert!(with(&|after| after.trip = trip()));
+    assert!(with(&|after| after.lease_ended = Some(from_ns(1))));
+    assert!(!with(&|_| {}), "it is on");
+    for change in [
+        (|after: &mut Record| after.spec.filter = "x".to_owned()) as fn(&mut Record),
+        |after| after.spec.labels = labels("a=b"),
+        |after| after.spec.metadata = Metadata::default(),
+    ] {
+        assert!(!with(&|after| (after.spec.enabled = false, change(after)).1));
+    }
 }
 
 #[tokio::test]
@@ -367,124 +433,75 @@ async fn a_database_of_another_version_is_refused() {
     assert!(matches!(error, StoreError::OtherVersion { migration: 9999, .. }), "{error}");
 }
 
-#[tokio::test]
-async fn a_meaning_lives_as_long_as_its_probe() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = open(directory.path()).await;
-    let first = create(&store, new_probe("first")).await.unwrap();
-    let intent = Intent::Create { record: Box::new(new_probe("without")), meaning: None };
-    let without = store.begin(&[(intent, None).into()]).await.unwrap().uids[0];
-    let meanings = store.meanings().await.unwrap();
-    assert_eq!((meanings.get(&first).and_then(Option::as_deref), meanings.len()), (Some("{}"), 1));
-    store.set_meanings(&[(first, "1".to_owned()), (without, "2".to_owned())]).await.unwrap();
-    let meanings = store.meanings().await.unwrap();
-    assert_eq!((meanings[&first].as_deref(), meanings[&without].as_deref()), (Some("1"), Some("2")));
-    // Nothing is written for a probe that does not exist, nor for the others of the same call.
-    assert!(store.set_meanings(&[(first, "3".to_owned()), (ProbeUid(99), "4".to_owned())]).await.is_err());
-    store.undo(Undo::Probe(without)).await;
-    let meanings = store.meanings().await.unwrap();
-    assert_eq!((meanings[&first].as_deref(), meanings.len()), (Some("1"), 1));
-    // An acceptance is one transaction with what it changes, and is taken back with it.
-    let after = |revision| Box::new(settings(first, true, "", "team=storage", revision));
-    let meaning = Accepted { before: Some("1".to_owned()), now: Some("2".to_owned()) };
-    let accept = Intent::Update { before: after(1), wanted: after(2), meaning: Some(meaning) };
-    store.begin(&[(accept, Some(key("a", "accept"))).into()]).await.unwrap();
-    assert_eq!(store.meanings().await.unwrap()[&first].as_deref(), Some("2"));
-    let undo = Undo::Update { before: after(1), meaning: Some("1".to_owned()), request: None };
-    store.undo(undo).await;
-    assert_eq!(store.meanings().await.unwrap()[&first].as_deref(), Some("1"));
-}
-
-/// A probe, one that is changed, and one that is replaced, atomically.
-async fn begin_together(store: &Store) -> Vec<ProbeUid> {
-    let mut uids = Vec::new();
+/// A probe that is changed, and one that is replaced, atomically: two that are stored, and the changes.
+async fn begin_together(store: &Store) -> ([Record; 2], [Edit; 3]) {
+    let mut there = Vec::new();
     for event in ["changed", "replaced"] {
-        let uid = create(store, new_probe(event)).await.unwrap();
-        settle(store, uid, &format!("p:kprobes/{event} vfs_read"), None).await.unwrap();
-        uids.push(uid);
+        there.push(create(store, new_probe(event)).await.unwrap());
     }
-    let before = |uid| settings(uid, true, "", "team=storage", 1);
-    let reversal = |uid| Some(Box::new(before(uid)));
-    let update = updating(before(uids[0]), settings(uids[0], false, "x == 1", "tier=2", 2));
-    let request = Some(key("u", "update changed"));
-    let together = [
-        Intended { intent: update, request, reversal: reversal(uids[0]), entry: None, ends_trip: false },
-        Intended {
-            intent: Intent::Remove(uids[1]),
-            request: None,
-            reversal: reversal(uids[1]),
-            entry: Some(Arc::new(entry())),
-            ends_trip: false,
-        },
-        (creation(new_probe("replaced")), None).into(),
+    let [changed, replaced] = there.try_into().unwrap();
+    let mut edits = [
+        edit(
+            Some(&changed),
+            Some(&settings(&changed, false, "x == 1", "tier=2", 2)),
+            Some(key("u", "update changed")),
+        ),
+        creation(&new_probe("replaced")),
+        edit(Some(&replaced), None, None),
     ];
-    uids.push(store.begin(&together).await.unwrap().uids[2]);
-    uids
-}
-
-/// The reversals that a crash left to be written.
-async fn reversals(store: &Store) -> Vec<Undo> {
-    let rows = store.probes().await.unwrap().into_iter();
-    rows.filter(|row| row.is_reversed).map(|row| Undo::Reversal { before: Box::new(row.record) }).collect()
-}
-
-async fn rows(store: &Store) -> Vec<(i64, bool, Phase, i64)> {
-    let rows = store.probes().await.unwrap().into_iter();
-    let row = |StoredProbe { record, phase, .. }| (record.uid.0, record.spec.enabled, phase, record.revision);
-    let mut rows: Vec<_> = rows.map(row).collect();
-    rows.sort_unstable_by_key(|row| row.0);
-    rows
+    let [one, two, three] = &mut edits;
+    store.begin(&mut [one, two, three]).await.unwrap();
+    ([changed, replaced], edits)
 }
 
 #[tokio::test]
 async fn what_is_made_together_is_taken_back_together() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
-    let uids = begin_together(&store).await;
-    let [changed, replaced, new] = [uids[0].0, uids[1].0, uids[2].0];
+    let (there, edits) = begin_together(&store).await;
     store.close().await;
     // The daemon ended in between. What is read is right before anything is written.
     let store = open(directory.path()).await;
-    let begun = [
-        (changed, true, Phase::Settled, 1),
-        (replaced, true, Phase::Settled, 1),
-        (new, true, Phase::Pending, 1),
-    ];
-    assert_eq!(rows(&store).await, begun);
-    store.undo_all(reversals(&store).await).await;
-    assert!(reversals(&store).await.is_empty());
-    let end = [begun[0], begun[1], (new, true, Phase::Removing, 1)];
-    assert_eq!(rows(&store).await, end);
+    let (rows, journal) = stored(&store).await;
+    assert_eq!(rows, there);
+    let made = |index: usize| Some(StoredProbe { record: *edits[index].after.clone()?, unreadable: None });
+    let found: Vec<_> = journal.into_iter().map(|one| (one.uid, one.after)).collect();
+    assert_eq!(found, [(there[0].uid, made(0)), (there[1].uid, None), (edits[1].uid(), made(1))]);
+    store.revert(found.into_iter().map(|(uid, _)| uid), Vec::new()).await;
+    assert_eq!(stored(&store).await, (there.to_vec(), vec![]));
     assert_eq!(store.carried_out(&key("u", "update changed")).await.unwrap(), None);
-    // The old one has its name again.
-    assert!(create(&store, new_probe("replaced")).await.is_err());
+    // The old one has its name.
+    assert!(begin(&store, &new_probe("replaced")).await.is_err());
 }
 
 #[tokio::test]
 async fn what_is_made_together_is_good_together() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
-    let uids = begin_together(&store).await;
-    let whole = |uid| (Settled::Whole { uid, undo: Undo::Deletion(uid) }, None);
-    let created = Settled::Created { uid: uids[2], listing: "p:kprobes/replaced vfs_read".to_owned() };
-    store.settle(&[whole(uids[0]), (created, None), whole(uids[1])]).await.unwrap();
-    assert!(reversals(&store).await.is_empty());
-    let [changed, replaced, new] = [uids[0].0, uids[1].0, uids[2].0];
-    let good = [
-        (changed, false, Phase::Settled, 2),
-        (replaced, true, Phase::Removing, 1),
-        (new, true, Phase::Settled, 1),
-    ];
-    assert_eq!(rows(&store).await, good);
-    store.undo(Undo::Probe(uids[1])).await;
-    assert_eq!(rows(&store).await, [good[0], good[2]]);
+    let (_, edits) = begin_together(&store).await;
+    store.settle(&edits.each_ref()).await.unwrap();
+    let good: Vec<_> = edits[..2].iter().map(|edit| *edit.after.clone().unwrap()).collect();
+    assert_eq!(stored(&store).await, (good, vec![]));
+    assert_eq!(store.carried_out(&key("u", "update changed")).await.unwrap(), Some(edits[0].uid()));
+    // Also if the disk has not said whether it has all of that: the new one, and then those that were there.
+    let reopened = |edit: &Edit| Owed::Reopened {
+        uid: edit.uid(),
+        before: edit.before.clone(),
+        after: edit.after.clone(),
+        request: edit.request.clone(),
+    };
+    store.database.pay_or_owe([1, 0, 2].map(|index: usize| reopened(&edits[index])).to_vec()).await;
+    let before: Vec<_> = [0, 2].iter().map(|index: &usize| *edits[*index].before.clone().unwrap()).collect();
+    assert_eq!((stored(&store).await.0, stored(&store).await.1.len()), (before, 3));
+    assert_eq!(store.owed().await.0, 0);
 }
 
 #[tokio::test]
 async fn the_history_of_states_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
-    let uid = create(&store, new_probe("a")).await.unwrap();
+    let probe = create(&store, new_probe("a")).await.unwrap();
+    let uid = probe.uid;
     let record = |number: i64| kprobed_lang::model::StateRecord {
         uid,
         time: from_ns(number),
@@ -498,7 +515,7 @@ async fn the_history_of_states_is_bounded() {
     let found = store.states_of(uid).await.unwrap();
     assert_eq!(found, (3..kept + 3).rev().map(record).collect::<Vec<_>>());
     // They are deleted with their probe, and none is written for one that has gone.
-    store.undo(Undo::Probe(uid)).await;
+    disarm(&store, edit(Some(&probe), None, None)).await.unwrap();
     store.add_states(&[record(9)]).await.unwrap();
     assert!(store.states_of(uid).await.unwrap().is_empty());
 }
@@ -542,8 +559,8 @@ async fn entries_that_are_on_the_disk_are_in_the_daemons_log() {
     let store = open(directory.path()).await;
     ThisThreadsLog::keep();
     create(&store, new_probe("a")).await.unwrap();
-    let twice: [Intended; 2] = ["b", "b"].map(|name| (creation(new_probe(name)), None).into());
-    assert!(store.begin(&twice).await.is_err(), "the name is taken");
+    let [mut one, mut two] = ["b", "b"].map(|name| creation(&new_probe(name)));
+    assert!(store.begin(&mut [&mut one, &mut two]).await.is_err(), "the name is taken");
     store.add_audit(&[entry()]).await.unwrap();
     let page = store.audit_page(0, 10).await.unwrap();
     let text = ThisThreadsLog::text();
@@ -563,17 +580,18 @@ async fn many_changes_are_stored_whole_or_not_at_all() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
     let count = 2 * ROWS + 1;
-    let intents = |names: &[String]| -> Vec<Intended> {
-        names.iter().map(|name| (creation(new_probe(name)), None).into()).collect()
-    };
+    let creations =
+        |names: &[String]| names.iter().map(|name| creation(&new_probe(name))).collect::<Vec<_>>();
     let names = |prefix: &str| (0..count).map(|number| format!("{prefix}{number}")).collect::<Vec<_>>();
     let (events, requests) = (names("n"), names("r"));
-    let uids = store.begin(&intents(&events)).await.unwrap().uids;
-    let settled = uids.iter().zip(&requests).map(|(uid, request)| {
-        let listing = format!("p:kprobes/n{uid} vfs_read");
-        (Settled::Created { uid: *uid, listing }, Some(key(request, "create")))
-    });
-    store.settle(&settled.collect::<Vec<_>>()).await.unwrap();
+    let mut edits = creations(&events);
+    store.begin(&mut edits.iter_mut().collect::<Vec<_>>()).await.unwrap();
+    assert_eq!(stored(&store).await.1.len(), count);
+    let uids: Vec<_> = edits.iter().map(Edit::uid).collect();
+    for (edit, request) in edits.iter_mut().zip(&requests) {
+        edit.request = Some(key(request, "create"));
+    }
+    store.settle(&edits.iter().collect::<Vec<_>>()).await.unwrap();
     let asked: Vec<_> =
         requests.iter().map(String::as_str).chain(["other"]).map(|id| key(id, "create")).collect();
     let remembered = store.remembered(&asked.iter().collect::<Vec<_>>()).await.unwrap();
@@ -584,8 +602,9 @@ async fn many_changes_are_stored_whole_or_not_at_all() {
     // The last one of these is there already.
     let mut others = names("m");
     others.push("n0".to_owned());
-    assert!(store.begin(&intents(&others)).await.is_err());
-    assert_eq!(store.probes().await.unwrap().len(), count);
+    let mut others = creations(&others);
+    assert!(store.begin(&mut others.iter_mut().collect::<Vec<_>>()).await.is_err());
+    assert_eq!((stored(&store).await.0.len(), stored(&store).await.1), (count, vec![]));
     // The audit log goes on after the last entry that is stored.
     store.add_audit(&[entry()]).await.unwrap();
     let page = store.audit_page(0, 1000).await.unwrap();

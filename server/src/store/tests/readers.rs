@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_secs(30);
 async fn a_reader_that_stops_in_the_middle_holds_up_no_change() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
-    let uid = create(&store, new_probe("open")).await.unwrap();
+    create(&store, new_probe("open")).await.unwrap();
     let count = async |connection: &mut SqliteConnection| {
         let count: i64 = sqlx::query_scalar("SELECT count(*) FROM probe").fetch_one(connection).await?;
         Ok::<_, StoreError>(count)
@@ -30,8 +30,8 @@ async fn a_reader_that_stops_in_the_middle_holds_up_no_change() {
     // The reader waits for all of this.
     let changes = async {
         has_begun.await.unwrap();
-        create(&store, new_probe("other")).await.unwrap();
-        settle(&store, uid, "p:kprobes/open vfs_read", Some(key("a", "create"))).await.unwrap();
+        let begun = begin(&store, &new_probe("other")).await.unwrap();
+        let uid = settle(&store, begun, Some(key("a", "create"))).await.unwrap().uid;
         assert_eq!(store.carried_out(&key("a", "create")).await.unwrap(), Some(uid));
         store.check().await.unwrap();
         store.add_audit(&[entry()]).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_reader_that_stops_in_the_middle_holds_up_no_change() {
 async fn what_clients_ask_for_is_read_beside_the_writer() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path()).await;
-    let uid = create(&store, new_probe("open")).await.unwrap();
+    let uid = create(&store, new_probe("open")).await.unwrap().uid;
     let rates = RateQuery {
         start: SystemTime::UNIX_EPOCH,
         end: SystemTime::UNIX_EPOCH + Duration::from_hours(1),

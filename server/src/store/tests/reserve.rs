@@ -57,60 +57,48 @@ enum Step {
     /// A temporary probe goes, with its entry.
     End,
     /// The kernel has refused a change that was stored when there was room.
-    DeletionRefused,
-    UpdateRefused,
+    Refused,
 }
 
-const STEPS: [Step; 6] = [
-    Step::Delete,
-    Step::Disable,
-    Step::DisableAndDelete,
-    Step::End,
-    Step::DeletionRefused,
-    Step::UpdateRefused,
-];
+const STEPS: [Step; 5] = [Step::Delete, Step::Disable, Step::DisableAndDelete, Step::End, Step::Refused];
 
-fn deletion(known: Known) -> Intended {
-    (Intent::Remove(known.settled), Some(key("deleted", "delete it"))).into()
+fn deletion(record: &Record) -> Edit {
+    edit(Some(record), None, Some(key("deleted", "delete it")))
 }
 
-fn disabling(known: Known) -> Intended {
-    let before = settings(known.settled, true, "", "team=storage", 1);
-    let mut wanted = before.clone();
-    (wanted.spec.enabled, wanted.revision, wanted.update_time) = (false, 2, from_ns(77));
-    (updating(before, wanted), Some(key("disabled", "disable it"))).into()
+fn disabled(record: &Record) -> Record {
+    let spec = ProbeSpec { enabled: false, ..record.spec.clone() };
+    Record { spec, revision: 2, update_time: from_ns(77), ..record.clone() }
+}
+
+fn disabling(record: &Record) -> Edit {
+    edit(Some(record), Some(&disabled(record)), Some(key("disabled", "disable it")))
 }
 
 /// What was stored before the disk has filled up.
-async fn prepare(step: Step, store: &Store, known: Known) {
-    match step {
-        Step::DeletionRefused => drop(store.begin(&[deletion(known)]).await.unwrap().durable().unwrap()),
-        Step::UpdateRefused => {
-            let before = settings(known.settled, true, "", "team=storage", 1);
-            update(store, before, settings(known.settled, false, "x == 1", "tier=2", 2), None).await.unwrap();
-        }
-        _ => {}
+async fn prepare(step: Step, store: &Store, known: &Known) {
+    if matches!(step, Step::Refused) {
+        let wanted = settings(&known.settled, false, "x == 1", "tier=2", 2);
+        let mut update = edit(Some(&known.settled), Some(&wanted), None);
+        store.begin(&mut [&mut update]).await.unwrap();
     }
 }
 
 /// Whether a crash keeps it.
-async fn take(step: Step, store: &Store, known: Known) -> Result<(), StoreError> {
-    let begin = async |intended| store.begin(&[intended]).await?.durable().map(drop);
+async fn take(step: Step, store: &Store, known: &Known) -> Result<(), StoreError> {
+    let settled = &known.settled;
     match step {
-        Step::Delete => begin(deletion(known)).await?,
-        Step::Disable => begin(disabling(known)).await?,
+        Step::Delete => disarm(store, deletion(settled)).await?,
+        Step::Disable => disarm(store, disabling(settled)).await?,
         Step::DisableAndDelete => {
-            begin(disabling(known)).await?;
-            begin(deletion(known)).await?;
+            disarm(store, disabling(settled)).await?;
+            disarm(store, deletion(&disabled(settled))).await?;
         }
         Step::End => {
-            let note = Undo::Note(Box::new(Entry::new(Action::Ended, OWN_NAME)));
-            store.undo_all(vec![Undo::Probe(known.settled), note]).await;
+            let ended = Some(Arc::new(Entry::new(Action::Ended, OWN_NAME)));
+            disarm(store, Edit { entry: ended, ..Edit::new(Some(settled), None) }).await?;
         }
-        Step::DeletionRefused => store.undo(Undo::Deletion(known.settled)).await,
-        Step::UpdateRefused => {
-            store.undo(undo_update(settings(known.settled, true, "", "team=storage", 1), None)).await;
-        }
+        Step::Refused => store.revert([settled.uid], vec![entry().failed("it is in use")]).await,
     }
     Ok(())
 }
@@ -142,11 +130,11 @@ async fn on_a_full_disk_what_disarms_is_done_and_survives() {
     for step in STEPS {
         let (disk, known) = with_room().await;
         let prepared = start(&disk).await;
-        prepare(step, &prepared.store, known).await;
+        prepare(step, &prepared.store, &known).await;
         prepared.store.close().await;
         let expected = {
             let opened = start(&disk.after(Cut::Nothing)).await;
-            take(step, &opened.store, known).await.unwrap();
+            take(step, &opened.store, &known).await.unwrap();
             found(&opened.store).await
         };
         for trouble in [Trouble::Full, Trouble::Io, Trouble::Sync, Trouble::ReadOnly] {
@@ -156,7 +144,7 @@ async fn on_a_full_disk_what_disarms_is_done_and_survives() {
                 let opened = start(&disk).await;
                 disk.spare(Some(FILE));
                 disk.fail(Some(Plan { trouble, first, calls: u64::MAX }));
-                take(step, &opened.store, known).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+                take(step, &opened.store, &known).await.unwrap_or_else(|error| panic!("{what}: {error}"));
                 let failed = disk.failed();
                 kept += failed;
                 // The daemon is killed, or the power is cut. It starts on a disk that has room, or has not.
@@ -180,11 +168,11 @@ async fn on_a_full_disk_what_disarms_is_done_and_survives() {
                     disk.spare(Some(FILE));
                     disk.fail(Some(Plan { trouble, first: 0, calls: u64::MAX }));
                     let opened = start(&disk).await;
-                    let probes = format!("{:?}", opened.store.probes().await.unwrap());
+                    let probes = format!("{:?}", stored(&opened.store).await);
                     disk.fail(None);
                     opened.store.check().await.unwrap();
                     assert_found(&found(&opened.store).await, &expected, trouble, &what);
-                    let now = format!("{:?}", opened.store.probes().await.unwrap());
+                    let now = format!("{:?}", stored(&opened.store).await);
                     assert_eq!(probes, now, "{what}: a start on a full disk sees it too");
                 }
                 // There is room again while it runs.
@@ -206,10 +194,10 @@ async fn a_crash_while_it_is_paid_pays_it_once() {
     for step in STEPS {
         let (disk, known) = with_room().await;
         let opened = start(&disk).await;
-        prepare(step, &opened.store, known).await;
+        prepare(step, &opened.store, &known).await;
         disk.spare(Some(FILE));
         disk.fail(Some(Plan { trouble: Trouble::Full, first: 0, calls: u64::MAX }));
-        take(step, &opened.store, known).await.unwrap();
+        take(step, &opened.store, &known).await.unwrap();
         let full = disk.after(Cut::Nothing);
         disk.fail(None);
         opened.store.check().await.unwrap();
@@ -244,14 +232,14 @@ async fn what_is_kept_nowhere_is_not_called_durable() {
         let before = found(&start(&disk.after(Cut::Nothing)).await.store).await;
         let expected = {
             let opened = start(&disk.after(Cut::Nothing)).await;
-            take(step, &opened.store, known).await.unwrap();
+            take(step, &opened.store, &known).await.unwrap();
             found(&opened.store).await
         };
         for trouble in [Trouble::Full, Trouble::Io, Trouble::ReadOnly] {
             let disk = disk.after(Cut::Nothing);
             let opened = start(&disk).await;
             disk.fail(Some(Plan { trouble, first: 0, calls: u64::MAX }));
-            let error = take(step, &opened.store, known).await.unwrap_err();
+            let error = take(step, &opened.store, &known).await.unwrap_err();
             assert!(error.is_of_the_disk(), "{error}");
             // A crash forgets it; the daemon that goes on does not.
             let crashed = start(&disk.after(Cut::Everything)).await;
@@ -272,9 +260,8 @@ async fn what_is_owed_is_bounded() {
     // A disk that never says whether it has a change.
     disk.fail(Some(Plan { trouble: Trouble::Sync, first: 0, calls: u64::MAX }));
     for number in 0..40 {
-        let before = settings(known.settled, true, "", "team=storage", 1);
-        let wanted = settings(known.settled, true, &format!("x == {number}"), "", 2);
-        assert!(update(store, before, wanted, None).await.is_err());
+        let wanted = settings(&known.settled, true, &format!("x == {number}"), "", 2);
+        assert!(update(store, &known.settled, &wanted, None).await.is_err());
     }
     assert!(disk.bytes(FILE).len() == SIZE);
     let owed = store.database.owed().await;
@@ -283,9 +270,9 @@ async fn what_is_owed_is_bounded() {
     disk.fail(Some(Plan { trouble: Trouble::Full, first: 0, calls: u64::MAX }));
     let (mut durable, mut refused) = (0, 0);
     for _ in 0..3000 {
-        match store.begin(&[disabling(known)]).await {
-            Ok(begun) => durable += i32::from(begun.not_durable.is_none()),
-            Err(_) => refused += 1,
+        match store.keep(&[&disabling(&known.settled)]).await {
+            Ok(kept) => durable += i32::from(kept.is_ok()),
+            Err(TooMuchOwed) => refused += 1,
         }
     }
     assert!(durable > 300 && refused > 100, "{durable} {refused}");
@@ -295,7 +282,7 @@ async fn what_is_owed_is_bounded() {
 #[test]
 fn a_torn_record_ends_the_reserve() {
     let directory = tempfile::tempdir().unwrap();
-    let undo = |uid| Undo::Removal { uid: ProbeUid(uid), request: Some(key("a", "delete it")) };
+    let undo = |uid| Owed::Row { uid: ProbeUid(uid), record: None, request: Some(key("a", "delete it")) };
     let (mut reserve, owed) = Reserve::open(directory.path(), 0).unwrap();
     assert!(owed.is_empty());
     let path = directory.path().join(FILE);
@@ -304,8 +291,8 @@ fn a_torn_record_ends_the_reserve() {
     }
     let uids = |paid| {
         let (reserve, owed) = Reserve::open(directory.path(), paid).unwrap();
-        let uids = owed.iter().map(|undo| match undo {
-            Undo::Removal { uid, .. } => uid.0,
+        let uids = owed.iter().map(|one| match one {
+            Owed::Row { uid, .. } => uid.0,
             other => panic!("{other:?}"),
         });
         (uids.collect::<Vec<_>>(), reserve.last())

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::Reading;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The text of a definition, in any dialect. It is parsed when its tree is first needed, and
 /// not again.
@@ -95,6 +96,19 @@ impl fmt::Debug for DefinitionText {
 impl fmt::Display for DefinitionText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+/// As its text: the tree is made anew.
+impl Serialize for DefinitionText {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.text)
+    }
+}
+
+impl<'a> Deserialize<'a> for DefinitionText {
+    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from).map(Self::new)
     }
 }
 

@@ -199,10 +199,15 @@ impl Meaning {
         serde_json::to_string(self)
     }
 
-    /// Parses a stored meaning. Absent for another format, and for a damaged one: the meaning is
+    /// Reads a stored meaning. Absent for another format, and for a damaged one: the meaning is
     /// then unknown.
     pub fn from_json(text: &str) -> Option<Self> {
-        let read: Self = serde_json::from_str(text).ok()?;
+        Self::from_value(serde_json::from_str(text).ok()?)
+    }
+
+    /// The same of JSON that is a part of something else.
+    pub fn from_value(value: serde_json::Value) -> Option<Self> {
+        let read: Self = serde_json::from_value(value).ok()?;
         (read.version == VERSION).then_some(read)
     }
 }

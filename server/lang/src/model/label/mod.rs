@@ -11,6 +11,8 @@ mod word;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 pub use error::{LabelError, LabelProblem};
 pub use selector::LabelSelector;
 pub use word::Part;
@@ -21,7 +23,8 @@ pub const MAX_LABELS: usize = 32;
 
 /// The labels of a probe: keys of 1 to 63 characters out of letters, digits, `.`, `_`, `/` and `-`,
 /// and values of at most 63 of the same.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, String>")]
 pub struct Labels(BTreeMap<String, String>);
 
 impl Labels {
@@ -66,6 +69,14 @@ impl Labels {
         let mut labels = self.0.clone();
         labels.retain(|key, _| !change.remove.contains(key));
         labels.extend(change.set.iter().map(|(key, value)| (key.to_owned(), value.to_owned())));
+        Self::new(labels)
+    }
+}
+
+impl TryFrom<BTreeMap<String, String>> for Labels {
+    type Error = LabelError;
+
+    fn try_from(labels: BTreeMap<String, String>) -> Result<Self, LabelError> {
         Self::new(labels)
     }
 }
