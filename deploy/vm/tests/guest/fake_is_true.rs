@@ -1,6 +1,6 @@
 //! The kernel in memory, over which tests of the host run, answers as real ones: a script of changes of tracefs is
-//! carried out over the real tracefs, and gets the answers that are stored beside it. The test of the host that compares
-//! the kernel in memory with the same answers is `server/fixtures/fake_kernel/tests/truth.rs`.
+//! carried out over the real tracefs, and gets the answers that are stored beside it. The test of the host that
+//! compares the kernel in memory with the same answers is `server/fixtures/fake_kernel/tests/truth.rs`.
 //!
 //! With `KPROBED_RENEW=1` the answers are stored anew.
 

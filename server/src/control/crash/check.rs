@@ -87,14 +87,18 @@ impl Kernel {
         let names = theirs.names(&theirs.root().join("instances")).map_err(|error| error.to_string())?;
         ensure!(names.iter().any(|name| name == THEIRS), "the instance of another program is gone");
         let mut own: Vec<_> = names.into_iter().filter(|name| name != THEIRS).collect();
+        // A filter was judged in it, and the kernel did not remove it: the next start does.
+        let temporary = format!("{INSTANCE}-temporary");
+        let has_temporary = own.contains(&temporary);
+        own.retain(|name| *name != temporary);
         let is_ours = |name: &String| name == INSTANCE || *name == format!("{INSTANCE}-next");
         ensure!(own.iter().all(is_ours) && !own.is_empty(), "instances {own:?}");
         // One that could not be removed records nothing, and the next start removes it.
-        let is_left = own.len() > 1;
-        own.retain(|name| !is_left || is_recording(&theirs, name));
+        let has_both = own.len() > 1;
+        own.retain(|name| !has_both || is_recording(&theirs, name));
         ensure!(own.len() == 1, "both instances record: {own:?}, or none does");
         let events = theirs.text("kprobe_events").unwrap();
-        Ok(Self { instance: own.remove(0), is_left, events, theirs })
+        Ok(Self { instance: own.remove(0), is_left: has_both || has_temporary, events, theirs })
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
@@ -192,8 +196,8 @@ async fn check_database(daemon: &Daemon, probes: &[Arc<Probe>]) -> Result<(), St
     Ok(())
 }
 
-/// A daemon that has met an error and goes on: it shows what it acknowledged and nothing that it refused, and the kernel
-/// has that.
+/// A daemon that has met an error and goes on: it shows what it acknowledged and nothing that it refused, and the
+/// kernel has that.
 pub(super) async fn check_live(daemon: &Daemon, expected: &Expected) -> Result<(), String> {
     let probes = daemon.probes().await;
     find(&expected.live, &probes)?;
@@ -206,12 +210,14 @@ pub(super) async fn check_live(daemon: &Daemon, expected: &Expected) -> Result<(
     for probe in &probes {
         check_shown(&kernel, probe)?;
     }
-    // What the kernel did not give back has a row, by which the next start removes it.
+    // What the kernel did not give back is in the journal, by which the next start removes it.
     let rows = daemon.store().probes().await.map_err(|error| error.to_string())?;
-    let rows: BTreeSet<_> = rows.iter().map(|row| row.record.name.to_string()).collect();
+    let journal = daemon.store().journal().await.map_err(|error| error.to_string())?;
+    let rows = rows.iter().map(|row| row.record.name.to_string());
+    let rows: BTreeSet<_> = rows.chain(journal.iter().map(|one| one.name.to_string())).collect();
     let left: Vec<_> =
         kernel.names().filter(|name| name.starts_with("kprobes/") && !rows.contains(*name)).collect();
-    ensure!(left.is_empty(), "the kernel has {left:?}, which no row knows");
+    ensure!(left.is_empty(), "the kernel has {left:?}, which neither a row nor the journal knows");
     Ok(())
 }
 

@@ -22,7 +22,12 @@ use crate::store::tests::disk::{Cut, Disk};
 use crate::store::tests::simulated;
 use crate::store::{HitRetention, Store};
 
-#[allow(dead_code, clippy::allow_attributes, reason = "the tests of the rules need more of it")]
+#[allow(
+    dead_code,
+    clippy::duplicate_mod,
+    clippy::allow_attributes,
+    reason = "other tests have it too, and need more of it"
+)]
 #[path = "../../../fixtures/world.rs"]
 mod world;
 
@@ -52,7 +57,7 @@ pub(super) struct Facts {
 impl Facts {
     pub(super) fn new() -> Self {
         let worlds = ["6.12", "6.1"].map(|series| world::world(series, ""));
-        // By their builds kernels are told apart.
+        // The build id tells one kernel from the other.
         for (world, build) in worlds.iter().zip([1, 2]) {
             let notes = world.paths.sysfs.join("kernel/notes");
             fs::create_dir_all(notes.parent().unwrap()).unwrap();

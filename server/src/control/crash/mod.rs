@@ -81,6 +81,15 @@ impl Injury {
         all
     }
 
+    /// How far two cases are apart: SQLite makes many changes of the disk for one commit. `is_whole`: every one of
+    /// them is a case.
+    const fn stride(self, is_whole: bool) -> usize {
+        match self {
+            Self::KillAtDisk | Self::Full | Self::DiskError if !is_whole => 3,
+            _ => 1,
+        }
+    }
+
     /// Whether what is shown can be another program's doing.
     const fn is_by_neighbour(self) -> bool {
         matches!(self, Self::Neighbour(_) | Self::Neighbours)
@@ -214,7 +223,8 @@ fn nothing_acknowledged_is_lost() {
     let facts = Arc::new(Facts::new());
     let image = runtime().block_on(Image::base(&facts));
     let named = std::env::var("KPROBED_CRASH").unwrap_or_default();
-    let injuries = Injury::all(!named.is_empty());
+    let is_whole = !named.is_empty();
+    let injuries = Injury::all(is_whole);
     let work: Vec<_> = chosen(&named)
         .into_iter()
         .flat_map(|kind| injuries.iter().map(move |injury| (kind.clone(), *injury)))
@@ -226,7 +236,10 @@ fn nothing_acknowledged_is_lost() {
             scope.spawn(|| {
                 let runtime = runtime();
                 while let Some(((name, act), injury)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    for at in 0.. {
+                    // Kinds begin at different changes of the disk.
+                    let stride = injury.stride(is_whole);
+                    let first = name.len() % stride;
+                    for at in (first..).step_by(stride) {
                         let outcome = runtime.block_on(case(&image, &facts, act, *injury, at));
                         let mut figures = figures.lock().unwrap();
                         figures.cases += 1;
