@@ -46,8 +46,9 @@ async fn server(directory: &TempDir) -> HostServer {
     let tracefs = Tracefs::new(&root, "/nonexistent");
     let instance = Arc::new(CurrentInstance::new(Instance::find(&tracefs, "i").unwrap()));
     let registry = Arc::<Registry>::default();
-    // No thread takes commands: a command would never be answered.
-    let (control, _) = Controller::channel();
+    // No thread takes commands: a command would never be answered. The daemon is not stopping.
+    let (control, commands) = Controller::channel();
+    Box::leak(Box::new(commands));
     let observer = Observer::new(tracefs.clone(), Arc::clone(&instance), nowhere(), nowhere());
     let host = HostIdentity {
         hostname: "h".to_owned(),
