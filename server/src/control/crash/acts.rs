@@ -391,7 +391,11 @@ async fn trip(daemon: &Daemon, kernel: &FakeKernel) -> Result<(), String> {
 async fn trip_and_settle(daemon: &Daemon, kernel: &FakeKernel) -> Result<(), String> {
     trip(daemon, kernel).await?;
     let begun = Instant::now();
-    while daemon.store().trips().await.map_err(|error| error.to_string())?.is_empty() {
+    loop {
+        let rows = daemon.store().probes().await.map_err(|error| error.to_string())?;
+        if rows.iter().any(|row| row.record.trip.is_some()) {
+            break;
+        }
         if begun.elapsed() > PATIENCE {
             return Err("the trip is not stored".to_owned());
         }

@@ -9,7 +9,6 @@ use kprobed_host::tracefs::ControlFiles as _;
 use super::daemon::{Daemon, INSTANCE};
 use super::model::{EVENTS, Expected, Model, Term, shown};
 use crate::control::{Probe, ProbeState};
-use crate::store::Phase;
 use crate::store::tests::simulated::whole_log;
 
 /// Another program's event, which stays as it is.
@@ -187,10 +186,9 @@ fn find<'m>(possible: &'m [Model], probes: &[Arc<Probe>]) -> Result<&'m Model, S
 
 /// The database has nothing unfinished, and an audit log without a gap.
 async fn check_database(daemon: &Daemon, probes: &[Arc<Probe>]) -> Result<(), String> {
+    let journal = daemon.store().journal().await.map_err(|error| error.to_string())?;
+    ensure!(journal.is_empty(), "unfinished: {journal:?}");
     let stored = daemon.store().probes().await.map_err(|error| error.to_string())?;
-    for row in &stored {
-        ensure!(row.phase == Phase::Settled && !row.is_reversed, "unfinished: {row:?}");
-    }
     let stored: BTreeSet<_> = stored.iter().map(|row| row.record.name.to_string()).collect();
     let listed: BTreeSet<_> = probes.iter().map(|probe| probe.name.to_string()).collect();
     ensure!(stored == listed, "rows of {stored:?}, and {listed:?} are shown");
@@ -212,9 +210,12 @@ pub(super) async fn check_live(daemon: &Daemon, expected: &Expected) -> Result<(
     for probe in &probes {
         check_shown(&kernel, probe)?;
     }
-    // What the kernel did not give back has a row, by which the next start removes it.
-    let rows = daemon.store().probes().await.map_err(|error| error.to_string())?;
-    let rows: BTreeSet<_> = rows.iter().map(|row| row.record.name.to_string()).collect();
+    // What the kernel did not give back is in the journal, by which the next start removes it.
+    let store = daemon.store();
+    let rows = store.probes().await.map_err(|error| error.to_string())?;
+    let journal = store.journal().await.map_err(|error| error.to_string())?;
+    let rows = rows.iter().map(|row| &row.record.name).chain(journal.iter().map(|change| &change.name));
+    let rows: BTreeSet<_> = rows.map(ToString::to_string).collect();
     let left: Vec<_> =
         kernel.names().filter(|name| name.starts_with("kprobes/") && !rows.contains(*name)).collect();
     ensure!(left.is_empty(), "the kernel has {left:?}, which no row knows");
