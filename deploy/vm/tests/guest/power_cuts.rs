@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed::store::{Phase, Record, Store};
+use kprobed::store::{Record, Store};
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{CreateProbeRequest, ProbeState, UpdateProbeRequest};
 use kprobed_vm::disk::Disk;
@@ -136,10 +136,8 @@ fn stored(runtime: &Runtime, image: &Path, directory: &Path) -> Result<Model> {
         ensure!(opened.set_aside.is_none(), "the database is damaged: {:?}", opened.set_aside);
         let rows = opened.store.probes().await;
         opened.store.close().await;
-        // What else is in the table was not acknowledged, or is on its way out: a start removes it
-        // (`finish_removals`).
-        let settled = rows?.into_iter().filter(|row| row.phase == Phase::Settled);
-        let probes = settled.map(|row| {
+        // What is not acknowledged is in the journal: a start takes it back.
+        let probes = rows?.into_iter().map(|row| {
             let Record { name, spec, .. } = row.record;
             let labels: BTreeMap<_, _> =
                 spec.labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();

@@ -391,7 +391,11 @@ async fn trip(daemon: &Daemon, kernel: &FakeKernel) -> Result<(), String> {
 async fn trip_and_settle(daemon: &Daemon, kernel: &FakeKernel) -> Result<(), String> {
     trip(daemon, kernel).await?;
     let begun = Instant::now();
-    while !has_trip(daemon).await? {
+    loop {
+        let rows = daemon.store().probes().await.map_err(|error| error.to_string())?;
+        if rows.iter().any(|row| row.record.trip.is_some()) {
+            break;
+        }
         if begun.elapsed() > PATIENCE {
             return Err("the trip is not stored".to_owned());
         }
@@ -537,10 +541,4 @@ fn promised(before: &Model, fates: &[Fate], found: Vec<Model>, is_settled: bool)
         is_settling: !is_settled,
         ..Expected::unchanged(before)
     }
-}
-
-/// Whether a trip is stored.
-async fn has_trip(daemon: &Daemon) -> Result<bool, String> {
-    let rows = daemon.store().probes().await.map_err(|error| error.to_string())?;
-    Ok(rows.iter().any(|row| row.record.trip.is_some()))
 }

@@ -186,9 +186,9 @@ fn find<'m>(possible: &'m [Model], probes: &[Arc<Probe>]) -> Result<&'m Model, S
 
 /// The database has nothing unfinished, and an audit log without a gap.
 async fn check_database(daemon: &Daemon, probes: &[Arc<Probe>]) -> Result<(), String> {
+    let journal = daemon.store().journal().await.map_err(|error| error.to_string())?;
+    ensure!(journal.is_empty(), "unfinished: {journal:?}");
     let stored = daemon.store().probes().await.map_err(|error| error.to_string())?;
-    let unfinished = daemon.store().journal().await.map_err(|error| error.to_string())?;
-    ensure!(unfinished.is_empty(), "unfinished: {unfinished:?}");
     let stored: BTreeSet<_> = stored.iter().map(|row| row.record.name.to_string()).collect();
     let listed: BTreeSet<_> = probes.iter().map(|probe| probe.name.to_string()).collect();
     ensure!(stored == listed, "rows of {stored:?}, and {listed:?} are shown");
@@ -211,13 +211,14 @@ pub(super) async fn check_live(daemon: &Daemon, expected: &Expected) -> Result<(
         check_shown(&kernel, probe)?;
     }
     // What the kernel did not give back is in the journal, by which the next start removes it.
-    let rows = daemon.store().probes().await.map_err(|error| error.to_string())?;
-    let journal = daemon.store().journal().await.map_err(|error| error.to_string())?;
-    let rows = rows.iter().map(|row| row.record.name.to_string());
-    let rows: BTreeSet<_> = rows.chain(journal.iter().map(|one| one.name.to_string())).collect();
+    let store = daemon.store();
+    let rows = store.probes().await.map_err(|error| error.to_string())?;
+    let journal = store.journal().await.map_err(|error| error.to_string())?;
+    let rows = rows.iter().map(|row| &row.record.name).chain(journal.iter().map(|change| &change.name));
+    let rows: BTreeSet<_> = rows.map(ToString::to_string).collect();
     let left: Vec<_> =
         kernel.names().filter(|name| name.starts_with("kprobes/") && !rows.contains(*name)).collect();
-    ensure!(left.is_empty(), "the kernel has {left:?}, which neither a row nor the journal knows");
+    ensure!(left.is_empty(), "the kernel has {left:?}, which no row knows");
     Ok(())
 }
 
