@@ -88,7 +88,9 @@ pub(super) fn possible(before: &Model, fates: &[Fate], is_whole: bool) -> Vec<Mo
     let mut states = vec![before.clone()];
     if is_whole && fates.iter().all(|(_, _, known)| *known == Known::No) {
         let mut after = before.clone();
-        fates.iter().for_each(|(name, wanted, _)| apply(&mut after, name, wanted.as_ref()));
+        for (name, wanted, _) in fates {
+            apply(&mut after, name, wanted.as_ref());
+        }
         states.push(after);
         return states;
     }
@@ -98,7 +100,9 @@ pub(super) fn possible(before: &Model, fates: &[Fate], is_whole: bool) -> Vec<Mo
             Known::Done => states.iter_mut().for_each(|state| apply(state, name, wanted.as_ref())),
             Known::No => {
                 let mut after = states.clone();
-                after.iter_mut().for_each(|state| apply(state, name, wanted.as_ref()));
+                for state in &mut after {
+                    apply(state, name, wanted.as_ref());
+                }
                 states.extend(after);
             }
         }
