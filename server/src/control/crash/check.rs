@@ -20,11 +20,11 @@ pub(super) const ADOPTED: &str = "theirs/adopted";
 /// The instance of another program.
 const THEIRS: &str = "theirs";
 
-/// What another program does.
-type Deed = fn(&FakeKernel);
+/// What another program does, and its name.
+type NeighbourAct = (&'static str, fn(&FakeKernel));
 
 /// What another program may do at any time.
-pub(super) const NEIGHBOURS: &[(&str, Deed)] = &[
+pub(super) const NEIGHBOURS: &[NeighbourAct] = &[
     ("switches off a probe", |kernel| {
         kernel.set(&ours("kprobes/keep", "enable"), "0").ok();
     }),
