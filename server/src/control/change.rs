@@ -133,6 +133,9 @@ impl Controller {
             }
             self.note(&mut work.job, work.before.as_ref());
             work.error = work.job.outcome.clone().err();
+            if work.error.is_none() {
+                self.making.push(Arc::new(work.job.probe.clone()));
+            }
         }
     }
 
@@ -253,6 +256,7 @@ impl Controller {
         let own: HashMap<_, _> =
             works.iter().filter_map(|work| Some((work.asked, work.error.clone()?))).collect();
         let [replaced, ..] = stages(&works);
+        self.making.retain(|made| works.iter().all(|work| work.probe().uid != made.uid));
         let (mut profiles, mut adopted) = (Vec::new(), Vec::new());
         let mut outcomes = Vec::with_capacity(works.len());
         for (index, work) in works.into_iter().enumerate() {

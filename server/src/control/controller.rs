@@ -114,6 +114,9 @@ pub struct Controller {
     pub(super) budget: Budget,
     pub(super) growth: Growth,
     pub(super) interference: Interference,
+    /// What a change under way has made of probes: the registry has it when the change is settled, and a hand-over
+    /// until then takes it along.
+    pub(super) making: Vec<Arc<Probe>>,
 }
 
 /// What is known of a probe that the kernel has.
@@ -178,6 +181,7 @@ impl Controller {
             budget,
             growth: Growth::default(),
             interference: Interference::default(),
+            making: Vec::new(),
         };
         // First, since it may have the name of another one.
         controller.take_back_unfinished(unfinished).await;

@@ -97,6 +97,8 @@ impl Controller {
     pub(super) fn recorded_besides(&self, doomed: &HashSet<ProbeUid>) -> Result<Vec<Recorded>, Error> {
         let mut recorded = Vec::new();
         let mut probes = self.parts.registry.in_instance();
+        probes.retain(|probe| !self.making.iter().any(|made| made.uid == probe.uid));
+        probes.extend(self.making.iter().cloned());
         probes.retain(|probe| !doomed.contains(&probe.uid));
         let observed = self.observer.observe(&probes);
         for probe in probes {

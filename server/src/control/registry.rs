@@ -6,9 +6,9 @@ use std::mem::discriminant;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::Probe;
 use super::indexed::Indexed;
 use super::state_log::StateLog;
+use super::{Probe, ProbeState};
 use crate::error::{Error, Reason};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
@@ -147,7 +147,8 @@ impl Registry {
         if let Some(last) = last {
             self.log.note_removal(&last);
         }
-        if !probe.state.is_of_the_kernel() {
+        // A start puts what it brings back: only what comes of that is told.
+        if !probe.state.is_of_the_kernel() && probe.state != ProbeState::Pending {
             self.log.note(&probe);
         }
         probe

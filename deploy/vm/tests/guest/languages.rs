@@ -92,7 +92,7 @@ fn documented_examples_work(fixture: &Fixture) -> Result<()> {
     let address = guest.machine.address(daemon::PORT).context("no forward")?;
     let here = socket(directory.path(), address)?;
     let examples = examples(&root.join("proto"))?;
-    ensure!(examples.len() >= 19, "only {} examples were found", examples.len());
+    ensure!(examples.len() >= 18, "only {} examples were found", examples.len());
     for Example { call, command } in &examples {
         let documented = "/run/kprobed/kprobed.sock";
         ensure!(command.contains(documented), "{call}: it does not use the socket");
