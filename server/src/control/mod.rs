@@ -15,8 +15,6 @@ mod budget;
 mod change;
 mod command;
 mod controller;
-#[cfg(test)]
-mod crash;
 mod create;
 mod declarations;
 mod execute;
@@ -58,6 +56,8 @@ mod state_log;
 mod states;
 mod step;
 pub mod stricter;
+#[cfg(test)]
+mod tests;
 mod triggers;
 mod turn;
 mod update;

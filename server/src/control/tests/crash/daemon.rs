@@ -28,7 +28,7 @@ use crate::store::{HitRetention, Store};
     clippy::allow_attributes,
     reason = "other tests have it too, and need more of it"
 )]
-#[path = "../../../fixtures/world.rs"]
+#[path = "../../../../fixtures/world.rs"]
 mod world;
 
 /// Functions of the kernel in memory, whose code the facts have.

@@ -1,0 +1,3 @@
+//! Tests of control as a whole, over a kernel in memory and a simulated disk.
+
+mod crash;
