@@ -147,7 +147,7 @@ impl Registry {
         if let Some(last) = last {
             self.log.note_removal(&last);
         }
-        // A start puts what it brings back: only what comes of that is told.
+        // A start puts probes before it brings them back: watchers hear of the outcome alone.
         if !probe.state.is_of_the_kernel() && probe.state != ProbeState::Pending {
             self.log.note(&probe);
         }
