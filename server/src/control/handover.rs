@@ -100,6 +100,7 @@ impl Controller {
         probes.retain(|probe| !self.making.iter().any(|made| made.uid == probe.uid));
         probes.extend(self.making.iter().cloned());
         probes.retain(|probe| !doomed.contains(&probe.uid));
+        probes.sort_by(|one, other| one.name.cmp(&other.name));
         let observed = self.observer.observe(&probes);
         for probe in probes {
             let Some(live) = self.live.get(&probe.uid) else { continue };

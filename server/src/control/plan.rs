@@ -191,7 +191,9 @@ impl KernelPlan {
             }
             None => event,
         });
-        stays.chain(new).collect()
+        let mut recorded: Vec<_> = stays.chain(new).collect();
+        recorded.sort_by(|one, other| one.name.cmp(&other.name));
+        recorded
     }
 
     /// Adds the deletion of events, with what `room` does so that it empties no buffer in use. Those of the host are no
@@ -336,10 +338,10 @@ mod tests {
             [
                 "echo 0 > instances/kprobed/events/kprobes/goes/enable".to_owned(),
                 format!("mkdir {next}; echo 64 > {next}/buffer_size_kb"),
-                format!("echo 'x > 1' > {next}/events/kprobes/stays/filter"),
-                format!("echo 1 > {next}/events/kprobes/stays/enable"),
                 format!("echo 'a == 1' > {next}/events/kprobes/new/filter"),
                 format!("echo 1 > {next}/events/kprobes/new/enable"),
+                format!("echo 'x > 1' > {next}/events/kprobes/stays/filter"),
+                format!("echo 1 > {next}/events/kprobes/stays/enable"),
                 format!("echo 1 > {next}/tracing_on"),
                 "rmdir instances/kprobed".to_owned(),
                 "echo '-:kprobes/goes' >> kprobe_events".to_owned(),

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::{Probe, ProbeState, WatchProbesRequest};
 use kprobed_vm::{daemon, progress};
 
@@ -81,13 +81,18 @@ fn figure(message: &str, before: &str) -> Result<f64> {
 /// From the hit that emptied the budget to the last hit.
 fn overrun(events: &[&Event], hit_ns: f64) -> Result<Duration> {
     let (first, last) = (events.first().context("no event")?, events.last().context("no event")?);
-    let since_first = |event: &Event| Duration::from_nanos(event.wall_ns.saturating_sub(first.wall_ns));
-    let is_over = |(number, event): &(usize, &&Event)| {
-        let filled = PROBE_NS_PER_S as f64 * (1.0 + since_first(event).as_secs_f64());
-        (*number as f64 + 1.0) * hit_ns > filled
-    };
-    let (_, breach) = events.iter().enumerate().find(is_over).context("it was never over its budget")?;
-    Ok(since_first(last).saturating_sub(since_first(breach)))
+    let between = |from: &Event, to: &Event| Duration::from_nanos(to.wall_ns.saturating_sub(from.wall_ns));
+    // What is left of the budget of a second, which is never more than that: one storm may have been below it.
+    let budget = PROBE_NS_PER_S as f64;
+    let (mut left, mut before) = (budget, *first);
+    for event in events {
+        left = (left + budget * between(before, event).as_secs_f64()).min(budget) - hit_ns;
+        if left < 0.0 {
+            return Ok(between(event, last));
+        }
+        before = *event;
+    }
+    bail!("it was never over its budget")
 }
 
 fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
