@@ -9,6 +9,8 @@ use std::{env, fs};
 
 use anyhow::{Context as _, Result, ensure};
 
+use kprobed_vm::progress;
+
 use crate::Test;
 use crate::daemon::TRACEFS;
 use crate::fixture::Fixture;
@@ -21,15 +23,16 @@ pub(crate) const TESTS: &[Test] = tests! {
 
 const SCRIPT: &str = include_str!("../../../../server/fixtures/fake_kernel/script.txt");
 
-/// A message as kernels of a series have it from some update on: a word was misspelt.
-fn corrected(line: &str) -> String {
-    line.replace("$-valiable", "$-variable")
-}
+/// The builds that the kernel in memory answers as. Updates of a series change answers: 6.1.0-48 takes a filter that
+/// ends in `&&`, compares 63 bytes of an argument in a deletion, and misspells a message. With a new build, the
+/// answers are stored anew.
+const BUILDS: [&str; 3] =
+    ["6.1.0-56-cloud-amd64", "6.12.117+deb12-cloud-amd64", "6.12.118+deb13-cloud-amd64"];
 
 fn the_script_gets_the_stored_answers(fixture: &Fixture) -> Result<()> {
-    // The kernel in memory answers as these two builds; updates of a series correct messages.
     let release = fixture.kernel()?.release.clone();
-    if !["6.1.0-48-cloud-amd64", "6.12.118+deb13-cloud-amd64"].contains(&release.as_str()) {
+    if !BUILDS.contains(&release.as_str()) && env::var_os("KPROBED_RENEW").is_none() {
+        progress::note(format_args!("{release}: no answers of this build are stored: nothing is compared"));
         return Ok(());
     }
     let guest = fixture.daemon()?;
@@ -43,8 +46,7 @@ fn the_script_gets_the_stored_answers(fixture: &Fixture) -> Result<()> {
     }
     let answers = fs::read_to_string(&stored)
         .with_context(|| format!("{}: no answers of this kernel are stored", stored.display()))?;
-    let mut pairs = said.lines().zip(answers.lines()).enumerate();
-    let differs = pairs.find(|(_, (said, answer))| corrected(said) != corrected(answer));
+    let differs = said.lines().zip(answers.lines()).enumerate().find(|(_, (said, answer))| said != answer);
     if let Some((at, (said, answer))) = differs {
         let before: Vec<_> = answers.lines().skip(at.saturating_sub(10)).take(10.min(at)).collect();
         anyhow::bail!("{}\nthis kernel: {said}\nstored:      {answer}", before.join("\n"));
