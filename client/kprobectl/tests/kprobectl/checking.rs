@@ -180,7 +180,9 @@ fn check() {
       "kernel_reason": "BAD_INSN_BNDRY",
       "canonical": "p:kprobes/open do_sys_openat2",
       "by": "REFUSED_BY_KERNEL",
-      "explanation": ""
+      "explanation": "",
+      "lines": [],
+      "notes": []
     }
     -- stderr
     "#);
@@ -212,6 +214,8 @@ fn check() {
     canonical: p:kprobes/open do_sys_openat2
     by: REFUSED_BY_UNSPECIFIED
     explanation: ""
+    lines: []
+    notes: []
     -- stderr
     "#);
 }

@@ -6,11 +6,14 @@ use std::cell::{OnceCell, RefCell};
 use std::sync::{Arc, Weak};
 
 use super::text::Asked;
-use crate::validate::functions::{self, FunctionQuery};
+use crate::validate;
+use crate::validate::functions::{self, Function, FunctionQuery};
 use crate::validate::typed::{self, system_call};
 use kprobed_host::kernel::{FactsCache, KernelFacts};
-use kprobed_lang::definition::short::{KernelNames, KnownFunction, MatchingFunctions, SystemCall};
-use kprobed_lang::definition::{Features, Parameters};
+use kprobed_lang::definition::short::{
+    EXPANSION_MAX_LINES, KernelNames, KnownFunction, MatchingFunctions, SystemCall,
+};
+use kprobed_lang::definition::{Definition, Features, Parameters, parse};
 use kprobed_lang::model::Glob;
 
 /// The kernel of a cache of facts.
@@ -61,11 +64,21 @@ impl KernelNames for KnownKernel<'_> {
         let query =
             FunctionQuery { fits: &fits, module, traceable_only: false, after: "", limit: usize::MAX };
         let (found, _) = functions::list(&query, &facts);
+        // So many are refused: it does not matter whether each of them works.
+        let is_judged = found.len() <= EXPANSION_MAX_LINES;
+        let works = |place: &str| match parse(&format!("p {place}"), self.features) {
+            Ok(Definition::Probe(probe)) if is_judged => {
+                let report = validate::check(&probe, &facts);
+                report.refusal.is_none() && report.objection.is_none()
+            }
+            Ok(_) => true,
+            Err(_) => false,
+        };
         let mut matching = MatchingFunctions::default();
-        for function in found {
-            let is_good = function.traceable && !function.blacklisted;
-            match function.place.filter(|place| is_good && place.ends_with(function.name.as_str())) {
-                Some(_) => matching.places.push((function.module, function.name)),
+        for Function { name, module, traceable, blacklisted, place, .. } in found {
+            let is_named = |place: &String| traceable && !blacklisted && place.ends_with(name.as_str());
+            match place.filter(is_named).filter(|place| works(place)) {
+                Some(_) => matching.places.push((module, name)),
                 None => matching.left_out += 1,
             }
         }
