@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
-use kprobed_client::Client;
 use kprobed_client::api::CreateProbeRequest;
 
 use super::changes::{self, RequestedChange};
 use super::connection::connect;
-use super::definitions::definitions;
+use super::definitions::{confirm, definitions};
 use super::input::{DefinitionFile, definition};
 use super::label_arguments::{labels, pair};
 use super::update::for_so_long;
@@ -96,7 +95,7 @@ impl Arguments {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     if let Some(file) = &arguments.file {
-        return run_file(&connect(global).await?, &arguments, file, output).await;
+        return run_file(global, &arguments, file, output).await;
     }
     let line = match &arguments.deletion {
         Some(name) => format!("-:{name}"),
@@ -104,7 +103,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     require_no_deletion(&line, "this line")?;
     let client = connect(global).await?;
-    let lines = definitions(&client, &[line], global.yes, output).await?;
+    let lines = definitions(&client, &[line], global.yes, Some(output)).await?;
     let requests: Vec<_> =
         lines.into_iter().map(|line| creation(line, &arguments)).collect::<Result<_, _>>()?;
     let [request] = requests.as_slice() else {
@@ -147,20 +146,26 @@ fn creation(definition: String, arguments: &Arguments) -> Result<CreateProbeRequ
 }
 
 async fn run_file(
-    client: &Client,
+    global: &Global,
     arguments: &Arguments,
     file: &DefinitionFile,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
     let (text, end) = file.chunks()?;
     // The daemon divides the file; whether it takes a line, it says for all of them together.
     let mut lines = client.check_probes(text, false).await?;
-    let mut asked = Vec::new();
+    let (mut asked, mut expanded) = (Vec::new(), Vec::new());
     while let Some(one) = lines.next().await? {
         let place = format!("line {}", one.line);
         require_no_deletion(&one.definition, &place)?;
-        asked.push(RequestedChange::create(creation(one.definition, arguments)?, place));
+        let meant = one.check.map(|check| check.lines).filter(|meant| meant.len() > 1);
+        expanded.extend(meant.is_some().then(|| one.definition.clone()));
+        for definition in meant.unwrap_or_else(|| vec![one.definition]) {
+            asked.push(RequestedChange::create(creation(definition, arguments)?, place.clone()));
+        }
     }
     end.wait().await?;
-    changes::create(client, &asked, arguments.dry_run, output).await
+    confirm(&expanded, asked.len(), global.yes || expanded.is_empty())?;
+    changes::create(&client, &asked, arguments.dry_run, output).await
 }

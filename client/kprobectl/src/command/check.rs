@@ -7,7 +7,7 @@ use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, HitProfile, Le
 use kprobed_client::{CheckStream, Client, Error};
 
 use super::connection::connect;
-use super::definitions::note;
+use super::definitions::remarks;
 use super::input::{DefinitionFile, definition};
 use super::{Exit, Failure};
 use crate::global::Global;
@@ -116,7 +116,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     } else {
         client.check_probe(&definition).await?
     };
-    note(&definition, &answer, output);
+    for remark in remarks(&definition, &answer) {
+        output.remark(&remark);
+    }
     if answer.lines.len() > 1 {
         return several(&client, &arguments, answer.lines, output).await;
     }

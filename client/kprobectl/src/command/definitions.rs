@@ -14,6 +14,7 @@ use crate::output::Output;
 const CONFIRM_ABOVE: usize = 100;
 
 /// The definitions of arguments, each of one probe: the one place where a command learns what its arguments define.
+/// `notes` gets what the arguments became; absent with `--quiet`.
 ///
 /// # Errors
 /// When the daemon does not answer, or there are more probes than are made without `--yes`.
@@ -21,12 +22,14 @@ pub(in crate::command) async fn definitions(
     client: &Client,
     arguments: &[String],
     yes: bool,
-    output: &mut Output,
+    mut notes: Option<&mut Output>,
 ) -> Result<Vec<String>, Failure> {
     let mut definitions = Vec::with_capacity(arguments.len());
     for argument in arguments {
         let checked = checked(client, argument).await?;
-        note(argument, &checked, output);
+        for remark in remarks(argument, &checked) {
+            notes.iter_mut().for_each(|output| output.note(&remark));
+        }
         match checked.lines.len() {
             0 | 1 => definitions.push(argument.clone()),
             _ => definitions.extend(checked.lines),
@@ -47,20 +50,18 @@ pub(in crate::command) async fn checked(
     }
 }
 
-/// Says which lines a short form became, and what it leaves out.
-pub(in crate::command) fn note(definition: &str, checked: &CheckProbeResponse, output: &mut Output) {
-    match checked.lines.as_slice() {
-        [] => {}
-        [line] => output.remark(&format!("`{}` is `{line}`", definition.trim())),
-        [first, .., last] => output.remark(&format!(
-            "`{}` is {} probes, from `{first}` to `{last}`",
-            definition.trim(),
-            checked.lines.len()
-        )),
-    }
-    for note in &checked.notes {
-        output.remark(note);
-    }
+/// Which lines a short form became, and what it leaves out, in words.
+pub(in crate::command) fn remarks(definition: &str, checked: &CheckProbeResponse) -> Vec<String> {
+    let definition = definition.trim();
+    let became = match checked.lines.as_slice() {
+        [] => None,
+        [line] => Some(format!("`{definition}` is `{line}`")),
+        [first, .., last] => {
+            let count = checked.lines.len();
+            Some(format!("`{definition}` is {count} probes, from `{first}` to `{last}`"))
+        }
+    };
+    became.into_iter().chain(checked.notes.iter().cloned()).collect()
 }
 
 /// Refuses many probes without `--yes`.

@@ -16,6 +16,7 @@ use super::skipped_runs::{AllCounts, CountsBefore};
 use super::source::Source;
 use super::temporary_probes::{HostProbes, TemporaryProbes};
 use crate::command::connection::connect;
+use crate::command::definitions::definitions;
 use crate::command::many_hosts::{HostCommand, HostRun, OnHost, Problem, confirm, exit, remember};
 use crate::command::open_file_limit::raise;
 use crate::command::stop_condition::{StopCondition, StopReason};
@@ -111,7 +112,9 @@ impl Session {
         let client = connect(global).await?;
         let mut probes = None;
         if !self.definitions.is_empty() {
-            let temporary = TemporaryProbes::define(&client, &self.definitions, global.yes, output).await?;
+            let notes = (!self.quiet).then_some(&mut *output);
+            let definitions = definitions(&client, &self.definitions, global.yes, notes).await?;
+            let temporary = TemporaryProbes::define(&client, &definitions, output).await?;
             request = temporary.select(request);
             let hosts = HashMap::from([(String::new(), Arc::new(temporary))]);
             probes = Some(HostProbes::new(hosts, output.keeping()));
@@ -173,11 +176,16 @@ impl Session {
             let merged = MergedStream::open(hosts, self.request.clone(), options);
             return Ok(Opened { before, ..Opened::hosts(merged, names, None) });
         }
-        let (definitions, yes) = (self.definitions.clone(), global.yes);
+        let (arguments, yes, quiet) = (self.definitions.clone(), global.yes, self.quiet);
         let mut run = HostRun::start(global, fleet, output, true, move |client, mut output| {
-            let definitions = definitions.clone();
+            let arguments = arguments.clone();
             async move {
-                match TemporaryProbes::define(&client, &definitions, yes, &mut output).await {
+                let notes = (!quiet).then_some(&mut output);
+                let made = match definitions(&client, &arguments, yes, notes).await {
+                    Ok(definitions) => TemporaryProbes::define(&client, &definitions, &mut output).await,
+                    Err(failure) => Err(failure),
+                };
+                match made {
                     Ok(temporary) => Ok(((client, temporary), output)),
                     Err(failure) => Err(Problem::new(&failure, output)),
                 }

@@ -36,7 +36,7 @@ impl TemporaryProbes {
         yes: bool,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
-        let definitions = definitions(client, arguments, yes, output).await?;
+        let definitions = definitions(client, arguments, yes, Some(output)).await?;
         let count = definitions.len();
         let asked = definitions.into_iter().zip(1..).map(|(definition, number)| {
             let place = if count > 1 { format!("definition {number}") } else { String::new() };
@@ -48,11 +48,9 @@ impl TemporaryProbes {
     /// Defines all of them, disabled, or none.
     pub(super) async fn define(
         client: &Client,
-        arguments: &[String],
-        yes: bool,
+        definitions: &[String],
         output: &mut Output,
     ) -> Result<Self, Failure> {
-        let definitions = definitions(client, arguments, yes, output).await?;
         if definitions.len() > Client::CHANGES_AT_ONCE {
             let most = Client::CHANGES_AT_ONCE;
             let message =

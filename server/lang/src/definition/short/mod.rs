@@ -140,7 +140,7 @@ fn is_line(first: Word<'_>) -> bool {
     })
 }
 
-/// Whether a `(` stands where only a prototype, or a call, has one: behind a name that is no argument.
+/// Whether a `(` stands where only a prototype, or a call, has one: after a name that is not an argument.
 fn is_prototype(words: &[Word<'_>]) -> bool {
     let opened = words.iter().enumerate().find_map(|(at, word)| Some((at, word.text.split_once('(')?.0)));
     opened.is_some_and(|(at, before)| {
@@ -149,7 +149,7 @@ fn is_prototype(words: &[Word<'_>]) -> bool {
     })
 }
 
-/// Whether a word can be a place by its name: a name or a glob, and what can stand behind it.
+/// Whether a word can be a place by its name: a name or a glob, and what can follow it.
 fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '*' | '?'))
         && word

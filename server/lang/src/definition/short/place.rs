@@ -47,7 +47,7 @@ impl Found {
     }
 }
 
-/// Absent: the word is no short form. Otherwise what it means, or why it means nothing.
+/// Absent: the word is not a short form. Otherwise what it means, or why it means nothing.
 type Reading = Option<Result<Found, Diagnostic>>;
 
 /// A word of the language before a colon.
@@ -128,7 +128,7 @@ pub(super) fn read(word: Word<'_>, has_arguments: bool, names: &dyn KernelNames)
         match found {
             // What the other languages make of it is one probe.
             None if is_list => {
-                let message = format!("`{}` is no function and no event", part.text);
+                let message = format!("`{}` is neither a function nor an event", part.text);
                 let hint = "each part of a list is a function or an event, such as `vfs_read,vfs_write`";
                 return Some(Err(refused(part.span(), message, hint.to_owned())));
             }
@@ -170,7 +170,7 @@ fn alone(word: Word<'_>, has_arguments: bool, is_list: bool, names: &dyn KernelN
     function(word, false, names)
 }
 
-/// Reads what stands behind a keyword.
+/// Reads what follows a keyword.
 fn of_keyword(keyword: Option<Keyword>, word: Word<'_>, names: &dyn KernelNames) -> Reading {
     match keyword? {
         Keyword::Entry => function(word, false, names),
@@ -237,7 +237,7 @@ fn events(word: Word<'_>, (group, event): (&str, &str), names: &dyn KernelNames)
     Some(event_name(word, group, event).and_then(|name| known_events(word, &name, names)))
 }
 
-/// `WORD:NAME` whose word is no keyword: events of a group, or functions of a module.
+/// `WORD:NAME` whose word is not a keyword: events of a group, or functions of a module.
 fn of_group_or_module(word: Word<'_>, group: &str, after: Word<'_>, names: &dyn KernelNames) -> Reading {
     let name = after.text;
     let events = names.events()?;

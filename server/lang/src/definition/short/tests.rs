@@ -291,7 +291,7 @@ fn what_cannot_be_meant_says_what_can() {
         ("sched*le", "a probe cannot be in any of the 1 functions", "shows why"),
         ("sched/zzz*", "no event of the host matches", "describe sched/EVENT"),
         ("vfs_read,,vfs_write", "a name is missing", "vfs_read,vfs_write"),
-        ("vfs_read,sched:sched_swich", "is no function and no event", "vfs_read,vfs_write"),
+        ("vfs_read,sched:sched_swich", "is neither a function nor an event", "vfs_read,vfs_write"),
         (
             "do_sys_openat2 str(filename)",
             "whose memory `filename` points to",
@@ -402,7 +402,7 @@ proptest! {
         }
     }
 
-    /// The line of a short form is no short form, and means the same.
+    /// The line of a short form is final.
     #[test]
     fn a_line_is_final(text in r"(kprobe:|kretprobe:|)(vfs_read|openat|sched_switch|btrfs:btrfs_sync_file|vfs_\*|nothing)(%return|\+8|)( [a-z]{1,5}| n=[a-z0-9$]{1,5}| \*| str\(buf\)| arg1){0,3}") {
         let Some(Expansion { lines, .. }) = read(&text).expansion else { return Ok(()) };

@@ -42,7 +42,7 @@ pub fn known_function(
     Some(KnownFunction { parameters, all_recordable, returns })
 }
 
-/// Whether a pointer leads to the memory of a program. Absent if it is no pointer.
+/// Whether a pointer leads to the memory of a program. Absent if it is not a pointer.
 fn is_tagged(function: &Function, ty: TypeId) -> Option<bool> {
     let Kind::Pointer(mut target) = function.btf.resolved(ty).ok()?.kind else { return None };
     for _ in 0..MODIFIERS_MAX {
