@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kprobed_client::Client;
+use kprobed_client::api::CreateProbeRequest;
 use kprobed_client::event::{ResumingStream, StreamRequest};
 use kprobed_client::fleet::{HostLedger, Outcome};
 use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedStream};
@@ -111,7 +113,9 @@ impl Session {
         let client = connect(global).await?;
         let mut probes = None;
         if !self.definitions.is_empty() {
-            let temporary = TemporaryProbes::define(&client, &self.definitions, global.yes, output).await?;
+            let definitions = definitions(&client, &self.definitions, global.yes, output).await?;
+            let temporary =
+                TemporaryProbes::define(&client, definitions, &CreateProbeRequest::default(), output).await?;
             request = temporary.select(request);
             let hosts = HashMap::from([(String::new(), Arc::new(temporary))]);
             probes = Some(HostProbes::new(hosts, output.keeping()));
@@ -173,11 +177,16 @@ impl Session {
             let merged = MergedStream::open(hosts, self.request.clone(), options);
             return Ok(Opened { before, ..Opened::hosts(merged, names, None) });
         }
-        let (definitions, yes) = (self.definitions.clone(), global.yes);
-        let mut run = HostRun::start(global, fleet, output, true, move |client, mut output| {
-            let definitions = definitions.clone();
+        let (arguments, yes) = (self.definitions.clone(), global.yes);
+        let mut run = HostRun::start(global, fleet, output, true, move |client: Client, mut output| {
+            let arguments = arguments.clone();
             async move {
-                match TemporaryProbes::define(&client, &definitions, yes, &mut output).await {
+                let made = async {
+                    let definitions = definitions(&client, &arguments, yes, &mut output).await?;
+                    TemporaryProbes::define(&client, definitions, &CreateProbeRequest::default(), &mut output)
+                        .await
+                };
+                match made.await {
                     Ok(temporary) => Ok(((client, temporary), output)),
                     Err(failure) => Err(Problem::new(&failure, output)),
                 }
