@@ -3,6 +3,7 @@
 //! Owns the list of commands, and which daemons each of them talks to.
 
 use std::future::{Ready, ready};
+use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
@@ -225,7 +226,16 @@ impl Command {
             Self::List(arguments) if arguments.is_endless() => Reach::One,
             Self::Get(arguments) if arguments.is_endless() => Reach::One,
             Self::Doctor(arguments) if arguments.repair => Reach::Change,
+            Self::Hits(arguments) if arguments.may_define() => Reach::Change,
             _ => self.usual_reach(),
+        }
+    }
+
+    /// How long it takes by itself, whatever the daemon takes.
+    pub(crate) fn lasts(&self) -> Duration {
+        match self {
+            Self::Hits(arguments) => arguments.lasts(),
+            _ => Duration::ZERO,
         }
     }
 

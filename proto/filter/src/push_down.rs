@@ -25,7 +25,8 @@ pub struct KernelFilterFeatures {
     pub cpu_lists: bool,
     /// Whether names of tasks are compared in the kernel too. It compares the name that a task has
     /// when a probe is hit, and the daemon the one that is known when the event is read: of a task
-    /// that has changed its name in between, events are lost that the daemon would have selected.
+    /// that has changed its name in between, events are lost that the daemon would have selected by
+    /// the later name.
     pub task_names: bool,
 }
 

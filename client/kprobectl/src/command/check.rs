@@ -9,6 +9,7 @@ use kprobed_client::{CheckStream, Client, Error};
 use super::connection::connect;
 use super::definitions::remarks;
 use super::input::{DefinitionFile, definition};
+use super::observe::NO_EVENT;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
@@ -70,9 +71,6 @@ const TRIAL: Duration = Duration::from_millis(100);
 
 /// When the daemon deletes the probe of a trial by itself.
 const TRIAL_LEASE: Duration = Duration::from_secs(10);
-
-/// A filter of the kernel that no event passes. Hits are counted before it.
-const NO_EVENT: &str = "common_pid < 0";
 
 /// Arguments of `check`.
 #[derive(Clone, Debug, Args)]

@@ -3,7 +3,7 @@
 //! Owns the note that says what a short form became, and the confirmation of many probes. Never reads a definition
 //! itself.
 
-use kprobed_client::api::CheckProbeResponse;
+use kprobed_client::api::{CheckProbeResponse, Verdict};
 use kprobed_client::{Client, Error};
 use tonic::Code;
 
@@ -32,11 +32,38 @@ pub(in crate::command) async fn definitions(
         }
         match checked.lines.len() {
             0 | 1 => definitions.push(argument.clone()),
-            _ => definitions.extend(checked.lines),
+            _ => definitions.extend(accepted(client, argument, &checked.lines, notes.as_deref_mut()).await?),
         }
     }
     confirm(arguments, definitions.len(), yes)?;
     Ok(definitions)
+}
+
+/// Those of the lines of a short form that the kernel takes: a glob matches functions that cannot be probed as well.
+async fn accepted(
+    client: &Client,
+    argument: &str,
+    lines: &[String],
+    notes: Option<&mut Output>,
+) -> Result<Vec<String>, Failure> {
+    let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes();
+    let mut checks = client.check_probes(tokio_stream::once(text), false).await?;
+    let mut accepted = Vec::with_capacity(lines.len());
+    while let Some(checked) = checks.next().await? {
+        if checked.check.is_some_and(|check| check.verdict() == Verdict::Accepted) {
+            accepted.push(checked.definition);
+        }
+    }
+    let left_out = lines.len() - accepted.len();
+    if accepted.is_empty() {
+        let message = format!("none of the {left_out} probes of `{}` is possible here", argument.trim());
+        return Err(Failure::refused(message, "`kprobectl check` shows why"));
+    }
+    if let Some(output) = notes.filter(|_| left_out > 0) {
+        let probes = if left_out == 1 { "probe that is" } else { "probes that are" };
+        output.note(&format!("left out {left_out} {probes} not possible: `kprobectl check` shows why"));
+    }
+    Ok(accepted)
 }
 
 /// What the daemon makes of a definition. Nothing for a client that may not ask: what needs no expansion works.

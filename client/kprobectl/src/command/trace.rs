@@ -31,7 +31,10 @@ connection; if the network fails, after 30 seconds.
 Other clients see the probes in `kprobectl list`. `kprobectl add --lease 2h` defines probes that outlive \
 the command, for a limited time.
 
---filter, --pid, --tid, --comm and --cpu select events as for `kprobectl observe`.
+--filter, --pid, --tid, --comm and --cpu select events as for `kprobectl observe`. What the kernel can decide of \
+them it decides: nothing else is recorded. It knows threads and not processes, so that --pid is left to the daemon, \
+and so are `tgid`, names of symbols, and comparisons joined to these by `||`. --comm compares the name that a task \
+has when the probe is hit. The summary says how many events were recorded, and how many of them were not selected.
 
 With --hosts or --host-selector it defines the probes on all hosts before the first of them records, and \
 shows their events in one order of time, as `kprobectl observe` does. A host that refuses a definition, \

@@ -27,11 +27,15 @@ fn end(child: Child) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Events that were delivered and shown, by the summary.
+/// The number before these words.
+fn figure(said: &str, words: &str) -> Option<u64> {
+    said.split_once(words)?.0.rsplit([' ', '\n']).next()?.parse().ok()
+}
+
+/// Events that the daemon had for the command and that were shown, by the summary.
 fn figures(said: &str) -> (u64, u64) {
-    let line = said.lines().find(|line| line.contains(" delivered, ")).unwrap_or_else(|| panic!("{said}"));
-    let mut numbers = line.split(' ').filter_map(|word| word.parse().ok());
-    (numbers.next().unwrap(), numbers.next().unwrap())
+    let shown = figure(said, " shown, ").unwrap_or_else(|| panic!("{said}"));
+    (shown + figure(said, " more came, and are not shown").unwrap_or(0), shown)
 }
 
 #[test]
@@ -46,13 +50,34 @@ fn probes_are_there_for_their_events_alone() {
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 2 shown, 12 lost
+    15 recorded, 2 shown, 12 lost
+      7 of them were not selected
+      6 more came, and are not shown
       12 lost: the kernel's ring buffer was full
       1 runs of `kprobes/open` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU
     "#);
     let log = fake.log_of_holds();
     assert_eq!(log, ["hold", MADE, ENABLED, DELETED, "hold ended"]);
     assert_eq!(fake.asked().selection.unwrap().probes, ["kprobes/open"]);
+}
+
+#[test]
+fn the_kernel_filters_what_it_can() {
+    for (filter, kernel) in [
+        ("dfd == 3", ", filter: dfd == 3 && 1"),
+        // The daemon filters in any case.
+        ("comm == 'too large for the kernel'", ""),
+    ] {
+        let fake = Fake::start(Ending::Open);
+        let said = fake.run(&["trace", "p:open do_sys_openat2", "--filter", filter, "-n", "1"]);
+        assert!(said.starts_with("exit: 0"), "{said}");
+        let log = fake.log_of_holds();
+        assert_eq!(log[log.len() - 3..], [&format!("{ENABLED}{kernel}"), DELETED, "hold ended"], "{log:?}");
+        assert!(!said.contains("error"), "{said}");
+    }
+    let fake = Fake::start(Ending::Open);
+    fake.run(&["observe", "-p", "p:open do_sys_openat2", "--comm", "cat", "-n", "1"]);
+    assert!(fake.log_of_holds().contains(&format!("{ENABLED}, filter: comm == \"cat\" && 1")));
 }
 
 #[test]
@@ -155,7 +180,7 @@ fn a_daemon_that_goes_away_is_an_error() {
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 3 shown, at least 12 lost
+    3 shown, at least 12 lost
       12 lost: the kernel's ring buffer was full
       the last events may be missing: an error came before them
     error: shutting down
@@ -174,7 +199,7 @@ fn a_daemon_that_goes_away_is_an_error() {
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 3 shown, at least 12 lost
+    3 shown, at least 12 lost
       12 lost: the kernel's ring buffer was full
       the last events may be missing: the stream ended before them
     error: the daemon ended the stream
@@ -207,7 +232,8 @@ fn what_the_queue_left_out_last_is_told_too() {
     let fake = Fake::start(Ending::LateLosses);
     let (_, said) = end(start(&fake, &["trace", "p:open do_sys_openat2", "--", "true"]));
     for told in [
-        "6 delivered, 6 shown, 15 lost",
+        "15 recorded, 6 shown, 15 lost",
+        "  7 of them were not selected\n",
         "  1 lost: this command printed too slowly, and its queue was full\n",
         "  2 lost: they exceeded `--rate`\n",
     ] {
@@ -256,7 +282,7 @@ fn what_the_daemon_does_not_send_at_the_end_is_not_called_nothing() {
     let fake = Fake::start(Ending::Open);
     let (code, said) = end(start(&fake, &["trace", "p:open do_sys_openat2", "--", "true"]));
     assert_eq!(code, Some(0), "{said}");
-    let told = "3 delivered, 3 shown, at least 12 lost\n  12 lost: the kernel's ring buffer was full\n  \
+    let told = "15 recorded, 3 shown, at least 12 lost\n  7 of them were not selected\n  12 lost: the kernel's ring buffer was full\n  \
                 1 runs of `kprobes/open` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU\n  \
                 the last events may be missing: the daemon did not send them in time\n";
     assert!(said.ends_with(told), "{said}");

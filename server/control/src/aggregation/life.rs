@@ -160,12 +160,15 @@ impl Controller {
             if put.is_err() {
                 self.drop_unused_instance();
             }
-            put
+            put.map(|()| starts(&instance, &plan))
         });
-        if let Err(error) = made {
-            self.parts.store.tell(vec![entry.failed(error.to_string())]).await;
-            return Err(error);
-        }
+        let starts_before = match made {
+            Ok(starts) => starts,
+            Err(error) => {
+                self.parts.store.tell(vec![entry.failed(error.to_string())]).await;
+                return Err(error);
+            }
+        };
         let create_time = SystemTime::now();
         let aggregation = Arc::new(v1::Aggregation {
             name: name.clone(),
@@ -186,6 +189,7 @@ impl Controller {
             plan,
             expires,
             nmissed_before,
+            starts_before,
             _share: Some(share),
         };
         let numbered = live.numbered();
@@ -400,7 +404,7 @@ impl Controller {
             hits: sum(is_result, |table| table.hits),
             dropped: sum(is_result, |table| table.dropped),
             kernel_rows: u32::try_from(sum(is_result, |table| table.rows.len() as u64)).unwrap_or(u32::MAX),
-            starts: sum(|role| role == Role::Starts, |table| table.hits),
+            starts: sum(|role| role == Role::Starts, |table| table.hits).saturating_sub(live.starts_before),
             match_dropped: sum(is_match, |table| table.dropped),
             nmissed: self
                 .nmissed(&live.plan)
@@ -515,6 +519,14 @@ impl Controller {
         let Some(counting) = self.aggregations.user_of(probe) else { return Ok(()) };
         Err(self.access().counted_by(caller, probe, counting))
     }
+}
+
+/// Starts that were counted until now. The kernel takes the trigger of the ends only after that of the starts, and the
+/// write takes milliseconds.
+fn starts(instance: &Instance, plan: &TriggerPlan) -> u64 {
+    let starts = plan.tables.iter().filter(|table| table.role == Role::Starts);
+    let read = starts.filter_map(|table| instance.hist(&table.event, &table.trigger).ok()?.ok());
+    read.map(|table| table.hits).sum()
 }
 
 /// An entry of the audit log about an aggregation: its probes, its name and its triggers.

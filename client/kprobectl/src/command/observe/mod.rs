@@ -23,6 +23,7 @@ use self::cursor_file::CursorFile;
 pub(super) use self::options::{Conditions, OutputOptions, max_wait};
 use self::options::{Delivery, NatsArguments, Order, Selection, TimeRange};
 pub(super) use self::session::Session;
+pub(super) use self::temporary_probes::{NO_EVENT, TemporaryProbes};
 use super::{Exit, Failure};
 use crate::glob;
 use crate::global::Global;
@@ -69,7 +70,8 @@ evaluated by this command; a field that no probe has selects nothing. -l, --last
 limits of queues need a daemon, and so do `.function` and `common_*` other than `common_pid` and `common_cpu` in a filter. --ca, --cert and --key are for tls://.
 
 -p defines a probe that is deleted when the command ends, on all hosts, as `kprobectl trace` does; without a \
-PROBE-GLOB only its events are shown.
+PROBE-GLOB only its events are shown. It records no more than the filter of the command needs, as far as the kernel \
+can tell.
 
 If the daemon was started again, the output says when: what happened from the end of its run before until then may \
 not be recorded. JSON has an object of the type `epoch` there, with `start_time`.

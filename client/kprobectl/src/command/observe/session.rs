@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kprobed_client::Client;
+use kprobed_client::api::CreateProbeRequest;
 use kprobed_client::event::{ResumingStream, StreamRequest};
 use kprobed_client::fleet::{HostLedger, Outcome};
 use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedStream};
@@ -114,7 +116,8 @@ impl Session {
         if !self.definitions.is_empty() {
             let notes = (!self.quiet).then_some(&mut *output);
             let definitions = definitions(&client, &self.definitions, global.yes, notes).await?;
-            let temporary = TemporaryProbes::define(&client, &definitions, output).await?;
+            let temporary =
+                TemporaryProbes::define(&client, definitions, &CreateProbeRequest::default(), output).await?;
             request = temporary.select(request);
             let hosts = HashMap::from([(String::new(), Arc::new(temporary))]);
             probes = Some(HostProbes::new(hosts, output.keeping()));
@@ -177,15 +180,16 @@ impl Session {
             return Ok(Opened { before, ..Opened::hosts(merged, names, None) });
         }
         let (arguments, yes, quiet) = (self.definitions.clone(), global.yes, self.quiet);
-        let mut run = HostRun::start(global, fleet, output, true, move |client, mut output| {
+        let mut run = HostRun::start(global, fleet, output, true, move |client: Client, mut output| {
             let arguments = arguments.clone();
             async move {
-                let notes = (!quiet).then_some(&mut output);
-                let made = match definitions(&client, &arguments, yes, notes).await {
-                    Ok(definitions) => TemporaryProbes::define(&client, &definitions, &mut output).await,
-                    Err(failure) => Err(failure),
+                let made = async {
+                    let notes = (!quiet).then_some(&mut output);
+                    let definitions = definitions(&client, &arguments, yes, notes).await?;
+                    TemporaryProbes::define(&client, definitions, &CreateProbeRequest::default(), &mut output)
+                        .await
                 };
-                match made {
+                match made.await {
                     Ok(temporary) => Ok(((client, temporary), output)),
                     Err(failure) => Err(Problem::new(&failure, output)),
                 }

@@ -7,7 +7,7 @@ mod merged;
 mod summary;
 mod text;
 
-pub(crate) use summary::SkippedRuns;
+pub(crate) use summary::{Recorded, SkippedRuns};
 pub(crate) use text::TimeForm;
 
 use std::io::{self, IsTerminal as _};

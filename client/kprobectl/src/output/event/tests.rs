@@ -318,7 +318,8 @@ fn gaps_are_told_and_counted() {
     {"type":"loss","cause":"subscriber_queue","cpu":1,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":3}
     2 events: they are no longer in the history
     {"type":"loss","cause":"expired","cpu":null,"count":2,"before":null,"before_ns":null,"gaps":1}
-    9 delivered, 3 shown, 9 lost, 1 late, 2 reconnects
+    3 shown, 9 lost, 1 late, 2 reconnects
+      6 more came, and are not shown
       7 lost: the kernel's ring buffer was full
       0 lost and 3 gaps of unknown size: this command printed too slowly, and its queue was full
       2 lost: they are no longer in the history
@@ -360,7 +361,7 @@ fn pauses_say_what_for_and_what_they_cost() {
     {"type":"loss","cause":"paused","cpu":null,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":1,"pause":{"reason":"deletion","duration_ns":21000000,"hits":412}}
     some events before 00:00:01.500000: the daemon paused recording for 3.0 ms to enlarge the ring buffers; 1 hit was not recorded
     {"type":"loss","cause":"paused","cpu":null,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":1,"pause":{"reason":"resize","duration_ns":3000000,"hits":1}}
-    0 delivered, 0 shown, 0 lost
+    0 shown, 0 lost
       0 lost and 3 gaps of unknown size: the daemon paused recording
     "#);
 }

@@ -1,5 +1,6 @@
 //! Tests of filters: text, types and meaning, against hand-written results and a second evaluator.
 
+mod kernel;
 mod meaning;
 mod properties;
 mod push_down;
