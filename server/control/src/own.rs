@@ -51,11 +51,22 @@ pub(super) fn switch(
 /// there, and no handler writes it any more. Returns what was found under its name: if that is not ours,
 /// nothing was changed.
 pub(super) fn end(instance: &Instance, own: &OwnEvent, found: Presence) -> Result<Presence, TracefsError> {
+    let found = switch_off(instance, own, found)?;
+    if found.is_ours() && own.is_of_host() {
+        instance.clear_filter_and_settle(&own.name)?;
+    }
+    Ok(found)
+}
+
+/// Switches our event off in our instance, which is about to go. Returns what was found under its name: if that is not
+/// ours, nothing was changed.
+pub(super) fn switch_off(
+    instance: &Instance,
+    own: &OwnEvent,
+    found: Presence,
+) -> Result<Presence, TracefsError> {
     if found.is_ours() {
         instance.set_enabled(&own.name, false)?;
-        if own.is_of_host() {
-            instance.clear_filter_and_settle(&own.name)?;
-        }
     }
     Ok(found)
 }

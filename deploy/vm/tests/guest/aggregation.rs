@@ -27,6 +27,7 @@ pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         a_counted_probe_stays,
         a_killed_daemon_leaves_nothing,
+        an_aggregation_ends_with_its_event_and_says_why,
         commands_show_what_was_counted,
         counts_are_exact,
         events_of_the_host_are_counted,
@@ -425,6 +426,41 @@ fn a_counted_probe_stays(fixture: &Fixture) -> Result<()> {
     // The aggregation goes with its stream.
     drop(stream);
     guest.until("its end", || Ok(guest.wait_for(guest.client.list_aggregations())??.is_empty()))?;
+    guest.delete("calls").map(drop)
+}
+
+/// Another program takes the trigger away, without which the kernel keeps the event, and then the event.
+fn an_aggregation_ends_with_its_event_and_says_why(fixture: &Fixture) -> Result<()> {
+    if !counts(fixture)? {
+        return Ok(());
+    }
+    let guest = fixture.daemon()?;
+    guest.add("p:calls __x64_sys_getppid")?;
+    let spec = histogram("calls", Vec::new(), &[], "COMM == \"workload\"");
+    let source = Source::Spec(spec);
+    let interval = Duration::from_millis(200);
+    let mut stream = guest.wait_for(guest.client.stream_aggregation(source, interval, false))??;
+    guest.shell(
+        "cd /sys/kernel/tracing; t=instances/kprobed-aggregation/events/kprobes/calls/trigger; \
+         grep -v '^#' $t | sed 's/ .active.$//; s/^/!/' > /tmp/triggers; \
+         while read -r line; do echo \"$line\" >> $t; done < /tmp/triggers; \
+         echo 0 > instances/kprobed/events/kprobes/calls/enable; echo '-:kprobes/calls' >> kprobe_events",
+    )?;
+    guest.ctl_says("doctor --repair")?;
+    guest.until("it is made anew", || Ok(guest.probe("calls")?.state() == ProbeState::Armed))?;
+    let why = loop {
+        match guest.wait_for(stream.next())? {
+            Ok(Some(_)) => {}
+            Ok(None) => break "the stream ended without a reason".to_owned(),
+            Err(error) => break error.to_string(),
+        }
+    };
+    ensure!(why.contains("has ended: another program has removed the event"), "{why}");
+    let audit = guest.ctl("audit")?;
+    ensure!(audit.contains("which is made anew"), "{audit}");
+    ensure!(guest.wait_for(guest.client.list_aggregations())??.is_empty());
+    let instances = guest.shell("ls /sys/kernel/tracing/instances")?;
+    ensure!(!instances.contains("aggregation"), "an instance is left: {instances}");
     guest.delete("calls").map(drop)
 }
 

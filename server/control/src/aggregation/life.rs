@@ -3,7 +3,7 @@
 //! Owns the list of aggregations and their tracing instance. Which triggers one takes is decided in
 //! [`super::plan`]; never parses the kernel's tables itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -11,12 +11,14 @@ use kprobed_audit::{Action, Entry};
 use kprobed_proto::v1;
 use kprobed_proto::v1::aggregation_spec::Aggregation as Spec;
 use kprobed_rights::{Limit, RuleName};
+use nix::errno::Errno;
 use tokio::time::Instant;
 
 use super::access::{Access, LiveAggregation, counted, has_stacks};
 use super::plan::{Counted, Role, TriggerPlan};
 use super::{
-    AggregationCommand, CreateAggregation, LATENCY_FIELD, NumberedAggregation, instance_name, result,
+    AggregationCommand, CreateAggregation, LATENCY_FIELD, MAX_AGGREGATIONS, NumberedAggregation,
+    instance_name, result,
 };
 use crate::audited::Allowed;
 use crate::auth::Caller;
@@ -40,6 +42,8 @@ pub(crate) struct Aggregations {
     instance: Option<(Instance, Claim)>,
     by_name: BTreeMap<String, LiveAggregation>,
     made: u64,
+    /// The last ones that the daemon has ended by itself, by their numbers, and why: for those who still read them.
+    ended: VecDeque<(u64, &'static str)>,
 }
 
 /// Buffers of the instance, in KiB. Small: no events are recorded in it.
@@ -74,7 +78,20 @@ impl Aggregations {
     /// The aggregation itself, and not another one that has its name now.
     fn same(&self, which: &NumberedAggregation) -> Result<&LiveAggregation, Error> {
         let name = &which.aggregation.name;
-        self.live(name).ok().filter(|live| live.number == which.number).ok_or_else(|| no_aggregation(name))
+        self.live(name).ok().filter(|live| live.number == which.number).ok_or_else(|| {
+            match self.ended.iter().find(|(number, _)| *number == which.number) {
+                Some((_, why)) => Error {
+                    message: format!("the aggregation `{name}` has ended: {why}"),
+                    ..no_aggregation(name)
+                },
+                None => no_aggregation(name),
+            }
+        })
+    }
+
+    fn note_end(&mut self, number: u64, why: &'static str) {
+        self.ended.truncate(MAX_AGGREGATIONS - 1);
+        self.ended.push_front((number, why));
     }
 
     /// The requested name, or the first free one that is made of a number, from that of the aggregation on.
@@ -356,7 +373,11 @@ impl Controller {
         tables: usize,
     ) -> Result<(), Error> {
         for table in plan.tables.iter().take(tables).rev() {
-            instance.remove_hist(&table.event, &table.trigger)?;
+            match instance.remove_hist(&table.event, &table.trigger) {
+                // Its event has gone, and the trigger with it.
+                Err(error) if error.errno() == Errno::ENOENT as i32 => {}
+                removed => removed?,
+            }
         }
         if let Some(synthetic) = &plan.synthetic {
             self.tracefs().remove_synthetic(synthetic)?;
@@ -441,11 +462,13 @@ impl Controller {
     async fn end_aggregation(
         &mut self,
         name: &str,
-        reason: &str,
+        reason: &'static str,
     ) -> Result<Option<v1::AggregationSnapshot>, Error> {
         let ended = Entry { reason: reason.to_owned(), ..Entry::new(Action::Ended, OWN_NAME) };
-        let entry = described(ended, name, &self.aggregations.live(name)?.plan);
+        let live = self.aggregations.live(name)?;
+        let (number, entry) = (live.number, described(ended, name, &live.plan));
         let last = self.delete_aggregation(name)?;
+        self.aggregations.note_end(number, reason);
         self.parts.store.tell(vec![entry]).await;
         Ok(last)
     }
@@ -503,11 +526,11 @@ impl Controller {
         }
     }
 
-    /// Deletes the aggregations that use a probe that is about to be deleted.
-    pub(crate) async fn delete_aggregations_of(&mut self, probe: &ProbeName) {
+    /// Deletes the aggregations that use a probe whose event is about to be deleted, or that has lost its event.
+    pub(crate) async fn delete_aggregations_of(&mut self, probe: &ProbeName, reason: &'static str) {
         while let Some(live) = self.aggregations.user_of(probe) {
             let name = live.aggregation.name.clone();
-            if let Err(error) = self.end_aggregation(&name, "a probe of it is removed").await {
+            if let Err(error) = self.end_aggregation(&name, reason).await {
                 // Then the kernel refuses to remove the probe too.
                 return tracing::warn!(aggregation = name, %error, "cannot delete an aggregation");
             }
@@ -588,6 +611,19 @@ mod tests {
             (error.reason, error.message.as_str()),
             (Reason::NO_SUCH_AGGREGATION, "there is no aggregation `opens`")
         );
+        // Of one that the daemon has ended, who reads it hears why; who knows its name alone does not.
+        for number in 1..200 {
+            all.note_end(number, "a probe of it is removed");
+        }
+        assert_eq!(all.same(&of_stream).unwrap_err().message, "there is no aggregation `opens`", "long ago");
+        all.note_end(1, "its time is over");
+        let error = all.same(&of_stream).unwrap_err();
+        assert_eq!(
+            (error.reason, error.message.as_str()),
+            (Reason::NO_SUCH_AGGREGATION, "the aggregation `opens` has ended: its time is over")
+        );
+        assert_eq!(all.live("closes").unwrap_err().message, "there is no aggregation `closes`");
+        assert_eq!(all.ended.len(), MAX_AGGREGATIONS);
     }
 
     #[test]

@@ -195,6 +195,34 @@ fn told(changes: &[String], when: &str, error: &str) -> String {
     format!("{when}: {error}\nwrites to the kernel:\n  {}", changes.join("\n  "))
 }
 
+/// The writes of a stop: all probes go off, then the instance goes, and then the events. Those of the host stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_leaves_nothing_behind() {
+    let facts = Arc::new(Facts::new());
+    let image = Image::base(&facts).await;
+    let daemon = Daemon::start(&image.kernel, &image.disk, &facts).await.unwrap();
+    let probes = daemon.probes().await;
+    daemon.life.plan(None);
+    daemon.control().stop().await;
+    let changes = daemon.life.changes().0;
+    let at = |is_meant: &dyn Fn(&str) -> bool| {
+        let found = changes.iter().enumerate().filter(|(_, change)| is_meant(change));
+        found.map(|(index, _)| index).collect::<Vec<_>>()
+    };
+    let own = format!("tracing/instances/{}", daemon::INSTANCE);
+    let off = at(&|change| change.starts_with(&own) && change.contains("/enable ") && change.ends_with('0'));
+    let gone = at(&|change| change.starts_with(&own) && change.ends_with(" rmdir"));
+    let deleted = at(&|change| change.starts_with("tracing/kprobe_events ") && change.contains("-:"));
+    let of_host = probes.iter().filter(|probe| !probe.spec.definition.as_str().contains(':')).count();
+    let there = probes.iter().filter(|probe| probe.own.is_some()).count();
+    assert!(of_host > 0 && there > of_host, "{probes:?}");
+    assert_eq!((off.len(), gone.len(), deleted.len()), (there, 1, there - of_host), "{changes:#?}");
+    assert!(off.last() < gone.first() && gone.first() < deleted.first(), "{changes:#?}");
+    daemon.dead().await;
+    let theirs = image.kernel.neighbour();
+    assert_eq!(theirs.text("kprobe_events").unwrap().lines().count(), 1, "that of another program");
+}
+
 /// Figures of a run.
 #[derive(Default)]
 struct Figures {
