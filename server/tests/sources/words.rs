@@ -113,7 +113,7 @@ fn files(root: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(root)? {
         let entry = entry?;
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-        if name.starts_with('.') || name == "target" || name == "fuzz" {
+        if name.starts_with('.') && name != ".github" || name == "target" || name == "fuzz" {
             continue;
         }
         if path.is_dir() {
