@@ -71,7 +71,7 @@ pub fn memory_bound(listen: &Listen) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Holds;
+    use kprobed_control::Holds;
 
     #[test]
     fn the_bound_follows_the_settings() {

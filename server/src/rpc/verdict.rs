@@ -8,8 +8,8 @@ use kprobed_proto::v1;
 use nix::errno::Errno;
 
 use super::{hidden, meaning, messages, spec};
-use crate::control::{CostTable, Registry, Sight, livepatch_warning};
-use crate::error;
+use kprobed_control::error;
+use kprobed_control::{CostTable, Registry, Sight, livepatch_warning};
 use kprobed_host::kernel::RecentFacts;
 use kprobed_lang::definition::{
     Code, Definition, DeleteDefinition, Diagnostic, Place, ProbeDefinition, ProbeKind, RefusedBy, Span,

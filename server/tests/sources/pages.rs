@@ -1,7 +1,7 @@
 //! Test of citations in documents: files, functions, tests and guest themes exist, and all threads,
 //! locks, states and crates are listed.
 //!
-//! A citation is in backquotes: `server/src/lib.rs` or `server/src/control/` is a path from the
+//! A citation is in backquotes: `server/src/lib.rs` or `server/control/src/` is a path from the
 //! root, `server/src/shutdown.rs: Tasks::spawn` an item of that file, and `guest: survival` or
 //! `guest: survival::labels_survive_the_death_of_the_daemon` a theme of the guest tests or one of
 //! its tests. Links to files are relative to their page.
@@ -206,9 +206,10 @@ fn the_architecture_has_every_thread_lock_state_and_crate() {
             writeln!(missing, "{what}").unwrap();
         }
     };
-    for path in ["server/src", "server/trace/src", "server/host/src", "server/verdict/src"]
-        .iter()
-        .flat_map(|directory| files(directory, ".rs"))
+    for path in
+        ["server/src", "server/control/src", "server/trace/src", "server/host/src", "server/verdict/src"]
+            .iter()
+            .flat_map(|directory| files(directory, ".rs"))
     {
         let source = read(&path);
         threads.extend(words_behind(&source, "\"kprobed-", '"').into_iter().map(str::to_owned));
@@ -221,7 +222,10 @@ fn the_architecture_has_every_thread_lock_state_and_crate() {
     }
     // Each place that starts a thread or a task by a name of its own is on the page.
     let mut starts = 0;
-    for path in files("server/src", ".rs").into_iter().chain(files("server/trace/src", ".rs")) {
+    for path in ["server/src", "server/control/src", "server/trace/src"]
+        .iter()
+        .flat_map(|directory| files(directory, ".rs"))
+    {
         let source = read(&path);
         let product = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
         if path.contains("/tests") {
@@ -243,10 +247,17 @@ fn the_architecture_has_every_thread_lock_state_and_crate() {
 
     // So is each file that has a lock.
     let mut locks = 0;
-    for path in ["server/src", "server/trace/src", "server/host/src", "server/verdict/src", "server/lang/src"]
-        .iter()
-        .flat_map(|directory| files(directory, ".rs"))
-        .filter(|path| !path.contains("/tests"))
+    for path in [
+        "server/src",
+        "server/control/src",
+        "server/trace/src",
+        "server/host/src",
+        "server/verdict/src",
+        "server/lang/src",
+    ]
+    .iter()
+    .flat_map(|directory| files(directory, ".rs"))
+    .filter(|path| !path.contains("/tests"))
     {
         let source = read(&path);
         let product = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
@@ -259,7 +270,7 @@ fn the_architecture_has_every_thread_lock_state_and_crate() {
     }
     assert!(locks > 15, "only {locks} files have locks");
 
-    let probe = read("server/src/control/probe.rs");
+    let probe = read("server/control/src/probe.rs");
     let states = probe.split_once("pub enum ProbeState {").unwrap().1.split_once("\n}").unwrap().0;
     let states: Vec<_> = states
         .lines()

@@ -1,9 +1,9 @@
 //! Refusals: the daemon gives the kernel's own error, and the kernel never receives the definition.
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed::control::stricter;
 use kprobed_client::RpcError;
 use kprobed_client::api::{CheckProbeResponse, RefusedBy, Verdict};
+use kprobed_control::stricter;
 use kprobed_lang::definition::Code;
 
 use crate::Test;

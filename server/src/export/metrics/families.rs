@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Metrics;
-use crate::control::{Ledger, ProbeLedger};
 use crate::export::{ExporterStatus, Phase};
+use kprobed_control::{Ledger, ProbeLedger};
 use kprobed_trace::pipeline::{BufferCounts, QueueCounts};
 
 /// Series of one name.
