@@ -1,10 +1,11 @@
-//! Test of the pages as a book: the summary and the index have all of them, links and anchors lead somewhere, sentences are
-//! short, pages for users name no sources, and the pages of codes and metrics have everything that the code has.
+//! Test of the pages as a book: the summary and the index have all of them, links and anchors lead
+//! somewhere, sentences are short, pages for users name no sources, and the pages of codes and
+//! metrics have everything that the code has.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use kprobed::error::Reason;
+use kprobed_control::error::Reason;
 use kprobed_filter::FilterCode;
 use kprobed_lang::definition::Code;
 use kprobed_verdict::meaning::DifferenceKind;
