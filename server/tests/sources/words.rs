@@ -92,7 +92,7 @@ fn has_bare_negation(text: &str) -> bool {
 }
 
 /// Whether the phrase stands in the text as words of its own. (`nobody:` is a user's name.)
-fn has_phrase(text: &str, phrase: &str) -> bool {
+pub(super) fn has_phrase(text: &str, phrase: &str) -> bool {
     let is_edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != ':');
     text.match_indices(phrase).any(|(at, found)| {
         is_edge(text[..at].chars().next_back()) && is_edge(text[at + found.len()..].chars().next())
