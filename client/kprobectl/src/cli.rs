@@ -171,6 +171,8 @@ commands! {
         Config(config::Arguments) => config::run, Own;
         /// Show the options that every command has
         Options(OptionsArguments) => options, Own;
+        /// Explain what can be traced, and how it is written
+        Language(LanguageArguments) => language, Own;
         /// Print a shell completion script
         Completions(completions::Arguments) => completions, Own;
     }
@@ -179,6 +181,18 @@ commands! {
 /// Arguments of `options`: it has none.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OptionsArguments {}
+
+/// Arguments of `language`: it has none.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = LANGUAGE)]
+pub(crate) struct LanguageArguments {}
+
+/// The page of the language, which is also one of the manual.
+const LANGUAGE: &str = include_str!("../../../deploy/docs/reference/definitions.md");
+
+fn language(_: &Global, _: LanguageArguments, output: &mut Output) -> Ready<Result<Exit, Failure>> {
+    ready(output.raw(LANGUAGE.as_bytes()).map(|()| Exit::Success).map_err(Failure::from))
+}
 
 fn options(_: &Global, _: OptionsArguments, output: &mut Output) -> Ready<Result<Exit, Failure>> {
     let whole = Cli::command();
@@ -378,7 +392,7 @@ mod tests {
                     panic!("{line}\n{words:?}\n{error}");
                 }
             }
-            let is_exempt = path.contains(' ') || ["", "options"].contains(&path.as_str());
+            let is_exempt = path.contains(' ') || ["", "options", "language"].contains(&path.as_str());
             assert!(own > 0 || is_exempt, "`{path}` has no example");
         }
         assert!(parsed > 80, "{parsed} examples");

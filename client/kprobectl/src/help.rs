@@ -13,7 +13,7 @@ use crate::cli::Cli;
 /// The commands by what people want to do. Every command is in one group.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("See what the kernel has, and what can be probed", &["functions", "describe", "check", "list", "get"]),
-    ("Trace events", &["trace", "observe"]),
+    ("Trace events", &["trace", "observe", "language"]),
     ("Count in the kernel", &["hist", "latency", "stacks", "aggregations", "hits"]),
     ("Keep probes", &["add", "apply", "diff", "enable", "disable", "update", "label", "adopt", "delete"]),
     ("Operate the daemon", &["status", "doctor", "ledger", "audit", "auth", "debug"]),

@@ -101,7 +101,11 @@ pub(crate) const STRICTER: &[Stricter] = &[
         "reads them; kprobed cannot check them yet",
     ),
     rule("BAD_CHARACTER", Words("a NUL byte in a line"), "ends the line there"),
-    rule("SEVERAL_LINES", Words("two definitions in one request"), "defines both"),
+    rule(
+        "SEVERAL_LINES",
+        Words("two definitions in one request, or a short form of several, such as `vfs_*`"),
+        "defines both, and has no short forms",
+    ),
     rule("NO_DEFINITION", Words("an empty line, or a comment alone"), "does nothing"),
     rule(
         "WOULD_APPEND",

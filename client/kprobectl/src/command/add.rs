@@ -8,6 +8,7 @@ use kprobed_client::api::CreateProbeRequest;
 
 use super::changes::{self, RequestedChange};
 use super::connection::connect;
+use super::definitions::definitions;
 use super::input::{DefinitionFile, definition};
 use super::label_arguments::{labels, pair};
 use super::update::for_so_long;
@@ -17,8 +18,10 @@ use crate::output::Output;
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-The definition is a line of the kernel's `kprobe_events` language, the same with the names of 2009 (`a0`, `rv`), or a \
-function prototype of 2018. Put it in quotes: `$` and `(` are special to shells.
+The definition is what `kprobectl help language` explains: a function, a system call or an event by its name (`vfs_read \
+count`, `openat`, `sched:sched_switch`), which the daemon makes a line of; a line of the kernel's `kprobe_events` \
+language; the same with the names of 2009 (`a0`, `rv`); or a function prototype of 2018. Put it in single quotes: `$`, `(` \
+and `*` are special to shells. `vfs_*` defines each function that matches, all or none; more than 100 need --yes.
 
 `GROUP/EVENT` or `GROUP:EVENT` records an event of the host: a tracepoint, or an event of another tool. kprobed records it \
 in its own trace instance; its definition, and its recording by others, stay as they are. The probe has the name of the \
@@ -32,6 +35,8 @@ Lines that delete (`-:GROUP/EVENT`) are refused: `kprobectl delete` deletes.
 `kprobectl apply` takes documents with all properties of probes.
 
 Examples:
+  kprobectl add do_sys_openat2
+  kprobectl add openat --lease 2h
   kprobectl add 'p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):ustring'
   kprobectl add 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
   kprobectl add 'ip_rcv(x64 skb | int skb[32])'
@@ -99,7 +104,15 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     require_no_deletion(&line, "this line")?;
     let client = connect(global).await?;
-    let request = creation(line, &arguments)?;
+    let lines = definitions(&client, &[line], global.yes, output).await?;
+    let requests: Vec<_> =
+        lines.into_iter().map(|line| creation(line, &arguments)).collect::<Result<_, _>>()?;
+    let [request] = requests.as_slice() else {
+        let place = |request: &CreateProbeRequest| format!("`{}`", request.definition);
+        let asked = requests.iter().map(|request| RequestedChange::create(request.clone(), place(request)));
+        return changes::create(&client, &asked.collect::<Vec<_>>(), arguments.dry_run, output).await;
+    };
+    let request = request.clone();
     if arguments.dry_run {
         let change = RequestedChange::create(request, String::new());
         return changes::create(&client, &[change], true, output).await;

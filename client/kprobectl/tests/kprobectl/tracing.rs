@@ -108,6 +108,40 @@ fn a_definition_that_is_refused_leaves_nothing() {
     assert!(log.len() == 4 && !log.iter().any(|change| change.starts_with("update")), "{log:?}");
 }
 
+/// The daemon says what a text stands for; each line of several is a probe.
+#[test]
+fn a_short_form_is_what_the_daemon_makes_of_it() {
+    let fake = Fake::start(Ending::Open);
+    let (code, said) = end(start(&fake, &["trace", "openat", "-n", "2"]));
+    assert!(code == Some(0) && said.starts_with("note: `openat` is `p do_sys_openat2 $arg*`\n"), "{said}");
+    let (code, said) = end(start(&fake, &["trace", "open*", "-n", "2"]));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("`open*` is 2 probes, from `p:open do_sys_openat2` to `p:waiting"), "{said}");
+    assert!(said.contains("note: `open*` leaves out 2 functions"), "{said}");
+    let log = fake.log_of_holds();
+    let made: Vec<_> = log.iter().filter(|change| change.starts_with("create")).collect();
+    let expected = [
+        "create openat, enabled: false",
+        "create p:open do_sys_openat2,",
+        "create p:waiting do_sys_openat2,",
+    ];
+    assert_eq!(made.len(), 3, "{log:?}");
+    assert!(made.iter().zip(expected).all(|(made, expected)| made.starts_with(expected)), "{log:?}");
+}
+
+#[test]
+fn many_probes_are_confirmed() {
+    let fake = Fake::start(Ending::Open);
+    for command in [&["trace", "*", "-n", "2"][..], &["add", "*"]] {
+        let (code, said) = end(start(&fake, command));
+        assert!(code == Some(2) && said.contains("`*` stands for 101 probes"), "{said}");
+        assert!(said.contains("hint: add `--yes`"), "{said}");
+    }
+    assert!(!fake.log_of_holds().iter().any(|change| change.starts_with("create")));
+    let (code, said) = end(start(&fake, &["add", "*", "--yes"]));
+    assert_eq!(code, Some(0), "{said}");
+}
+
 #[test]
 fn a_daemon_that_goes_away_is_an_error() {
     let fake = Fake::start(Ending::Broken);

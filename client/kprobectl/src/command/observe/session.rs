@@ -111,7 +111,7 @@ impl Session {
         let client = connect(global).await?;
         let mut probes = None;
         if !self.definitions.is_empty() {
-            let temporary = TemporaryProbes::define(&client, &self.definitions, output).await?;
+            let temporary = TemporaryProbes::define(&client, &self.definitions, global.yes, output).await?;
             request = temporary.select(request);
             let hosts = HashMap::from([(String::new(), Arc::new(temporary))]);
             probes = Some(HostProbes::new(hosts, output.keeping()));
@@ -173,11 +173,11 @@ impl Session {
             let merged = MergedStream::open(hosts, self.request.clone(), options);
             return Ok(Opened { before, ..Opened::hosts(merged, names, None) });
         }
-        let definitions = self.definitions.clone();
+        let (definitions, yes) = (self.definitions.clone(), global.yes);
         let mut run = HostRun::start(global, fleet, output, true, move |client, mut output| {
             let definitions = definitions.clone();
             async move {
-                match TemporaryProbes::define(&client, &definitions, &mut output).await {
+                match TemporaryProbes::define(&client, &definitions, yes, &mut output).await {
                     Ok(temporary) => Ok(((client, temporary), output)),
                     Err(failure) => Err(Problem::new(&failure, output)),
                 }
@@ -217,7 +217,7 @@ impl Session {
             Box::pin(async move {
                 let planned = async {
                     let client = connect(&global).await?;
-                    TemporaryProbes::plan(&client, &definitions, &mut output).await
+                    TemporaryProbes::plan(&client, &definitions, global.yes, &mut output).await
                 };
                 (planned.await, output)
             })

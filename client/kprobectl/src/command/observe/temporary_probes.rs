@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tonic::Code;
 
 use crate::command::changes::{self, RequestedChange, is_taken_back};
+use crate::command::definitions::definitions;
 use crate::command::{Exit, Failure};
 use crate::output::{Output, SkippedRuns};
 
@@ -28,15 +29,17 @@ pub(in crate::command) struct TemporaryProbes {
 }
 
 impl TemporaryProbes {
-    /// Shows the plan for these definitions.
+    /// Shows the plan for these arguments.
     pub(in crate::command) async fn plan(
         client: &Client,
-        definitions: &[String],
+        arguments: &[String],
+        yes: bool,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
-        let asked = definitions.iter().zip(1..).map(|(definition, number)| {
-            let place = if definitions.len() > 1 { format!("definition {number}") } else { String::new() };
-            let definition = line(definition);
+        let definitions = definitions(client, arguments, yes, output).await?;
+        let count = definitions.len();
+        let asked = definitions.into_iter().zip(1..).map(|(definition, number)| {
+            let place = if count > 1 { format!("definition {number}") } else { String::new() };
             RequestedChange::create(CreateProbeRequest { definition, ..Default::default() }, place)
         });
         changes::create(client, &asked.collect::<Vec<_>>(), true, output).await
@@ -45,9 +48,11 @@ impl TemporaryProbes {
     /// Defines all of them, disabled, or none.
     pub(super) async fn define(
         client: &Client,
-        definitions: &[String],
+        arguments: &[String],
+        yes: bool,
         output: &mut Output,
     ) -> Result<Self, Failure> {
+        let definitions = definitions(client, arguments, yes, output).await?;
         if definitions.len() > Client::CHANGES_AT_ONCE {
             let most = Client::CHANGES_AT_ONCE;
             let message =
@@ -56,7 +61,7 @@ impl TemporaryProbes {
         }
         let hold = client.hold().await?;
         let create = |definition: &String| {
-            let (definition, lease) = (line(definition), Some(hold.lease()));
+            let (definition, lease) = (definition.clone(), Some(hold.lease()));
             Change::Create(CreateProbeRequest { definition, lease, ..Default::default() })
         };
         let probes = all(client, definitions.iter().map(create).collect(), output).await?;
@@ -245,61 +250,4 @@ async fn all(client: &Client, changes: Vec<Change>, output: &mut Output) -> Resu
         Failure::from(cause).report(output);
     }
     Err(last.into())
-}
-
-/// The definition of an argument: a function's name alone means its entry.
-fn line(argument: &str) -> String {
-    if is_function(argument.trim()) { format!("p {}", argument.trim()) } else { argument.to_owned() }
-}
-
-/// Whether this is nothing but the name of a function. The kernel's language begins with `p` or
-/// `r`, with a number or a name after a colon; a prototype has parentheses: neither looks like
-/// this.
-fn is_function(word: &str) -> bool {
-    let mut characters = word.chars();
-    let begins = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
-    let is_command =
-        word.strip_prefix(['p', 'r']).is_some_and(|rest| rest.bytes().all(|c| c.is_ascii_digit()));
-    begins && !is_command && characters.all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn what_is_not_a_name_stays_as_it_is(argument in r"[ \t]?[-a-zA-Z0-9_.:$+(),%]{0,8}[ ]?\PC{0,4}") {
-            let line = line(&argument);
-            let word = argument.trim();
-            let is_name = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
-            let named = format!("p {word}");
-            prop_assert!(line == argument || (is_name && line == named));
-        }
-    }
-
-    #[test]
-    fn a_function_alone_is_its_entry() {
-        for name in ["kernel_clone", " vfs_read ", "_raw_spin_lock", "foo.constprop.0", "prepare", "r", "p1x"]
-        {
-            let expected = if name == "r" { name.to_owned() } else { format!("p {}", name.trim()) };
-            assert_eq!(line(name), expected);
-        }
-        for other in [
-            "p:fork kernel_clone",
-            "r kernel_clone",
-            "ip_rcv(x64 skb)",
-            "p",
-            "p1",
-            "r32",
-            "p:a",
-            "",
-            "-:a",
-            "0x1",
-        ] {
-            assert_eq!(line(other), other);
-        }
-    }
 }

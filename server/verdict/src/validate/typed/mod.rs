@@ -31,12 +31,13 @@ mod describe;
 mod doubts;
 mod expand;
 mod function;
+mod known;
 mod passing;
 mod path;
 mod problems;
 mod resolve;
 mod signature;
-pub(super) mod system_call;
+pub(crate) mod system_call;
 
 pub use advice::advise;
 pub use describe::{
@@ -45,5 +46,6 @@ pub use describe::{
 };
 pub use doubts::doubts;
 pub use function::{has_parameter, kernel_finds_parameters};
+pub use known::{known_function, tells_programs_memory};
 pub use resolve::{Note, Resolution, ResolvedNames, resolve, resolve_names};
 pub use signature::{PassedParameter, Signature, signature};

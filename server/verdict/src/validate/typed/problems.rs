@@ -49,8 +49,10 @@ pub(super) fn ambiguous(at: Span, function: &Function, severe: bool) -> Diagnost
 fn known_elsewhere(name: &str) -> Option<String> {
     let number = name.strip_prefix("arg").filter(|number| number.parse::<u32>().is_ok());
     Some(match (name, number) {
-        (_, Some(number)) => format!("write `$arg{number}`"),
+        (_, Some("0")) => "write `$arg1`: the kernel counts arguments from 1".to_owned(),
+        (_, Some(number)) => format!("write `$arg{number}`: the kernel counts arguments from 1"),
         ("comm", _) => "write `$comm`".to_owned(),
+        ("retval", _) => "write `$retval`, in a return probe (`r`)".to_owned(),
         ("pid" | "tid" | "tgid" | "cpu", _) => {
             "leave it out: every event has its CPU, and the thread, the process and the name of its task"
                 .to_owned()
