@@ -1,5 +1,6 @@
 //! Tests of what is written: the order of modules, citations in documents, and the words that people read.
 
+mod book;
 mod facts;
 mod layers;
 mod pages;
