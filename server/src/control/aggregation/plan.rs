@@ -157,7 +157,9 @@ fn context_key(key: ContextKey) -> Option<(HistKey, Meaning, &'static str)> {
 
 /// The form of a field as a key.
 fn form_of(field: &FieldSchema, key: &v1::FieldKey, path: &str) -> Result<(KeyForm, Meaning), Error> {
-    let meaning = if is_signed(field.kind) { Meaning::Signed } else { Meaning::Unsigned };
+    // The kernel has more of it than is shown, and no sign.
+    let meaning =
+        if is_signed(field.kind) && !field.is_lower_half { Meaning::Signed } else { Meaning::Unsigned };
     let name = &field.name;
     let address =
         matches!(field.kind, FieldKind::Symbol | FieldKind::SymbolName | FieldKind::Unsigned { bytes: 8 });

@@ -7,13 +7,23 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::decode::{Base, ColumnParts, Columns, ColumnsParts, FieldKind, FieldSchema, Schema, Value};
+use crate::decode::{
+    Base, ColumnParts, Columns, ColumnsParts, FieldKind, FieldSchema, Notation, Schema, Value,
+};
 use kprobed_host::kernel::ClockMapping;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 fn field(name: &str, kind: FieldKind, array_len: Option<u32>) -> FieldSchema {
     let base = matches!(kind, FieldKind::Unsigned { .. }).then_some(Base::Hex);
-    FieldSchema { name: name.to_owned(), kind, base, array_len, fault_detected: true }
+    FieldSchema {
+        name: name.to_owned(),
+        kind,
+        base,
+        array_len,
+        fault_detected: true,
+        notation: Notation::Number,
+        is_lower_half: false,
+    }
 }
 
 fn schema() -> Arc<Schema> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kprobed_client::api;
-use kprobed_client::event::format::Origin;
+use kprobed_client::event::format::{LocationForm, Origin, TextColours};
 use kprobed_client::event::{Batch, LossCause, PauseReason, RecordingPause};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -103,8 +103,8 @@ fn batch(rows: u32) -> Batch {
 
 fn lines(time: TimeForm, wide: bool) -> String {
     let local_time = LocalTime::in_zone(TimeZone::UTC, wide);
-    let parts = TextParts { context: wide, task: true, location: true };
-    let mut form = TextLines::new(local_time.time(time), parts, ("", ""));
+    let parts = TextParts { context: wide, task: true, location: LocationForm::Telling };
+    let mut form = TextLines::new(local_time.time(time), parts, TextColours::default());
     let mut text = format!("{}\n", form.header()).into_bytes();
     for row in batch(3).rows() {
         form.push(&mut text, &row);

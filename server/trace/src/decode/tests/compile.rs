@@ -31,6 +31,8 @@ fn the_schema_says_what_the_user_asked_for() {
         base,
         array_len,
         fault_detected,
+        notation: Notation::Number,
+        is_lower_half: false,
     };
     let expected = [
         field("a", FieldKind::Unsigned { bytes: 8 }, Some(Base::Hex), None, true),
