@@ -3,6 +3,7 @@
 //! Owns the texts, and the way back: what is shown of a number can be compared with in a filter. Never knows where a
 //! number comes from.
 
+use std::io::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -99,34 +100,30 @@ impl Notation {
     /// Appends the text of a number: of its lower `bytes` bytes. Returns false, and appends nothing, if it has none.
     pub fn push(&self, buffer: &mut Vec<u8>, bits: u64, bytes: usize) -> bool {
         let bits = bits & mask(bits_of(bytes));
-        let text = match self {
-            Self::Number | Self::Ipv6 => return false,
-            Self::Errno => {
-                let Some(name) = error_name(signed(bits, bytes)) else { return false };
-                name.to_owned()
-            }
-            Self::Names(names) => {
-                // Unsigned numbers have all bits of an enumerator that is not negative.
-                let name = names.of(signed(bits, bytes)).or_else(|| names.of(bits.cast_signed()));
-                let Some(name) = name else { return false };
-                name.to_owned()
-            }
-            Self::NetworkOrder => swapped(bits, bytes).to_string(),
-            Self::Ipv4 => match u32::try_from(bits) {
-                Ok(bits) if bytes == 4 => Ipv4Addr::from(bits.to_le_bytes()).to_string(),
-                _ => return false,
-            },
-            Self::Device => format!("{}:{}", bits >> MINOR_BITS, bits & mask(MINOR_BITS)),
-            Self::Octal if bits == 0 => "0".to_owned(),
-            Self::Octal => format!("0{bits:o}"),
-            Self::Bool => match bits {
-                0 => "false".to_owned(),
-                1 => "true".to_owned(),
-                _ => return false,
-            },
+        let name = match self {
+            Self::Errno => error_name(signed(bits, bytes)),
+            // Unsigned numbers have all bits of an enumerator that is not negative.
+            Self::Names(names) => names.of(signed(bits, bytes)).or_else(|| names.of(bits.cast_signed())),
+            Self::Bool if bits <= 1 => Some(if bits == 1 { "true" } else { "false" }),
+            Self::Octal if bits == 0 => Some("0"),
+            _ => None,
         };
-        buffer.extend_from_slice(text.as_bytes());
-        true
+        if let Some(name) = name {
+            buffer.extend_from_slice(name.as_bytes());
+            return true;
+        }
+        let written = match self {
+            Self::NetworkOrder => write!(buffer, "{}", swapped(bits, bytes)),
+            Self::Ipv4 if bytes == 4 => {
+                let [a, b, c, d, ..] = bits.to_le_bytes();
+                write!(buffer, "{}", Ipv4Addr::new(a, b, c, d))
+            }
+            Self::Device => write!(buffer, "{}:{}", bits >> MINOR_BITS, bits & mask(MINOR_BITS)),
+            Self::Octal => write!(buffer, "0{bits:o}"),
+            _ => return false,
+        };
+        // Writing to memory cannot fail.
+        written.is_ok()
     }
 
     /// The number whose text is this, in `bytes` bytes.
@@ -175,7 +172,8 @@ impl Notation {
 
 /// Appends an address of 16 bytes.
 pub fn push_ipv6(buffer: &mut Vec<u8>, bytes: [u8; 16]) {
-    buffer.extend_from_slice(Ipv6Addr::from(bytes).to_string().as_bytes());
+    // Writing to memory cannot fail.
+    write!(buffer, "{}", Ipv6Addr::from(bytes)).ok();
 }
 
 /// The lower `bytes` bytes of a number in the other order.

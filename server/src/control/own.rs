@@ -99,7 +99,7 @@ pub(super) fn recorded_filter(filter: &str, shown: Option<&Arc<Schema>>) -> Resu
     let unknown = Schema { fields: Vec::new(), is_return: false };
     // What the daemon cannot parse is for the kernel to say.
     let Ok(parsed) = Filter::parse(filter) else { return Ok(filter.to_owned()) };
-    let recorded = parsed.for_kernel(shown.map_or(&unknown, |schema| schema))?;
+    let recorded = parsed.for_kernel(shown.map_or(&unknown, AsRef::as_ref))?;
     Ok(recorded.map_or_else(|| filter.to_owned(), |recorded| recorded.to_string()))
 }
 

@@ -82,7 +82,9 @@ pub(super) async fn find(
             Some(_) => ProbeState::Disabled,
             None => ProbeState::Pending,
         };
-        let probe = Probe { own: left, ..as_probe(&parts.checker, record, state) };
+        // What its filter is about.
+        let schema = live.get(&record.uid).map(|live: &LiveProbe| Arc::clone(&live.source.origin.schema));
+        let probe = Probe { own: left, schema, ..as_probe(&parts.checker, record, state) };
         let state = match (unreadable, at_start) {
             (Some(why), _) => ProbeState::Failed(Trouble::of_row(&probe.name, &why)),
             (None, AtStart::Wanted) => probe.state.clone(),

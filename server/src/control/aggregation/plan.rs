@@ -316,7 +316,7 @@ impl TriggerPlan {
             if !is_integer(field.kind) {
                 return refuse(path, format!("`{name}` is not an integer: only integers can be added up"));
             }
-            signed_sums.push(is_signed(field.kind));
+            signed_sums.push(is_signed(field.kind) && !field.is_lower_half);
             sums.push(column(name, Some(field)));
         }
         // The kernel's own form of a row with a stack is the simplest with the stack in front.

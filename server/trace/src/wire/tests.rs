@@ -307,6 +307,18 @@ fn schemas_are_read_again() {
     assert_eq!(schema_from_message(&message).unwrap(), *schema());
 }
 
+/// In the history as on the wire.
+#[test]
+fn notations_are_read_again() {
+    let mut schema = Schema::clone(&schema());
+    schema.fields[0].notation = Notation::Errno;
+    schema.fields[1].notation = Notation::NetworkOrder;
+    let name = ProbeName::new("g", "e").unwrap();
+    let message = schema_message(3, &name, ProbeUid(5), &schema, None);
+    assert_eq!(message.fields[0].notation(), v1::FieldNotation::Errno);
+    assert_eq!(schema_from_message(&message).unwrap(), schema);
+}
+
 #[test]
 fn a_type_has_its_widths() {
     use v1::FieldType as T;

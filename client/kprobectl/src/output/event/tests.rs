@@ -37,7 +37,10 @@ fn schema() -> api::EventSchema {
         probe: "kprobes/open".to_owned(),
         is_return: true,
         fields: vec![
-            field("fd", api::FieldType::Signed, 4, 0),
+            api::EventField {
+                notation: api::FieldNotation::Errno.into(),
+                ..field("fd", api::FieldType::Signed, 4, 0)
+            },
             field("flags", api::FieldType::Unsigned, 8, 0),
             field("filename", api::FieldType::String, 0, 0),
             field("pair", api::FieldType::Unsigned, 1, 2),
@@ -142,21 +145,21 @@ fn objects_of_several_hosts_say_whose_they_are() {
 fn lines_for_people() {
     insta::assert_snapshot!(lines(TimeForm::Wall, false), @r#"
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    12:00:00.123000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
-    12:00:00.124000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
-    12:00:00.125001 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
+    12:00:00.123000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 (ENOENT) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
+    12:00:00.124000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 (EPERM) flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
+    12:00:00.125001 [001] cat-131   kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
     "#);
     insta::assert_snapshot!(lines(TimeForm::Delta, true), @r#"
     TIME [CPU] CONTEXT COMM-TID PROBE (LOCATION) FIELDS
-    +0.000000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
-    +0.001000 [001] d...1 <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
-    +0.001000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
+    +0.000000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 (ENOENT) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
+    +0.001000 [001] d...1 <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 (EPERM) flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
+    +0.001000 [001] d...1 cat-131   kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
     "#);
     insta::assert_snapshot!(lines(TimeForm::Trace, false), @r#"
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    0.000000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
-    0.001000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
-    0.002001 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
+    0.000000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 (ENOENT) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
+    0.001000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 (EPERM) flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
+    0.002001 [001] cat-131   kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
     "#);
 }
 
@@ -277,6 +280,8 @@ fn objects_for_programs() {
     faults: []
     unproven:
     - flags
+    names:
+      fd: EPERM
     "#);
 }
 
