@@ -145,6 +145,14 @@ impl Pusher {
                 // Ignored by the kernel for a text that it has recorded, and unknown before 5.17.
                 term.suffix = None;
             }
+            Test::Number { load, .. } if load.swapped => {
+                return Err(
+                    "the kernel compares bytes in network order as if they were in the order of the host",
+                );
+            }
+            Test::Number { load, compare, .. } if load.is_lower_half && compare.is_of_order() => {
+                return Err("the kernel compares all 64 bits that the system call was given");
+            }
             Test::Number { .. } => {
                 // One CPU: a number on every kernel.
                 if let Operand::Cpus { set, .. } = &term.operand

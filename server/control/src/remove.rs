@@ -262,7 +262,7 @@ impl Controller {
     fn restore(&mut self, probe: &Probe) {
         let Some(event) = &probe.own else { return };
         let (tracefs, instance) = (self.tracefs(), &self.parts.instance);
-        let filtered = own::set_filter(tracefs, instance, event, &probe.spec.filter);
+        let filtered = own::set_filter(tracefs, instance, event, probe);
         let restored =
             filtered.and_then(|_found| own::switch(tracefs, instance, event, probe.is_to_record()));
         if let Err(error) = restored {

@@ -31,6 +31,7 @@ Examples:
   kprobectl describe vfs_read
   kprobectl describe vfs_read 'file->f_inode'
   kprobectl describe vfs_open 'path->dentry->d_name'
+  kprobectl describe vfs_open 'path->dentry->d_sb->s_id'
   kprobectl describe ext4:ext4_file_open -o json
   kprobectl describe sched:sched_switch
   kprobectl describe openat
@@ -45,7 +46,8 @@ pub(crate) struct Arguments {
     /// The function, as FUNCTION or MODULE:FUNCTION; for --code also with `+OFFSET`, or an address in it. A system
     /// call (`openat`) and an event of the host (GROUP/EVENT) are described too
     function: String,
-    /// List the members of the structure that this leads to: a parameter, `$retval`, or a path such as `file->f_inode`
+    /// List the members of the structure, or of an element of the array, that this leads to: a parameter, `$retval`, or
+    /// a path such as `file->f_inode`
     #[arg(conflicts_with = "code")]
     path: Option<String>,
     /// Show the instructions, and where a probe can be placed

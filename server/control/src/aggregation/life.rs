@@ -25,6 +25,7 @@ use crate::auth::Caller;
 use crate::controller::{Controller, answer, in_kernel};
 use crate::error::{Error, Reason};
 use crate::harm::refuse_harm;
+use crate::own;
 use crate::source::read_format;
 use crate::store::OWN_NAME;
 use crate::{Probe, permission};
@@ -269,7 +270,7 @@ impl Controller {
             (Spec::Histogram(spec), [probe]) => {
                 let schema = self.countable(probe)?;
                 self.judge_aggregation_filter(probe, &spec.filter, "spec.histogram.filter")?;
-                let proofs = self.proofs(&probe.name)?;
+                let proofs = self.proofs(&probe.name, &schema)?;
                 let counted = Counted { probe: &probe.name, schema: &schema, proofs: &proofs };
                 let mut plan = TriggerPlan::histogram(&spec, number, counted)?;
                 if has_stacks(Some(&Spec::Histogram(spec.clone()))) && self.becomes_a_jump(probe) {
@@ -281,7 +282,8 @@ impl Controller {
                 let (start_schema, end_schema) = (self.countable(start)?, self.countable(end)?);
                 self.judge_aggregation_filter(start, &spec.start_filter, "spec.latency.start_filter")?;
                 self.judge_aggregation_filter(end, &spec.end_filter, "spec.latency.end_filter")?;
-                let (start_proofs, end_proofs) = (self.proofs(&start.name)?, self.proofs(&end.name)?);
+                let start_proofs = self.proofs(&start.name, &start_schema)?;
+                let end_proofs = self.proofs(&end.name, &end_schema)?;
                 let ends = [
                     Counted { probe: &start.name, schema: &start_schema, proofs: &start_proofs },
                     Counted { probe: &end.name, schema: &end_schema, proofs: &end_proofs },
@@ -302,8 +304,8 @@ impl Controller {
     }
 
     /// What shows that the fields of a probe were read.
-    fn proofs(&self, probe: &ProbeName) -> Result<Proofs, Error> {
-        Ok(Proofs::of(&read_format(self.tracefs(), probe)?))
+    fn proofs(&self, probe: &ProbeName, schema: &Arc<Schema>) -> Result<Proofs, Error> {
+        Ok(Proofs::of(&read_format(self.tracefs(), probe)?).of_shown(Some(schema)))
     }
 
     /// The fields of a probe that the kernel has.
@@ -329,7 +331,9 @@ impl Controller {
         }
         let Some(event) = &probe.own else { return Ok(()) };
         refuse_harm(self.tracefs(), &probe.name, filter)?;
-        let judged = self.executor().try_filter(event, filter);
+        let recorded = own::recorded_filter(filter, probe.schema.as_ref());
+        let recorded = recorded.map_err(|found| Error::refused_filter(field, filter, &found))?;
+        let judged = self.executor().try_filter(event, &recorded);
         judged.map_err(|refused| Error::kernel_filter((field, filter), &refused, None))
     }
 

@@ -90,6 +90,6 @@ pub use features::Features;
 pub use kprobed_filter::Span;
 pub(crate) use kprobed_filter::number;
 pub use limits::exceeded_limits;
-pub use names::ARGUMENT_NAME_MAX_BYTES;
+pub use names::{ARGUMENT_NAME_MAX_BYTES, name_members};
 pub use parameters::{Parameters, UnknownParameters};
 pub use step::{ArgumentStep, PartStep, Step, VariableWordStep};

@@ -76,6 +76,11 @@ can tell.
 If the daemon was started again, the output says when: what happened from the end of its run before until then may \
 not be recorded. JSON has an object of the type `epoch` there, with `start_time`.
 
+Numbers are shown as people write them, if the kernel's types say how: fd=-2 (ENOENT), how=1 (SHUT_WR), dport=443, dev=8:1, \
+mode=0644. JSON and YAML have the recorded numbers in `fields` and these texts in `names`. A filter compares with what is \
+shown: 'fd == -ENOENT', 'dport == 443', 'dev == \"8:1\"'. The address of a probe is shown if it is inside of a function or the \
+caller that a function returned to; -o wide shows all.
+
 A value followed by `(?)` is unproven: nothing shows that it was read, or that it is what its name says (`kprobectl \
 check` says why). JSON and YAML list such fields in `unproven`, and those that could not be read in `faults`.
 

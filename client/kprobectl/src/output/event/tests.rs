@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kprobed_client::api;
-use kprobed_client::event::format::Origin;
+use kprobed_client::event::format::{LocationForm, Origin, TextColours};
 use kprobed_client::event::{Batch, LossCause, PauseReason, RecordingPause};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -37,7 +37,10 @@ fn schema() -> api::EventSchema {
         probe: "kprobes/open".to_owned(),
         is_return: true,
         fields: vec![
-            field("fd", api::FieldType::Signed, 4, 0),
+            api::EventField {
+                notation: api::FieldNotation::Errno.into(),
+                ..field("fd", api::FieldType::Signed, 4, 0)
+            },
             field("flags", api::FieldType::Unsigned, 8, 0),
             field("filename", api::FieldType::String, 0, 0),
             field("pair", api::FieldType::Unsigned, 1, 2),
@@ -103,8 +106,8 @@ fn batch(rows: u32) -> Batch {
 
 fn lines(time: TimeForm, wide: bool) -> String {
     let local_time = LocalTime::in_zone(TimeZone::UTC, wide);
-    let parts = TextParts { context: wide, task: true, location: true };
-    let mut form = TextLines::new(local_time.time(time), parts, ("", ""));
+    let parts = TextParts { context: wide, task: true, location: LocationForm::Telling };
+    let mut form = TextLines::new(local_time.time(time), parts, TextColours::default());
     let mut text = format!("{}\n", form.header()).into_bytes();
     for row in batch(3).rows() {
         form.push(&mut text, &row);
@@ -142,21 +145,21 @@ fn objects_of_several_hosts_say_whose_they_are() {
 fn lines_for_people() {
     insta::assert_snapshot!(lines(TimeForm::Wall, false), @r#"
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    12:00:00.123000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
-    12:00:00.124000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
-    12:00:00.125001 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
+    12:00:00.123000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 (ENOENT) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
+    12:00:00.124000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 (EPERM) flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
+    12:00:00.125001 [001] cat-131   kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
     "#);
     insta::assert_snapshot!(lines(TimeForm::Delta, true), @r#"
     TIME [CPU] CONTEXT COMM-TID PROBE (LOCATION) FIELDS
-    +0.000000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
-    +0.001000 [001] d...1 <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
-    +0.001000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
+    +0.000000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 (ENOENT) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
+    +0.001000 [001] d...1 <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 (EPERM) flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
+    +0.001000 [001] d...1 cat-131   kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
     "#);
     insta::assert_snapshot!(lines(TimeForm::Trace, false), @r#"
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    0.000000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
-    0.001000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
-    0.002001 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
+    0.000000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 (ENOENT) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
+    0.001000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 (EPERM) flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
+    0.002001 [001] cat-131   kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
     "#);
 }
 
@@ -277,6 +280,8 @@ fn objects_for_programs() {
     faults: []
     unproven:
     - flags
+    names:
+      fd: EPERM
     "#);
 }
 

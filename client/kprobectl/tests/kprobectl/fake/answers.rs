@@ -19,8 +19,8 @@ fn field(name: &str, kind: FieldType, width: u32, base: FieldBase) -> EventField
         r#type: kind.into(),
         width,
         base: base.into(),
-        array_length: 0,
         fault_detected: true,
+        ..Default::default()
     }
 }
 

@@ -97,7 +97,7 @@ pub(super) fn no_pointer(btf: &Btf, ty: TypeId, member: &BtfMember, at: Span) ->
     let problem = Diagnostic::error(Code::NoPtrStrct, at, message);
     let structure = btf.resolved(ty).is_ok_and(|ty| matches!(ty.kind, Kind::Composite(_)));
     if structure {
-        problem.with_hint(format!("write `.{}`: the structure itself is there", member.name))
+        problem.with_hint(format!("write `.{member}`: the structure itself is there"))
     } else {
         problem.with_hint("end the path here")
     }
@@ -113,6 +113,26 @@ pub(super) fn no_structure(btf: &Btf, ty: TypeId, at: Span) -> Diagnostic {
         (format!("`{text}` has no members"), "end the path before it")
     };
     Diagnostic::error(Code::BadBtfTid, at, message).with_hint(hint)
+}
+
+/// An index of what is no array.
+pub(super) fn no_array(btf: &Btf, ty: TypeId, member: &BtfMember, at: Span) -> Diagnostic {
+    let text = btf.type_text(ty).unwrap_or_default();
+    let problem = Diagnostic::error(Code::NoBtfField, at, format!("`{text}` is not an array"));
+    if btf.resolved(ty).is_ok_and(|ty| matches!(ty.kind, Kind::Pointer(_))) {
+        return problem.with_hint(format!("follow the pointer: NAME=+OFFSET(...{}):TYPE", member.name));
+    }
+    problem.with_hint(format!("write `{}` without an index", member.name))
+}
+
+/// An index behind the end of an array.
+pub(super) fn no_element(member: &BtfMember, index: u32, count: u32, at: Span) -> Diagnostic {
+    let message = format!("`{}` has {count} elements, and no [{index}]", member.name);
+    let hint = match count {
+        1 => "its element is [0]".to_owned(),
+        _ => format!("its elements are [0] to [{}]", count - 1),
+    };
+    Diagnostic::error(Code::NoBtfField, at, message).with_hint(hint)
 }
 
 /// No member of that name.
