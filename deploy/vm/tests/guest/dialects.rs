@@ -167,11 +167,11 @@ fn a_short_form_is_kept_as_its_line(fixture: &Fixture) -> Result<()> {
     let probe = guest.add("vfs_write")?;
     ensure!(probe.definition == "p vfs_write $arg*", "{probe:?}");
     // Several are made together, and shown before.
-    let said = guest.ctl_says("check 'vfs_un*'")?;
-    ensure!(said.code == 0 && said.stdout.contains("accepted kprobes/p_vfs_unlink_0"), "{said:?}");
-    let said = guest.ctl_says("add 'vfs_un*' --disabled")?;
-    ensure!(said.code == 0 && guest.probe("kprobes/p_vfs_unlink_0").is_ok(), "{said:?}");
-    let refused = guest.add("vfs_un*");
+    let said = guest.ctl_says("check 'vfs_*dir'")?;
+    ensure!(said.code == 0 && said.stdout.contains("accepted kprobes/p_vfs_rmdir_0"), "{said:?}");
+    let said = guest.ctl_says("add 'vfs_*dir' --disabled")?;
+    ensure!(said.code == 0 && guest.probe("kprobes/p_vfs_rmdir_0").is_ok(), "{said:?}");
+    let refused = guest.add("vfs_*dir");
     ensure!(format!("{refused:?}").contains("stands for"), "{refused:?}");
     let many = guest.ctl_says("add '*'")?;
     ensure!(many.code != 0 && many.all().contains("one request makes 1000"), "{many:?}");

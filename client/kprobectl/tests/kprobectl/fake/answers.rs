@@ -298,6 +298,7 @@ fn lines(definition: &str) -> Vec<String> {
     match definition {
         "openat" => vec!["p do_sys_openat2 $arg*".to_owned()],
         "open*" => ["p:open do_sys_openat2", "p:waiting do_sys_openat2"].map(str::to_owned).into(),
+        "twin_*" => ["p twin_a", "p twin_b"].map(str::to_owned).into(),
         "*" => vec!["p:open do_sys_openat2".to_owned(); 101],
         _ => Vec::new(),
     }
