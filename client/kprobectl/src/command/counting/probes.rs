@@ -133,7 +133,7 @@ pub(super) fn not_kept(undefined: &[String]) -> Option<Failure> {
     });
     let lines: Vec<_> = lines.collect();
     let message =
-        format!("`--keep` counts on when the command has ended, and `{word}` is no probe that stays");
+        format!("`--keep` counts on when the command has ended, and `{word}` is not a probe that stays");
     Some(Failure::refused(message, &format!("define it first: {}", lines.join(" and "))))
 }
 
