@@ -3,4 +3,5 @@
 mod facts;
 mod layers;
 mod pages;
+mod stricter;
 mod words;
