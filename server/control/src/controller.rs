@@ -152,7 +152,8 @@ impl Controller {
         // Before any probe is removed: the kernel refuses to remove one that is counted.
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         budget::remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
-        let sampler = Sampler::begin(&parts.mounted.tracefs, &parts.store).await.map_err(Error::from)?;
+        let rows = parts.store.probes().await.map_err(Error::from)?;
+        let sampler = Sampler::begin(&parts.mounted.tracefs, &rows);
         let mut observer = Observer::new(
             parts.mounted.tracefs.clone(),
             Arc::clone(&parts.current_instance),
@@ -162,7 +163,7 @@ impl Controller {
         observer.repaired_every = parts.repair_interval;
         let mut leases = Leases::new(&parts)?;
         let budget = Budget::new(parts.budget);
-        let Found { live, unfinished, wanted } = find(&parts, &sources, &mut leases).await?;
+        let Found { live, unfinished, wanted } = find(&parts, &sources, &mut leases, rows).await?;
         let demand = Arc::<BufferDemand>::default();
         let activity = Arc::<Activity>::default();
         let context = ReaderContext {

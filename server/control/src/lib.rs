@@ -64,7 +64,6 @@ mod state_log;
 mod states;
 mod step;
 pub mod store;
-pub mod stricter;
 #[cfg(test)]
 mod tests;
 mod triggers;

@@ -56,18 +56,18 @@ pub(super) struct Found {
     pub(super) wanted: Vec<ProbeUid>,
 }
 
-/// Reads all rows of the database, and finds their events in the kernel. Changes nothing.
+/// Finds the events of all rows of the database in the kernel. Changes nothing.
 pub(super) async fn find(
     parts: &ControllerParts,
     sources: &SourceTable,
     leases: &mut Leases,
+    mut rows: Vec<StoredProbe>,
 ) -> Result<Found, Error> {
     let (mut live, mut unfinished, mut wanted) = (HashMap::new(), Vec::new(), Vec::new());
     let tracefs = &parts.mounted.tracefs;
     let list = tracefs.kprobe_list()?;
     let mut facts = parts.checker.recent_facts();
     let mut claimed = HashSet::new();
-    let mut rows = parts.store.probes().await?;
     // A damaged row claims no event that another one has.
     rows.sort_by_key(|row| row.unreadable.is_some());
     let uids: HashMap<_, _> = rows.iter().map(|row| (row.record.uid, row.record.clone())).collect();

@@ -138,8 +138,10 @@ fn paragraphs(page: &str) -> Vec<(usize, String)> {
             let item = ["- ", "* ", "> "].iter().find_map(|mark| trimmed.strip_prefix(mark));
             match item.or_else(|| number.strip_prefix(". ").filter(|_| number.len() < trimmed.len())) {
                 Some(item) => found.push((line, item.to_owned())),
-                None if is_open => found.last_mut().unwrap().1 += &format!(" {trimmed}"),
-                None => found.push((line, trimmed.to_owned())),
+                None => match found.last_mut().filter(|_| is_open) {
+                    Some((_, paragraph)) => paragraph.extend([" ", trimmed]),
+                    None => found.push((line, trimmed.to_owned())),
+                },
             }
             is_open = true;
         }
@@ -158,13 +160,14 @@ fn sentences(paragraph: &str) -> Vec<usize> {
     let plain = plain.concat();
     let plain: String =
         plain.split("](").map(|part| part.split_once(')').map_or(part, |(_, rest)| rest)).collect();
-    let mut counts = vec![0];
+    let (mut counts, mut words) = (Vec::new(), 0);
     for word in plain.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)) {
-        *counts.last_mut().unwrap() += 1;
+        words += 1;
         if word.trim_end_matches(['*', ')']).ends_with(['.', '?', '!']) {
-            counts.push(0);
+            counts.push(std::mem::take(&mut words));
         }
     }
+    counts.push(words);
     counts
 }
 

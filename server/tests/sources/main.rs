@@ -4,4 +4,5 @@ mod book;
 mod facts;
 mod layers;
 mod pages;
+mod stricter;
 mod words;
