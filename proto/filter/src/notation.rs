@@ -130,6 +130,7 @@ impl Notation {
     pub fn number(&self, text: &str, bytes: usize) -> Option<u64> {
         let number = match self {
             Self::Number | Self::Ipv6 | Self::NetworkOrder | Self::Octal => return None,
+            Self::Ipv4 if bytes != 4 => return None,
             Self::Errno => errno::number(text).map(|number| (-i64::from(number)).cast_unsigned())?,
             Self::Names(names) => names.number(text)?.cast_unsigned(),
             Self::Ipv4 => u32::from_le_bytes(text.parse::<Ipv4Addr>().ok()?.octets()).into(),

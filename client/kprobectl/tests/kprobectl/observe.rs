@@ -16,9 +16,9 @@ fn observe_text() {
     exit: 0
     -- stdout
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
-    12:00:00.002000 [001] ls-132 kprobes/open (do_sys_openat2+0x0/0x170) dfd=3 filename="/tmp/\xff"
-    12:00:00.003000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename=(fault)
+    12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
+    12:00:00.002000 [001] ls-132  kprobes/open dfd=3 filename="/tmp/\xff"
+    12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
@@ -89,7 +89,7 @@ fn observe_asks_the_daemon() {
     -- stdout
     TIME [CPU] COMM-TID PROBE FIELDS
     12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
-    12:00:00.002000 [001] ls-132 kprobes/open dfd=3 filename="/tmp/\xff"
+    12:00:00.002000 [001] ls-132  kprobes/open dfd=3 filename="/tmp/\xff"
     12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
     -- stderr
     note: the kernel can apply this filter: `kprobectl update kprobes/open --filter '(dfd == -100) && (tgid == 7) && (pid == 8) && (comm ~ "s*") && (cpu == 1) && 1'`
@@ -267,7 +267,7 @@ fn observe_says_what_the_kernel_could_do() {
     assert_snapshot!(fake.run(&["observe", "-n", "1", "--filter", "dfd == -100", "--no-headers"]), @r#"
     exit: 0
     -- stdout
-    12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
+    12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
     -- stderr
     note: the filter selects no event of `kprobes/waiting`: probe point is not an instruction boundary
     note: the kernel can apply this filter: `kprobectl update kprobes/open --filter 'dfd == -100 && 1'`

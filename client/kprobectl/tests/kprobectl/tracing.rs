@@ -45,8 +45,8 @@ fn probes_are_there_for_their_events_alone() {
     exit: 0
     -- stdout
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
-    12:00:00.002000 [001] ls-132 kprobes/open (do_sys_openat2+0x0/0x170) dfd=3 filename="/tmp/\xff"
+    12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
+    12:00:00.002000 [001] ls-132  kprobes/open dfd=3 filename="/tmp/\xff"
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
@@ -174,9 +174,9 @@ fn a_daemon_that_goes_away_is_an_error() {
     exit: 4
     -- stdout
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
-    12:00:00.002000 [001] ls-132 kprobes/open (do_sys_openat2+0x0/0x170) dfd=3 filename="/tmp/\xff"
-    12:00:00.003000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename=(fault)
+    12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
+    12:00:00.002000 [001] ls-132  kprobes/open dfd=3 filename="/tmp/\xff"
+    12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
@@ -193,9 +193,9 @@ fn a_daemon_that_goes_away_is_an_error() {
     exit: 4
     -- stdout
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
-    12:00:00.002000 [001] ls-132 kprobes/open (do_sys_openat2+0x0/0x170) dfd=3 filename="/tmp/\xff"
-    12:00:00.003000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename=(fault)
+    12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
+    12:00:00.002000 [001] ls-132  kprobes/open dfd=3 filename="/tmp/\xff"
+    12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full

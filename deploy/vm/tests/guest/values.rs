@@ -213,7 +213,7 @@ fn event_times_are_wall_clock_times(fixture: &Fixture) -> Result<()> {
 /// What people see of the events of a probe that a task of this name caused.
 fn shown(guest: &DaemonGuest, probe: &str, comm: &str) -> Result<String> {
     guest.ledger()?;
-    guest.ctl(&format!("observe {probe} -q --no-headings --last 4000 --filter 'comm == \"{comm}\"'"))
+    guest.ctl(&format!("observe {probe} -q --no-headers --last 4000 --filter 'comm == \"{comm}\"'"))
 }
 
 /// Connections to closed ports of the guest itself.
@@ -290,7 +290,7 @@ fn filters_compare_with_what_is_shown(fixture: &Fixture) -> Result<()> {
     guest.workload(&["open", "/etc/passwd", "0", "0", "3"])?;
     let count = |arguments: &str| -> Result<usize> {
         guest.ledger()?;
-        Ok(guest.ctl(&format!("observe {arguments} -q --no-headings --last 4000"))?.lines().count())
+        Ok(guest.ctl(&format!("observe {arguments} -q --no-headers --last 4000"))?.lines().count())
     };
     ensure!(count("some")? == 2, "the kernel selects port 9");
     ensure!(count("failed --comm workload")? == 3, "the kernel selects the error");

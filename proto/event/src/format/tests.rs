@@ -1,5 +1,7 @@
 //! Tests of lines and objects: what people write for numbers, padding and colours.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use super::*;
@@ -115,11 +117,13 @@ fn numbers_are_shown_as_people_write_them() {
     let objects = String::from_utf8(json).unwrap();
     let of = |line: &str| {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
-        format!("{} {}\n", object["fields"]["port"], object["names"])
+        let names: BTreeMap<String, String> = serde_json::from_value(object["names"].clone()).unwrap();
+        let names: Vec<_> = names.iter().map(|(field, text)| format!("{field}={text}")).collect();
+        format!("{} {}\n", object["fields"]["port"], names.join(" "))
     };
     insta::assert_snapshot!(objects.lines().map(of).collect::<String>(), @r#"
-    47873 {"dev":"254:0","file":"ENOMEM","how":"SHUT_WR","mode":"0100644","on":"true","port":"443","raw":"443","ret":"ENOENT","to":"127.0.0.1","to6":"::1"}
-    2304 {"dev":"8:1","mode":"0","port":"9","raw":"9","to":"10.0.0.2","to6":"2001:db8::5"}
+    47873 dev=254:0 file=ENOMEM how=SHUT_WR mode=0100644 on=true port=443 raw=443 ret=ENOENT to=127.0.0.1 to6=::1
+    2304 dev=8:1 mode=0 port=9 raw=9 to=10.0.0.2 to6=2001:db8::5
     "#);
 }
 

@@ -241,14 +241,14 @@ fn names_become_offsets_on_every_kernel() {
             ("p vfs_open ino=path->dentry->d_inode->i_ino", "ino=+8(+0(+8($arg1))):u64"),
             ("p vfs_open n=path->dentry->d_name.name:string", "n=+0(+24(+8($arg1))):string"),
             ("p vfs_open n=path->dentry->d_name.len", "n=+20(+8($arg1)):u32"),
-            ("p vfs_open path->dentry->d_name.hash_len:x64", "arg1=+16(+8($arg1)):x64"),
+            ("p vfs_open path->dentry->d_name.hash_len:x64", "hash_len=+16(+8($arg1)):x64"),
             ("p vfs_open how:string", "how=+0($arg3):string"),
             ("p vfs_open how:ustring", "how=+0($arg3):ustring"),
             ("p vfs_open +0(+8(path)):x32 y=+4(path):string", "arg1=+0(+8($arg1)):x32 y=+4($arg1):string"),
             ("p vfs_open %di $comm x=$arg1", "arg1=%di arg2=$comm x=$arg1"),
             ("p vfs_open $arg*", "path=$arg1:x64 flags=$arg2:u32 how=$arg3:x64"),
             ("p vfs_open %ax $arg* %bx", "arg1=%ax path=$arg1:x64 flags=$arg2:u32 how=$arg3:x64 arg5=%bx"),
-            ("p ext4_open inode->i_ino", "arg1=+8($arg1):u64"),
+            ("p ext4_open inode->i_ino", "i_ino=+8($arg1):u64"),
             // Nothing to resolve.
             ("p asm_entry x=$arg1 %di", "x=$arg1 arg2=%di"),
         ] {
@@ -318,7 +318,7 @@ fn an_element_of_an_array_is_a_value() {
         assert_eq!(hint, "write `usage` without an index");
         let hint = kernel.refused("p task_look task->^name[0]", "NO_BTF_FIELD");
         assert_eq!(hint, "follow the pointer: NAME=+OFFSET(...name):TYPE");
-        for index in ["", "01", "-1", "x", "0x1", "1][", "4294967296"] {
+        for index in ["", "01", "+1", "x", "0x1", "1][", "4294967296"] {
             let hint = kernel.refused(&format!("p task_look task->^numbers[{index}]"), "NO_BTF_FIELD");
             assert_eq!(hint, "an element of an array is `MEMBER[INDEX]`, with a decimal number", "{index}");
         }
@@ -416,7 +416,7 @@ fn no_wrong_register_is_read() {
         let kernel = kernel(readme);
         // `large` is on the stack and takes no register, `two` takes two.
         assert_eq!(kernel.args("p by_value uid last"), "uid=$arg1:u32 last=$arg4:x64");
-        assert_eq!(kernel.args("p by_value last->comm"), "arg1=+16($arg4):string");
+        assert_eq!(kernel.args("p by_value last->comm"), "comm=+16($arg4):string");
         assert_eq!(kernel.args("p by_value large two"), "large=$arg7:x64 two=$arg2:x64");
         assert_eq!(kernel.warnings("p by_value large two uid"), ["PART_OF_VALUE"; 2]);
         // A number that was written stays the same number.
