@@ -91,8 +91,8 @@ pub(super) fn set_filter(
     Ok(presence)
 }
 
-/// The filter of a probe as the kernel gets it: over what it records, which is not always what is shown. It lets nothing
-/// pass because of a value that could not be read.
+/// The filter of a probe as the kernel gets it: over what it records, which is not always what is shown. It lets
+/// nothing pass because of a value that could not be read.
 pub(super) fn kernel_filter(
     tracefs: &Tracefs,
     name: &ProbeName,

@@ -238,8 +238,8 @@ fn push_blanks(buffer: &mut Vec<u8>, count: usize) {
     buffer.extend(std::iter::repeat_n(b' ', count));
 }
 
-/// Whether an address is that of the entry of a function. Behind the `endbr64` of 4 bytes that a function begins with if
-/// the kernel is built with IBT, it is the same place; the call to ftrace that begins all others has 5.
+/// Whether an address is that of the entry of a function. Behind the `endbr64` of 4 bytes that a function begins with
+/// if the kernel is built with IBT, it is the same place; the call to ftrace that begins all others has 5.
 fn is_entry(address: Address<'_>) -> bool {
     address.text.is_some_and(|text| text.contains("+0x0/") || text.contains("+0x4/"))
 }

@@ -1,7 +1,7 @@
 //! Filters for the kernel: of what it records, and with proofs that fields were read.
 //!
-//! Owns the proofs. The descriptor of a guard that shows a fault, or of a text whose pointer could not be read, keeps its
-//! preset: it covers everything up to the end of the record, which is the text of the last argument
+//! Owns the proofs. The descriptor of a guard that shows a fault, or of a text whose pointer could not be read, keeps
+//! its preset: it covers everything up to the end of the record, which is the text of the last argument
 //! ([`guard::END_TEXT`]). The descriptor of a text that could not be read has the length 0, with which the pattern `*`
 //! never matches: the kernel compares the end of a text only within its length
 //! (kernel/trace/trace_events_filter.c: `regex_match_end`). The decoder finds the same in a record

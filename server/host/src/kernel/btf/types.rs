@@ -161,8 +161,8 @@ pub struct Enumerators<'a> {
 }
 
 impl<'a> Enumerators<'a> {
-    /// Their values and names, in the order of their declaration. A value of 64 bits without sign is given as the number
-    /// with the same bits.
+    /// Their values and names, in the order of their declaration. A value of 64 bits without sign is given as the
+    /// number with the same bits.
     pub fn iter(&self) -> impl Iterator<Item = Result<(i64, &'a str), BtfError>> + use<'a> {
         let Self { btf, signed, wide, bytes } = *self;
         bytes.chunks_exact(if wide { 12 } else { 8 }).map(move |one| {
