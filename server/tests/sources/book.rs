@@ -151,17 +151,14 @@ fn paragraphs(page: &str) -> Vec<(usize, String)> {
 
 /// The numbers of words of the sentences of a paragraph. What is in backquotes is one word.
 fn sentences(paragraph: &str) -> Vec<usize> {
-    let plain: Vec<_> = paragraph
-        .split('`')
-        .enumerate()
-        .map(|(index, part)| if index % 2 == 0 { part } else { "x" })
-        .collect();
+    let parts = paragraph.split('`').enumerate();
+    let plain: String = parts.map(|(index, part)| if index % 2 == 0 { part } else { "x" }).collect();
     // The target of a link is not read.
-    let plain = plain.concat();
-    let plain: String =
-        plain.split("](").map(|part| part.split_once(')').map_or(part, |(_, rest)| rest)).collect();
+    let mut parts = plain.split("](");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    text.extend(parts.map(|part| part.split_once(')').map_or(part, |(_, rest)| rest)));
     let (mut counts, mut words) = (Vec::new(), 0);
-    for word in plain.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)) {
+    for word in text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)) {
         words += 1;
         if word.trim_end_matches(['*', ')']).ends_with(['.', '?', '!']) {
             counts.push(std::mem::take(&mut words));
@@ -191,6 +188,7 @@ fn sentences_are_short() {
     let expected =
         [(2, vec![3, 2, 0]), (5, vec![4, 0]), (10, vec![2]), (10, vec![1]), (10, vec![1]), (10, vec![0])];
     assert_eq!(counts, expected);
+    assert_eq!(sentences("One (two) three [four](five six). `Seven` (eight)."), [4, 2, 0]);
 }
 
 #[test]
