@@ -97,6 +97,14 @@ impl CountedProbes {
     }
 }
 
+/// Refuses what can be no function, before any host is asked.
+pub(super) fn judge(spec: &AggregationSpec) -> Result<(), Failure> {
+    match &spec.aggregation {
+        Some(Aggregation::Latency(spec)) if spec.end_probe.is_empty() => ends(&spec.start_probe).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// Entry and return of a function.
 fn ends(function: &str) -> Result<[String; 2], Failure> {
     let function = function.trim();
@@ -140,7 +148,7 @@ pub(super) fn not_kept(undefined: &[String]) -> Option<Failure> {
 pub(super) fn not_confirmed(undefined: &[String], hosts: usize) -> Option<Failure> {
     let word = undefined.first()?;
     let message = format!("there is no probe `{word}`, and this would define one on {hosts} hosts");
-    Some(Failure::usage(message, Some("add `--yes`".to_owned())))
+    Some(Failure::refused(message, "add `--yes`"))
 }
 
 #[cfg(test)]
