@@ -70,6 +70,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub(crate) struct Output {
     format: Format,
     has_headings: bool,
+    /// Whether progress is shown, on a terminal.
+    has_progress: bool,
     stdout: BufWriter<Way>,
     /// What is kept instead of printed, because several hosts are asked.
     kept: Option<HostOutput>,
@@ -132,6 +134,7 @@ impl Output {
         Self {
             format,
             has_headings: !global.no_headers,
+            has_progress: io::stderr().is_terminal(),
             stdout: BufWriter::with_capacity(BUFFER_BYTES, Way::Process(io::stdout())),
             kept: None,
             judged: Vec::new(),
@@ -145,6 +148,7 @@ impl Output {
         Self {
             format: self.format,
             has_headings: self.has_headings,
+            has_progress: false,
             stdout: BufWriter::new(Way::Kept(Vec::new())),
             kept: Some(HostOutput::default()),
             judged: Vec::new(),

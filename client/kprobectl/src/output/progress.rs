@@ -3,7 +3,6 @@
 //! Owns when it is shown: on stderr, if that is a terminal, and never among the messages of one of many hosts. It goes
 //! away when it is dropped.
 
-use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -27,9 +26,14 @@ struct Shown {
 }
 
 impl Output {
+    /// Shows no progress: nobody wants notes.
+    pub(crate) fn without_progress(&mut self) {
+        self.has_progress = false;
+    }
+
     /// Begins to show how much of a whole is done. Needs a runtime.
     pub(crate) fn progress(&self, what: &'static str, whole: usize) -> Progress {
-        if self.is_keeping() || !io::stderr().is_terminal() {
+        if !self.has_progress {
             return Progress(None);
         }
         let bar = ProgressBar::with_draw_target(Some(whole as u64), ProgressDrawTarget::hidden());

@@ -578,7 +578,7 @@ fn hits_of_functions(guest: &DaemonGuest) -> Result<()> {
     nothing_is_left(guest)?;
     // Many, and a command that is killed while it counts them.
     let begun = std::time::Instant::now();
-    let counting = guest.start_ctl("hits --top 5 '__x64_sys_*' --for 60s")?;
+    let counting = guest.start_ctl("hits --top 5 '__x64_sys_*' --for 60s --yes")?;
     guest.until("it counts", || Ok(counting.printed()?.contains("counting ")))?;
     let ready = begun.elapsed();
     progress::note(format_args!("{} in {ready:?}", counting.printed()?.trim()));

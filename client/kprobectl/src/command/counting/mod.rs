@@ -128,6 +128,7 @@ impl Count {
     /// `--keep`, leaves the aggregation running.
     pub(super) async fn run(self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         refuse_folded(self.view, Some(&self.spec))?;
+        probes::judge(&self.spec)?;
         if let Some(fleet) = &global.fleet {
             return self.run_on_many(global, fleet, output).await;
         }

@@ -4,11 +4,11 @@
 //! probe that is defined disabled, counted, and deleted with the command.
 
 use kprobed_client::api::aggregation_spec::Aggregation;
-use kprobed_client::api::{AggregationSpec, CreateProbeRequest, LatencySpec};
+use kprobed_client::api::{AggregationSpec, CreateProbeRequest, LatencySpec, Verdict};
 use kprobed_client::{Client, Error};
 
 use crate::command::Failure;
-use crate::command::definitions::definitions;
+use crate::command::definitions::{checked, definitions};
 use crate::command::observe::TemporaryProbes;
 use crate::glob;
 use crate::output::Output;
@@ -60,7 +60,8 @@ impl CountedProbes {
             return Ok(Self { temporary: None });
         }
         let mut lines = Vec::with_capacity(undefined.len());
-        for word in &undefined {
+        for word in Self::possible(client, spec, &undefined).await? {
+            let word = &word;
             let meant = definitions(client, std::slice::from_ref(word), true, Some(output)).await?;
             let [line] = meant.as_slice() else { return Err(several(word, meant.len())) };
             lines.push(line.clone());
@@ -86,6 +87,23 @@ impl CountedProbes {
         Ok(Self { temporary: Some(temporary) })
     }
 
+    /// The ends of a system call, for `latency` of a word that is no function: the daemon knows what it means. A
+    /// function is counted without its parameters.
+    async fn possible(
+        client: &Client,
+        spec: &AggregationSpec,
+        undefined: &[String],
+    ) -> Result<Vec<String>, Failure> {
+        if let Some(Aggregation::Latency(LatencySpec { start_probe, end_probe, .. })) = &spec.aggregation
+            && let (true, [entry, _]) = (end_probe.is_empty(), undefined)
+            && checked(client, entry).await?.verdict() != Verdict::Accepted
+        {
+            let word = start_probe.trim();
+            return Ok(vec![word.to_owned(), format!("{word}%return")]);
+        }
+        Ok(undefined.to_vec())
+    }
+
     /// Deletes the temporary ones.
     ///
     /// # Errors
@@ -95,6 +113,14 @@ impl CountedProbes {
             Some(temporary) => temporary.delete().await.map(drop),
             None => Ok(()),
         }
+    }
+}
+
+/// Refuses what can be no function, before any host is asked.
+pub(super) fn judge(spec: &AggregationSpec) -> Result<(), Failure> {
+    match &spec.aggregation {
+        Some(Aggregation::Latency(spec)) if spec.end_probe.is_empty() => ends(&spec.start_probe).map(drop),
+        _ => Ok(()),
     }
 }
 
@@ -141,7 +167,7 @@ pub(super) fn not_kept(undefined: &[String]) -> Option<Failure> {
 pub(super) fn not_confirmed(undefined: &[String], hosts: usize) -> Option<Failure> {
     let word = undefined.first()?;
     let message = format!("there is no probe `{word}`, and this would define one on {hosts} hosts");
-    Some(Failure::usage(message, Some("add `--yes`".to_owned())))
+    Some(Failure::refused(message, "add `--yes`"))
 }
 
 #[cfg(test)]

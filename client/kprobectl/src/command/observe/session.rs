@@ -84,6 +84,9 @@ impl Session {
         for field in &self.form.fields {
             self.request = self.request.field(field.clone());
         }
+        if self.quiet {
+            output.without_progress();
+        }
         let Some(fleet) = &global.fleet else {
             let mut stop = StopCondition::new().map_err(Failure::signals)?;
             // The daemon deletes probes that were already defined when their hold is dropped.

@@ -3,7 +3,8 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use super::super::fake::{Ending, Fake, Kept};
+use super::super::fake::{Ending, Fake, Kept, shown};
+use super::merging;
 
 /// The fake has no probe of a name with `nothing` in it, and calls all that it makes `kprobes/open`.
 const FUNCTION: &str = "nothing_of_that_name";
@@ -132,4 +133,31 @@ fn hits_of_probes_are_sorted_and_cut() {
     }
     assert_eq!(kept.shown().len(), 2, "they stay");
     assert!(fake.run(&["hits", "--for", "1s", "--since", "10m"]).starts_with("exit: 2"));
+}
+
+#[test]
+fn hosts_define_probes_of_their_own_and_many_hosts_need_a_confirmation() {
+    let fakes: Vec<_> = (0..2).map(|_| Fake::start(Ending::Open)).collect();
+    let directory = merging::fleet(&fakes);
+    let latency = ["latency", "vfs_read", "--hosts", "web[0-1]", "--for", "100ms"];
+    let told = shown(&merging::run(&directory, &latency));
+    assert!(told.starts_with("exit: 0") && told.contains("64 measured, 64 starts"), "{told}");
+    for fake in &fakes {
+        let expected =
+            ["hold", &created("p vfs_read"), &created("r vfs_read"), DELETED, DELETED, "hold ended"];
+        assert_eq!(fake.log_of_holds(), expected);
+    }
+    let config = directory.path().join("config.yaml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("    hosts:", "    confirm_above: 1\n    hosts:")).unwrap();
+    let told = shown(&merging::run(&directory, &latency));
+    assert!(told.starts_with("exit: 1") && told.contains("would define one on 2 hosts"), "{told}");
+    // What they have already is counted as before.
+    let hist = ["hist", "open", "--hosts", "web[0-1]", "--for", "100ms"];
+    assert!(shown(&merging::run(&directory, &hist)).starts_with("exit: 0"));
+    let confirmed = shown(&merging::run(&directory, &[&latency[..], &["--yes"]].concat()));
+    assert!(confirmed.starts_with("exit: 0"), "{confirmed}");
+    let hits = ["hits", "vfs_*", "--hosts", "web[0-1]", "--for", "10ms"];
+    let told = shown(&merging::run(&directory, &hits));
+    assert!(told.starts_with("exit: 2") && told.contains("add `--yes`"), "{told}");
 }
