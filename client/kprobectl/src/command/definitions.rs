@@ -32,6 +32,8 @@ pub(in crate::command) async fn definitions(
         }
         match checked.lines.len() {
             0 | 1 => definitions.push(argument.clone()),
+            // What is listed by name is refused with its reason.
+            _ if !argument.contains(['*', '?']) => definitions.extend(checked.lines),
             _ => definitions.extend(accepted(client, argument, &checked.lines, notes.as_deref_mut()).await?),
         }
     }
