@@ -84,7 +84,7 @@ macro_rules! commands {
             /// Runs it on one host, which may be one of many.
             pub(crate) async fn run_on_host(self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
                 match self {
-                    $(Self::$name(arguments) => $run(global, arguments, output).await,)*
+                    $(Self::$name(arguments) => Box::pin($run(global, arguments, output)).await,)*
                     _ => Err(Failure::one_host_only()),
                 }
             }
@@ -92,7 +92,7 @@ macro_rules! commands {
             /// Runs it for one daemon, for many together, or for none.
             pub(crate) async fn run(self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
                 match self {
-                    $(Self::$own(arguments) => $own_run(global, arguments, output).await,)*
+                    $(Self::$own(arguments) => Box::pin($own_run(global, arguments, output)).await,)*
                     command => command.run_on_host(global, output).await,
                 }
             }

@@ -28,7 +28,9 @@ pub(in crate::command) async fn definitions(
     for argument in arguments {
         let checked = checked(client, argument).await?;
         for remark in remarks(argument, &checked) {
-            notes.iter_mut().for_each(|output| output.note(&remark));
+            if let Some(output) = notes.as_deref_mut() {
+                output.note(&remark);
+            }
         }
         match checked.lines.len() {
             0 | 1 => definitions.push(argument.clone()),
@@ -48,7 +50,7 @@ async fn accepted(
     lines: &[String],
     notes: Option<&mut Output>,
 ) -> Result<Vec<String>, Failure> {
-    let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes();
+    let text = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect::<String>().into_bytes();
     let mut checks = client.check_probes(tokio_stream::once(text), false).await?;
     let mut accepted = Vec::with_capacity(lines.len());
     while let Some(checked) = checks.next().await? {

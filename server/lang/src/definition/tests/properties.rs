@@ -128,11 +128,11 @@ proptest! {
     /// An index is read as it is written. Anything else between brackets is a part of the name, which no member has.
     #[test]
     fn an_index_is_read_as_it_is_written(
-        indices in proptest::collection::vec(any::<u32>(), 0..3),
+        indices in vec(any::<u32>(), 0..3),
         other in "[0-9x\\[\\].>+-]{0,4}",
     ) {
         let features = Features::from_readme("").with_types(true);
-        let written: String = indices.iter().map(|index| format!("[{index}]")).collect();
+        let written = indices.iter().fold(String::new(), |text, index| text + &format!("[{index}]"));
         let text = format!("p:g/e f x=a->b{written}");
         let Ok(Definition::Probe(definition)) = parse(&text, &features) else { panic!("{text}") };
         let FetchKind::Btf { members, .. } = &definition.args[0].fetch.kind else { panic!("{text}") };

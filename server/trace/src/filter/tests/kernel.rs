@@ -88,11 +88,12 @@ impl Parser<'_> {
     /// Numbers are cut to the size of the field, and have its sign.
     fn number(&self, field: &str, operator: &str, operand: i64) -> bool {
         let (event, rest) = (self.event, self.rest.number);
-        let cut = |number: i64| -> i64 {
+        let cut = |number: i64| {
+            let [first, second, third, fourth, ..] = number.to_le_bytes();
             match field {
-                "u8" => (number as u8).into(),
-                "s16" => (number as i16).into(),
-                "s32" | "common_pid" | "CPU" => (number as i32).into(),
+                "u8" => first.into(),
+                "s16" => i16::from_le_bytes([first, second]).into(),
+                "s32" | "common_pid" | "CPU" => i32::from_le_bytes([first, second, third, fourth]).into(),
                 "s64" => number,
                 _ => panic!("{field}"),
             }
