@@ -26,7 +26,7 @@ struct Shown {
 }
 
 impl Output {
-    /// Shows no progress: nobody wants notes.
+    /// Shows no progress, for a command without notes.
     pub(crate) fn without_progress(&mut self) {
         self.has_progress = false;
     }

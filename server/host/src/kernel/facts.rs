@@ -5,7 +5,7 @@
 //! before and after the change exist side by side for as long as a check uses the former. Code is
 //! not cached: every check reads it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::fs::DirEntryExt as _;
@@ -112,12 +112,14 @@ impl KernelFacts {
         declarations.filter_map(parts).collect()
     }
 
-    /// The events of the host, as `GROUP/EVENT`, without those of `ftrace`, which have no switch. Absent for an image,
-    /// and if they cannot be listed. Read anew for each call.
+    /// The events that the kernel brings, as `GROUP/EVENT`, without those of `ftrace`, which have no switch, and
+    /// without those that programs have defined: whoever may not see a probe is not told of its event. Absent for an
+    /// image, and if they cannot be listed. Read anew for each call.
     pub fn host_events(&self) -> Option<Vec<String>> {
-        let list = read_text(&self.tracefs.as_ref()?.join("available_events")).ok()?;
-        let events = list.lines().filter(|line| !line.starts_with("ftrace:"));
-        Some(events.map(|line| line.replacen(':', "/", 1)).collect())
+        let tracefs = self.tracefs.as_ref()?;
+        let list = read_text(&tracefs.join("available_events")).ok()?;
+        let defined = read_text(&tracefs.join("dynamic_events")).ok()?;
+        Some(without_defined(&list, &defined))
     }
 
     /// The same as they were at most a second ago, for advice.
@@ -260,6 +262,18 @@ impl KernelFacts {
         }
         code
     }
+}
+
+/// The events of `available_events` that `dynamic_events` does not define.
+fn without_defined(available: &str, dynamic: &str) -> Vec<String> {
+    let name = |line: &str| {
+        let (_, name) = line.split_ascii_whitespace().next()?.split_once(':')?;
+        // A synthetic event is listed without its group (kernel/trace/trace_events_synth.c: __synth_event_show).
+        Some(if name.contains('/') { name.to_owned() } else { format!("synthetic/{name}") })
+    };
+    let defined: HashSet<String> = dynamic.lines().filter_map(name).collect();
+    let events = available.lines().filter(|line| !line.starts_with("ftrace:"));
+    events.map(|line| line.replacen(':', "/", 1)).filter(|event| !defined.contains(event)).collect()
 }
 
 /// From the first byte of code to the end of what stays after boot.
@@ -427,6 +441,15 @@ mod tests {
     fn paths(root: &Path) -> KernelPaths {
         let at = |name: &str| root.join(name);
         KernelPaths { procfs: at("proc"), sysfs: at("sys"), debugfs: at("debug"), tracefs: at("tracing") }
+    }
+
+    #[test]
+    fn events_that_programs_define_are_not_listed() {
+        let available =
+            "sched:sched_switch\nftrace:function\nkprobes:secret\nmine:out\nsynthetic:lat\nprobe:x\n";
+        let dynamic =
+            "p:kprobes/secret vfs_read a=%di\nr16:mine/out vfs_read\ns:lat u64 d\ne:other/x a.b c=$d:u8\n";
+        assert_eq!(without_defined(available, dynamic), ["sched/sched_switch", "probe/x"]);
     }
 
     #[test]

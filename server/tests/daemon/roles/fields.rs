@@ -18,7 +18,7 @@ AuditEntry: digest *record *principal method change rule request_id operation *p
 AuditHead: digest\n\
 CallerLimit: name role\n\
 CheckAccessResponse: *reason role *reads *functions *module\n\
-CheckProbeResponse: errno_name rule *kernel_definition *name *location kernel_reason *canonical *explanation\n\
+CheckProbeResponse: errno_name rule *kernel_definition *name *location kernel_reason *canonical *explanation *lines *notes\n\
 CheckedDefinition: definition\n\
 CheckedMeaning: prototype code\n\
 CheckedValue: argument written meaning parameter\n\

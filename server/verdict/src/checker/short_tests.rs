@@ -15,6 +15,7 @@ const EVENTS: &str =
 fn checker_of(readme: &str) -> (Checker, Kernel) {
     let kernel = kernel(readme);
     fs::write(kernel.paths.tracefs.join("available_events"), EVENTS).unwrap();
+    fs::write(kernel.paths.tracefs.join("dynamic_events"), "").unwrap();
     let facts = Arc::new(FactsCache::new(kernel.paths.clone()));
     (Checker::new(kernel.features.clone(), facts), kernel)
 }

@@ -87,7 +87,7 @@ impl CountedProbes {
         Ok(Self { temporary: Some(temporary) })
     }
 
-    /// The ends of a system call, for `latency` of a word that is no function: the daemon knows what it means. A
+    /// The ends of a system call, for `latency` of a word that is not a function: the daemon knows what it means. A
     /// function is counted without its parameters.
     async fn possible(
         client: &Client,

@@ -285,7 +285,10 @@ fn of_group_or_module(word: Word<'_>, group: &str, after: Word<'_>, names: &dyn 
             let hint = if names.has_function(None, function) == Some(true) {
                 format!("`{function}` is in the kernel itself: write `p {name}`")
             } else {
-                format!("write `p {}` for a function of a module that is loaded later", word.text)
+                format!(
+                    "write `p {}` for a function of a module that is loaded later, `{full}` for an event of another program",
+                    word.text
+                )
             };
             Some(Err(refused(word.span(), message, hint)))
         }
