@@ -5,9 +5,9 @@
 //! `unproven`; bytes that are not UTF-8 are `{"hex": "…"}`. An integer beyond 2^53 is a text of its
 //! decimal digits: many readers of JSON take every number for a double, which would change it.
 
-use super::Origin;
 use super::digits::{hex_digit, push_decimal, push_padded, push_signed};
 use super::value::push_address;
+use super::{Call, Origin};
 use crate::{Address, Context, Cursor, Loss, Row, Value, cause_name, reason_name};
 
 /// All integers up to this one are exact as doubles.
@@ -60,64 +60,66 @@ impl JsonLines {
 
     /// Appends the object of an event of one of several hosts, and the end of its line.
     pub fn push_merged(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>, origin: Origin<'_>) {
-        buffer.extend_from_slice(br#"{"type":"event","host":"#);
+        buffer.extend_from_slice(br#"{"type":"event","#);
+        self.push_origin(buffer, origin);
+        self.push_rest(buffer, row);
+    }
+
+    /// Appends the object of a call, and the end of its line: `fields` are those of the entry and then those of the
+    /// return. `duration_ns` is `null` for a call that lacks an end, and `incomplete` for one that has both.
+    pub fn push_call(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        function: &str,
+        call: &Call<'_>,
+        origin: Option<Origin<'_>>,
+    ) {
+        buffer.extend_from_slice(br#"{"type":"call","#);
+        match origin {
+            None => buffer.extend_from_slice(&self.host),
+            Some(origin) => self.push_origin(buffer, origin),
+        }
+        let last = call.last();
+        self.push_times(buffer, &last);
+        buffer.extend_from_slice(br#","function":"#);
+        push_string(buffer, function);
+        push_task(buffer, &last);
+        buffer.extend_from_slice(br#","duration_ns":"#);
+        push_or_null(buffer, call.duration_ns(), push_unsigned);
+        buffer.extend_from_slice(br#","incomplete":"#);
+        push_or_null(buffer, call.incomplete(), |buffer, why| push_string(buffer, why.name()));
+        let rows = [call.entry(), call.exit()];
+        let unproven = rows.iter().flatten().flat_map(|row| row.schema().unproven());
+        push_fields(buffer, call.fields(), unproven);
+    }
+
+    fn push_origin(&mut self, buffer: &mut Vec<u8>, origin: Origin<'_>) {
+        buffer.extend_from_slice(br#""host":"#);
         push_string(buffer, origin.host);
         buffer.extend_from_slice(br#","corrected_time":""#);
         self.push_time(buffer, origin.corrected_ns);
         buffer.extend_from_slice(if origin.late { br#"","late":true,"# } else { br#"","late":false,"# });
-        self.push_rest(buffer, row);
     }
 
-    fn push_rest(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
+    fn push_times(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
         buffer.extend_from_slice(br#""time":""#);
         self.push_time(buffer, row.wall_ns());
         buffer.extend_from_slice(br#"","timestamp_ns":"#);
         push_unsigned(buffer, row.timestamp_ns());
+    }
+
+    fn push_rest(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
+        self.push_times(buffer, row);
         buffer.extend_from_slice(br#","probe":"#);
         push_string(buffer, row.probe());
-        buffer.extend_from_slice(br#","cpu":"#);
-        push_decimal(buffer, row.cpu().into());
-        buffer.extend_from_slice(br#","tid":"#);
-        push_or_null(buffer, row.tid(), |buffer, tid| push_signed(buffer, tid.into()));
-        buffer.extend_from_slice(br#","tgid":"#);
-        push_or_null(buffer, row.tgid(), |buffer, tgid| push_signed(buffer, tgid.into()));
-        buffer.extend_from_slice(br#","comm":"#);
-        push_or_null(buffer, row.comm(), push_text);
+        push_task(buffer, row);
         buffer.extend_from_slice(br#","context":"#);
         push_or_null(buffer, row.context(), push_context);
         buffer.extend_from_slice(br#","location":"#);
         push_or_null(buffer, row.location(), push_symbol);
         buffer.extend_from_slice(br#","return_location":"#);
         push_or_null(buffer, row.return_location(), push_symbol);
-        buffer.extend_from_slice(br#","fields":{"#);
-        let mut faults = false;
-        for (index, (name, value)) in row.fields().enumerate() {
-            if index > 0 {
-                buffer.push(b',');
-            }
-            push_string(buffer, name);
-            buffer.push(b':');
-            push_value(buffer, &value);
-            faults |= value.has_fault();
-        }
-        buffer.extend_from_slice(br#"},"faults":["#);
-        if faults {
-            let names = row.fields().filter(|(_, value)| value.has_fault());
-            for (index, (name, _)) in names.enumerate() {
-                if index > 0 {
-                    buffer.push(b',');
-                }
-                push_string(buffer, name);
-            }
-        }
-        buffer.extend_from_slice(br#"],"unproven":["#);
-        for (index, name) in row.schema().unproven().enumerate() {
-            if index > 0 {
-                buffer.push(b',');
-            }
-            push_string(buffer, name);
-        }
-        buffer.extend_from_slice(b"]}\n");
+        push_fields(buffer, row.fields(), row.schema().unproven());
     }
 
     /// Appends the object of a gap, and the end of its line. `cpu` is `null` for any, `count` for
@@ -209,6 +211,57 @@ impl JsonLines {
         }
         push_padded::<9>(buffer, wall_ns % 1_000_000_000);
         buffer.push(b'Z');
+    }
+}
+
+/// The CPU and the task of an event.
+#[inline]
+fn push_task(buffer: &mut Vec<u8>, row: &Row<'_>) {
+    buffer.extend_from_slice(br#","cpu":"#);
+    push_decimal(buffer, row.cpu().into());
+    buffer.extend_from_slice(br#","tid":"#);
+    push_or_null(buffer, row.tid(), |buffer, tid| push_signed(buffer, tid.into()));
+    buffer.extend_from_slice(br#","tgid":"#);
+    push_or_null(buffer, row.tgid(), |buffer, tgid| push_signed(buffer, tgid.into()));
+    buffer.extend_from_slice(br#","comm":"#);
+    push_or_null(buffer, row.comm(), push_text);
+}
+
+/// The fields, those that could not be read, and those that are unproven; and the end of the line.
+#[inline]
+fn push_fields<'a>(
+    buffer: &mut Vec<u8>,
+    fields: impl Iterator<Item = (&'a str, Value<'a>)>,
+    unproven: impl Iterator<Item = &'a str>,
+) {
+    let mut faults = Vec::new();
+    buffer.extend_from_slice(br#","fields":{"#);
+    for (index, (name, value)) in fields.enumerate() {
+        if index > 0 {
+            buffer.push(b',');
+        }
+        push_string(buffer, name);
+        buffer.push(b':');
+        push_value(buffer, &value);
+        if value.has_fault() {
+            // Most events have none: then this takes no memory.
+            faults.push(name);
+        }
+    }
+    buffer.extend_from_slice(br#"},"faults":["#);
+    push_names(buffer, faults.into_iter());
+    buffer.extend_from_slice(br#"],"unproven":["#);
+    push_names(buffer, unproven);
+    buffer.extend_from_slice(b"]}\n");
+}
+
+#[inline]
+fn push_names(buffer: &mut Vec<u8>, names: impl Iterator<Item = impl AsRef<str>>) {
+    for (index, name) in names.enumerate() {
+        if index > 0 {
+            buffer.push(b',');
+        }
+        push_string(buffer, name.as_ref());
     }
 }
 

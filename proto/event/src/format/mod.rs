@@ -4,11 +4,13 @@
 //! into one buffer, by hand, with no formatting machinery and no allocation for each event. It
 //! never writes to a file, and knows no time zone.
 
+mod call;
 mod digits;
 mod json;
 mod text;
 mod value;
 
+pub use call::Call;
 pub use json::{EXACT, JsonLines, Progress};
 pub use text::{TextLines, TextParts, TimeForm};
 

@@ -4,9 +4,11 @@
 //! the daemon's queue for this client; what that queue drops is reported as a loss.
 
 mod cursor_file;
+mod definitions;
 mod follow;
 #[cfg(feature = "nats")]
 mod from_nats;
+mod joined;
 mod options;
 mod selection_notes;
 mod session;
@@ -20,6 +22,7 @@ use clap::Args;
 use kprobed_client::event::StreamRequest;
 
 use self::cursor_file::CursorFile;
+pub(super) use self::definitions::Definitions;
 pub(super) use self::options::{Conditions, OutputOptions, max_wait};
 use self::options::{Delivery, NatsArguments, Order, Selection, TimeRange};
 pub(super) use self::session::Session;
@@ -133,10 +136,10 @@ impl Arguments {
     }
 
     /// Follows these events, as the other arguments say.
-    fn session(self, request: StreamRequest, cursor_file: Option<CursorFile>) -> Session {
-        Session {
+    fn session(self, request: StreamRequest, cursor_file: Option<CursorFile>) -> Result<Session, Failure> {
+        Ok(Session {
             request,
-            definitions: self.definitions,
+            definitions: Definitions::read(&self.definitions)?,
             command: Vec::new(),
             count: self.count,
             duration: self.duration,
@@ -147,7 +150,7 @@ impl Arguments {
             ends: self.start.ends(),
             once: self.delivery.no_reconnect,
             form: self.form,
-        }
+        })
     }
 }
 
@@ -179,5 +182,5 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let globs: Vec<String> = patterns.map(|pattern| glob::of_names(pattern)).collect();
     let request = arguments.delivery.apply(arguments.selection.request(&globs)?);
     let request = arguments.start.apply(request, cursor_file.as_ref())?;
-    arguments.session(request, cursor_file).run(global, output).await
+    arguments.session(request, cursor_file)?.run(global, output).await
 }

@@ -4,12 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kprobed_client::api::EventOrder;
 use kprobed_client::event::{ResumingStream, StreamRequest};
 use kprobed_client::fleet::{HostLedger, Outcome};
 use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedStream};
 
 use super::cursor_file::CursorFile;
+use super::definitions::Definitions;
 use super::follow::{End, Follow};
+use super::joined::JoinedCalls;
 use super::options::OutputOptions;
 use super::selection_notes::ObservedSources;
 use super::skipped_runs::{AllCounts, CountsBefore};
@@ -21,13 +24,13 @@ use crate::command::open_file_limit::raise;
 use crate::command::stop_condition::{StopCondition, StopReason};
 use crate::command::{Exit, Failure};
 use crate::global::{Fleet, Global};
-use crate::output::{EventPrinter, Output};
+use crate::output::{EventPrinter, EventStyle, Output};
 
 /// Which events to follow, for how long, and how to show them.
 pub(in crate::command) struct Session {
     pub(in crate::command) request: StreamRequest,
     /// Temporary probes.
-    pub(in crate::command) definitions: Vec<String>,
+    pub(in crate::command) definitions: Definitions,
     /// The program to run as a child process. Empty for none.
     pub(in crate::command) command: Vec<String>,
     pub(in crate::command) count: Option<u64>,
@@ -81,12 +84,22 @@ impl Session {
         for field in &self.form.fields {
             self.request = self.request.field(field.clone());
         }
+        let calls = JoinedCalls::of(&self.definitions, &mut self.request)?;
+        if calls.is_some() {
+            if !self.form.fields.is_empty() {
+                let message =
+                    "`--fields` selects fields of single events, and a call has those that it names";
+                return Err(Failure::usage(message, Some("name them in the call".to_owned())));
+            }
+            self.ordered = true;
+            self.request = self.request.order(EventOrder::Time);
+        }
         let Some(fleet) = &global.fleet else {
             let mut stop = StopCondition::new().map_err(Failure::signals)?;
             // The daemon deletes probes that were already defined when their hold is dropped.
             let has_probes = !self.definitions.is_empty();
             let opened = tokio::select! {
-                opened = self.open_one(global, output) => opened?,
+                opened = self.open_one(calls, global, output) => opened?,
                 _ = stop.wait() => return Err(Failure::interrupted(
                     has_probes.then_some("the daemon deletes the probes that it has defined for this command"),
                 )),
@@ -97,7 +110,7 @@ impl Session {
             confirm(Some(self.plan()), global, fleet, output).await?;
         }
         let mut stop = StopCondition::new().map_err(Failure::signals)?;
-        let opened = self.open_many(global, fleet, &mut stop, output).await?;
+        let opened = self.open_many((global, fleet), calls, &mut stop, output).await?;
         let (exit, accounts) = self.show(opened, stop, global, output).await?;
         let missing = accounts.iter().filter(|account| account.outcome != Outcome::Answered);
         let missing: Vec<_> = missing.map(|account| format!("{}\n", account.host)).collect();
@@ -106,13 +119,21 @@ impl Session {
     }
 
     /// Connects to one daemon, makes the probes and begins the stream of their events.
-    async fn open_one(&mut self, global: &Global, output: &mut Output) -> Result<Opened, Failure> {
+    async fn open_one(
+        &mut self,
+        mut calls: Option<JoinedCalls>,
+        global: &Global,
+        output: &mut Output,
+    ) -> Result<Opened, Failure> {
         let mut request = self.request.clone();
         let client = connect(global).await?;
         let mut probes = None;
         if !self.definitions.is_empty() {
-            let temporary = TemporaryProbes::define(&client, &self.definitions, output).await?;
+            let temporary = TemporaryProbes::define(&client, &self.definitions.lines, output).await?;
             request = temporary.select(request);
+            if let Some(calls) = &mut calls {
+                calls.add_host("", temporary.probes())?;
+            }
             let hosts = HashMap::from([(String::new(), Arc::new(temporary))]);
             probes = Some(HostProbes::new(hosts, output.keeping()));
         }
@@ -137,7 +158,7 @@ impl Session {
         if let (Some(sources), Some(started)) = (selected, stream.started()) {
             sources.note_filters(&started.filters, output);
         }
-        let source = Source::of_one(stream, once, self.ordered, self.cursor_file.take());
+        let source = Source::of_one(stream, once, self.ordered, self.cursor_file.take()).joining(calls);
         let (names, missing) = (Vec::new(), Vec::new());
         Ok(Opened { source, probes, observing, before, names, missing, is_interrupted: false })
     }
@@ -145,12 +166,12 @@ impl Session {
     /// Begins the streams of all hosts, after all of them have the probes. These do not record yet.
     async fn open_many(
         &self,
-        global: &Global,
-        fleet: &Fleet,
+        (global, fleet): (&Global, &Fleet),
+        mut calls: Option<JoinedCalls>,
         stop: &mut StopCondition,
         output: &mut Output,
     ) -> Result<Opened, Failure> {
-        let instead = match self.definitions.as_slice() {
+        let instead = match self.definitions.lines.as_slice() {
             [] => "name fewer hosts, or read their events from NATS (`--from`)",
             _ => "name fewer hosts",
         };
@@ -173,7 +194,7 @@ impl Session {
             let merged = MergedStream::open(hosts, self.request.clone(), options);
             return Ok(Opened { before, ..Opened::hosts(merged, names, None) });
         }
-        let definitions = self.definitions.clone();
+        let definitions = self.definitions.lines.clone();
         let mut run = HostRun::start(global, fleet, output, true, move |client, mut output| {
             let definitions = definitions.clone();
             async move {
@@ -201,17 +222,21 @@ impl Session {
         for host in hosts {
             let Some((client, temporary)) = made.remove(&host.name) else { continue };
             let request = temporary.select(self.request.clone());
+            if let Some(calls) = &mut calls {
+                calls.add_host(&host.name, temporary.probes())?;
+            }
             probes.insert(host.name.clone(), Arc::new(temporary));
             ways.push((host, client, request));
         }
         let probes = Some(HostProbes::new(probes, output.keeping()));
         let opened = Opened::hosts(MergedStream::open_on(ways, options), names, None);
-        Ok(Opened { probes, before, missing, is_interrupted: run.is_interrupted, ..opened })
+        let source = opened.source.joining(calls);
+        Ok(Opened { source, probes, before, missing, is_interrupted: run.is_interrupted, ..opened })
     }
 
     /// Shows what would be defined on a host, and changes nothing.
     fn plan(&self) -> HostCommand {
-        let definitions = Arc::new(self.definitions.clone());
+        let definitions = Arc::new(self.definitions.lines.clone());
         let run = move |global: Global, mut output: Output| -> OnHost {
             let definitions = Arc::clone(&definitions);
             Box::pin(async move {
@@ -236,7 +261,9 @@ impl Session {
         let Opened { source, probes, observing, before, names, missing, is_interrupted } = opened;
         let is_one = names.is_empty();
         let width = names.iter().map(|name| name.chars().count()).max().map(|width| width.max("HOST".len()));
-        let mut printer = EventPrinter::new(output, &self.form.style(global, self.quiet, width));
+        let style = self.form.style(global, self.quiet, width);
+        let style = EventStyle { are_calls: self.definitions.are_calls(), ..style };
+        let mut printer = EventPrinter::new(output, &style);
         if !is_one {
             printer.start()?;
         }

@@ -66,6 +66,11 @@ impl TemporaryProbes {
         Ok(Self { client: client.clone(), _hold: hold, probes })
     }
 
+    /// The probes, in the order of their definitions.
+    pub(super) fn probes(&self) -> &[Probe] {
+        &self.probes
+    }
+
     /// The request for their events as well.
     pub(super) fn select(&self, request: StreamRequest) -> StreamRequest {
         self.probes.iter().fold(request, |request, probe| request.probe(probe.name.clone()))
@@ -92,9 +97,10 @@ impl TemporaryProbes {
     /// When that cannot be done now. The daemon does it when this is dropped.
     async fn delete(&self) -> Result<Vec<SkippedRuns>, Error> {
         let delete = |probe: &Probe| DeleteProbeRequest { name: probe.name.clone(), ..Default::default() };
-        let outcomes = self.client.delete_probes(self.probes.iter().map(delete).collect()).await?;
+        // The last one first: the return probe of a call, which began before the entry probe, ends after it.
+        let outcomes = self.client.delete_probes(self.probes.iter().rev().map(delete).collect()).await?;
         let mut skipped = Vec::new();
-        for (probe, outcome) in self.probes.iter().zip(outcomes) {
+        for (probe, outcome) in self.probes.iter().rev().zip(outcomes) {
             match outcome {
                 // Another client was faster.
                 Err(Error::Rpc(error)) if error.code == Code::NotFound => {}
