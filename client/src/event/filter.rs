@@ -118,6 +118,9 @@ fn field(field: &super::Field) -> FieldSchema {
         base,
         array_len: (field.array_length > 0).then_some(field.array_length),
         fault_detected: field.fault_detected,
+        notation: field.notation.clone(),
+        // Only the kernel's filters have more of it.
+        is_lower_half: false,
     }
 }
 

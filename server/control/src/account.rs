@@ -47,7 +47,7 @@ pub(super) struct Account {
     /// Whether another program has changed what is recorded: the kernel does not count what it did not
     /// record.
     suspect: bool,
-    /// The rest that was unexplained when the last such change had ended.
+    /// The rest that was unexplained when the last such change had ended, with the hits around the pauses since.
     unexplained: u64,
 }
 
@@ -74,8 +74,8 @@ pub struct Terms {
     /// `filtered` are known, they are part of `filtered`.
     pub own: Option<u64>,
     /// The rest of `not_read` until the end of the last time in which another program had changed what is
-    /// recorded: `filtered` and `own` until then are among it, and cannot be told from what was lost. Absent if
-    /// `lost` is not known either.
+    /// recorded, and around pauses: `filtered` and `own` until then are among it, and cannot be told from what was
+    /// lost. Absent if `lost` is not known either.
     pub unexplained: Option<u64>,
     /// Whether another program also recorded the event.
     pub shared: bool,
@@ -97,9 +97,11 @@ impl Account {
         self.baseline.hits
     }
 
-    /// So many hits were not recorded, since the daemon paused recording.
-    pub(super) const fn note_pause(&mut self, hits: u64) {
+    /// So many hits were not recorded, since the daemon paused recording. Of `around` it is not known: they came
+    /// between a switch and the count beside it.
+    pub(super) const fn note_pause(&mut self, hits: u64, around: u64) {
         self.paused += hits;
+        self.unexplained += around;
     }
 
     /// It has a filter now.
@@ -310,7 +312,7 @@ mod tests {
                 }
                 Step::Pause(hits) => {
                     let hits = self.unread(hits);
-                    self.account.note_pause(hits);
+                    self.account.note_pause(hits, 0);
                     self.truth.paused += hits;
                     add(&mut self.truth.lost, hits);
                 }
@@ -417,11 +419,9 @@ mod tests {
             baseline in counters(),
             now in counters(),
             [enabled, has_filter, is_shared, is_suspect, is_mended]: [bool; 5],
-            paused: u16,
-            before: u16,
+            [paused, around, before]: [u16; 3],
         ) {
             let mut account = Account::begin(baseline, enabled, has_filter);
-            account.note_pause(paused.into());
             if is_shared {
                 account.note_sharing();
             }
@@ -432,6 +432,7 @@ mod tests {
             if is_suspect {
                 account.suspect();
             }
+            account.note_pause(paused.into(), around.into());
             let terms = account.terms(&now);
             let Terms { not_read, lost, paused, disabled, filtered, own, unexplained, .. } = terms;
             let parts = [lost, Some(disabled), filtered, own, unexplained];
@@ -440,7 +441,7 @@ mod tests {
             prop_assert!(lost.is_none_or(|lost| paused <= lost && sum == not_read), "{:?}", terms);
             let is_explained = filtered > Some(0) || own > Some(0);
             prop_assert!(!is_suspect || !is_explained, "{:?}", terms);
-            let most = if is_mended { before.into() } else { 0 };
+            let most = u64::from(around) + if is_mended { before.into() } else { 0 };
             prop_assert!(is_suspect || unexplained <= Some(most), "{:?}", terms);
         }
     }
@@ -481,6 +482,33 @@ mod tests {
         world.account.suspect();
         end(&mut world);
         assert!(world.account.is_suspect());
+    }
+
+    #[test]
+    fn hits_around_a_pause_are_not_called_own() {
+        let mut world = World::new(Sample::default(), false);
+        for step in [Step::Recorded(6), Step::Own(3), Step::Pause(2)] {
+            world.step(step);
+        }
+        // Of five hits between the switch and the count, two were recorded.
+        world.step(Step::Recorded(2));
+        world.unread(3);
+        world.account.note_pause(0, 5);
+        let terms = world.account.terms(&world.now);
+        assert_eq!(
+            (terms.lost, terms.filtered, terms.own, terms.unexplained),
+            (Some(2), Some(0), Some(1), Some(5))
+        );
+        // What comes later is explained.
+        world.step(Step::Own(4));
+        let terms = world.account.terms(&world.now);
+        assert_eq!((terms.own, terms.unexplained), (Some(5), Some(5)));
+        // If nothing is missing, nothing was lost.
+        let mut world = World::new(Sample::default(), false);
+        world.step(Step::Recorded(5));
+        world.account.note_pause(0, 5);
+        let terms = world.account.terms(&world.now);
+        assert_eq!((terms.own, terms.unexplained), (Some(0), Some(0)));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::job::Job;
 use super::judge::Work;
 use super::observed::{ObservedEvent, Switch};
 use super::plan::PlannedStep;
-use super::source::event_source;
+use super::source::{event_source, of_stored};
 use super::step::{self, Aim, Seen, Step};
 use super::{Observed, Obstacle, Probe, own};
 use crate::auth::Caller;
@@ -201,9 +201,11 @@ impl Controller {
         let Some(own) = job.probe.own.clone() else {
             return Err(own::missing(Presence::Absent, &job.probe.name));
         };
-        let definition = self.parts.checker.probe(&job.probe.spec.definition)?;
-        let reader = (self.tracefs(), &*self.parts.checker);
-        let (id, source) = event_source(reader, job.probe.uid, &own.name, &definition)?;
+        let checker = &*self.parts.checker;
+        let (definition, notations) =
+            of_stored(checker, &job.probe.spec.definition, &mut checker.recent_facts())?;
+        let reader = (self.tracefs(), checker);
+        let (id, source) = event_source(reader, job.probe.uid, &own.name, (&definition, &notations))?;
         source.origin.set_labels(job.probe.spec.labels.clone());
         if job.is_next(&Step::Disable) {
             job.take_step(|_probe, _step| Ok(self.parts.instance.set_enabled(&own.name, false)?));

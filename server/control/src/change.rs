@@ -28,6 +28,11 @@ impl Controller {
         }
         let mut edits = edits(&works);
         self.begin(&mut works, &mut edits).await;
+        for lost in works.iter().filter(|work| work.before.is_some() && work.job.basis.is_some()) {
+            // What the kernel had counted went with the event.
+            let reason = "another program has removed the event of a probe of it, which is made anew";
+            self.delete_aggregations_of(&lost.probe().name, reason).await;
+        }
         let [replaced, changed, deleted] = stages(&works);
         self.take_out(&mut works, &replaced);
         self.carry_out_jobs(&mut works, &changed);
@@ -65,8 +70,8 @@ impl Controller {
             if let (None, Some(after)) = (&work.before, &edit.after) {
                 work.job.probe.record.uid = after.uid;
             }
-            if work.entry.is_some() {
-                self.repairs.forget(work.probe().uid);
+            if work.entry.is_some() && !work.insists {
+                self.retries.forget(work.probe().uid);
             }
         }
     }

@@ -21,9 +21,8 @@ use super::interference::Interference;
 use super::lease::{Holds, Leases};
 use super::observed::Observed;
 use super::reconcile::{Found, find};
-use super::repair::Repairs;
+use super::retries::Retries;
 use super::sample::{Sampler, until_next};
-use super::shut_down::{OnExit, take_everything_out};
 use super::triggers::Triggers;
 use super::turn::{MOST_OF_ONE, QueuedCommand, Turns};
 use super::{Observer, Registry, own};
@@ -44,6 +43,17 @@ use kprobed_verdict::checker::Checker;
 
 /// Time after which states that were noted are stored.
 const STATES_STORED_AFTER: Duration = Duration::from_secs(1);
+
+/// What the daemon leaves in the kernel when it stops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExit {
+    /// The daemon removes everything that it put into the kernel. The next start puts it back.
+    #[default]
+    Restore,
+    /// Probes stay armed and go on recording into the daemon's instance.
+    Keep,
+}
 
 /// What the control thread works with.
 #[derive(Debug)]
@@ -106,7 +116,8 @@ pub struct Controller {
     pub(super) live: HashMap<ProbeUid, LiveProbe>,
     pub(super) sampler: Sampler,
     pub(super) aggregations: Aggregations,
-    pub(super) repairs: Repairs,
+    /// Of probes that others have changed, or that could not be removed when their time was over.
+    pub(super) retries: Retries,
     pub(super) leases: Leases,
     pub(super) triggers: Triggers,
     demand: Arc<BufferDemand>,
@@ -141,7 +152,8 @@ impl Controller {
         // Before any probe is removed: the kernel refuses to remove one that is counted.
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         budget::remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
-        let sampler = Sampler::begin(&parts.mounted.tracefs, &parts.store).await.map_err(Error::from)?;
+        let rows = parts.store.probes().await.map_err(Error::from)?;
+        let sampler = Sampler::begin(&parts.mounted.tracefs, &rows);
         let mut observer = Observer::new(
             parts.mounted.tracefs.clone(),
             Arc::clone(&parts.current_instance),
@@ -151,7 +163,7 @@ impl Controller {
         observer.repaired_every = parts.repair_interval;
         let mut leases = Leases::new(&parts)?;
         let budget = Budget::new(parts.budget);
-        let Found { live, unfinished, wanted } = find(&parts, &sources, &mut leases).await?;
+        let Found { live, unfinished, wanted } = find(&parts, &sources, &mut leases, rows).await?;
         let demand = Arc::<BufferDemand>::default();
         let activity = Arc::<Activity>::default();
         let context = ReaderContext {
@@ -173,7 +185,7 @@ impl Controller {
             live,
             sampler,
             aggregations: Aggregations::default(),
-            repairs: Repairs::default(),
+            retries: Retries::default(),
             leases,
             triggers: Triggers::default(),
             demand,
@@ -395,14 +407,15 @@ impl Controller {
         self.sample(true).await;
         self.store_states().await;
         self.delete_aggregations().await;
-        let Self { parts, readers, .. } = self;
-        match parts.on_exit {
-            OnExit::Keep => readers.stop(),
-            OnExit::Restore => take_everything_out(&parts, readers),
+        let (registry, hub) = (Arc::clone(&self.parts.registry), Arc::clone(&self.parts.hub));
+        let store = self.parts.store.clone();
+        match self.parts.on_exit {
+            OnExit::Keep => self.readers.stop(),
+            OnExit::Restore => self.take_everything_out(),
         }
-        parts.registry.log().close();
-        parts.hub.close();
-        parts.store.close().await;
+        registry.log().close();
+        hub.close();
+        store.close().await;
     }
 
     pub(super) fn tracefs(&self) -> &Tracefs {

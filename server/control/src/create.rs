@@ -14,6 +14,7 @@ use super::job::{Basis, Job};
 use super::judge::{Grounds, Judged, Work};
 use super::observed::{KPROBES_ON, Switches};
 use super::replace::of_another;
+use super::source::host_event_fields;
 use super::step::{self, Aim};
 use super::{Probe, ProbeState, Sight};
 use crate::auth::Caller;
@@ -78,7 +79,8 @@ impl Controller {
         }
         let found = self.tracefs().host_event(&record.name)?;
         let event = found.ok_or_else(|| Error::no_event(&record.name))?;
-        self.executor().judge_filter(&event, &record.spec.filter, None)
+        let shown = host_event_fields(self.tracefs(), &self.parts.checker, &record.name).ok();
+        self.executor().judge_filter(&event, &record.spec.filter, shown.as_ref())
     }
 }
 
@@ -115,6 +117,7 @@ pub(super) fn new_probe(
 /// The steps that make a probe whose definition was checked.
 pub(super) fn creation(record: Record, outcome: CheckOutcome) -> Job {
     let (meaning, footprint) = (outcome.meaning(), Footprint::of(&outcome));
+    let notations = outcome.notations();
     let CheckOutcome { definition, report, .. } = outcome;
     let mut probe = Probe::checked(record, &definition, &report, (meaning, footprint));
     if definition.is_of_host_event() {
@@ -122,7 +125,7 @@ pub(super) fn creation(record: Record, outcome: CheckOutcome) -> Job {
         probe = probe.guarded(Guarded::default());
     }
     let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
-    Job::define(probe, Basis { definition, report }, steps)
+    Job::define(probe, Basis { definition, notations, report }, steps)
 }
 
 impl Switches {

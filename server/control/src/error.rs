@@ -320,10 +320,11 @@ impl Error {
             .diagnostics(filter, vec![of_filter(found)])
     }
 
-    /// The filter would harm the host. It is never written to the kernel.
-    pub fn harmful_filter(filter: &str, found: &FilterError) -> Self {
+    /// kprobed refuses a filter that the kernel would take: it would harm the host, or compare something else than is
+    /// shown. It is never written to the kernel.
+    pub fn refused_filter(field: &'static str, filter: &str, found: &FilterError) -> Self {
         Self::new(Reason::BAD_FILTER, &found.message)
-            .field("filter")
+            .field(field)
             .refused(Errno::EINVAL as i32, RefusedBy::Kprobed)
             .diagnostics(filter, vec![of_filter(found)])
     }

@@ -104,7 +104,7 @@ impl Executor<'_> {
             self.instance.set_filter(&own.name, "")?;
         }
         let reader = (self.tracefs, self.checker);
-        let (id, made) = event_source(reader, probe.uid, &probe.name, &basis.definition)?;
+        let (id, made) = event_source(reader, probe.uid, &probe.name, (&basis.definition, &basis.notations))?;
         made.origin.set_labels(probe.spec.labels.clone());
         self.sources.insert([(id, Arc::clone(&made))]);
         probe.schema = Some(Arc::clone(&made.origin.schema));
@@ -177,7 +177,8 @@ impl Executor<'_> {
         probe.own = Some(own);
         let Some(basis) = &job.basis else { return Ok(()) };
         let reader = (self.tracefs, self.checker);
-        let (_id, source) = event_source(reader, probe.uid, &probe.name, &basis.definition)?;
+        let (_id, source) =
+            event_source(reader, probe.uid, &probe.name, (&basis.definition, &basis.notations))?;
         source.origin.set_labels(probe.spec.labels.clone());
         probe.schema = Some(Arc::clone(&source.origin.schema));
         job.source = Some(source);
@@ -193,9 +194,9 @@ impl Executor<'_> {
                 let own = self.now(probe)?;
                 // The filter of an existing event was judged before anything was stored.
                 if is_new && !after.is_empty() {
-                    self.judge_filter(own, after, probe.schema.as_deref())?;
+                    self.judge_filter(own, after, probe.schema.as_ref())?;
                 }
-                let filter = own::kernel_filter(self.tracefs, &own.name, after)?;
+                let filter = own::kernel_filter(self.tracefs, &own.name, after, probe.schema.as_ref())?;
                 Ok(self.instance.set_filter(&own.name, &filter)?)
             });
         }
@@ -287,7 +288,7 @@ impl Executor<'_> {
                 self.instance.set_enabled(&own.name, false)?;
             }
             Step::Filter { before, .. } if is_ours => {
-                let filter = own::kernel_filter(self.tracefs, &own.name, before)?;
+                let filter = own::kernel_filter(self.tracefs, &own.name, before, job.probe.schema.as_ref())?;
                 self.instance.set_filter(&own.name, &filter)?;
             }
             Step::Define { .. } => {
@@ -307,17 +308,19 @@ impl Executor<'_> {
         &self,
         event: &OwnEvent,
         filter: &str,
-        schema: Option<&Schema>,
+        schema: Option<&Arc<Schema>>,
     ) -> Result<(), Error> {
         own::require(self.tracefs.presence(event)?, &event.name)?;
         refuse_harm(self.tracefs, &event.name, filter)?;
-        self.try_filter(event, filter).map_err(|refused| {
+        let recorded = own::recorded_filter(filter, schema);
+        let recorded = recorded.map_err(|found| Error::refused_filter("filter", filter, &found))?;
+        self.try_filter(event, &recorded).map_err(|refused| {
             let found = schema.and_then(|schema| self.what_is_wrong(filter, schema));
             Error::kernel_filter(("filter", filter), &refused, found.as_ref())
         })?;
         // The proofs that its fields were read can make it too long for the kernel.
-        let whole = own::kernel_filter(self.tracefs, &event.name, filter)?;
-        if whole == filter {
+        let whole = own::kernel_filter(self.tracefs, &event.name, filter, schema)?;
+        if whole == recorded {
             return Ok(());
         }
         let judged = self.try_filter(event, &whole);

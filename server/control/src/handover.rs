@@ -114,7 +114,7 @@ impl Controller {
             };
             recorded.push(Recorded {
                 name: probe.name.clone(),
-                filter: own::kernel_filter(self.tracefs(), &probe.name, &filter)?,
+                filter: own::kernel_filter(self.tracefs(), &probe.name, &filter, probe.schema.as_ref())?,
                 enabled,
                 id: live.source.origin.type_id,
             });

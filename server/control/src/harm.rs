@@ -15,5 +15,5 @@ pub(super) fn refuse_harm(tracefs: &Tracefs, event: &ProbeName, filter: &str) ->
         return Ok(());
     }
     let harm = harm(filter, &read_format(tracefs, event)?);
-    harm.map_or(Ok(()), |found| Err(Error::harmful_filter(filter, &found)))
+    harm.map_or(Ok(()), |found| Err(Error::refused_filter("filter", filter, &found)))
 }

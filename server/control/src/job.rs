@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::source::Notations;
 use super::step::Step;
 use super::{Probe, ProbeState, Trouble};
 use crate::error::Error;
@@ -17,6 +18,8 @@ use kprobed_verdict::validate::Report;
 #[derive(Clone, Debug)]
 pub(super) struct Basis {
     pub(super) definition: ProbeDefinition,
+    /// How people write the numbers that it records.
+    pub(super) notations: Notations,
     pub(super) report: Report,
 }
 

@@ -54,17 +54,16 @@ mod remove;
 mod repair;
 mod repeated;
 mod replace;
+mod retries;
 mod sample;
 #[doc(hidden)]
 pub mod samples;
-mod shut_down;
 mod sight;
 mod source;
 mod state_log;
 mod states;
 mod step;
 pub mod store;
-pub mod stricter;
 #[cfg(test)]
 mod tests;
 mod triggers;
@@ -80,7 +79,7 @@ pub use budget::{BudgetSettings, CostTable, Costs};
 pub use command::{
     Applied, Change, Changed, ControlHandle, CreateRequest, RemoveRequest, Removed, Unit, UpdateRequest,
 };
-pub use controller::{CommandQueue, Controller, ControllerParts, ControllerStartError};
+pub use controller::{CommandQueue, Controller, ControllerParts, ControllerStartError, OnExit};
 pub use footprint::Footprint;
 pub use foreign::Foreign;
 pub use foreign::place;
@@ -98,7 +97,6 @@ pub use probe::{Probe, ProbeState, Trouble};
 pub use recorded::Recorded;
 pub use registry::Registry;
 pub use repair::{LookOutcome, Reconciled, Reconciliation};
-pub use shut_down::OnExit;
 pub use sight::Sight;
 pub use state_log::{ProbeChange, ProbeEvent, StateLog, WatchPosition};
 pub use states::ProbeStates;

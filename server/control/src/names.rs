@@ -226,7 +226,9 @@ impl Subject<'_> {
             (Code::ProbeExists, _) => {
                 format!("choose another name, or delete the old probe first: `kprobectl delete {name}`")
             }
-            (_, true) => "choose another name, or leave it out: the daemon chooses a free one".to_owned(),
+            (_, true) => format!(
+                "leave the name out: the daemon chooses a free one; or `kprobectl observe {name}` shows the events of that probe"
+            ),
             (Code::SameProbe, false) => format!("`kprobectl adopt {name}` takes it over"),
             (Code::EventExist, false) => "choose another name".to_owned(),
             (_, false) => format!(

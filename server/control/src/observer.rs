@@ -169,7 +169,7 @@ impl Observer {
             _ => Switch::Held,
         };
         let kernel = instance.filter(&probe.name)?;
-        let filter = own::written_filter(&self.tracefs, &probe.name, kernel, &probe.spec.filter);
+        let filter = own::written_filter(&self.tracefs, probe, kernel);
         let unarmed = switch == Switch::On && self.is_unarmed(lists, probe);
         let is_loaded = |module| lists.modules.as_ref().is_none_or(|modules| modules.contains(module));
         Ok(ObservedEvent::There {

@@ -6,12 +6,16 @@
 //! is written here concerns only the daemon's instance, and after switching on the event is checked
 //! again, and switched off if it is not the daemon's. Never defines or deletes an event.
 
+use std::sync::Arc;
+
 use super::observed::{ObservedEvent, lost};
+use super::probe::Probe;
 use crate::error::Error;
 use kprobed_host::tracefs::format::Format;
 use kprobed_host::tracefs::{Instance, OwnEvent, Presence, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
-use kprobed_trace::filter::Proofs;
+use kprobed_trace::decode::Schema;
+use kprobed_trace::filter::{Filter, FilterError, Proofs};
 
 /// Refuses if the event of that name is not ours.
 pub(super) fn require(presence: Presence, name: &ProbeName) -> Result<(), Error> {
@@ -51,51 +55,79 @@ pub(super) fn switch(
 /// there, and no handler writes it any more. Returns what was found under its name: if that is not ours,
 /// nothing was changed.
 pub(super) fn end(instance: &Instance, own: &OwnEvent, found: Presence) -> Result<Presence, TracefsError> {
-    if found.is_ours() {
-        instance.set_enabled(&own.name, false)?;
-        if own.is_of_host() {
-            instance.clear_filter_and_settle(&own.name)?;
-        }
+    let found = switch_off(instance, own, found)?;
+    if found.is_ours() && own.is_of_host() {
+        instance.clear_filter_and_settle(&own.name)?;
     }
     Ok(found)
 }
 
-/// Sets the filter of our event in our instance; empty removes it. Returns what was found under its
+/// Switches our event off in our instance, which is about to go. Returns what was found under its name: if that is not
+/// ours, nothing was changed.
+pub(super) fn switch_off(
+    instance: &Instance,
+    own: &OwnEvent,
+    found: Presence,
+) -> Result<Presence, TracefsError> {
+    if found.is_ours() {
+        instance.set_enabled(&own.name, false)?;
+    }
+    Ok(found)
+}
+
+/// Sets the filter of a probe in our instance; empty removes it. Returns what was found under its
 /// name: if that is not ours, nothing was changed.
 pub(super) fn set_filter(
     tracefs: &Tracefs,
     instance: &Instance,
     own: &OwnEvent,
-    filter: &str,
+    probe: &Probe,
 ) -> Result<Presence, TracefsError> {
     let presence = tracefs.presence(own)?;
     if presence.is_ours() {
-        instance.set_filter(&own.name, &kernel_filter(tracefs, &own.name, filter)?)?;
+        let filter = kernel_filter(tracefs, &own.name, &probe.spec.filter, probe.schema.as_ref())?;
+        instance.set_filter(&own.name, &filter)?;
     }
     Ok(presence)
 }
 
-/// The filter of a probe as the kernel gets it: it lets nothing pass because of a value that could not be read.
+/// The filter of a probe as the kernel gets it: over what it records, which is not always what is shown. It lets
+/// nothing pass because of a value that could not be read.
 pub(super) fn kernel_filter(
     tracefs: &Tracefs,
     name: &ProbeName,
     filter: &str,
+    shown: Option<&Arc<Schema>>,
 ) -> Result<String, TracefsError> {
-    if filter.is_empty() { Ok(String::new()) } else { Ok(proofs(tracefs, name)?.certain(filter)) }
+    if filter.is_empty() { Ok(String::new()) } else { Ok(proofs(tracefs, name, shown)?.certain(filter)) }
+}
+
+/// The filter over what the kernel records, without a proof that anything was read.
+///
+/// # Errors
+/// For a comparison that is possible only with what is shown.
+pub(super) fn recorded_filter(filter: &str, shown: Option<&Arc<Schema>>) -> Result<String, FilterError> {
+    let unknown = Schema { fields: Vec::new(), is_return: false };
+    // What the daemon cannot parse is for the kernel to say.
+    let Ok(parsed) = Filter::parse(filter) else { return Ok(filter.to_owned()) };
+    let recorded = parsed.for_kernel(shown.map_or(&unknown, AsRef::as_ref))?;
+    Ok(recorded.map_or_else(|| filter.to_owned(), |recorded| recorded.to_string()))
 }
 
 /// What shows that the fields of an event were read. The daemon records no event whose format it cannot read.
-fn proofs(tracefs: &Tracefs, name: &ProbeName) -> Result<Proofs, TracefsError> {
+fn proofs(tracefs: &Tracefs, name: &ProbeName, shown: Option<&Arc<Schema>>) -> Result<Proofs, TracefsError> {
     let format = tracefs.format_text(name.group(), name.event())?;
-    Ok(Format::parse(&format).map(|format| Proofs::of(&format)).unwrap_or_default())
+    Ok(Format::parse(&format).map(|format| Proofs::of(&format).of_shown(shown)).unwrap_or_default())
 }
 
-/// The filter of a probe as it was written, of what the kernel has. `wanted` is what the daemon has written last.
-pub(super) fn written_filter(tracefs: &Tracefs, name: &ProbeName, kernel: String, wanted: &str) -> String {
-    if kernel.is_empty() || kernel == wanted {
+/// The filter of a probe as it was written, of what the kernel has.
+pub(super) fn written_filter(tracefs: &Tracefs, probe: &Probe, kernel: String) -> String {
+    let wanted = &probe.spec.filter;
+    let is_as_written = probe.schema.as_ref().is_none_or(|schema| schema.is_shown_as_recorded());
+    if kernel.is_empty() || is_as_written && kernel == *wanted {
         return kernel;
     }
     // Without its format the event is gone, or is another program's.
-    let Ok(proofs) = proofs(tracefs, name) else { return kernel };
-    if proofs.certain(wanted) == kernel { wanted.to_owned() } else { proofs.written(&kernel) }
+    let Ok(proofs) = proofs(tracefs, &probe.name, probe.schema.as_ref()) else { return kernel };
+    if proofs.certain(wanted) == kernel { wanted.clone() } else { proofs.written(&kernel) }
 }

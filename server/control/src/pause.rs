@@ -16,36 +16,41 @@ use kprobed_trace::pipeline::Loss;
 pub(super) struct Pause {
     reason: PauseReason,
     begun: Instant,
-    /// The hits of all probes when it began, if any would have been recorded.
-    hits: Option<KernelHits>,
+    /// The hits of all probes right before and right after it began, if any would have been recorded.
+    hits: Option<[KernelHits; 2]>,
 }
 
 impl Controller {
     /// Ends recording. `anything` tells whether something would be recorded.
     pub(super) fn pause_recording(&self, reason: PauseReason, anything: bool) -> Pause {
+        let before = if anything { self.kernel_hits().ok() } else { None };
         let begun = Instant::now();
         if let Err(error) = self.parts.instance.set_recording(false) {
             tracing::warn!(%error, "cannot pause recording");
         }
-        // Hits between the two steps are not part of the pause's count.
-        Pause { reason, begun, hits: if anything { self.kernel_hits().ok() } else { None } }
+        let hits = before.and_then(|before| Some([before, self.kernel_hits().ok()?]));
+        Pause { reason, begun, hits }
     }
 
-    /// Records again, into that instance. Hits in the pause are lost, counted, and reported.
+    /// Records again, into that instance. Hits in the pause are lost, counted, and reported. Whether a hit between a
+    /// switch and the count beside it was recorded is not known.
     pub(super) fn resume_recording(&mut self, pause: &Pause, instance: &Instance) {
         let now = pause.hits.as_ref().and_then(|_| self.kernel_hits().ok());
         if let Err(error) = instance.set_recording(true) {
             tracing::error!(%error, "cannot record again");
         }
-        let (Some(before), Some(now)) = (&pause.hits, now) else { return };
+        let after = now.as_ref().and_then(|_| self.kernel_hits().ok());
+        let (Some([before, off]), Some(now), Some(after)) = (&pause.hits, now, after) else { return };
         let mut paused = 0;
         for probe in self.parts.registry.recording() {
+            let hits = |of: &KernelHits| of.get(&probe.name).map(|counted| counted.hits);
             if let Some(live) = self.live.get_mut(&probe.uid)
-                && let (Some(before), Some(now)) = (before.get(&probe.name), now.get(&probe.name))
+                && let (Some(before), Some(off), Some(now), Some(after)) =
+                    (hits(before), hits(off), hits(&now), hits(&after))
             {
-                let hits = now.hits.saturating_sub(before.hits);
-                live.account.note_pause(hits);
-                paused += hits;
+                let in_pause = now.saturating_sub(off);
+                live.account.note_pause(in_pause, off.saturating_sub(before) + after.saturating_sub(now));
+                paused += in_pause;
             }
         }
         self.tell_pause(pause.reason, pause.begun, Some(paused));

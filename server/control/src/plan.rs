@@ -3,7 +3,7 @@
 //!
 //! Owns the order of the steps of several changes, and which instance the daemon uses between them.
 //! Plain functions, which never write: [`super::judge`] makes the plan of a request from the same
-//! values that [`super::change`] carries out, and [`super::controller`] carries out the plan of a shut-down.
+//! values that [`super::change`] carries out.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -235,19 +235,6 @@ impl KernelPlan {
     }
 }
 
-/// The plan that removes from the kernel everything that the daemon has put into it: it records all
-/// of `own`, and has made those of `made`. After the instance is gone, no deletion empties a buffer.
-pub(super) fn shut_down<'a>(
-    instance: &str,
-    own: impl Iterator<Item = &'a ProbeName>,
-    made: impl Iterator<Item = &'a ProbeName>,
-) -> Vec<PlannedStep> {
-    let disable = |name| PlannedStep::for_event(instance, name, Step::Disable);
-    let delete = |name| PlannedStep::for_event(instance, name, Step::Delete);
-    let remove = PlannedStep::Instance { name: instance.to_owned(), step: InstanceStep::Remove };
-    own.map(disable).chain([remove]).chain(made.map(delete)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -377,21 +364,6 @@ mod tests {
             [
                 "echo 0 > instances/kprobed/events/sched/sched_switch/enable",
                 "echo 0 > instances/kprobed/events/sched/sched_switch/filter",
-            ]
-        );
-    }
-
-    #[test]
-    fn nothing_is_left_behind() {
-        let (own, of_host) = (name("kprobes/a"), name("sched/sched_switch"));
-        let plan = shut_down("kprobed", [&own, &of_host].into_iter(), [&own].into_iter());
-        assert_eq!(
-            print(&plan),
-            [
-                "echo 0 > instances/kprobed/events/kprobes/a/enable",
-                "echo 0 > instances/kprobed/events/sched/sched_switch/enable",
-                "rmdir instances/kprobed",
-                "echo '-:kprobes/a' >> kprobe_events",
             ]
         );
     }

@@ -22,7 +22,7 @@ use super::job::{Basis, Job};
 use super::judge::{Before, Work, each};
 use super::lease::{AtStart, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
-use super::source::event_source;
+use super::source::{event_source, of_stored};
 use super::step::{self, Aim, Seen};
 use super::{Probe, ProbeState, Trouble, own};
 use crate::error::Error;
@@ -56,17 +56,18 @@ pub(super) struct Found {
     pub(super) wanted: Vec<ProbeUid>,
 }
 
-/// Reads all rows of the database, and finds their events in the kernel. Changes nothing.
+/// Finds the events of all rows of the database in the kernel. Changes nothing.
 pub(super) async fn find(
     parts: &ControllerParts,
     sources: &SourceTable,
     leases: &mut Leases,
+    mut rows: Vec<StoredProbe>,
 ) -> Result<Found, Error> {
     let (mut live, mut unfinished, mut wanted) = (HashMap::new(), Vec::new(), Vec::new());
     let tracefs = &parts.mounted.tracefs;
     let list = tracefs.kprobe_list()?;
+    let mut facts = parts.checker.recent_facts();
     let mut claimed = HashSet::new();
-    let mut rows = parts.store.probes().await?;
     // A damaged row claims no event that another one has.
     rows.sort_by_key(|row| row.unreadable.is_some());
     let uids: HashMap<_, _> = rows.iter().map(|row| (row.record.uid, row.record.clone())).collect();
@@ -75,13 +76,15 @@ pub(super) async fn find(
         let left = left_of(tracefs, &list, &record)?.filter(|left| claimed.insert(left.id));
         let at_start = leases.at_start(&mut record, left.is_some());
         // What it has recorded until now is read, whatever becomes of it.
-        live.extend(left.as_ref().and_then(|_| still_recorded(parts, sources, &record)));
+        live.extend(left.as_ref().and_then(|_| still_recorded(parts, sources, &mut facts, &record)));
         let state = match &left {
             Some(_) if record.spec.enabled => ProbeState::Armed,
             Some(_) => ProbeState::Disabled,
             None => ProbeState::Pending,
         };
-        let probe = Probe { own: left, ..as_probe(&parts.checker, record, state) };
+        // What its filter is about.
+        let schema = live.get(&record.uid).map(|live: &LiveProbe| Arc::clone(&live.source.origin.schema));
+        let probe = Probe { own: left, schema, ..as_probe(&parts.checker, record, state) };
         let state = match (unreadable, at_start) {
             (Some(why), _) => ProbeState::Failed(Trouble::of_row(&probe.name, &why)),
             (None, AtStart::Wanted) => probe.state.clone(),
@@ -108,7 +111,7 @@ pub(super) async fn find(
         if let Some(StoredProbe { record, .. }) = after
             && let Some(left) = left_of(tracefs, &list, &record)?.filter(|left| claimed.insert(left.id))
         {
-            live.extend(still_recorded(parts, sources, &record));
+            live.extend(still_recorded(parts, sources, &mut facts, &record));
             made = Some(Probe { own: Some(left), ..as_probe(&parts.checker, record, ProbeState::Pending) });
         }
         unfinished.push(Unfinished { uid, entry, made, stays });
@@ -260,11 +263,12 @@ fn left_of(tracefs: &Tracefs, list: &KprobeList, record: &Record) -> Result<Opti
 fn still_recorded(
     parts: &ControllerParts,
     sources: &SourceTable,
+    facts: &mut RecentFacts<'_>,
     record: &Record,
 ) -> Option<(ProbeUid, LiveProbe)> {
-    let definition = parts.checker.probe(&record.spec.definition).ok()?;
+    let (definition, notations) = of_stored(&parts.checker, &record.spec.definition, facts).ok()?;
     let reader = (&parts.mounted.tracefs, &*parts.checker);
-    match event_source(reader, record.uid, &record.name, &definition) {
+    match event_source(reader, record.uid, &record.name, (&definition, &notations)) {
         Ok((id, source)) => {
             source.origin.set_labels(record.spec.labels.clone());
             sources.insert([(id, Arc::clone(&source))]);
@@ -291,6 +295,7 @@ pub(super) fn job(
     // Its name is its own, or is checked below.
     refuse(spec.definition.as_str(), &outcome, None)?;
     let footprint = Footprint::of(&outcome);
+    let notations = outcome.notations();
     let CheckOutcome { definition, report, .. } = outcome;
     let is_of_host = definition.is_of_host_event();
     if probe.own.is_none() && !is_of_host && list.lines_of(&record.name).next().is_some() {
@@ -317,7 +322,7 @@ pub(super) fn job(
         let line = checker.kernel_line(&definition, record.name.parts()).text;
         let steps = step::define(&line, aim);
         found.record.kernel_definition = line;
-        return Ok(Job::define(found, Basis { definition, report }, steps));
+        return Ok(Job::define(found, Basis { definition, notations, report }, steps));
     }
     let (Some(ObservedEvent::There { switch, filter, unarmed, .. }), Some(schema)) =
         (observed.events.get(&record.uid), schema)

@@ -10,6 +10,7 @@ use super::indexed::Indexed;
 use super::state_log::StateLog;
 use super::{Probe, ProbeState};
 use crate::error::{Error, Reason};
+use kprobed_host::kernel::nearest_name;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 /// All probes, by name.
@@ -117,7 +118,13 @@ impl Registry {
     /// # Errors
     /// [`Error::NotFound`], [`Error::Ambiguous`].
     pub fn find_among(&self, text: &str, shown: impl Fn(&Probe) -> bool) -> Result<Arc<Probe>, Error> {
-        let not_found = || Error::no_probe(text);
+        let not_found = || {
+            let error = Error::no_probe(text);
+            match self.nearest(text, &shown) {
+                Some(name) => error.fix(&format!("did you mean `{name}`?")),
+                None => error,
+            }
+        };
         if let Ok(name) = text.parse::<ProbeName>() {
             return self.get(&name).ok_or_else(not_found);
         }
@@ -134,6 +141,17 @@ impl Registry {
                 Err(Error::new(Reason::AMBIGUOUS_NAME, message).field("name").with("event", text))
             }
         }
+    }
+
+    /// The probe that a mistyped `GROUP/EVENT` or `EVENT` may mean, of those that `shown` accepts.
+    fn nearest(&self, text: &str, shown: &impl Fn(&Probe) -> bool) -> Option<ProbeName> {
+        let probes: Vec<_> = self.all().into_iter().filter(|probe| shown(probe)).collect();
+        let spelling =
+            |name: &ProbeName| if text.contains('/') { name.to_string() } else { name.event().to_owned() };
+        let spelled: Vec<_> = probes.iter().map(|probe| spelling(&probe.name)).collect();
+        let nearest = nearest_name(text, spelled.iter().map(String::as_str))?;
+        let mut named = probes.iter().zip(&spelled).filter(|(_, spelled)| *spelled == nearest);
+        named.next().map(|(probe, _)| probe.name.clone())
     }
 
     /// Changes of probes and their states.
@@ -211,6 +229,10 @@ mod tests {
             error.reason == Reason::AMBIGUOUS_NAME && error.message.matches("/open`").count() == 2
         }));
         assert!(registry.find("nothing").is_err_and(|error| error.reason == Reason::NO_SUCH_PROBE));
+        let meant = |text: &str| registry.find(text).unwrap_err().value("fix").map(str::to_owned);
+        assert_eq!(meant("raed"), Some("did you mean `kprobes/read`?".to_owned()));
+        assert_eq!(meant("kprobes/raed"), Some("did you mean `kprobes/read`?".to_owned()));
+        assert_eq!(meant("something_else"), None);
         // Another incarnation under the same name.
         registry.put(probe(4, "kprobes/open"));
         assert!(registry.by_uid(ProbeUid(1)).is_none() && registry.by_uid(ProbeUid(4)).is_some());

@@ -19,7 +19,7 @@ use super::{Probe, own};
 use crate::auth::Caller;
 use crate::error::Error;
 use kprobed_event::PauseReason;
-use kprobed_host::tracefs::{Deleted, OwnEvent, Presence, TracefsError};
+use kprobed_host::tracefs::{Deleted, Instance, OwnEvent, Presence, Tracefs, TracefsError};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
 
@@ -135,28 +135,12 @@ impl Controller {
     /// record, the daemon first switches to another instance. A probe that cannot be removed is as
     /// before. Returns what was found under the name of each: only what was ours is gone.
     pub(super) fn take_all_out_of_kernel(&mut self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, Error>> {
-        let is_off = |outcome: &Result<Presence, Error>| outcome.as_ref().is_ok_and(|found| found.is_ours());
-        let mut outcomes = self.switch_off(probes);
+        let mut outcomes = self.switch_off(probes, own::end);
         let off = || probes.iter().zip(&outcomes).filter(|(_, outcome)| is_off(outcome));
         let wiping = off().find(|(probe, _)| self.is_wiping(probe)).map(|(probe, _)| probe.name.clone());
         let doomed: HashSet<_> = off().map(|(probe, _)| probe.uid).collect();
         let pause = wiping.and_then(|wiping| self.make_room(&wiping, &doomed));
-        let list = self.tracefs().kprobe_list();
-        for (probe, outcome) in probes.iter().zip(&mut outcomes) {
-            if is_off(outcome)
-                && let Some(event) = probe.own.as_ref().filter(|event| !event.is_of_host())
-            {
-                let deleted = match &list {
-                    Ok(list) => self.tracefs().delete_own(list, event),
-                    Err(error) => Err(error.again()),
-                };
-                match deleted {
-                    Ok(Deleted::Done) => {}
-                    Ok(Deleted::NotThere(found)) => *outcome = Ok(found),
-                    Err(error) => *outcome = Err(removal_error(error, &probe.name)),
-                }
-            }
-        }
+        delete_off(self.tracefs(), probes, &mut outcomes);
         if let Some(pause) = pause {
             self.tell_reset();
             self.resume_recording(&pause, &self.parts.instance.clone());
@@ -174,8 +158,42 @@ impl Controller {
         outcomes
     }
 
-    /// Switches probes off. Returns what was found under the name of each.
-    fn switch_off(&self, probes: &[Arc<Probe>]) -> Vec<Result<Presence, Error>> {
+    /// Removes from the kernel everything that the daemon has put into it: its instance goes before its events, so
+    /// that no deletion empties a buffer.
+    pub(super) fn take_everything_out(self) {
+        let probes = self.parts.registry.all();
+        let mut outcomes = self.switch_off(&probes, own::switch_off);
+        let Self { parts, readers, .. } = self;
+        readers.stop();
+        if let Err(error) = parts.instance.clone().remove() {
+            tracing::warn!(%error, "cannot remove the instance while stopping");
+        }
+        for (probe, outcome) in probes.iter().zip(&mut outcomes) {
+            if let Err(error) = outcome {
+                // It may be that it can be deleted all the same, now that the instance has gone.
+                tracing::warn!(probe = %probe.name, %error, "cannot switch a probe off while stopping");
+                *outcome = Ok(Presence::Ours);
+            }
+        }
+        delete_off(&parts.mounted.tracefs, &probes, &mut outcomes);
+        for (probe, outcome) in probes.iter().zip(outcomes) {
+            let name = &probe.name;
+            match outcome {
+                Err(error) => tracing::warn!(probe = %name, %error, "cannot remove a probe while stopping"),
+                Ok(Presence::Foreign | Presence::Shared) => {
+                    tracing::info!(event = %name, "left the event of another program in the kernel");
+                }
+                Ok(Presence::Ours | Presence::Absent) => {}
+            }
+        }
+    }
+
+    /// Switches probes off, in this way. Returns what was found under the name of each.
+    fn switch_off(
+        &self,
+        probes: &[Arc<Probe>],
+        end: fn(&Instance, &OwnEvent, Presence) -> Result<Presence, TracefsError>,
+    ) -> Vec<Result<Presence, Error>> {
         let list = if probes.is_empty() { Ok(Arc::default()) } else { self.tracefs().kprobe_list() };
         let list = match list {
             Ok(list) => list,
@@ -184,7 +202,7 @@ impl Controller {
         let switch_off = |probe: &Arc<Probe>| match &probe.own {
             Some(event) => {
                 let presence = self.tracefs().presence_in(&list, event)?;
-                Ok(own::end(&self.parts.instance, event, presence)?)
+                Ok(end(&self.parts.instance, event, presence)?)
             }
             None => self.presence(probe),
         };
@@ -244,7 +262,7 @@ impl Controller {
     fn restore(&mut self, probe: &Probe) {
         let Some(event) = &probe.own else { return };
         let (tracefs, instance) = (self.tracefs(), &self.parts.instance);
-        let filtered = own::set_filter(tracefs, instance, event, &probe.spec.filter);
+        let filtered = own::set_filter(tracefs, instance, event, probe);
         let restored =
             filtered.and_then(|_found| own::switch(tracefs, instance, event, probe.is_to_record()));
         if let Err(error) = restored {
@@ -264,6 +282,30 @@ pub(super) fn note(probe: &Probe, found: Presence) -> &'static str {
         Presence::Foreign => "the kernel's event of this name was another program's, and was left alone",
         Presence::Absent if probe.own.is_some() => "another program had removed its event from the kernel",
         Presence::Ours | Presence::Absent => "",
+    }
+}
+
+fn is_off(outcome: &Result<Presence, Error>) -> bool {
+    outcome.as_ref().is_ok_and(|found| found.is_ours())
+}
+
+/// Deletes the events of those of these probes that were switched off.
+fn delete_off(tracefs: &Tracefs, probes: &[Arc<Probe>], outcomes: &mut [Result<Presence, Error>]) {
+    let list = tracefs.kprobe_list();
+    for (probe, outcome) in probes.iter().zip(outcomes) {
+        if is_off(outcome)
+            && let Some(event) = probe.own.as_ref().filter(|event| !event.is_of_host())
+        {
+            let deleted = match &list {
+                Ok(list) => tracefs.delete_own(list, event),
+                Err(error) => Err(error.again()),
+            };
+            match deleted {
+                Ok(Deleted::Done) => {}
+                Ok(Deleted::NotThere(found)) => *outcome = Ok(found),
+                Err(error) => *outcome = Err(removal_error(error, &probe.name)),
+            }
+        }
     }
 }
 

@@ -22,8 +22,10 @@ use super::controller::{Controller, in_kernel};
 use super::judge::{Before, Grounds, Work, each};
 use super::observed::{Observed, ObservedEvent};
 use super::plan::PlannedStep;
+use super::retries::Retries;
 use super::{Probe, ProbeState};
 use crate::error::Error;
+use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::tracefs::{Alteration, InstanceFile, Presence, TracefsError};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::ProbeUid;
@@ -34,64 +36,8 @@ const MOST_REPAIRS: u32 = 5;
 /// The pause after a repair doubles from here, or from the interval if that is shorter.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// A probe that has needed no repair for so long starts over.
-const FORGIVEN_AFTER: Duration = Duration::from_mins(30);
-
 /// The part of the interval by which a look can be later.
 const JITTER: f64 = 0.2;
-
-/// The repairs of all probes.
-#[derive(Debug, Default)]
-pub(super) struct Repairs(HashMap<ProbeUid, Repaired>);
-
-/// The repairs of one.
-#[derive(Clone, Copy, Debug)]
-struct Repaired {
-    times: u32,
-    last: Instant,
-    /// Not before that time again.
-    not_before: Instant,
-}
-
-impl Repairs {
-    /// Whether a probe may be repaired now.
-    fn is_due(&self, uid: ProbeUid, now: Instant) -> bool {
-        self.0.get(&uid).is_none_or(|repaired| repaired.times < MOST_REPAIRS && now >= repaired.not_before)
-    }
-
-    /// It is repaired now. The pause before the next time doubles each time. Returns how often it
-    /// was repaired.
-    fn note(&mut self, uid: ProbeUid, now: Instant, pause: Duration) -> u32 {
-        let times = self.0.get(&uid).map_or(0, |repaired| repaired.times) + 1;
-        let pause = pause.saturating_mul(1 << times.min(16));
-        let not_before = now.checked_add(pause).unwrap_or(now);
-        self.0.insert(uid, Repaired { times, last: now, not_before });
-        times
-    }
-
-    /// Forgets probes that have gone, and those that needed no repair for long.
-    fn tidy(&mut self, is_there: impl Fn(ProbeUid) -> bool, now: Instant) {
-        self.0.retain(|uid, repaired| {
-            is_there(*uid) && now.duration_since(repaired.last) < FORGIVEN_AFTER.max(repaired.pause())
-        });
-    }
-
-    /// A client has changed it: the count starts over.
-    pub(super) fn forget(&mut self, uid: ProbeUid) {
-        self.0.remove(&uid);
-    }
-
-    /// How often a probe was repaired, if the daemon has stopped repairing it.
-    fn ended(&self, uid: ProbeUid) -> Option<u32> {
-        self.0.get(&uid).map(|repaired| repaired.times).filter(|times| *times >= MOST_REPAIRS)
-    }
-}
-
-impl Repaired {
-    fn pause(&self) -> Duration {
-        self.not_before.duration_since(self.last)
-    }
-}
 
 /// The result for a probe that was looked at.
 #[derive(Clone, Debug)]
@@ -139,6 +85,11 @@ impl LookOutcome {
     }
 }
 
+/// Whether a probe was repaired so often that the daemon repairs it no more.
+fn is_left_alone(retries: &Retries, uid: ProbeUid) -> bool {
+    retries.times(uid) >= MOST_REPAIRS
+}
+
 /// Whether a probe is not as it should be, so that it may need a repair.
 const fn is_wrong(found: &Probe) -> bool {
     matches!(found.state, ProbeState::Drifted(_) | ProbeState::Failed(_))
@@ -166,9 +117,10 @@ impl Controller {
         let probes = self.parts.registry.all();
         if force {
             for probe in &probes {
-                self.repairs.forget(probe.uid);
+                self.retries.forget(probe.uid);
             }
-            self.end_stuck().await;
+            // Those that could not be removed when their time was over, too.
+            self.attend_leases().await;
             self.triggers.forget_own();
         }
         let (found, outcomes) = self.look().await;
@@ -185,7 +137,7 @@ impl Controller {
 
     /// What [`Self::reconcile`] would do now.
     pub(super) fn plan_repairs(&self, force: bool) -> Reconciliation {
-        let now = Instant::now();
+        let now_ns = trace_clock_ns();
         let probes = self.parts.registry.all();
         self.observer.forget();
         let observed = self.observer.observe(&probes);
@@ -197,10 +149,10 @@ impl Controller {
             if !is_wrong(found) {
                 return LookOutcome::AsWanted;
             }
-            if !force && self.repairs.ended(probe.uid).is_some() {
+            if !force && is_left_alone(&self.retries, probe.uid) {
                 return LookOutcome::LeftAlone;
             }
-            if !force && !self.repairs.is_due(probe.uid, now) {
+            if !force && !self.retries.is_due(probe.uid, now_ns) {
                 return LookOutcome::NotDue;
             }
             match self.judge_repair(probe, &mut grounds) {
@@ -224,10 +176,11 @@ impl Controller {
     /// the kernel once, and three short files of each probe. Returns what was found, and what was
     /// done about it.
     async fn look(&mut self) -> (Vec<Arc<Probe>>, Vec<LookOutcome>) {
-        let (now, probes) = (Instant::now(), self.parts.registry.all());
+        let (begun, now_ns) = (Instant::now(), trace_clock_ns());
+        let probes = self.parts.registry.all();
         // This look must also find changes for which the kernel gave no notice.
         self.observer.forget();
-        self.forgive(&probes, now);
+        self.forgive(&probes, now_ns);
         let probes = self.parts.registry.all();
         let observed = self.observer.observe(&probes);
         let found = self.note_states(&probes, &observed);
@@ -237,9 +190,10 @@ impl Controller {
         let mut due = Vec::new();
         for ((outcome, probe), found) in outcomes.iter_mut().zip(probes).zip(&found) {
             if is_wrong(found) {
-                let left_alone = self.repairs.ended(probe.uid).is_some();
-                *outcome = if left_alone { LookOutcome::LeftAlone } else { LookOutcome::NotDue };
-                if self.repairs.is_due(probe.uid, now) {
+                *outcome = LookOutcome::NotDue;
+                if is_left_alone(&self.retries, probe.uid) {
+                    *outcome = LookOutcome::LeftAlone;
+                } else if self.retries.is_due(probe.uid, now_ns) {
                     due.push((outcome, probe));
                 }
             }
@@ -247,14 +201,14 @@ impl Controller {
         if !due.is_empty() {
             self.repair_all(due, observed).await;
         }
-        tracing::debug!(probes = found.len(), took = ?now.elapsed(), "looked at the probes");
+        tracing::debug!(probes = found.len(), took = ?begun.elapsed(), "looked at the probes");
         (found, outcomes)
     }
 
     /// Repairs probes that are due, if they can be repaired.
     async fn repair_all(&mut self, due: Vec<(&mut LookOutcome, Arc<Probe>)>, observed: Observed) {
         let pause = self.parts.repair_interval.unwrap_or(PAUSE).min(PAUSE);
-        let now = Instant::now();
+        let now_ns = trace_clock_ns();
         let checker = Arc::clone(&self.parts.checker);
         let mut grounds = Grounds::new(checker.recent_facts(), observed);
         let (mut work, mut places) = (Vec::new(), Vec::new());
@@ -281,7 +235,7 @@ impl Controller {
                 // Its owner has made it anew, which is no quarrel.
                 continue;
             }
-            let times = self.repairs.note(one.job.probe.uid, now, pause);
+            let times = self.retries.note(one.job.probe.uid, now_ns, pause);
             one.job.probe.left_alone = Some(times).filter(|times| *times >= MOST_REPAIRS);
         }
         let repaired: Vec<_> = work.iter().map(|one| one.job.probe.name.clone()).collect();
@@ -351,11 +305,11 @@ impl Controller {
     }
 
     /// Probes that have needed no repair for long may be repaired again.
-    fn forgive(&mut self, probes: &[Arc<Probe>], now: Instant) {
+    fn forgive(&mut self, probes: &[Arc<Probe>], now_ns: u64) {
         let there: HashSet<_> = probes.iter().map(|probe| probe.uid).collect();
-        self.repairs.tidy(|uid| there.contains(&uid), now);
+        self.retries.tidy(|uid| there.contains(&uid), now_ns);
         for probe in probes.iter().filter(|probe| probe.left_alone.is_some()) {
-            if self.repairs.ended(probe.uid).is_none() {
+            if !is_left_alone(&self.retries, probe.uid) {
                 self.parts.registry.put(Probe { left_alone: None, ..Probe::clone(probe) });
             }
         }
@@ -399,34 +353,23 @@ mod tests {
 
     #[test]
     fn a_neighbour_who_insists_is_not_fought_for_ever() {
-        let (uid, second) = (ProbeUid(1), Duration::from_secs(1));
-        let mut repairs = Repairs::default();
-        let mut now = Instant::now();
-        let mut pauses = Vec::new();
-        while repairs.ended(uid).is_none() {
-            assert!(repairs.is_due(uid, now));
-            repairs.note(uid, now, second);
-            let begun = now;
-            while repairs.ended(uid).is_none() && !repairs.is_due(uid, now) {
-                now += second;
-            }
-            pauses.push((now - begun).as_secs());
+        let (uid, second, second_ns) = (ProbeUid(1), Duration::from_secs(1), 1_000_000_000);
+        let mut retries = Retries::default();
+        let (mut now, mut pauses) = (0, Vec::new());
+        while !is_left_alone(&retries, uid) {
+            assert!(retries.is_due(uid, now));
+            retries.note(uid, now, second);
+            let next = retries.next_ns(uid).unwrap();
+            pauses.push((next - now) / second_ns);
+            now = next;
         }
-        assert_eq!(
-            (pauses.as_slice(), repairs.ended(uid)),
-            ([2, 4, 8, 16, 0].as_slice(), Some(MOST_REPAIRS))
-        );
-        assert!(!repairs.is_due(uid, now + FORGIVEN_AFTER / 2), "it is left alone");
-        assert!(repairs.is_due(ProbeUid(2), now), "others are not");
-        repairs.tidy(|_| true, now + FORGIVEN_AFTER / 2);
-        assert!(repairs.ended(uid).is_some());
-        repairs.tidy(|_| true, now + FORGIVEN_AFTER);
-        assert!(repairs.ended(uid).is_none() && repairs.is_due(uid, now), "it is forgiven");
-        repairs.note(uid, now, second);
-        repairs.forget(uid);
-        assert!(repairs.is_due(uid, now));
-        repairs.note(uid, now, second);
-        repairs.tidy(|_| false, now);
-        assert!(repairs.is_due(uid, now), "it has gone");
+        assert_eq!(pauses, [2, 4, 8, 16, 32]);
+        assert_eq!(retries.times(uid), MOST_REPAIRS);
+        assert!(!is_left_alone(&retries, ProbeUid(2)), "others are not");
+        let last = now - 32 * second_ns;
+        retries.tidy(|_| true, last + 15 * 60 * second_ns);
+        assert!(is_left_alone(&retries, uid));
+        retries.tidy(|_| true, last + 30 * 60 * second_ns);
+        assert!(!is_left_alone(&retries, uid) && retries.is_due(uid, now), "it is forgiven");
     }
 }

@@ -12,7 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::Probe;
 use super::controller::{Controller, ControllerParts};
 use crate::error::Error;
-use crate::store::{Counted, Counters, HitRetention, Store, StoreError, Tick, TickOf};
+use crate::store::{Counted, Counters, HitRetention, StoreError, StoredProbe, Tick, TickOf};
 use kprobed_host::tracefs::{HitCounts, ProfileRow, Tracefs};
 use kprobed_lang::model::{HitProfile, Hits, ProbeName, ProbeUid};
 
@@ -44,18 +44,17 @@ pub(super) struct Sampler {
 impl Sampler {
     /// Must be called before the probes are brought back: afterwards it cannot be seen which of
     /// them the kernel has had all the time.
-    pub(super) async fn begin(tracefs: &Tracefs, store: &Store) -> Result<Self, StoreError> {
+    pub(super) fn begin(tracefs: &Tracefs, stored: &[StoredProbe]) -> Self {
         let since = (SystemTime::now(), Instant::now());
         let counts = tracefs.hit_counts().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read hit counts");
             HitCounts::default()
         });
-        let stored = store.probes().await?;
         let is_listed = |name, listing| counts.of_listed(name, listing).is_some();
         let adopted =
             stored.iter().filter(|probe| is_listed(&probe.record.name, &probe.record.kernel_listing));
         let adopted = adopted.map(|probe| probe.record.uid).collect();
-        Ok(Self { counters: None, adopted, since, fails: false, forgot: None })
+        Self { counters: None, adopted, since, fails: false, forgot: None }
     }
 
     /// What the database knows of the counters, read when the first read succeeds.

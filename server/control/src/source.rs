@@ -3,18 +3,19 @@
 //! Owns the numbering of schemas, and what a probe's definition adds to its format. Never decodes
 //! an event.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Error, Reason};
+use kprobed_host::kernel::RecentFacts;
 use kprobed_host::tracefs::Tracefs;
 use kprobed_host::tracefs::format::Format;
 use kprobed_lang::definition::{Argument, BaseType, BtfRoot, FetchKind, ProbeDefinition, guard};
 use kprobed_lang::model::{ProbeName, ProbeUid};
-use kprobed_trace::decode::{CompileOptions, CompiledFormat, Schema};
+use kprobed_trace::decode::{CompileOptions, CompiledFormat, Notation, Schema};
 use kprobed_trace::pipeline::EventSource;
-use kprobed_verdict::checker::Checker;
+use kprobed_verdict::checker::{CheckError, Checker, DefinitionText};
 
 /// Schemas are numbered through one run of the daemon.
 static NEXT_SCHEMA_ID: AtomicU32 = AtomicU32::new(1);
@@ -25,17 +26,36 @@ pub(super) fn read_format(tracefs: &Tracefs, name: &ProbeName) -> Result<Format,
     Format::parse(&text).map_err(|error| bad_format(name, &error))
 }
 
+/// How people write the numbers of fields.
+pub(super) type Notations = HashMap<String, Notation>;
+
+/// What the definition of a probe that the kernel has says about its events. If it is refused now, numbers are shown as
+/// they are.
+pub(super) fn of_stored(
+    checker: &Checker,
+    text: &Arc<DefinitionText>,
+    facts: &mut RecentFacts<'_>,
+) -> Result<(ProbeDefinition, Notations), CheckError> {
+    match checker.check_text(text, facts) {
+        Ok(outcome) if outcome.is_taken() => {
+            let notations = outcome.notations();
+            Ok((outcome.definition, notations))
+        }
+        _ => Ok((checker.probe(text)?, Notations::new())),
+    }
+}
+
 /// Makes a source of a probe's event as the kernel describes it.
 pub(super) fn event_source(
     (tracefs, checker): (&Tracefs, &Checker),
     uid: ProbeUid,
     name: &ProbeName,
-    definition: &ProbeDefinition,
+    (definition, notations): (&ProbeDefinition, &Notations),
 ) -> Result<(u16, Arc<EventSource>), Error> {
     let options = if definition.is_of_host_event() {
         options_of_host_event(tracefs, checker, name)?
     } else {
-        compile_options(definition)
+        CompileOptions { notations: notations.clone(), ..compile_options(definition) }
     };
     let (id, plan) = compiled(tracefs, name, &options)?;
     let schema_id = NEXT_SCHEMA_ID.fetch_add(1, Ordering::Relaxed);
@@ -88,6 +108,7 @@ fn compile_options(definition: &ProbeDefinition) -> CompileOptions {
         unproven: names(&|argument| guard::register_at_return(definition, argument).is_some()),
         named: names(&|argument| argument.base_type() == BaseType::SymbolString),
         besides_parameters: has_parameters.then(|| names(&|_| true)),
+        notations: Notations::new(),
     }
 }
 

@@ -136,7 +136,7 @@ impl Controller {
                     observed.switches.require_firing(probe.kind, arming)?;
                 }
                 if let Some(filter) = new_filter.filter(|filter| !filter.is_empty()) {
-                    self.executor().judge_filter(own, filter, probe.schema.as_deref())?;
+                    self.executor().judge_filter(own, filter, probe.schema.as_ref())?;
                 }
                 let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
                 let aim = Aim { enabled: request.enabled, filter: &wanted.spec.filter };
@@ -193,6 +193,7 @@ impl Controller {
         let outcome = self.parts.checker.check_text(&definition, &mut grounds.facts)?;
         refuse(definition.as_str(), &outcome, None)?;
         let footprint = Footprint::of(&outcome);
+        let notations = outcome.notations();
         let CheckOutcome { definition, report, .. } = outcome;
         if probe.is_to_record() {
             grounds.observed.switches.require_firing(definition.kind, report.arming)?;
@@ -205,7 +206,7 @@ impl Controller {
         let mut probe = probe.resolved(&definition, &report, footprint);
         probe.record.kernel_definition = self.parts.checker.kernel_line(&definition, probe.name.parts()).text;
         let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
-        let job = Job::define(probe, Basis { definition, report }, steps);
+        let job = Job::define(probe, Basis { definition, notations, report }, steps);
         self.judge_host_event_filter(&job)?;
         Ok(job)
     }

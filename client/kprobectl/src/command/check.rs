@@ -4,10 +4,12 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, HitProfile, Lease, ProbeState, Verdict};
-use kprobed_client::{Client, Error};
+use kprobed_client::{CheckStream, Client, Error};
 
 use super::connection::connect;
+use super::definitions::remarks;
 use super::input::{DefinitionFile, definition};
+use super::observe::NO_EVENT;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
@@ -20,6 +22,8 @@ With --trial the command then makes the probe with a lease of 10 seconds and a f
 counts its hits for 100 ms, and deletes it (with -o json in a second object). That needs the right to make \
 and to delete the probe. If the probe costs more than its budget meanwhile, the daemon disarms it, and the \
 command says so.
+
+A short form, such as `openat` or `vfs_*`, is checked as the line or the lines that it becomes, which a note shows.
 
 A file has one definition per line, in any of the languages that `kprobectl add` takes. `#` \
 starts a comment, and a backslash at the end of a line continues it. Each verdict is printed \
@@ -50,6 +54,8 @@ the recorded values side by side (with -o json: a record `contrast`). That is a 
 the exit code is 1 as well. `apply --dry-run` compares in the same way.
 
 Examples:
+  kprobectl check openat
+  kprobectl check 'vfs_*'
   kprobectl check 'p:open do_sys_openat2+4 dfd=$arg1:s32'
   kprobectl check 'ip_rcv(x64 skb | int skb[32])'
   kprobectl check -o json p:fork kernel_clone
@@ -65,9 +71,6 @@ const TRIAL: Duration = Duration::from_millis(100);
 
 /// When the daemon deletes the probe of a trial by itself.
 const TRIAL_LEASE: Duration = Duration::from_secs(10);
-
-/// A filter of the kernel that no event passes. Hits are counted before it.
-const NO_EVENT: &str = "common_pid < 0";
 
 /// Arguments of `check`.
 #[derive(Clone, Debug, Args)]
@@ -111,6 +114,12 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     } else {
         client.check_probe(&definition).await?
     };
+    for remark in remarks(&definition, &answer) {
+        output.remark(&remark);
+    }
+    if answer.lines.len() > 1 {
+        return several(&client, &arguments, answer.lines, output).await;
+    }
     let has_trial = arguments.trial && answer.verdict() == Verdict::Accepted;
     if has_trial && answer.schema.is_some() {
         let message =
@@ -125,6 +134,23 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         try_out(&client, definition, output).await?;
     }
     Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })
+}
+
+/// The verdicts on the lines for which a definition stands.
+async fn several(
+    client: &Client,
+    arguments: &Arguments,
+    lines: Vec<String>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    if arguments.explain || arguments.trial {
+        let message = format!("`{}` stands for {} probes", arguments.definition.join(" "), lines.len());
+        let hint = "`--explain` and `--trial` are for one: write one of its lines".to_owned();
+        return Err(Failure::usage(message, Some(hint)));
+    }
+    let text = lines.join("\n").into_bytes();
+    let checks = client.check_probes(tokio_stream::once(text), output.is_keeping()).await?;
+    verdicts(checks, output).await
 }
 
 /// Makes the probe without recording anything, counts its hits, and deletes it.
@@ -164,7 +190,14 @@ async fn try_out(client: &Client, definition: String, output: &mut Output) -> Re
 async fn run_file(global: &Global, file: &DefinitionFile, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let (text, end) = file.chunks()?;
-    let mut checks = client.check_probes(text, output.is_keeping()).await?;
+    let checks = client.check_probes(text, output.is_keeping()).await?;
+    let exit = verdicts(checks, output).await?;
+    end.wait().await?;
+    Ok(exit)
+}
+
+/// Prints verdicts as they come. The worst exit code wins.
+async fn verdicts(mut checks: CheckStream, output: &mut Output) -> Result<Exit, Failure> {
     let mut exit = Exit::Success;
     let in_stream = |error| Failure::from(error).in_stream();
     while let Some(checked) = checks.next().await.map_err(in_stream)? {
@@ -177,6 +210,5 @@ async fn run_file(global: &Global, file: &DefinitionFile, output: &mut Output) -
             output.flush()?;
         }
     }
-    end.wait().await?;
     Ok(exit)
 }

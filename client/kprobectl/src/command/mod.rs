@@ -39,6 +39,7 @@ pub(crate) mod many_hosts;
 mod changes;
 mod child;
 mod counting;
+mod definitions;
 mod document_changes;
 mod documents;
 mod failure;

@@ -3,13 +3,16 @@
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::RpcError;
 use kprobed_client::api::{CheckProbeResponse, RefusedBy, Verdict};
-use kprobed_control::stricter;
 use kprobed_lang::definition::Code;
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::differential::{Compared, ask_both, kernel_answers};
 use crate::fixture::{Fixture, cpus};
+
+#[allow(dead_code, clippy::allow_attributes, reason = "the pages have more of it")]
+#[path = "../../../../server/fixtures/stricter.rs"]
+mod stricter;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {

@@ -33,6 +33,8 @@ pub(super) struct LiveAggregation {
     /// Runs of the probe whose events are counted that the kernel had skipped before. Absent for
     /// an event of the host.
     pub(super) nmissed_before: Option<u64>,
+    /// Starts that were counted before the ends: nothing could measure them.
+    pub(super) starts_before: u64,
     /// Its part of the limit of who made it.
     pub(super) _share: Option<Share>,
 }
@@ -223,6 +225,7 @@ pub(super) mod tests {
             plan,
             expires: None,
             nmissed_before: None,
+            starts_before: 0,
             _share: None,
         }
     }

@@ -3,7 +3,7 @@
 //! Owns the list of aggregations and their tracing instance. Which triggers one takes is decided in
 //! [`super::plan`]; never parses the kernel's tables itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -11,18 +11,21 @@ use kprobed_audit::{Action, Entry};
 use kprobed_proto::v1;
 use kprobed_proto::v1::aggregation_spec::Aggregation as Spec;
 use kprobed_rights::{Limit, RuleName};
+use nix::errno::Errno;
 use tokio::time::Instant;
 
 use super::access::{Access, LiveAggregation, counted, has_stacks};
 use super::plan::{Counted, Role, TriggerPlan};
 use super::{
-    AggregationCommand, CreateAggregation, LATENCY_FIELD, NumberedAggregation, instance_name, result,
+    AggregationCommand, CreateAggregation, LATENCY_FIELD, MAX_AGGREGATIONS, NumberedAggregation,
+    instance_name, result,
 };
 use crate::audited::Allowed;
 use crate::auth::Caller;
 use crate::controller::{Controller, answer, in_kernel};
 use crate::error::{Error, Reason};
 use crate::harm::refuse_harm;
+use crate::own;
 use crate::source::read_format;
 use crate::store::OWN_NAME;
 use crate::{Probe, permission};
@@ -40,6 +43,8 @@ pub(crate) struct Aggregations {
     instance: Option<(Instance, Claim)>,
     by_name: BTreeMap<String, LiveAggregation>,
     made: u64,
+    /// The last ones that the daemon has ended by itself, by their numbers, and why: for those who still read them.
+    ended: VecDeque<(u64, &'static str)>,
 }
 
 /// Buffers of the instance, in KiB. Small: no events are recorded in it.
@@ -74,7 +79,20 @@ impl Aggregations {
     /// The aggregation itself, and not another one that has its name now.
     fn same(&self, which: &NumberedAggregation) -> Result<&LiveAggregation, Error> {
         let name = &which.aggregation.name;
-        self.live(name).ok().filter(|live| live.number == which.number).ok_or_else(|| no_aggregation(name))
+        self.live(name).ok().filter(|live| live.number == which.number).ok_or_else(|| {
+            match self.ended.iter().find(|(number, _)| *number == which.number) {
+                Some((_, why)) => Error {
+                    message: format!("the aggregation `{name}` has ended: {why}"),
+                    ..no_aggregation(name)
+                },
+                None => no_aggregation(name),
+            }
+        })
+    }
+
+    fn note_end(&mut self, number: u64, why: &'static str) {
+        self.ended.truncate(MAX_AGGREGATIONS - 1);
+        self.ended.push_front((number, why));
     }
 
     /// The requested name, or the first free one that is made of a number, from that of the aggregation on.
@@ -160,12 +178,15 @@ impl Controller {
             if put.is_err() {
                 self.drop_unused_instance();
             }
-            put
+            put.map(|()| starts(&instance, &plan))
         });
-        if let Err(error) = made {
-            self.parts.store.tell(vec![entry.failed(error.to_string())]).await;
-            return Err(error);
-        }
+        let starts_before = match made {
+            Ok(starts) => starts,
+            Err(error) => {
+                self.parts.store.tell(vec![entry.failed(error.to_string())]).await;
+                return Err(error);
+            }
+        };
         let create_time = SystemTime::now();
         let aggregation = Arc::new(v1::Aggregation {
             name: name.clone(),
@@ -186,6 +207,7 @@ impl Controller {
             plan,
             expires,
             nmissed_before,
+            starts_before,
             _share: Some(share),
         };
         let numbered = live.numbered();
@@ -248,7 +270,7 @@ impl Controller {
             (Spec::Histogram(spec), [probe]) => {
                 let schema = self.countable(probe)?;
                 self.judge_aggregation_filter(probe, &spec.filter, "spec.histogram.filter")?;
-                let proofs = self.proofs(&probe.name)?;
+                let proofs = self.proofs(&probe.name, &schema)?;
                 let counted = Counted { probe: &probe.name, schema: &schema, proofs: &proofs };
                 let mut plan = TriggerPlan::histogram(&spec, number, counted)?;
                 if has_stacks(Some(&Spec::Histogram(spec.clone()))) && self.becomes_a_jump(probe) {
@@ -260,7 +282,8 @@ impl Controller {
                 let (start_schema, end_schema) = (self.countable(start)?, self.countable(end)?);
                 self.judge_aggregation_filter(start, &spec.start_filter, "spec.latency.start_filter")?;
                 self.judge_aggregation_filter(end, &spec.end_filter, "spec.latency.end_filter")?;
-                let (start_proofs, end_proofs) = (self.proofs(&start.name)?, self.proofs(&end.name)?);
+                let start_proofs = self.proofs(&start.name, &start_schema)?;
+                let end_proofs = self.proofs(&end.name, &end_schema)?;
                 let ends = [
                     Counted { probe: &start.name, schema: &start_schema, proofs: &start_proofs },
                     Counted { probe: &end.name, schema: &end_schema, proofs: &end_proofs },
@@ -281,8 +304,8 @@ impl Controller {
     }
 
     /// What shows that the fields of a probe were read.
-    fn proofs(&self, probe: &ProbeName) -> Result<Proofs, Error> {
-        Ok(Proofs::of(&read_format(self.tracefs(), probe)?))
+    fn proofs(&self, probe: &ProbeName, schema: &Arc<Schema>) -> Result<Proofs, Error> {
+        Ok(Proofs::of(&read_format(self.tracefs(), probe)?).of_shown(Some(schema)))
     }
 
     /// The fields of a probe that the kernel has.
@@ -308,7 +331,9 @@ impl Controller {
         }
         let Some(event) = &probe.own else { return Ok(()) };
         refuse_harm(self.tracefs(), &probe.name, filter)?;
-        let judged = self.executor().try_filter(event, filter);
+        let recorded = own::recorded_filter(filter, probe.schema.as_ref());
+        let recorded = recorded.map_err(|found| Error::refused_filter(field, filter, &found))?;
+        let judged = self.executor().try_filter(event, &recorded);
         judged.map_err(|refused| Error::kernel_filter((field, filter), &refused, None))
     }
 
@@ -352,7 +377,11 @@ impl Controller {
         tables: usize,
     ) -> Result<(), Error> {
         for table in plan.tables.iter().take(tables).rev() {
-            instance.remove_hist(&table.event, &table.trigger)?;
+            match instance.remove_hist(&table.event, &table.trigger) {
+                // Its event has gone, and the trigger with it.
+                Err(error) if error.errno() == Errno::ENOENT as i32 => {}
+                removed => removed?,
+            }
         }
         if let Some(synthetic) = &plan.synthetic {
             self.tracefs().remove_synthetic(synthetic)?;
@@ -400,7 +429,7 @@ impl Controller {
             hits: sum(is_result, |table| table.hits),
             dropped: sum(is_result, |table| table.dropped),
             kernel_rows: u32::try_from(sum(is_result, |table| table.rows.len() as u64)).unwrap_or(u32::MAX),
-            starts: sum(|role| role == Role::Starts, |table| table.hits),
+            starts: sum(|role| role == Role::Starts, |table| table.hits).saturating_sub(live.starts_before),
             match_dropped: sum(is_match, |table| table.dropped),
             nmissed: self
                 .nmissed(&live.plan)
@@ -437,11 +466,13 @@ impl Controller {
     async fn end_aggregation(
         &mut self,
         name: &str,
-        reason: &str,
+        reason: &'static str,
     ) -> Result<Option<v1::AggregationSnapshot>, Error> {
         let ended = Entry { reason: reason.to_owned(), ..Entry::new(Action::Ended, OWN_NAME) };
-        let entry = described(ended, name, &self.aggregations.live(name)?.plan);
+        let live = self.aggregations.live(name)?;
+        let (number, entry) = (live.number, described(ended, name, &live.plan));
         let last = self.delete_aggregation(name)?;
+        self.aggregations.note_end(number, reason);
         self.parts.store.tell(vec![entry]).await;
         Ok(last)
     }
@@ -499,11 +530,11 @@ impl Controller {
         }
     }
 
-    /// Deletes the aggregations that use a probe that is about to be deleted.
-    pub(crate) async fn delete_aggregations_of(&mut self, probe: &ProbeName) {
+    /// Deletes the aggregations that use a probe whose event is about to be deleted, or that has lost its event.
+    pub(crate) async fn delete_aggregations_of(&mut self, probe: &ProbeName, reason: &'static str) {
         while let Some(live) = self.aggregations.user_of(probe) {
             let name = live.aggregation.name.clone();
-            if let Err(error) = self.end_aggregation(&name, "a probe of it is removed").await {
+            if let Err(error) = self.end_aggregation(&name, reason).await {
                 // Then the kernel refuses to remove the probe too.
                 return tracing::warn!(aggregation = name, %error, "cannot delete an aggregation");
             }
@@ -515,6 +546,14 @@ impl Controller {
         let Some(counting) = self.aggregations.user_of(probe) else { return Ok(()) };
         Err(self.access().counted_by(caller, probe, counting))
     }
+}
+
+/// Starts that were counted until now. The kernel takes the trigger of the ends only after that of the starts, and the
+/// write takes milliseconds.
+fn starts(instance: &Instance, plan: &TriggerPlan) -> u64 {
+    let starts = plan.tables.iter().filter(|table| table.role == Role::Starts);
+    let read = starts.filter_map(|table| instance.hist(&table.event, &table.trigger).ok()?.ok());
+    read.map(|table| table.hits).sum()
 }
 
 /// An entry of the audit log about an aggregation: its probes, its name and its triggers.
@@ -576,6 +615,19 @@ mod tests {
             (error.reason, error.message.as_str()),
             (Reason::NO_SUCH_AGGREGATION, "there is no aggregation `opens`")
         );
+        // Of one that the daemon has ended, who reads it hears why; who knows its name alone does not.
+        for number in 1..200 {
+            all.note_end(number, "a probe of it is removed");
+        }
+        assert_eq!(all.same(&of_stream).unwrap_err().message, "there is no aggregation `opens`", "long ago");
+        all.note_end(1, "its time is over");
+        let error = all.same(&of_stream).unwrap_err();
+        assert_eq!(
+            (error.reason, error.message.as_str()),
+            (Reason::NO_SUCH_AGGREGATION, "the aggregation `opens` has ended: its time is over")
+        );
+        assert_eq!(all.live("closes").unwrap_err().message, "there is no aggregation `closes`");
+        assert_eq!(all.ended.len(), MAX_AGGREGATIONS);
     }
 
     #[test]

@@ -157,7 +157,9 @@ fn context_key(key: ContextKey) -> Option<(HistKey, Meaning, &'static str)> {
 
 /// The form of a field as a key.
 fn form_of(field: &FieldSchema, key: &v1::FieldKey, path: &str) -> Result<(KeyForm, Meaning), Error> {
-    let meaning = if is_signed(field.kind) { Meaning::Signed } else { Meaning::Unsigned };
+    // The kernel has more of it than is shown, and no sign.
+    let meaning =
+        if is_signed(field.kind) && !field.is_lower_half { Meaning::Signed } else { Meaning::Unsigned };
     let name = &field.name;
     let address =
         matches!(field.kind, FieldKind::Symbol | FieldKind::SymbolName | FieldKind::Unsigned { bytes: 8 });
@@ -314,7 +316,7 @@ impl TriggerPlan {
             if !is_integer(field.kind) {
                 return refuse(path, format!("`{name}` is not an integer: only integers can be added up"));
             }
-            signed_sums.push(is_signed(field.kind));
+            signed_sums.push(is_signed(field.kind) && !field.is_lower_half);
             sums.push(column(name, Some(field)));
         }
         // The kernel's own form of a row with a stack is the simplest with the stack in front.

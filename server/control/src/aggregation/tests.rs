@@ -15,7 +15,7 @@ use crate::error::Error;
 use kprobed_host::tracefs::format::Format;
 use kprobed_host::tracefs::hist::{HistRow, HistTable, HistValue};
 use kprobed_lang::model::ProbeName;
-use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Schema};
+use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Notation, Schema};
 use kprobed_trace::filter::Proofs;
 
 fn schema() -> Schema {
@@ -25,6 +25,8 @@ fn schema() -> Schema {
         base,
         array_len: None,
         fault_detected: true,
+        notation: Notation::Number,
+        is_lower_half: false,
     };
     Schema {
         fields: vec![

@@ -153,7 +153,7 @@ impl Controller {
         for breach in breaches {
             let Some(probe) = self.parts.registry.by_uid(breach.uid) else { continue };
             let trouble = trouble_of(&breach, &probe.name, now);
-            self.delete_aggregations_of(&probe.name).await;
+            self.delete_aggregations_of(&probe.name, "a probe of it has cost too much").await;
             // The event is not looked at before: to switch it off needs nothing but that it is
             // the daemon's.
             let steps = if probe.spec.enabled { vec![Step::Disable] } else { Vec::new() };

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Probe;
+use crate::retries::Retries;
+use crate::{Probe, ProbeState};
 use kprobed_lang::model::{Lease, Moment, ProbeUid, nanoseconds};
 
 /// The ends of all leases. All times are in nanoseconds of CLOCK_BOOTTIME of this boot.
@@ -18,13 +19,11 @@ pub(super) struct Ends {
     /// Leases that have ended: their probes were taken out of the kernel. Each with its end, since a
     /// renewed lease has another one.
     ended: HashMap<ProbeUid, u64>,
-    /// Probes that could not be removed from the kernel, and when the daemon tries again.
-    stuck: HashMap<ProbeUid, u64>,
 }
 
 impl Ends {
     pub(super) fn new(keep: Duration) -> Self {
-        Self { keep, ended: HashMap::new(), stuck: HashMap::new() }
+        Self { keep, ended: HashMap::new() }
     }
 
     /// Takes the lease of a row at the start. Returns its end in this boot. `has_ended`: the probe was
@@ -57,43 +56,20 @@ impl Ends {
     }
 
     /// Whether a probe must be removed from the kernel now.
-    pub(super) fn is_due(&self, probe: &Probe, now_ns: u64) -> bool {
-        self.is_over(probe, now_ns) && !self.has_ended(probe) && !self.is_stuck(probe.uid, now_ns)
+    pub(super) fn is_due(&self, probe: &Probe, retries: &Retries, now_ns: u64) -> bool {
+        self.is_over(probe, now_ns) && !self.has_ended(probe) && !waits(probe, retries, now_ns)
     }
 
     /// It was removed from the kernel.
     pub(super) fn note_ended(&mut self, probe: &Probe) {
-        self.stuck.remove(&probe.uid);
         if let Some(end_ns) = end_ns(probe) {
             self.ended.insert(probe.uid, end_ns);
         }
     }
 
-    /// It could not be removed from the kernel.
-    pub(super) fn note_stuck(&mut self, uid: ProbeUid, again_ns: u64) {
-        self.stuck.insert(uid, again_ns);
-    }
-
-    /// Whether it could not be removed, and is left alone until later.
-    pub(super) fn is_stuck(&self, uid: ProbeUid, now_ns: u64) -> bool {
-        self.stuck.get(&uid).is_some_and(|again_ns| *again_ns > now_ns)
-    }
-
-    /// Makes the probes that could not be removed due now. Returns whether there are any.
-    pub(super) fn hurry_stuck(&mut self, now_ns: u64) -> bool {
-        self.stuck.values_mut().for_each(|again_ns| *again_ns = (*again_ns).min(now_ns));
-        !self.stuck.is_empty()
-    }
-
-    /// Whether there are probes whose removal must be tried again.
-    pub(super) fn has_stuck(&self, now_ns: u64) -> bool {
-        self.stuck.values().any(|again_ns| *again_ns <= now_ns)
-    }
-
     /// It has gone.
     pub(super) fn forget(&mut self, uid: ProbeUid) {
         self.ended.remove(&uid);
-        self.stuck.remove(&uid);
     }
 
     /// Whether a probe was listed for long enough.
@@ -110,18 +86,28 @@ impl Ends {
     pub(super) fn keep_only(&mut self, leased: &[Arc<Probe>]) {
         let leased: HashMap<_, _> = leased.iter().map(|probe| (probe.uid, end_ns(probe))).collect();
         self.ended.retain(|uid, end_ns| leased.get(uid) == Some(&Some(*end_ns)));
-        self.stuck.retain(|uid, _| leased.contains_key(uid));
     }
 
     /// When something is to be done next. `None`: never.
-    pub(super) fn next_boot_ns(&self, leased: &[Arc<Probe>]) -> Option<u64> {
-        let next = |probe: &Arc<Probe>| match self.stuck.get(&probe.uid) {
-            Some(again_ns) => Some(*again_ns),
+    pub(super) fn next_boot_ns(&self, leased: &[Arc<Probe>], retries: &Retries) -> Option<u64> {
+        let again_ns = |probe: &Probe| retries.next_ns(probe.uid).filter(|_| is_stuck(probe));
+        let next = |probe: &Arc<Probe>| match again_ns(probe) {
+            Some(again_ns) => Some(again_ns),
             None if self.has_ended(probe) => self.gone_ns(probe),
             None => end_ns(probe),
         };
         leased.iter().filter_map(next).min()
     }
+}
+
+/// Whether its time is over, and it could not be removed from the kernel.
+pub(super) fn is_stuck(probe: &Probe) -> bool {
+    matches!(probe.state, ProbeState::Expired(_)) && probe.own.is_some()
+}
+
+/// Whether it could not be removed, and is left alone until later.
+pub(super) fn waits(probe: &Probe, retries: &Retries, now_ns: u64) -> bool {
+    is_stuck(probe) && !retries.is_due(probe.uid, now_ns)
 }
 
 /// The end of the lease of a probe. Absent if it has none that ends by itself.
@@ -137,6 +123,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
+    use crate::Trouble;
     use crate::samples::probe;
 
     const HOUR: Duration = Duration::from_hours(1);
@@ -164,23 +151,34 @@ mod tests {
     #[test]
     fn a_lease_ends_once_and_is_listed_for_a_while() {
         let (mut ends, probe) = read(false, &moment("a", 5, 1000));
-        let next = |ends: &Ends| ends.next_boot_ns(std::slice::from_ref(&probe));
-        assert_eq!(next(&ends), Some(7 * HOUR_NS));
-        assert!(!ends.is_due(&probe, 7 * HOUR_NS - 1) && ends.is_due(&probe, 7 * HOUR_NS));
+        let mut retries = Retries::default();
+        let next =
+            |ends: &Ends, retries: &Retries, probe| ends.next_boot_ns(std::slice::from_ref(probe), retries);
+        assert_eq!(next(&ends, &retries, &probe), Some(7 * HOUR_NS));
+        let is_due = |ends: &Ends, retries: &Retries, at| ends.is_due(&probe, retries, at);
+        assert!(!is_due(&ends, &retries, 7 * HOUR_NS - 1) && is_due(&ends, &retries, 7 * HOUR_NS));
+        // It was repaired a moment ago, which does not hold its end up.
+        retries.note(UID, 7 * HOUR_NS, HOUR);
+        assert!(is_due(&ends, &retries, 7 * HOUR_NS));
+        retries.forget(UID);
         // The kernel refuses to remove it: the daemon tries again later.
-        ends.note_stuck(UID, 8 * HOUR_NS);
-        assert!(!ends.is_due(&probe, 7 * HOUR_NS) && ends.is_over(&probe, 7 * HOUR_NS));
-        assert_eq!(next(&ends), Some(8 * HOUR_NS));
-        assert!(ends.has_stuck(8 * HOUR_NS) && ends.is_due(&probe, 8 * HOUR_NS));
+        let trouble = Trouble { code: "LEASE_ENDED", reason: String::new(), hint: String::new() };
+        let stuck = Arc::new(Probe { state: ProbeState::Expired(trouble), ..Probe::clone(&probe) });
+        retries.note(UID, 7 * HOUR_NS, Duration::from_secs(15));
+        let again_ns = 7 * HOUR_NS + 30_000_000_000;
+        assert!(!ends.is_due(&stuck, &retries, again_ns - 1) && ends.is_over(&stuck, 7 * HOUR_NS));
+        assert_eq!(next(&ends, &retries, &stuck), Some(again_ns));
+        assert!(ends.is_due(&stuck, &retries, again_ns));
         // Or at once, if a client asks for that.
-        assert!(ends.hurry_stuck(7 * HOUR_NS) && ends.is_due(&probe, 7 * HOUR_NS));
+        retries.forget(UID);
+        assert!(ends.is_due(&stuck, &retries, 7 * HOUR_NS));
         ends.note_ended(&probe);
-        assert!(!ends.is_due(&probe, 9 * HOUR_NS) && ends.is_over(&probe, 0));
-        assert_eq!(next(&ends), Some(8 * HOUR_NS));
+        assert!(!is_due(&ends, &retries, 9 * HOUR_NS) && ends.is_over(&probe, 0));
+        assert_eq!(next(&ends, &retries, &probe), Some(8 * HOUR_NS));
         assert!(!ends.is_forgotten(&probe, 8 * HOUR_NS - 1) && ends.is_forgotten(&probe, 8 * HOUR_NS));
         ends.forget(UID);
-        assert!(ends.is_due(&probe, 7 * HOUR_NS), "nothing is known of it any more");
-        assert_eq!(ends.next_boot_ns(&[]), None);
+        assert!(is_due(&ends, &retries, 7 * HOUR_NS), "nothing is known of it any more");
+        assert_eq!(ends.next_boot_ns(&[], &retries), None);
     }
 
     #[test]
@@ -188,7 +186,9 @@ mod tests {
         let (mut ends, probe) = read(false, &moment("a", 5, 1000));
         ends.note_ended(&probe);
         let renewed = leased(moment("a", 9, 1004));
-        assert!(!ends.is_over(&renewed, 8 * HOUR_NS) && ends.is_due(&renewed, 9 * HOUR_NS));
+        assert!(
+            !ends.is_over(&renewed, 8 * HOUR_NS) && ends.is_due(&renewed, &Retries::default(), 9 * HOUR_NS)
+        );
         ends.keep_only(std::slice::from_ref(&renewed));
         assert!(!ends.is_over(&probe, 0), "the first one is forgotten");
     }
@@ -197,8 +197,12 @@ mod tests {
     fn over_a_reboot_the_wall_clock_decides() {
         for (shown, end) in [(1000, 3), (1001, 2), (1002, 1), (2000, 1), (0, 3)] {
             let (ends, probe) = read(false, &moment("b", 1, shown));
-            assert_eq!(ends.next_boot_ns(std::slice::from_ref(&probe)), Some(end * HOUR_NS), "{shown}");
-            assert_eq!(ends.is_due(&probe, HOUR_NS), end == 1);
+            assert_eq!(
+                ends.next_boot_ns(std::slice::from_ref(&probe), &Retries::default()),
+                Some(end * HOUR_NS),
+                "{shown}"
+            );
+            assert_eq!(ends.is_due(&probe, &Retries::default(), HOUR_NS), end == 1);
         }
     }
 
@@ -206,15 +210,15 @@ mod tests {
     fn what_has_ended_stays_so() {
         // In 1970 as well: otherwise it would come back.
         let (ends, probe) = read(true, &moment("b", 1, 0));
-        assert!(ends.is_over(&probe, 0) && !ends.is_due(&probe, u64::MAX));
-        let next = ends.next_boot_ns(std::slice::from_ref(&probe));
+        assert!(ends.is_over(&probe, 0) && !ends.is_due(&probe, &Retries::default(), u64::MAX));
+        let next = ends.next_boot_ns(std::slice::from_ref(&probe), &Retries::default());
         assert_eq!(next, Some(2 * HOUR_NS), "it is listed for an hour more at most");
         let (ends, probe) = read(true, &moment("b", 1, 1003));
         assert!(ends.is_forgotten(&probe, HOUR_NS));
         let (ends, probe) = read(true, &moment("a", 7, 900));
-        assert_eq!(ends.next_boot_ns(std::slice::from_ref(&probe)), Some(8 * HOUR_NS));
+        assert_eq!(ends.next_boot_ns(std::slice::from_ref(&probe), &Retries::default()), Some(8 * HOUR_NS));
         // The kernel still has its event, which must be removed.
         let (ends, probe) = read(false, &moment("a", 7, 1002));
-        assert!(ends.is_due(&probe, 7 * HOUR_NS));
+        assert!(ends.is_due(&probe, &Retries::default(), 7 * HOUR_NS));
     }
 }

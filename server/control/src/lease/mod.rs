@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use self::alarm::BootAlarm;
-use self::ends::Ends;
+use self::ends::{Ends, is_stuck, waits};
 use super::audited;
 use super::command::UpdateRequest;
 use super::controller::{Controller, ControllerParts};
@@ -36,8 +36,8 @@ use kprobed_lang::model::{Lease, LeaseTerm, MetadataChange, Moment, ProbeUid};
 /// replaced once for all of them.
 const AT_ONCE: usize = 256;
 
-/// Time after which the daemon tries again to remove a probe that another program uses.
-const AGAIN_AFTER: Duration = Duration::from_secs(30);
+/// From here the pause doubles after which the daemon tries again to remove a probe that another program uses.
+const PAUSE: Duration = Duration::from_secs(15);
 
 /// Why a probe that was held is deleted.
 const HOLD_ENDED: &str = "the client that held it has gone";
@@ -140,14 +140,6 @@ impl Controller {
         self.count_leases().await;
     }
 
-    /// Tries now to remove probes that could not be removed when their lease ended.
-    pub(super) async fn end_stuck(&mut self) {
-        let now_ns = self.leases.now().boot_ns;
-        if self.leases.ends.hurry_stuck(now_ns) {
-            self.attend_leases().await;
-        }
-    }
-
     /// Takes note of leases that were given, renewed or removed.
     pub(super) async fn count_leases(&mut self) {
         let probes = self.parts.registry.leased();
@@ -160,7 +152,7 @@ impl Controller {
             // Tried again with the next change.
             Err(error) => tracing::warn!(%error, "cannot write down how leases are counted"),
         }
-        if let Err(error) = alarm.set(ends.next_boot_ns(&probes)) {
+        if let Err(error) = alarm.set(ends.next_boot_ns(&probes, &self.retries)) {
             tracing::error!(%error, "cannot set the alarm for the end of leases");
         }
     }
@@ -169,15 +161,13 @@ impl Controller {
     async fn end_holds(&mut self) {
         let ended = self.leases.holds.take_ended();
         let now_ns = self.leases.now().boot_ns;
-        if !ended && !self.leases.ends.has_stuck(now_ns) {
+        let mut probes = self.parts.registry.leased();
+        if !ended && !probes.iter().any(|probe| is_stuck(probe)) {
             return;
         }
         let open = self.leases.holds.open();
-        let mut probes = self.parts.registry.leased();
         probes.retain(|probe| match &probe.spec.metadata.lease {
-            Some(Lease::Held { holder }) => {
-                !open.contains(holder) && !self.leases.ends.is_stuck(probe.uid, now_ns)
-            }
+            Some(Lease::Held { holder }) => !open.contains(holder) && !waits(probe, &self.retries, now_ns),
             _ => false,
         });
         if probes.len() > AT_ONCE {
@@ -211,7 +201,7 @@ impl Controller {
     async fn end_leases(&mut self) {
         let now = self.leases.now();
         let mut probes = self.parts.registry.leased();
-        probes.retain(|probe| self.leases.ends.is_due(probe, now.boot_ns));
+        probes.retain(|probe| self.leases.ends.is_due(probe, &self.retries, now.boot_ns));
         // The alarm rings for the others at once.
         probes.truncate(AT_ONCE);
         let mut works = self.taking_out_of_use(&probes).await;
@@ -257,7 +247,7 @@ impl Controller {
             return Vec::new();
         }
         for probe in probes {
-            self.delete_aggregations_of(&probe.name).await;
+            self.delete_aggregations_of(&probe.name, "a probe of it is removed").await;
         }
         let mut profiles = self.profiles_by_uid().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read the last hits of probes that go");
@@ -274,16 +264,16 @@ impl Controller {
     /// removal is tried again.
     fn mark_stuck(&mut self, probe: &Probe, trouble: &Trouble, error: &Error) {
         tracing::warn!(probe = %probe.name, %error, "cannot take a probe out whose time is over");
-        if let Err(error) = self.switch_own(&probe.name, false) {
+        let switched = self.switch_own(&probe.name, false);
+        if let Err(error) = &switched {
             tracing::warn!(probe = %probe.name, %error, "cannot switch it off either");
         }
-        let reason = format!("{}, and it is still in the kernel, switched off: {error}", trouble.reason);
-        let hint =
-            "the daemon tries again every 30 seconds, and with `kprobectl doctor --repair --force` at once"
-                .to_owned();
-        self.parts.registry.put(as_expired(probe, Trouble { code: trouble.code, reason, hint }));
-        let again = self.leases.now().after(AGAIN_AFTER);
-        self.leases.ends.note_stuck(probe.uid, again.boot_ns);
+        self.parts.registry.put(as_expired(probe, still_there(trouble, error, switched.err().as_ref())));
+        if !is_stuck(probe) {
+            // What was repaired before is another matter.
+            self.retries.forget(probe.uid);
+        }
+        self.retries.note(probe.uid, self.leases.now().boot_ns, PAUSE);
     }
 
     /// Ends all holds: the daemon stops, and what they hold must not outlive it.
@@ -324,6 +314,20 @@ fn as_expired(probe: &Probe, trouble: Trouble) -> Probe {
     Probe { state: ProbeState::Expired(trouble), state_time, left_alone: None, ..Probe::clone(probe) }
 }
 
+/// The trouble of a probe whose time is over and that the kernel did not let go, for this reason, nor switched off, for
+/// that one.
+fn still_there(trouble: &Trouble, error: &Error, switch: Option<&Error>) -> Trouble {
+    let reason = match switch {
+        None => format!("{}, and it is still in the kernel, switched off: {error}", trouble.reason),
+        Some(switch) => format!(
+            "{}, and it is still in the kernel: {error}; whether it records is not known, since it could not be switched off: {switch}",
+            trouble.reason
+        ),
+    };
+    let hint = "the daemon tries again after 30 seconds and then less often, and with `kprobectl doctor --repair --force` at once";
+    Trouble { code: trouble.code, reason, hint: hint.to_owned() }
+}
+
 /// The trouble of a probe whose lease has ended, and its end as it is stored. Absent if it has no such
 /// lease.
 pub(super) fn expired(probe: &Probe, now: &Moment) -> Option<(SystemTime, Trouble)> {
@@ -358,6 +362,18 @@ fn brief(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_probe_that_stays_is_called_switched_off_only_if_it_is() {
+        let trouble = Trouble { code: "HOLD_ENDED", reason: HOLD_ENDED.to_owned(), hint: String::new() };
+        let busy = Error::in_use("a/b");
+        let off = still_there(&trouble, &busy, None);
+        assert!(off.reason.contains("still in the kernel, switched off: `a/b` is in use"), "{}", off.reason);
+        let refused = Error::new(Reason::TRACEFS, "no such device");
+        let on = still_there(&trouble, &busy, Some(&refused));
+        assert!(!on.reason.contains("switched off: `a/b`"), "{}", on.reason);
+        assert!(on.reason.ends_with("it could not be switched off: no such device"), "{}", on.reason);
+    }
 
     #[test]
     fn durations_are_written_as_they_are_read() {

@@ -323,7 +323,7 @@ impl Metrics {
         vec![
             alone(
                 "kprobed.budget.trips",
-                "Times that a probe was disarmed since it cost more than its budget, or than that of its group or the host",
+                "Times that a probe was disarmed since it cost more than its budget, or all probes more than that of the host",
                 Kind::Counter,
                 Some(self.ledger.trips),
             ),

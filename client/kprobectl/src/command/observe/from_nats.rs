@@ -57,7 +57,7 @@ pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         ..default
     };
     let merged = MergedStream::from_nats(&source, hosts.clone(), &request, options);
-    let session = arguments.session(StreamRequest::new(), None)?;
+    let session = arguments.session(StreamRequest::new(), None);
     let (exit, _) = session.show(Opened::hosts(merged, hosts, since_ns), stop, global, output).await?;
     Ok(exit)
 }

@@ -12,18 +12,25 @@ use kprobed_client::event::{
     StreamRequest,
 };
 
-use super::definitions::{CallLines, Definitions};
 use super::source::is_reached;
 use crate::command::Failure;
+use crate::command::definitions::called;
 use crate::output::EventPrinter;
 
 /// Calls of one host that may be open, and bytes of their entries. Of more, the oldest are shown without a return.
 const MOST_OPEN: usize = 1 << 16;
 const MOST_BYTES: usize = 64 << 20;
 
+/// A function whose calls are shown.
+struct CalledFunction {
+    function: String,
+    /// How many times it was given before.
+    twins: usize,
+}
+
 /// The calls of all hosts of a run.
 pub(super) struct JoinedCalls {
-    calls: Vec<CallLines>,
+    calls: Vec<CalledFunction>,
     filter: Option<EventFilter>,
     /// By name; the only host has none.
     hosts: HashMap<String, HostCalls>,
@@ -69,11 +76,9 @@ impl JoinedCalls {
     ///
     /// # Errors
     /// When the request has what cannot be said of calls.
-    pub(super) fn of(
-        definitions: &Definitions,
-        request: &mut StreamRequest,
-    ) -> Result<Option<Self>, Failure> {
-        if definitions.calls.is_empty() {
+    pub(super) fn of(arguments: &[String], request: &mut StreamRequest) -> Result<Option<Self>, Failure> {
+        let functions = called(arguments)?;
+        if functions.is_empty() {
             return Ok(None);
         }
         let selection = request.selection();
@@ -88,14 +93,19 @@ impl JoinedCalls {
             Some(EventFilter::new(&text).map_err(|error| not_a_filter(&text, &error))?)
         };
         *request = request.clone().filter("");
-        Ok(Some(Self { calls: definitions.calls.clone(), filter, hosts: HashMap::new() }))
+        let twins =
+            |at: usize| functions.iter().take(at).filter(|other| functions.get(at) == Some(*other)).count();
+        let calls = functions.iter().enumerate();
+        let calls =
+            calls.map(|(at, function)| CalledFunction { function: function.clone(), twins: twins(at) });
+        Ok(Some(Self { calls: calls.collect(), filter, hosts: HashMap::new() }))
     }
 
-    /// A host has these probes, in the order of the definitions.
+    /// A host has these probes. `places`: where the two probes of each call are among them.
     ///
     /// # Errors
     /// When the filter fits none of them, or the ends of a call have fields of one name.
-    pub(super) fn add_host(&mut self, host: &str, probes: &[Probe]) -> Result<(), Failure> {
+    pub(super) fn add_host(&mut self, host: &str, probes: &[Probe], places: &[usize]) -> Result<(), Failure> {
         let mut of_host = HostCalls {
             roles: HashMap::new(),
             open: Vec::new(),
@@ -106,14 +116,14 @@ impl JoinedCalls {
             let schema = probes.get(at)?.schema.clone()?;
             Schema::try_from(schema).ok()
         };
-        for (index, call) in self.calls.iter().enumerate() {
-            for (at, role) in [(call.entry, Role::Entry(index)), (call.exit, Role::Exit(index))] {
+        for (index, (call, exit)) in self.calls.iter().zip(places).enumerate() {
+            for (at, role) in [(*exit, Role::Exit(index)), (exit + 1, Role::Entry(index))] {
                 of_host.roles.extend(probes.get(at).map(|probe| (probe.name.clone(), role)));
             }
             while of_host.open.len() <= call.twins {
                 of_host.open.push(Calls::new(MOST_OPEN, MOST_BYTES));
             }
-            let filter = CallFilter { entry: schema(call.entry), exit: schema(call.exit), bound: None };
+            let filter = CallFilter { entry: schema(exit + 1), exit: schema(*exit), bound: None };
             if let (Some(entry), Some(exit)) = (&filter.entry, &filter.exit) {
                 distinct(&call.function, entry, exit)?;
             }
@@ -289,7 +299,7 @@ impl HostCalls {
     /// Prints the entries that are known to have no return.
     fn print_incomplete(
         &mut self,
-        (calls, filter): (&[CallLines], Option<&EventFilter>),
+        (calls, filter): (&[CalledFunction], Option<&EventFilter>),
         host: &str,
         limit: Option<u64>,
         printer: &mut EventPrinter<'_>,
@@ -310,7 +320,7 @@ impl HostCalls {
     /// Counts a call, and prints it if the filter selects it and the limit is not reached.
     fn print(
         &mut self,
-        (index, call): (usize, &CallLines),
+        (index, call): (usize, &CalledFunction),
         filter: Option<&EventFilter>,
         shown: &Call<'_>,
         origin: Option<Origin<'_>>,

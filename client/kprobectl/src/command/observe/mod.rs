@@ -4,7 +4,6 @@
 //! the daemon's queue for this client; what that queue drops is reported as a loss.
 
 mod cursor_file;
-mod definitions;
 mod follow;
 #[cfg(feature = "nats")]
 mod from_nats;
@@ -22,10 +21,10 @@ use clap::Args;
 use kprobed_client::event::StreamRequest;
 
 use self::cursor_file::CursorFile;
-pub(super) use self::definitions::Definitions;
 pub(super) use self::options::{Conditions, OutputOptions, max_wait};
 use self::options::{Delivery, NatsArguments, Order, Selection, TimeRange};
 pub(super) use self::session::Session;
+pub(super) use self::temporary_probes::{NO_EVENT, TemporaryProbes};
 use super::{Exit, Failure};
 use crate::glob;
 use crate::global::Global;
@@ -72,10 +71,16 @@ evaluated by this command; a field that no probe has selects nothing. -l, --last
 limits of queues need a daemon, and so do `.function` and `common_*` other than `common_pid` and `common_cpu` in a filter. --ca, --cert and --key are for tls://.
 
 -p defines a probe that is deleted when the command ends, on all hosts, as `kprobectl trace` does; without a \
-PROBE-GLOB only its events are shown.
+PROBE-GLOB only its events are shown. It records no more than the filter of the command needs, as far as the kernel \
+can tell.
 
 If the daemon was started again, the output says when: what happened from the end of its run before until then may \
 not be recorded. JSON has an object of the type `epoch` there, with `start_time`.
+
+Numbers are shown as people write them, if the kernel's types say how: fd=-2 (ENOENT), how=1 (SHUT_WR), dport=443, dev=8:1, \
+mode=0644. JSON and YAML have the recorded numbers in `fields` and these texts in `names`. A filter compares with what is \
+shown: 'fd == -ENOENT', 'dport == 443', 'dev == \"8:1\"'. The address of a probe is shown if it is inside of a function or the \
+caller that a function returned to; -o wide shows all.
 
 A value followed by `(?)` is unproven: nothing shows that it was read, or that it is what its name says (`kprobectl \
 check` says why). JSON and YAML list such fields in `unproven`, and those that could not be read in `faults`.
@@ -136,10 +141,10 @@ impl Arguments {
     }
 
     /// Follows these events, as the other arguments say.
-    fn session(self, request: StreamRequest, cursor_file: Option<CursorFile>) -> Result<Session, Failure> {
-        Ok(Session {
+    fn session(self, request: StreamRequest, cursor_file: Option<CursorFile>) -> Session {
+        Session {
             request,
-            definitions: Definitions::read(&self.definitions)?,
+            definitions: self.definitions,
             command: Vec::new(),
             count: self.count,
             duration: self.duration,
@@ -150,7 +155,7 @@ impl Arguments {
             ends: self.start.ends(),
             once: self.delivery.no_reconnect,
             form: self.form,
-        })
+        }
     }
 }
 
@@ -182,5 +187,5 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let globs: Vec<String> = patterns.map(|pattern| glob::of_names(pattern)).collect();
     let request = arguments.delivery.apply(arguments.selection.request(&globs)?);
     let request = arguments.start.apply(request, cursor_file.as_ref())?;
-    arguments.session(request, cursor_file)?.run(global, output).await
+    arguments.session(request, cursor_file).run(global, output).await
 }

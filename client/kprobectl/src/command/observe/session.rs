@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kprobed_client::api::EventOrder;
+use kprobed_client::Client;
+use kprobed_client::api::{CreateProbeRequest, EventOrder};
 use kprobed_client::event::{ResumingStream, StreamRequest};
 use kprobed_client::fleet::{HostLedger, Outcome};
 use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedStream};
 
 use super::cursor_file::CursorFile;
-use super::definitions::Definitions;
 use super::follow::{End, Follow};
 use super::joined::JoinedCalls;
 use super::options::OutputOptions;
@@ -19,6 +19,7 @@ use super::skipped_runs::{AllCounts, CountsBefore};
 use super::source::Source;
 use super::temporary_probes::{HostProbes, TemporaryProbes};
 use crate::command::connection::connect;
+use crate::command::definitions::{Definitions, are_calls, definitions};
 use crate::command::many_hosts::{HostCommand, HostRun, OnHost, Problem, confirm, exit, remember};
 use crate::command::open_file_limit::raise;
 use crate::command::stop_condition::{StopCondition, StopReason};
@@ -30,7 +31,7 @@ use crate::output::{EventPrinter, EventStyle, Output};
 pub(in crate::command) struct Session {
     pub(in crate::command) request: StreamRequest,
     /// Temporary probes.
-    pub(in crate::command) definitions: Definitions,
+    pub(in crate::command) definitions: Vec<String>,
     /// The program to run as a child process. Empty for none.
     pub(in crate::command) command: Vec<String>,
     pub(in crate::command) count: Option<u64>,
@@ -94,6 +95,9 @@ impl Session {
             self.ordered = true;
             self.request = self.request.order(EventOrder::Time);
         }
+        if self.quiet {
+            output.without_progress();
+        }
         let Some(fleet) = &global.fleet else {
             let mut stop = StopCondition::new().map_err(Failure::signals)?;
             // The daemon deletes probes that were already defined when their hold is dropped.
@@ -129,10 +133,14 @@ impl Session {
         let client = connect(global).await?;
         let mut probes = None;
         if !self.definitions.is_empty() {
-            let temporary = TemporaryProbes::define(&client, &self.definitions.lines, output).await?;
+            let notes = (!self.quiet).then_some(&mut *output);
+            let Definitions { lines, calls: places } =
+                definitions(&client, &self.definitions, global.yes, notes).await?;
+            let temporary =
+                TemporaryProbes::define(&client, lines, &CreateProbeRequest::default(), output).await?;
             request = temporary.select(request);
             if let Some(calls) = &mut calls {
-                calls.add_host("", temporary.probes())?;
+                calls.add_host("", temporary.probes(), &places)?;
             }
             let hosts = HashMap::from([(String::new(), Arc::new(temporary))]);
             probes = Some(HostProbes::new(hosts, output.keeping()));
@@ -171,7 +179,7 @@ impl Session {
         stop: &mut StopCondition,
         output: &mut Output,
     ) -> Result<Opened, Failure> {
-        let instead = match self.definitions.lines.as_slice() {
+        let instead = match self.definitions.as_slice() {
             [] => "name fewer hosts, or read their events from NATS (`--from`)",
             _ => "name fewer hosts",
         };
@@ -194,12 +202,19 @@ impl Session {
             let merged = MergedStream::open(hosts, self.request.clone(), options);
             return Ok(Opened { before, ..Opened::hosts(merged, names, None) });
         }
-        let definitions = self.definitions.lines.clone();
-        let mut run = HostRun::start(global, fleet, output, true, move |client, mut output| {
-            let definitions = definitions.clone();
+        let (arguments, yes, quiet) = (self.definitions.clone(), global.yes, self.quiet);
+        let mut run = HostRun::start(global, fleet, output, true, move |client: Client, mut output| {
+            let arguments = arguments.clone();
             async move {
-                match TemporaryProbes::define(&client, &definitions, &mut output).await {
-                    Ok(temporary) => Ok(((client, temporary), output)),
+                let made = async {
+                    let notes = (!quiet).then_some(&mut output);
+                    let Definitions { lines, calls } = definitions(&client, &arguments, yes, notes).await?;
+                    let form = CreateProbeRequest::default();
+                    let made = TemporaryProbes::define(&client, lines, &form, &mut output).await?;
+                    Ok::<_, Failure>((made, calls))
+                };
+                match made.await {
+                    Ok((temporary, calls)) => Ok(((client, temporary, calls), output)),
                     Err(failure) => Err(Problem::new(&failure, output)),
                 }
             }
@@ -220,10 +235,10 @@ impl Session {
         output.host_messages(&records);
         let (mut ways, mut probes) = (Vec::new(), HashMap::new());
         for host in hosts {
-            let Some((client, temporary)) = made.remove(&host.name) else { continue };
+            let Some((client, temporary, places)) = made.remove(&host.name) else { continue };
             let request = temporary.select(self.request.clone());
             if let Some(calls) = &mut calls {
-                calls.add_host(&host.name, temporary.probes())?;
+                calls.add_host(&host.name, temporary.probes(), &places)?;
             }
             probes.insert(host.name.clone(), Arc::new(temporary));
             ways.push((host, client, request));
@@ -236,13 +251,13 @@ impl Session {
 
     /// Shows what would be defined on a host, and changes nothing.
     fn plan(&self) -> HostCommand {
-        let definitions = Arc::new(self.definitions.lines.clone());
+        let definitions = Arc::new(self.definitions.clone());
         let run = move |global: Global, mut output: Output| -> OnHost {
             let definitions = Arc::clone(&definitions);
             Box::pin(async move {
                 let planned = async {
                     let client = connect(&global).await?;
-                    TemporaryProbes::plan(&client, &definitions, &mut output).await
+                    TemporaryProbes::plan(&client, &definitions, global.yes, &mut output).await
                 };
                 (planned.await, output)
             })
@@ -262,7 +277,7 @@ impl Session {
         let is_one = names.is_empty();
         let width = names.iter().map(|name| name.chars().count()).max().map(|width| width.max("HOST".len()));
         let style = self.form.style(global, self.quiet, width);
-        let style = EventStyle { are_calls: self.definitions.are_calls(), ..style };
+        let style = EventStyle { are_calls: are_calls(&self.definitions), ..style };
         let mut printer = EventPrinter::new(output, &style);
         if !is_one {
             printer.start()?;

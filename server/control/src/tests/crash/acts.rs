@@ -21,6 +21,8 @@ use crate::{AdoptRequest, Change, CreateRequest, Hold, RemoveRequest, Unit, Upda
 pub(super) enum Act {
     /// Changes of which each has its own outcome.
     Each(Vec<Change>),
+    /// The same, when there is a probe that a file declares.
+    Declared(Vec<Change>),
     /// A group that is made whole or not at all.
     Whole(Vec<Change>),
     /// A start after a stop: everything is brought back.
@@ -83,6 +85,11 @@ pub(super) const KINDS: &[Kind] = &[
     ("group", || {
         Act::Whole(vec![create("new0"), filter("keep", "number == 5"), replace("target"), delete("many0")])
     }),
+    // What the files of `probes.d` ask for.
+    ("declare", || Act::Each((0..2).map(|number| declared(create(&format!("new{number}")))).collect())),
+    ("claim", || Act::Each(vec![declared(filter("keep", "number == 7"))])),
+    ("redeclare", || Act::Declared(vec![declared(filter("filed", "number == 8"))])),
+    ("undeclare", || Act::Declared(vec![taking_over(delete("filed"))])),
     ("lend", || Act::Each(vec![with_lease(create("new0"), Some(LeaseTerm::For(HOUR)))])),
     ("renew", || Act::Each(vec![lease("leased", Some(LeaseTerm::For(2 * HOUR)))])),
     ("keep", || Act::Each(vec![lease("leased", None)])),
@@ -158,6 +165,31 @@ fn with_lease(change: Change, lease: Option<LeaseTerm>) -> Change {
     }
 }
 
+/// The same by a file.
+fn declared(change: Change) -> Change {
+    let file = Some(Some("a.yaml".to_owned()));
+    match taking_over(change) {
+        Change::Create(request) => {
+            let metadata = MetadataChange { declared_by: file, ..request.metadata };
+            Change::Create(CreateRequest { metadata, ..request })
+        }
+        Change::Update(request) => {
+            let metadata = MetadataChange { declared_by: file, ..request.metadata };
+            Change::Update(UpdateRequest { metadata, ..request })
+        }
+        other @ Change::Remove(_) => other,
+    }
+}
+
+/// The same, whoever has the probe.
+fn taking_over(change: Change) -> Change {
+    match change {
+        Change::Update(request) => Change::Update(UpdateRequest { take_over: true, ..request }),
+        Change::Remove(request) => Change::Remove(RemoveRequest { take_over: true, ..request }),
+        other @ Change::Create(_) => other,
+    }
+}
+
 fn update(name: &str) -> UpdateRequest {
     UpdateRequest {
         name: format!("kprobes/{name}"),
@@ -227,6 +259,7 @@ fn made(before: &Model, change: &Change) -> (String, Option<Wanted>) {
                 enabled: request.enabled,
                 filter: request.filter.clone(),
                 label: request.labels.to_string(),
+                file: request.metadata.declared_by.clone().flatten().unwrap_or_default(),
                 term,
             };
             (name, Some(wanted))
@@ -245,6 +278,9 @@ fn made(before: &Model, change: &Change) -> (String, Option<Wanted>) {
             }
             if !request.labels.is_empty() {
                 "role=other".clone_into(&mut wanted.label);
+            }
+            if let Some(file) = &request.metadata.declared_by {
+                wanted.file = file.clone().unwrap_or_default();
             }
             match &request.metadata.lease {
                 Some(Some(_)) => wanted.term = Term::Lasts,
@@ -302,6 +338,7 @@ fn adopted() -> Wanted {
         enabled: true,
         filter: "x != 1".to_owned(),
         label: "from=theirs".to_owned(),
+        file: String::new(),
         term: Term::None,
     }
 }
@@ -347,6 +384,10 @@ pub(super) async fn prepare(
         Act::Reconcile | Act::Repair => spoil(kernel),
         Act::Adopt => kernel.neighbour().add("kprobe_events", &adopted().definition).unwrap(),
         Act::Accept => scene.before = shown(&daemon.probes().await),
+        Act::Declared(_) => {
+            apply(&daemon, vec![declared(create("filed"))]).await;
+            scene.before = shown(&daemon.probes().await);
+        }
         Act::Release => {
             let hold = daemon.holds().begin(1).map_err(|error| error.to_string())?;
             let lease = hold.key().to_owned();
@@ -430,7 +471,7 @@ async fn until(
 pub(super) async fn make(act: &Act, daemon: &Daemon, scene: &mut Scene) -> Expected {
     let before = scene.before.clone();
     match act {
-        Act::Each(changes) => changed(daemon, &before, changes, Unit::Each).await,
+        Act::Each(changes) | Act::Declared(changes) => changed(daemon, &before, changes, Unit::Each).await,
         Act::Whole(changes) => changed(daemon, &before, changes, Unit::All).await,
         Act::Repair => {
             changed(daemon, &before, &["keep", "target"].map(|name| switch(name, true)), Unit::Each).await

@@ -19,6 +19,8 @@ use std::time::Instant;
 
 use kprobed_fake::{FakeKernel, Fault, Series};
 use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 
 use self::acts::{Act, KINDS};
 use self::check::{check, check_beside_neighbour, check_live};
@@ -195,6 +197,34 @@ fn told(changes: &[String], when: &str, error: &str) -> String {
     format!("{when}: {error}\nwrites to the kernel:\n  {}", changes.join("\n  "))
 }
 
+/// The writes of a stop: all probes go off, then the instance goes, and then the events. Those of the host stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_leaves_nothing_behind() {
+    let facts = Arc::new(Facts::new());
+    let image = Image::base(&facts).await;
+    let daemon = Daemon::start(&image.kernel, &image.disk, &facts).await.unwrap();
+    let probes = daemon.probes().await;
+    daemon.life.plan(None);
+    daemon.control().stop().await;
+    let changes = daemon.life.changes().0;
+    let at = |is_meant: &dyn Fn(&str) -> bool| {
+        let found = changes.iter().enumerate().filter(|(_, change)| is_meant(change));
+        found.map(|(index, _)| index).collect::<Vec<_>>()
+    };
+    let own = format!("tracing/instances/{}", daemon::INSTANCE);
+    let off = at(&|change| change.starts_with(&own) && change.contains("/enable ") && change.ends_with('0'));
+    let gone = at(&|change| change.starts_with(&own) && change.ends_with(" rmdir"));
+    let deleted = at(&|change| change.starts_with("tracing/kprobe_events ") && change.contains("-:"));
+    let of_host = probes.iter().filter(|probe| !probe.spec.definition.as_str().contains(':')).count();
+    let there = probes.iter().filter(|probe| probe.own.is_some()).count();
+    assert!(of_host > 0 && there > of_host, "{probes:?}");
+    assert_eq!((off.len(), gone.len(), deleted.len()), (there, 1, there - of_host), "{changes:#?}");
+    assert!(off.last() < gone.first() && gone.first() < deleted.first(), "{changes:#?}");
+    daemon.dead().await;
+    let theirs = image.kernel.neighbour();
+    assert_eq!(theirs.text("kprobe_events").unwrap().lines().count(), 1, "that of another program");
+}
+
 /// Figures of a run.
 #[derive(Default)]
 struct Figures {
@@ -216,8 +246,10 @@ const MOST_FAILURES: usize = 12;
 #[test]
 fn nothing_acknowledged_is_lost() {
     let begun = Instant::now();
+    let all = sched_getaffinity(Pid::from_raw(0)).unwrap();
+    let cpus: Vec<_> = (0..CpuSet::count()).filter(|cpu| all.is_set(*cpu).unwrap()).collect();
     // Most of a case is waiting: for a grace period of the kernel below, for a lease.
-    let threads = 6 * std::thread::available_parallelism().map_or(2, usize::from);
+    let threads = cpus.iter().cycle().take(6 * cpus.len());
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let facts = Arc::new(Facts::new());
@@ -232,15 +264,22 @@ fn nothing_acknowledged_is_lost() {
     let next = AtomicUsize::new(0);
     let figures = std::sync::Mutex::new(Figures::default());
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
+        for cpu in threads {
+            let (runtime, next, figures, work) = (&runtime, &next, &figures, &work);
+            let (image, facts) = (&image, &facts);
+            scope.spawn(move || {
+                // A case is a chain of threads that wait for each other: on one CPU none of them waits to be woken on
+                // another one.
+                let mut own = CpuSet::new();
+                own.set(*cpu).unwrap();
+                sched_setaffinity(Pid::from_raw(0), &own).unwrap();
                 let runtime = runtime();
                 while let Some(((name, act), injury)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                     // Kinds begin at different changes of the disk.
                     let stride = injury.stride(is_whole);
                     let first = name.len() % stride;
                     for at in (first..).step_by(stride) {
-                        let outcome = runtime.block_on(case(&image, &facts, act, *injury, at));
+                        let outcome = runtime.block_on(case(image, facts, act, *injury, at));
                         let mut figures = figures.lock().unwrap();
                         figures.cases += 1;
                         let of_kind = figures.by_kind.entry(*name).or_default();

@@ -14,6 +14,8 @@ pub(super) struct Wanted {
     pub(super) enabled: bool,
     pub(super) filter: String,
     pub(super) label: String,
+    /// The file that declares it, if one does.
+    pub(super) file: String,
     pub(super) term: Term,
 }
 
@@ -126,6 +128,7 @@ pub(super) fn shown(probes: &[Arc<Probe>]) -> Model {
             enabled: probe.spec.enabled,
             filter: probe.spec.filter.clone(),
             label: probe.spec.labels.to_string(),
+            file: probe.spec.metadata.declared_by.clone().unwrap_or_default(),
             term,
         }
     };
@@ -148,6 +151,7 @@ pub(super) fn base() -> Model {
             enabled,
             filter: filter.to_owned(),
             label: format!("role={name}"),
+            file: String::new(),
             term: Term::None,
         };
         (format!("kprobes/{name}"), wanted)
