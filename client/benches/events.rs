@@ -1,5 +1,5 @@
-//! Benchmark of reading events in a client: from the bytes of a message to column sums, and to
-//! rows.
+//! Benchmark of reading events in a client: from the bytes of a message to column sums, to rows, and
+//! to calls.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a benchmark")]
 
@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
-use kprobed_client::event::{Batch, Row, TimeOrdered, Value};
+use kprobed_client::event::{Batch, CallEnd, Calls, Row, TimeOrdered, Value};
 use prost::Message as _;
 
 use self::support::{EVENTS, Sample};
@@ -71,6 +71,44 @@ fn ordered(group: &mut BenchmarkGroup<'_, WallTime>) {
     });
 }
 
+/// Entries joined with their returns: the events of two probes, which take turns. `keep` says what is kept of an entry,
+/// and how many bytes that are.
+fn join<T>(batch: &Batch, calls: &mut Calls<T>, keep: impl Fn(&Row<'_>) -> (usize, T)) -> usize {
+    let mut joined = 0;
+    for row in batch.rows() {
+        let end = CallEnd::of(&row, 1).unwrap();
+        if row.schema().id() == 1 {
+            let (bytes, kept) = keep(&row);
+            calls.enter(end, bytes, |_caller| kept);
+        } else {
+            joined += usize::from(calls.leave(end).is_ok());
+        }
+    }
+    // A thread leaves its CPU within some of them.
+    calls.begin_anew();
+    while calls.next_incomplete().is_some() {}
+    joined
+}
+
+fn calls(group: &mut BenchmarkGroup<'_, WallTime>) {
+    let batch = Sample::new(2, 0).decode();
+    group.throughput(Throughput::Elements((EVENTS / 2) as u64));
+    let mut times = Calls::new(1 << 16, 64 << 20);
+    group.bench_function("calls joined", |bencher| {
+        bencher.iter(|| join(&batch, &mut times, |row| (8, row.timestamp_ns())));
+    });
+    let mut rows = Calls::new(1 << 16, 64 << 20);
+    group.bench_function("calls joined, with the events of their entries", |bencher| {
+        bencher.iter(|| {
+            join(&batch, &mut rows, |row| {
+                let row = row.to_owned();
+                (row.bytes(), row)
+            })
+        });
+        assert!(join(&batch, &mut rows, |row| (8, row.to_owned())) > EVENTS / 3);
+    });
+}
+
 fn events(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("events");
     group.throughput(Throughput::Elements(EVENTS as u64));
@@ -84,6 +122,7 @@ fn events(criterion: &mut Criterion) {
     of_probes(&mut group, 1);
     of_probes(&mut group, 4);
     ordered(&mut group);
+    calls(&mut group);
     group.finish();
 }
 

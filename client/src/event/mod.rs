@@ -4,10 +4,12 @@
 //! one that reconnects ([`ResumingStream`]). Events and how to read them are the crate
 //! `kprobed-event`, which is re-exported here.
 
+mod filter;
 mod request;
 mod resume;
 mod stream;
 
+pub use filter::{BoundEventFilter, EventFilter, EventFilterError};
 pub use kprobed_event::*;
 pub use request::StreamRequest;
 pub use resume::{Backoff, Interruption, ResumingItem, ResumingStream};

@@ -29,6 +29,5 @@ mod filter;
 mod source;
 mod stream;
 
-pub use filter::{NatsFilter, NatsFilterError};
 pub use source::{NatsCredentials, NatsError, NatsOptions, NatsSource};
 pub use stream::{NatsRequest, NatsStart, NatsStream};

@@ -12,9 +12,9 @@ use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use futures_util::StreamExt as _;
 use kprobed_event::published::{HostLog, Received, Topic};
 
-use super::filter::{Filtering, NatsFilter};
+use super::filter::Filtering;
 use super::source::{NatsError, NatsSource};
-use crate::event::{Batch, Cursor, Projection, StreamItem};
+use crate::event::{Batch, Cursor, EventFilter, Projection, StreamItem};
 
 /// How much earlier than a time the first message is: the clock of the server may be another one.
 const BEFORE: Duration = Duration::from_mins(1);
@@ -37,7 +37,7 @@ pub struct NatsRequest {
     start: NatsStart,
     until_now: bool,
     wanted: Option<ProbePredicate>,
-    filter: Option<NatsFilter>,
+    filter: Option<EventFilter>,
     sample_one_in: u64,
     fields: Projection,
 }
@@ -78,7 +78,7 @@ impl NatsRequest {
 
     /// Only events that this filter selects.
     #[must_use]
-    pub fn filter(mut self, filter: NatsFilter) -> Self {
+    pub fn filter(mut self, filter: EventFilter) -> Self {
         self.filter = Some(filter);
         self
     }

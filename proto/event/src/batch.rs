@@ -10,7 +10,7 @@ use crate::MalformedError;
 use crate::api;
 use crate::group::Group;
 use crate::row::Rows;
-use crate::schema::Schema;
+use crate::schema::{FieldKind, Schema};
 use crate::value::Address;
 
 /// Events of one CPU.
@@ -126,6 +126,32 @@ impl Batch {
     /// A kernel address that occurs in this batch, with its name if it is known.
     pub fn symbol(&self, address: u64) -> Address<'_> {
         Address::find(address, &self.symbols)
+    }
+
+    /// Bytes of memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let groups: usize = self.groups.iter().map(Group::bytes).sum();
+        let tasks: usize = self.tasks.iter().map(|task| size_of_val(task) + task.comm.len()).sum();
+        let symbols: usize = self.symbols.iter().map(|symbol| size_of_val(symbol) + symbol.text.len()).sum();
+        size_of::<Self>() + groups + tasks + symbols
+    }
+
+    /// What it knows besides events, as far as these of its events, which are taken out of it, need it.
+    /// `sequence`: the number of the first of them.
+    pub(crate) fn around(&self, group: &Group, sequence: u64) -> Self {
+        let rows = 0..group.rows();
+        let tids: Vec<i32> = rows.clone().filter_map(|row| group.tid(row)).collect();
+        let mut addresses: Vec<u64> =
+            rows.flat_map(|row| [group.ip(row), group.return_ip(row)]).flatten().collect();
+        let columns = (0..group.schema().fields().len()).filter_map(|index| group.column(index));
+        for column in columns.filter(|column| column.field().kind == FieldKind::Symbol) {
+            addresses.extend((0..column.values()).map(|value| column.unsigned(value)));
+        }
+        let tasks = self.tasks.iter().filter(|task| tids.contains(&task.tid));
+        let symbols = self.symbols.iter().filter(|symbol| addresses.contains(&symbol.address));
+        let Self { cpu, log_events, wall_offset_ns, .. } = *self;
+        let (tasks, symbols) = (tasks.cloned().collect(), symbols.cloned().collect());
+        Self { cpu, sequence, log_events, rows: 0, groups: Vec::new(), tasks, symbols, wall_offset_ns }
     }
 
     /// The same entry of the log with only these of its events.

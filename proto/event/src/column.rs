@@ -77,7 +77,8 @@ impl Column {
                 let width = field.kind.width().map_or(0, Width::bytes);
                 Cells::Numbers(gather(bytes, width.saturating_mul(each), rows))
             }
-            same @ Cells::Same { .. } => same.clone(),
+            // Copied: a row that is kept does not keep the message that it came in.
+            Cells::Same { row, values } => Cells::Same { row: Bytes::copy_from_slice(row), values: *values },
             Cells::Strings { .. } => {
                 let (mut offsets, mut data) = (0_u32.to_le_bytes().to_vec(), Vec::new());
                 for value in values() {
@@ -98,6 +99,15 @@ impl Column {
             }
         }
         Self { cells, faults: faults.into() }
+    }
+
+    /// Bytes of its values.
+    pub(crate) fn bytes(&self) -> usize {
+        let values = match &self.cells {
+            Cells::Numbers(bytes) | Cells::Same { row: bytes, .. } => bytes.len(),
+            Cells::Strings { offsets, data } => offsets.len() + data.len(),
+        };
+        values + self.faults.len()
     }
 
     #[inline]

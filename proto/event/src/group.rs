@@ -110,6 +110,14 @@ impl Group {
         }
     }
 
+    /// Bytes of memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let common = self.tids.bytes() + self.flags.bytes() + self.preempt_counts.bytes();
+        let places = self.ips.bytes() + self.return_ips.bytes();
+        let columns: usize = self.columns.iter().map(|column| size_of::<Column>() + column.bytes()).sum();
+        size_of::<Self>() + self.offsets_ns.len() + common + places + columns
+    }
+
     /// The probe and its fields.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema

@@ -8,12 +8,14 @@
 //! has the same values wherever it arrives.
 //!
 //! Owns the reading of the columnar form ([`Decoder`]), the order of time over CPUs
-//! ([`TimeOrdered`]), and the lines and objects that events become ([`format`](mod@format)). It
+//! ([`TimeOrdered`]), the entries of functions joined with their returns ([`Calls`]), and the lines
+//! and objects that events become ([`format`](mod@format)). It
 //! never trusts a length: a batch that does not fit its schema is a [`MalformedError`], and after
 //! that check no access can fail. It knows neither connections nor files.
 #![forbid(unsafe_code)]
 
 mod batch;
+mod calls;
 mod column;
 mod context;
 mod cursor;
@@ -25,6 +27,7 @@ mod loss;
 mod malformed;
 mod notation;
 mod ordered;
+mod owned;
 mod packed;
 pub mod published;
 mod row;
@@ -36,6 +39,7 @@ mod value;
 mod tests;
 
 pub use batch::Batch;
+pub use calls::{CallEnd, Calls, Incomplete, Thread};
 pub use column::ColumnView;
 pub use context::Context;
 pub use cursor::{Cursor, CursorError};
@@ -47,6 +51,7 @@ pub use loss::{Loss, RecordingPause, cause_name, reason_name};
 pub use malformed::{ColumnFault, MalformedError};
 pub use notation::{notation, notation_message};
 pub use ordered::TimeOrdered;
+pub use owned::OwnedRow;
 pub use packed::{Number, Numbers, PackedNumbers, RepeatedRows};
 pub use row::{Fields, Row, Rows};
 pub use schema::{Base, Field, FieldKind, Schema, Width};

@@ -50,6 +50,8 @@ pub struct TimeOrdered {
     pushed: u64,
     held_events: usize,
     limit_events: usize,
+    held_bytes: usize,
+    limit_bytes: usize,
     bound: Bound,
     last_ns: u64,
     late_events: u64,
@@ -59,6 +61,7 @@ pub struct TimeOrdered {
 #[derive(Debug)]
 struct Held {
     batch: Batch,
+    bytes: usize,
     remaining: usize,
 }
 
@@ -84,11 +87,19 @@ impl TimeOrdered {
             pushed: 0,
             held_events: 0,
             limit_events,
+            held_bytes: 0,
+            limit_bytes: usize::MAX,
             bound: Bound::Before(0),
             last_ns: 0,
             late_events: 0,
             hurried_events: 0,
         }
+    }
+
+    /// With a limit on the bytes of batches with events that wait, too.
+    #[must_use]
+    pub fn with_limit_bytes(self, limit_bytes: usize) -> Self {
+        Self { limit_bytes, ..self }
     }
 
     /// Takes a batch.
@@ -112,8 +123,10 @@ impl TimeOrdered {
         self.others.extend(self.next.take().map(Reverse));
         self.next = self.others.pop().map(|Reverse(head)| head);
         self.held_events += batch.len();
+        let bytes = batch.bytes();
+        self.held_bytes += bytes;
         if let Some(place) = self.slots.get_mut(slot) {
-            *place = Some(Held { remaining: batch.len(), batch });
+            *place = Some(Held { remaining: batch.len(), bytes, batch });
         }
     }
 
@@ -143,7 +156,7 @@ impl TimeOrdered {
         };
         let (timestamp_ns, number, slot, group, row) = head;
         if !self.may_go(timestamp_ns) {
-            if self.held_events <= self.limit_events {
+            if !self.is_over_limit() {
                 return None;
             }
             self.hurried_events += 1;
@@ -157,6 +170,7 @@ impl TimeOrdered {
         let held = self.slots.get_mut(slot)?.as_mut()?;
         held.remaining -= 1;
         if held.remaining == 0 {
+            self.held_bytes -= held.bytes;
             self.spent = Some(slot);
         }
         let rows = held.batch.groups().get(group)?;
@@ -174,7 +188,18 @@ impl TimeOrdered {
     /// it returns none.
     pub fn next_ns(&self) -> Option<u64> {
         let (timestamp_ns, ..) = self.next?;
-        (self.may_go(timestamp_ns) || self.held_events > self.limit_events).then_some(timestamp_ns)
+        (self.may_go(timestamp_ns) || self.is_over_limit()).then_some(timestamp_ns)
+    }
+
+    /// Whether the event that [`TimeOrdered::next_row`] returns next goes before a watermark allows it: an earlier one
+    /// may follow.
+    pub fn is_next_hurried(&self) -> bool {
+        self.next.is_some_and(|(timestamp_ns, ..)| !self.may_go(timestamp_ns)) && self.is_over_limit()
+    }
+
+    /// Whether the earliest event goes, whatever the watermark is.
+    fn is_over_limit(&self) -> bool {
+        self.held_events > self.limit_events || self.held_bytes > self.limit_bytes
     }
 
     fn may_go(&self, timestamp_ns: u64) -> bool {
@@ -187,6 +212,11 @@ impl TimeOrdered {
     /// Events that wait.
     pub fn held_events(&self) -> usize {
         self.held_events
+    }
+
+    /// Bytes of the batches with events that wait, about.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 
     /// Log position in the epoch of the earliest batch with waiting events. `None`: no event waits.
@@ -289,6 +319,24 @@ mod tests {
         ordered.push(batch(1, &[vec![(3, 99)]]));
         drain(&mut ordered, &mut seen);
         assert_eq!((seen.last(), ordered.late_events(), ordered.hurried_events()), (Some(&(3, 99)), 1, 16));
+    }
+
+    #[test]
+    fn the_bytes_of_what_waits_are_bounded_too() {
+        let one = batch(0, &[vec![(1, 1)]]).bytes();
+        let mut ordered = TimeOrdered::new(1000).with_limit_bytes(3 * one);
+        let mut seen = Vec::new();
+        for time in 0..10 {
+            ordered.push(batch(0, &[vec![(time, 0)]]));
+            assert_eq!(ordered.is_next_hurried(), time >= 3);
+            drain(&mut ordered, &mut seen);
+            assert!(ordered.held_bytes() <= 3 * one);
+        }
+        assert_eq!((seen.len(), ordered.hurried_events(), ordered.held_events()), (7, 7, 3));
+        ordered.finish();
+        assert!(!ordered.is_next_hurried());
+        drain(&mut ordered, &mut seen);
+        assert_eq!((seen.len(), ordered.held_bytes()), (10, 0));
     }
 
     /// A log of several CPUs: for each CPU the gaps between its events, cut into batches.

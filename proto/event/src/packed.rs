@@ -129,6 +129,11 @@ impl<T: Number + Default> Packed<T> {
         }
     }
 
+    /// Bytes of its values, apart from itself.
+    pub(crate) fn bytes(&self) -> usize {
+        if let Self::Each(bytes) = self { bytes.len() } else { 0 }
+    }
+
     /// The values of these rows.
     pub(crate) fn take(&self, rows: &[usize]) -> Self {
         match self {

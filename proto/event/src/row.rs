@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::batch::Batch;
 use crate::context::Context;
 use crate::group::Group;
+use crate::owned::OwnedRow;
 use crate::schema::{Field, Schema};
 use crate::value::{Address, Value};
 
@@ -93,6 +94,24 @@ impl<'a> Row<'a> {
     pub(crate) fn of(batch: &'a Batch, group: usize, index: usize) -> Option<Self> {
         let group = batch.groups().get(group)?;
         Some(Self { batch, group, index, timestamp_ns: group.timestamp_ns(index) })
+    }
+
+    /// The event that was taken out of its batch.
+    pub(crate) fn of_owned(batch: &'a Batch, group: &'a Group) -> Self {
+        Self { batch, group, index: 0, timestamp_ns: group.timestamp_ns(0) }
+    }
+
+    /// A copy that can be kept without its batch.
+    pub fn to_owned(&self) -> OwnedRow {
+        let group = self.group.take(&[self.index]);
+        OwnedRow::new(self.batch.around(&group, self.number()), group)
+    }
+
+    /// A number of the event that no other event of its run of the daemon has, and that it has whenever it is read.
+    pub fn number(&self) -> u64 {
+        let before = self.batch.groups().iter().take_while(|group| !std::ptr::eq(*group, self.group));
+        let rows: usize = before.map(Group::rows).sum();
+        self.batch.sequence() + (rows + self.index) as u64
     }
 
     /// The probe and its fields.

@@ -518,3 +518,67 @@ proptest! {
         }
     }
 }
+
+/// A row that is kept says the same as in its batch, and keeps nothing else of that.
+#[test]
+fn a_row_can_be_kept_without_its_batch() {
+    let batch = Batch::from_parts(vec![schema(true)], batch(vec![group(true), group(true)])).unwrap();
+    let lines = |row: &Row<'_>| {
+        let location = format::LocationForm::All;
+        let parts = format::TextParts { context: true, task: true, location };
+        let colours = format::TextColours::default();
+        let mut line = Vec::new();
+        format::TextLines::new(format::TimeForm::Trace, parts, colours).push(&mut line, row);
+        format::JsonLines::new().push(&mut line, row);
+        String::from_utf8(line).unwrap()
+    };
+    let mut numbers = Vec::new();
+    for row in batch.rows() {
+        let kept = row.to_owned();
+        assert_eq!(lines(&kept.row()), lines(&row));
+        assert_eq!(
+            (kept.row().number(), kept.row().tgid(), kept.row().wall_ns()),
+            (row.number(), row.tgid(), row.wall_ns())
+        );
+        assert!(kept.bytes() < batch.bytes(), "{} of {}", kept.bytes(), batch.bytes());
+        numbers.push(row.number());
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, [40, 41, 42, 43]);
+}
+
+#[test]
+fn calls_are_lines_and_objects() {
+    let entries = Batch::from_parts(vec![schema(false)], batch(vec![group(false)])).unwrap();
+    let mut returned = schema(true);
+    for field in &mut returned.fields {
+        field.name.insert_str(0, "r_");
+    }
+    // What people write for numbers of events they write for those of calls too.
+    returned.fields[1].notation = notation_message(&Notation::Errno).0.into();
+    let exits = Batch::from_parts(vec![returned], batch(vec![group(true)])).unwrap();
+    let (entry, exit) = (entries.rows().next().unwrap(), exits.rows().nth(1).unwrap());
+    let parts = format::TextParts { context: false, task: true, location: format::LocationForm::All };
+    let colours = format::TextColours { probe: ("<", ">"), ..Default::default() };
+    let mut text = format::TextLines::new(format::TimeForm::Trace, parts, colours);
+    let mut lines = text.call_header().into_bytes();
+    lines.push(b'\n');
+    let origin = format::Origin { host: "web1", corrected_ns: 7, late: true };
+    for (call, origin) in [
+        (format::Call::Whole { entry, exit }, None),
+        (format::Call::Entry(entry, Incomplete::NoReturn), Some((origin, 6))),
+        (format::Call::Exit(exit, Incomplete::Gap), None),
+    ] {
+        text.push_call(&mut lines, "do_sys_openat2", &call, origin);
+        format::JsonLines::new().push_call(
+            &mut lines,
+            "do_sys_openat2",
+            &call,
+            origin.map(|origin| origin.0),
+        );
+    }
+    for line in lines.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{")) {
+        serde_json::from_slice::<serde_json::Value>(line).unwrap();
+    }
+    insta::assert_snapshot!(String::from_utf8(lines).unwrap(), @"");
+}

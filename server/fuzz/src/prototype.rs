@@ -1,14 +1,20 @@
-//! Property: parser of function prototypes.
+//! Property: parsers of function prototypes and of calls.
 
-use kprobed_lang::definition::prototype;
+use kprobed_lang::definition::{call, prototype};
 
 use super::definition::check_problems;
 use super::kernels::features;
 
 /// A prototype that is read is the same after it was written out; problems of one that is not lie
-/// in the text.
+/// in the text. No prototype is a call.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Some(read) = call(text) {
+        assert!(prototype::parse(text).is_err());
+        if let Err(problem) = read {
+            check_problems(text, &[problem]);
+        }
+    }
     match prototype::parse(text) {
         Ok(read) => {
             let line = read.to_string();

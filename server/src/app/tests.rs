@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kprobed_client::api::OverflowPolicy;
-use kprobed_client::event::{Projection, ResumingItem, ResumingStream, StreamItem, StreamRequest, Value};
-use kprobed_client::nats::{NatsFilter, NatsOptions, NatsRequest, NatsSource, NatsStart};
+use kprobed_client::event::{
+    EventFilter, Projection, ResumingItem, ResumingStream, StreamItem, StreamRequest, Value,
+};
+use kprobed_client::nats::{NatsOptions, NatsRequest, NatsSource, NatsStart};
 use kprobed_client::{Client, ConnectOptions};
 use kprobed_otlp::common::KeyValue;
 use kprobed_otlp::common::any_value::Value as Any;
@@ -477,7 +479,7 @@ async fn a_reader_of_nats_selects_what_a_daemon_selects() {
     let client = Client::connect(target, ConnectOptions::default()).await.unwrap();
     let published = NatsSource::connect(NatsOptions::new(server.url())).await.unwrap();
     let (asked, wanted) = (StreamRequest::new, NatsRequest::default);
-    let filter = |text: &str| NatsFilter::new(text).unwrap();
+    let filter = |text: &str| EventFilter::new(text).unwrap();
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let pairs = [
         (600, asked(), wanted()),

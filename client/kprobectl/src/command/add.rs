@@ -103,7 +103,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     require_no_deletion(&line, "this line")?;
     let client = connect(global).await?;
-    let lines = definitions(&client, &[line], global.yes, Some(output)).await?;
+    let lines = definitions(&client, &[line], global.yes, Some(output)).await?.lines;
     let requests: Vec<_> =
         lines.into_iter().map(|line| creation(line, &arguments)).collect::<Result<_, _>>()?;
     let [request] = requests.as_slice() else {

@@ -1,10 +1,13 @@
 //! Definitions in arguments: the lines of the kernel's language for which they stand, as the daemon reads them.
 //!
 //! Owns the note that says what a short form became, and the confirmation of many probes. Never reads a definition
-//! itself.
+//! itself, but for a call (`FUNCTION(ARGUMENTS) -> NAME`), which is two probes whose events a command joins. The return
+//! probe is the first of them, so that it records before the entry probe: a call that is under way when the command
+//! begins lacks its entry, and none its return.
 
-use kprobed_client::api::{CheckProbeResponse, Verdict};
-use kprobed_client::{Client, Error};
+use kprobed_client::api::{CheckProbeResponse, Diagnostic, Diagnostics, RefusedBy, Verdict};
+use kprobed_client::{Client, Error, RpcError};
+use kprobed_lang::definition::{self, Call};
 use tonic::Code;
 
 use super::Failure;
@@ -13,7 +16,53 @@ use crate::output::Output;
 /// More probes than these need `--yes`.
 const CONFIRM_ABOVE: usize = 100;
 
-/// The definitions of arguments, each of one probe: the one place where a command learns what its arguments define.
+/// Definitions, each of one probe.
+#[derive(Clone, Debug, Default)]
+pub(in crate::command) struct Definitions {
+    pub(in crate::command) lines: Vec<String>,
+    /// Where the lines of each call begin, in the order of the arguments: its return probe, and then its entry probe.
+    pub(in crate::command) calls: Vec<usize>,
+}
+
+/// The functions whose calls the arguments ask for, in their order.
+///
+/// # Errors
+/// The first problem of a call.
+pub(in crate::command) fn called(arguments: &[String]) -> Result<Vec<String>, Failure> {
+    let calls = arguments.iter().filter_map(|text| Some((text, definition::call(text)?)));
+    calls.map(|(text, call)| Ok(call.map_err(|problem| refused(text, &problem))?.function)).collect()
+}
+
+/// Whether the arguments are calls, and nothing else.
+pub(in crate::command) fn are_calls(arguments: &[String]) -> bool {
+    !arguments.is_empty() && arguments.iter().all(|text| definition::call(text).is_some())
+}
+
+/// The failure that the daemon would answer.
+fn refused(text: &str, problem: &definition::Diagnostic) -> Failure {
+    let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+    let finding = Diagnostic {
+        code: problem.code.name().to_owned(),
+        message: problem.message.clone(),
+        hint: problem.hint.clone().unwrap_or_default(),
+        span_start: place(problem.span.start),
+        span_end: place(problem.span.end),
+        by: RefusedBy::Kprobed.into(),
+        ..Diagnostic::default()
+    };
+    let error = RpcError {
+        code: Code::InvalidArgument,
+        message: finding.message.clone(),
+        reason: finding.code.clone(),
+        metadata: Vec::new(),
+        fields: Vec::new(),
+        diagnostics: Some(Diagnostics { text: text.to_owned(), diagnostics: vec![finding] }),
+        operation: String::new(),
+    };
+    Error::Rpc(Box::new(error)).into()
+}
+
+/// The definitions of arguments: the one place where a command learns what its arguments define.
 /// `notes` gets what the arguments became; absent with `--quiet`.
 ///
 /// # Errors
@@ -23,9 +72,17 @@ pub(in crate::command) async fn definitions(
     arguments: &[String],
     yes: bool,
     mut notes: Option<&mut Output>,
-) -> Result<Vec<String>, Failure> {
-    let mut definitions = Vec::with_capacity(arguments.len());
+) -> Result<Definitions, Failure> {
+    let Definitions { lines: mut definitions, mut calls } = Definitions::default();
     for argument in arguments {
+        if let Some(call) = definition::call(argument) {
+            let Call { entry, exit, .. } = call.map_err(|problem| refused(argument, &problem))?;
+            let became = format!("`{}` is `{entry}` and `{exit}`", argument.trim());
+            notes.iter_mut().for_each(|output| output.note(&became));
+            calls.push(definitions.len());
+            definitions.extend([exit, entry]);
+            continue;
+        }
         let checked = checked(client, argument).await?;
         for remark in remarks(argument, &checked) {
             if let Some(output) = notes.as_deref_mut() {
@@ -40,7 +97,7 @@ pub(in crate::command) async fn definitions(
         }
     }
     confirm(arguments, definitions.len(), yes)?;
-    Ok(definitions)
+    Ok(Definitions { lines: definitions, calls })
 }
 
 /// Those of the lines of a short form that the kernel takes: a glob matches functions that cannot be probed as well.
@@ -108,6 +165,14 @@ pub(in crate::command) fn confirm(arguments: &[String], probes: usize, yes: bool
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_of_calls_are_known_without_a_daemon() {
+        let texts = ["vfs_read", "f(a) -> b", "m:g(*)", "ip_rcv(x64 skb)", "f(c)"].map(str::to_owned);
+        assert_eq!(called(&texts).unwrap(), ["f", "m:g", "f"]);
+        assert!(!are_calls(&texts) && are_calls(&texts[1..3]) && !are_calls(&[]));
+        assert!(called(&["f(a) -> ".to_owned()]).is_err());
+    }
 
     #[test]
     fn many_probes_are_confirmed() {

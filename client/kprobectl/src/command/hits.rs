@@ -214,7 +214,7 @@ async fn count(
             filter: NO_EVENT.to_owned(),
             ..CreateProbeRequest::default()
         };
-        let lines = definitions(client, std::slice::from_ref(&word), yes, Some(output)).await?;
+        let lines = definitions(client, std::slice::from_ref(&word), yes, Some(output)).await?.lines;
         Some(TemporaryProbes::define(client, lines, &form, output).await?)
     } else {
         None

@@ -20,6 +20,15 @@ function, a system call or an event by its name, or a definition as for `kprobec
 it became. A function by its name alone records all of its parameters. `vfs_*` means each function that \
 matches; more than 100 probes need --yes.
 
+`FUNCTION(ARGUMENTS) -> NAME:TYPE` is a call: an entry probe and a return probe, whose events are shown as one \
+line when the function returns, with how long it took. Arguments are names of parameters (`filename:ustring`, \
+`how->flags`), `*` for all of them, or `NAME=` and what a definition can read (`+0($arg2):ustring`); the types \
+may be left out where the kernel knows them, and so may `-> NAME`. --filter sees the fields of both ends. A call \
+that lacks an end is shown with the reason: `no entry` (it began before), `no return` (the kernel missed it), \
+`running` (at the end), `gap` (events were lost between), `limit` (65536 calls were open, and it was the \
+oldest). The summary counts them, and -n counts each as one. If returns of a recursive function are missed \
+(NMISSED), calls of it may be joined with the return of the call around them.
+
 The command ends with Ctrl-C, after -n events, after the time of --for, or when the command after `--` \
 has ended. Every event that the probes recorded until then is shown or reported as lost: recording \
 begins after the daemon has subscribed the command, the command after `--` runs when all probes record, \
@@ -45,12 +54,13 @@ command after `--` runs once, on this machine.
 
 Examples:
   kprobectl trace vfs_read
+  kprobectl trace 'do_sys_openat2(filename:ustring, how->flags) -> fd:s32' --filter 'fd < 0'
   kprobectl trace openat --comm cat
   kprobectl trace 'vfs_read count pos' vfs_write%return
   kprobectl trace 'vfs_un*' --for 10s
   kprobectl trace sched:sched_process_exec
   kprobectl trace 'p:open do_sys_openat2 filename=+0($arg2):ustring' --comm 'ssh*'
-  kprobectl trace 'p:open do_sys_openat2 dfd=$arg1:s32' 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
+  kprobectl trace 'vfs_read(count) -> read:s64' --comm postgres --for 10s -o json
   kprobectl trace 'vfs_read(x64 file)' -n 10 -o json
   kprobectl trace vfs_unlink --for 10s --time delta
   kprobectl trace 'r:opened do_sys_openat2 fd=$retval:s32' --comm cat -- cat /etc/hostname
@@ -60,13 +70,13 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Functions, system calls, events or definitions, each in quotes
+    /// Functions, system calls, events, calls or definitions, each in quotes
     #[arg(required = true, value_name = "DEFINITION")]
     definitions: Vec<String>,
     /// Run this command, and stop when it has ended [default: none]
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
-    /// Stop after this many events [default: no limit]
+    /// Stop after this many events or calls [default: no limit]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Stop after this time [default: no limit]

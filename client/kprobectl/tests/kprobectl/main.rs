@@ -3,6 +3,7 @@
 // Lints know a helper of tests by `cfg(test)`.
 mod accounts;
 mod audit;
+mod calls;
 mod checking;
 mod code;
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod arming;
 mod audit;
 mod budget;
 mod busy_deletion;
+mod calls;
 mod certificates;
 mod changes;
 mod command_line;
@@ -145,6 +146,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("prototypes", prototypes::TESTS),
     ("values", values::TESTS),
     ("types", types::TESTS),
+    ("calls", calls::TESTS),
     ("dangerous", dangerous::TESTS),
     ("landings", landings::TESTS),
     ("refusals", refusals::TESTS),

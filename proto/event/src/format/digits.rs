@@ -68,6 +68,28 @@ pub(super) fn push_seconds(buffer: &mut Vec<u8>, ns: u64) {
     push_padded::<6>(buffer, ns % 1_000_000_000 / 1_000);
 }
 
+/// Appends a duration with the largest unit that has a digit before the point.
+pub(super) fn push_duration(buffer: &mut Vec<u8>, ns: u64) {
+    let (digits, unit, name): (_, _, &[u8]) = match ns {
+        0..1_000 => (0, 1, b"ns"),
+        1_000..1_000_000 => (1, 1_000, b"us"),
+        1_000_000..1_000_000_000 => (2, 1_000_000, b"ms"),
+        _ => (3, 1_000_000_000, b"s"),
+    };
+    push_decimal(buffer, ns / unit);
+    let rest = ns % unit * 1_000 / unit;
+    if digits > 0 {
+        buffer.push(b'.');
+    }
+    match digits {
+        0 => {}
+        1 => push_padded::<1>(buffer, rest / 100),
+        2 => push_padded::<2>(buffer, rest / 10),
+        _ => push_padded::<3>(buffer, rest),
+    }
+    buffer.extend_from_slice(name);
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -78,6 +100,24 @@ mod tests {
         let mut buffer = Vec::new();
         push(&mut buffer);
         String::from_utf8(buffer).unwrap()
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        for (ns, text) in [
+            (0, "0ns"),
+            (999, "999ns"),
+            (1_000, "1.0us"),
+            (12_399, "12.3us"),
+            (999_999, "999.9us"),
+            (1_000_000, "1.00ms"),
+            (45_678_901, "45.67ms"),
+            (1_000_000_000, "1.000s"),
+            (3_600_000_000_000, "3600.000s"),
+            (u64::MAX, "18446744073.709s"),
+        ] {
+            assert_eq!(pushed(|buffer| push_duration(buffer, ns)), text);
+        }
     }
 
     proptest! {

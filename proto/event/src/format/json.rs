@@ -6,9 +6,9 @@
 //! `{"hex": "…"}`. An integer beyond 2^53 is a text of its
 //! decimal digits: many readers of JSON take every number for a double, which would change it.
 
-use super::Origin;
 use super::digits::{hex_digit, push_decimal, push_padded, push_signed};
 use super::value::{push_address, push_name};
+use super::{Call, Origin};
 use crate::schema::Field;
 use crate::{Address, Context, Cursor, Loss, Notation, Row, Value, cause_name, reason_name};
 
@@ -64,39 +64,76 @@ impl JsonLines {
 
     /// Appends the object of an event of one of several hosts, and the end of its line.
     pub fn push_merged(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>, origin: Origin<'_>) {
-        buffer.extend_from_slice(br#"{"type":"event","host":"#);
+        buffer.extend_from_slice(br#"{"type":"event","#);
+        self.push_origin(buffer, origin);
+        self.push_rest(buffer, row);
+    }
+
+    /// Appends the object of a call, and the end of its line: `fields` are those of the entry and then those of the
+    /// return. `duration_ns` is `null` for a call that lacks an end, and `incomplete` for one that has both.
+    pub fn push_call(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        function: &str,
+        call: &Call<'_>,
+        origin: Option<Origin<'_>>,
+    ) {
+        buffer.extend_from_slice(br#"{"type":"call","#);
+        match origin {
+            None => buffer.extend_from_slice(&self.host),
+            Some(origin) => self.push_origin(buffer, origin),
+        }
+        let last = call.last();
+        self.push_times(buffer, &last);
+        buffer.extend_from_slice(br#","function":"#);
+        push_string(buffer, function);
+        push_task(buffer, &last);
+        buffer.extend_from_slice(br#","duration_ns":"#);
+        push_or_null(buffer, call.duration_ns(), push_unsigned);
+        buffer.extend_from_slice(br#","incomplete":"#);
+        push_or_null(buffer, call.incomplete(), |buffer, why| push_string(buffer, why.name()));
+        match call {
+            Call::Whole { entry, exit } => self.push_fields(buffer, &[*entry, *exit]),
+            Call::Entry(row, _) | Call::Exit(row, _) => self.push_fields(buffer, &[*row]),
+        }
+    }
+
+    fn push_origin(&mut self, buffer: &mut Vec<u8>, origin: Origin<'_>) {
+        buffer.extend_from_slice(br#""host":"#);
         push_string(buffer, origin.host);
         buffer.extend_from_slice(br#","corrected_time":""#);
         self.push_time(buffer, origin.corrected_ns);
         buffer.extend_from_slice(if origin.late { br#"","late":true,"# } else { br#"","late":false,"# });
-        self.push_rest(buffer, row);
     }
 
-    fn push_rest(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
+    fn push_times(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
         buffer.extend_from_slice(br#""time":""#);
         self.push_time(buffer, row.wall_ns());
         buffer.extend_from_slice(br#"","timestamp_ns":"#);
         push_unsigned(buffer, row.timestamp_ns());
+    }
+
+    fn push_rest(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
+        self.push_times(buffer, row);
         buffer.extend_from_slice(br#","probe":"#);
         push_string(buffer, row.probe());
-        buffer.extend_from_slice(br#","cpu":"#);
-        push_decimal(buffer, row.cpu().into());
-        buffer.extend_from_slice(br#","tid":"#);
-        push_or_null(buffer, row.tid(), |buffer, tid| push_signed(buffer, tid.into()));
-        buffer.extend_from_slice(br#","tgid":"#);
-        push_or_null(buffer, row.tgid(), |buffer, tgid| push_signed(buffer, tgid.into()));
-        buffer.extend_from_slice(br#","comm":"#);
-        push_or_null(buffer, row.comm(), push_text);
+        push_task(buffer, row);
         buffer.extend_from_slice(br#","context":"#);
         push_or_null(buffer, row.context(), push_context);
         buffer.extend_from_slice(br#","location":"#);
         push_or_null(buffer, row.location(), push_symbol);
         buffer.extend_from_slice(br#","return_location":"#);
         push_or_null(buffer, row.return_location(), push_symbol);
+        self.push_fields(buffer, &[*row]);
+    }
+
+    /// The fields of events, those that could not be read, and those that are unproven; and the end of the line.
+    fn push_fields(&mut self, buffer: &mut Vec<u8>, rows: &[Row<'_>]) {
         buffer.extend_from_slice(br#","fields":{"#);
         let mut faults = false;
         self.names.clear();
-        for (index, (field, (name, value))) in row.schema().fields().iter().zip(row.fields()).enumerate() {
+        let fields = rows.iter().flat_map(|row| row.schema().fields().iter().zip(row.fields()));
+        for (index, (field, (name, value))) in fields.enumerate() {
             if index > 0 {
                 buffer.push(b',');
             }
@@ -110,21 +147,11 @@ impl JsonLines {
         }
         buffer.extend_from_slice(br#"},"faults":["#);
         if faults {
-            let names = row.fields().filter(|(_, value)| value.has_fault());
-            for (index, (name, _)) in names.enumerate() {
-                if index > 0 {
-                    buffer.push(b',');
-                }
-                push_string(buffer, name);
-            }
+            let all = rows.iter().flat_map(|row| row.fields());
+            push_names(buffer, all.filter(|(_, value)| value.has_fault()).map(|(name, _)| name));
         }
         buffer.extend_from_slice(br#"],"unproven":["#);
-        for (index, name) in row.schema().unproven().enumerate() {
-            if index > 0 {
-                buffer.push(b',');
-            }
-            push_string(buffer, name);
-        }
+        push_names(buffer, rows.iter().flat_map(|row| row.schema().unproven()));
         buffer.push(b']');
         if !self.names.is_empty() {
             buffer.extend_from_slice(br#","names":{"#);
@@ -239,6 +266,29 @@ impl JsonLines {
         }
         push_padded::<9>(buffer, wall_ns % 1_000_000_000);
         buffer.push(b'Z');
+    }
+}
+
+/// The CPU and the task of an event.
+#[inline]
+fn push_task(buffer: &mut Vec<u8>, row: &Row<'_>) {
+    buffer.extend_from_slice(br#","cpu":"#);
+    push_decimal(buffer, row.cpu().into());
+    buffer.extend_from_slice(br#","tid":"#);
+    push_or_null(buffer, row.tid(), |buffer, tid| push_signed(buffer, tid.into()));
+    buffer.extend_from_slice(br#","tgid":"#);
+    push_or_null(buffer, row.tgid(), |buffer, tgid| push_signed(buffer, tgid.into()));
+    buffer.extend_from_slice(br#","comm":"#);
+    push_or_null(buffer, row.comm(), push_text);
+}
+
+#[inline]
+fn push_names(buffer: &mut Vec<u8>, names: impl Iterator<Item = impl AsRef<str>>) {
+    for (index, name) in names.enumerate() {
+        if index > 0 {
+            buffer.push(b',');
+        }
+        push_string(buffer, name.as_ref());
     }
 }
 

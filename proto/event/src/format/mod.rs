@@ -4,6 +4,7 @@
 //! into one buffer, by hand, with no formatting machinery and no allocation for each event. It
 //! never writes to a file, and knows no time zone.
 
+mod call;
 mod digits;
 mod json;
 mod text;
@@ -12,6 +13,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+pub use call::Call;
 pub use json::{EXACT, JsonLines, Progress};
 pub use text::{LocationForm, TextColours, TextLines, TextParts, TimeForm};
 

@@ -5,9 +5,9 @@
 use std::fmt;
 use std::io::Write as _;
 
-use super::Origin;
-use super::digits::{push_decimal, push_padded, push_seconds, push_signed};
+use super::digits::{push_decimal, push_duration, push_padded, push_seconds, push_signed};
 use super::value::{is_error, push_address, push_escaped, push_shown};
+use super::{Call, Origin};
 use crate::{Address, Row};
 
 /// Mark after a value whose fault the daemon cannot detect.
@@ -113,6 +113,55 @@ impl TextLines {
     /// characters. Times are those of the clock that all hosts are compared with, except with
     /// [`TimeForm::Trace`].
     pub fn push_merged(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>, origin: Origin<'_>, width: usize) {
+        self.push_origin(buffer, row, origin, width);
+        self.push_rest(buffer, row);
+    }
+
+    /// Appends the line of a call. `origin`: of one of several hosts, with the width of their names.
+    pub fn push_call(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        function: &str,
+        call: &Call<'_>,
+        origin: Option<(Origin<'_>, usize)>,
+    ) {
+        let last = call.last();
+        match origin {
+            None => self.push_time(buffer, &last, last.wall_ns(), last.timestamp_ns()),
+            Some((origin, width)) => self.push_origin(buffer, &last, origin, width),
+        }
+        self.push_task(buffer, &last);
+        let colours = self.colours;
+        let missing = in_colour(buffer, colours.probe, |buffer| {
+            push_escaped(buffer, function.as_bytes());
+            missing(&mut self.probe_width, function.as_bytes())
+        });
+        push_blanks(buffer, missing);
+        let push_end = |buffer: &mut Vec<u8>, end: Option<Row<'_>>| match (end, call.incomplete()) {
+            (Some(row), _) => push_fields(buffer, &row, colours),
+            (None, why) => {
+                let why = why.map_or("", |why| why.name()).replace('_', " ");
+                buffer.extend_from_slice(format!(" ({why})").as_bytes());
+            }
+        };
+        push_end(buffer, call.entry());
+        buffer.extend_from_slice(b" ->");
+        push_end(buffer, call.exit());
+        if let Some(duration_ns) = call.duration_ns() {
+            buffer.push(b' ');
+            push_duration(buffer, duration_ns);
+        }
+        buffer.push(b'\n');
+    }
+
+    /// The headings of the line of a call.
+    pub fn call_header(&self) -> String {
+        let header = self.header();
+        let before = header.split(" PROBE").next().unwrap_or_default();
+        format!("{before} FUNCTION FIELDS -> VALUE DURATION")
+    }
+
+    fn push_origin(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>, origin: Origin<'_>, width: usize) {
         push_escaped(buffer, origin.host.as_bytes());
         let missing = width.saturating_sub(origin.host.chars().count());
         buffer.extend(std::iter::repeat_n(b' ', missing + 1));
@@ -120,10 +169,9 @@ impl TextLines {
         if origin.late {
             buffer.extend_from_slice(b" late");
         }
-        self.push_rest(buffer, row);
     }
 
-    fn push_rest(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
+    fn push_task(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
         buffer.extend_from_slice(b" [");
         push_cpu(buffer, row.cpu());
         buffer.extend_from_slice(b"] ");
@@ -151,6 +199,11 @@ impl TextLines {
             });
             push_blanks(buffer, missing + 1);
         }
+    }
+
+    fn push_rest(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
+        self.push_task(buffer, row);
+        let colours = self.colours;
         let missing = in_colour(buffer, colours.probe, |buffer| {
             buffer.extend_from_slice(row.probe().as_bytes());
             missing(&mut self.probe_width, row.probe().as_bytes())
@@ -172,18 +225,7 @@ impl TextLines {
             push_address(buffer, location);
             buffer.push(b')');
         }
-        for (field, (name, value)) in row.schema().fields().iter().zip(row.fields()) {
-            buffer.push(b' ');
-            in_colour(buffer, colours.field, |buffer| {
-                buffer.extend_from_slice(name.as_bytes());
-                buffer.push(b'=');
-            });
-            let colour = if is_error(field, &value) { colours.error } else { ("", "") };
-            in_colour(buffer, colour, |buffer| push_shown(buffer, field, &value));
-            if !field.fault_detected {
-                buffer.extend_from_slice(UNPROVEN);
-            }
-        }
+        push_fields(buffer, row, colours);
         buffer.push(b'\n');
     }
 
@@ -212,6 +254,22 @@ impl TextLines {
                 buffer.push(sign);
                 push_seconds(buffer, delta);
             }
+        }
+    }
+}
+
+#[inline]
+fn push_fields(buffer: &mut Vec<u8>, row: &Row<'_>, colours: TextColours) {
+    for (field, (name, value)) in row.schema().fields().iter().zip(row.fields()) {
+        buffer.push(b' ');
+        in_colour(buffer, colours.field, |buffer| {
+            buffer.extend_from_slice(name.as_bytes());
+            buffer.push(b'=');
+        });
+        let colour = if is_error(field, &value) { colours.error } else { ("", "") };
+        in_colour(buffer, colour, |buffer| push_shown(buffer, field, &value));
+        if !field.fault_detected {
+            buffer.extend_from_slice(UNPROVEN);
         }
     }
 }

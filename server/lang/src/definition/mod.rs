@@ -9,6 +9,7 @@
 //! A text takes this route, once:
 //!
 //! 1. `line` cuts it into words with their positions.
+//!    A call (`call`) is two such texts, an entry probe and a return probe: whoever asks for it defines both.
 //! 2. `dialect` says which language it is. What people type becomes a line (`short`), or several.
 //!    `GROUP/EVENT` is an event of the host (`event`). Words of
 //!    2009 (`legacy`) and prototypes (`prototype`) become a line of the kernel's language;
@@ -49,6 +50,7 @@
 
 mod argument;
 mod ast;
+mod call;
 mod code;
 mod cutter;
 pub mod dangerous;
@@ -82,6 +84,7 @@ pub use ast::{
     Argument, BaseType, BtfMember, BtfRoot, Definition, DeleteDefinition, Fetch, FetchKind, MemoryAddress,
     Name, Place, ProbeDefinition, ProbeKind, Register, Type, Width,
 };
+pub use call::{Call, call};
 pub use code::Code;
 pub use cutter::{CutDefinition, Cutter};
 pub use diagnostic::{Diagnostic, RefusedBy, Severity, merged};

@@ -7,16 +7,16 @@
 //!
 //! ```text
 //! chunk --logs--> requests of limited size --connection--> receiver: taken, taken in part, refused, not answered
-//!       --pairs--> spans
+//!       --calls--> spans
 //! figures of the ledger, at an interval --metrics-->
 //! ```
 
 mod answer;
 mod attribute;
+mod calls;
 mod connection;
 mod log_record;
 mod metrics;
-mod pairs;
 mod protobuf;
 mod records;
 mod request;

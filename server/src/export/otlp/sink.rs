@@ -5,10 +5,11 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use kprobed_event::Row;
 use tonic::transport::Channel;
 
+use super::calls::{Entry, SpanCalls};
 use super::connection::Connection;
-use super::pairs::Pairs;
 use super::records::{Part, Records};
 use super::request::{LOGS, Origin, Service, TRACES, TRACES_BESIDE_LOGS, send};
 use super::resource::{Host, scope};
@@ -22,7 +23,7 @@ use kprobed_trace::spool::Cursor;
 pub struct Signals {
     /// As log records.
     pub logs: bool,
-    /// Pairs of them as spans.
+    /// Calls, which are an entry and its return, as spans.
     pub traces: bool,
 }
 
@@ -35,7 +36,7 @@ pub struct OtlpSink {
     max_request_bytes: usize,
     reader: Reader,
     open: Option<Channel>,
-    pairs: Pairs,
+    calls: SpanCalls,
     /// Those of the chunk that is sent. They are made anew when it is sent again.
     records: Records,
     /// Made, and not taken by the receiver yet.
@@ -56,7 +57,7 @@ impl OtlpSink {
             max_request_bytes,
             reader: Reader::default(),
             open: None,
-            pairs: Pairs::default(),
+            calls: SpanCalls::default(),
             records: Records::default(),
             spans: Records::default(),
             refused: Sent::default(),
@@ -67,7 +68,7 @@ impl OtlpSink {
     /// Makes the records of a chunk which the receiver does not have yet. Spans that are whole are put to those that
     /// wait.
     fn take(&mut self, chunk: &Chunk) -> Result<(), SinkError> {
-        let Self { signals: Signals { logs, traces }, reader, pairs, records, spans, .. } = self;
+        let Self { signals: Signals { logs, traces }, reader, calls, records, spans, .. } = self;
         let (logs, traces) = (*logs, *traces);
         let now_ns = now_ns();
         records.clear();
@@ -77,11 +78,16 @@ impl OtlpSink {
         let told = self.told.zip(chunk.end).filter(|(told, end)| same_run(told, end));
         let told = told.map(|(told, _)| told.sequence);
         let mut at = chunk.end.map_or(0, |end| end.sequence.saturating_sub(chunk.walked.places));
+        let mut show = |entry: &Entry, exit: &Row<'_>| {
+            if let Some(run) = &chunk.end {
+                spans.push(true, |out| span::of_call(out, entry, exit, run));
+            }
+        };
         for item in &chunk.items {
             match item {
                 ChunkItem::Epoch { cursor, may_miss } => {
                     reader.begin_epoch();
-                    pairs.begin_epoch();
+                    calls.begin_epoch();
                     if logs && told.is_none() {
                         records.push(false, |out| log_record::of_epoch(out, cursor, *may_miss, now_ns));
                     }
@@ -89,7 +95,7 @@ impl OtlpSink {
                 ChunkItem::Loss(loss) => {
                     let loss = reader.loss(loss);
                     if traces && is_new {
-                        pairs.gap(loss.before_ns);
+                        calls.gap(&loss);
                     }
                     if logs && told.is_none_or(|told| told <= at) {
                         records.push(false, |out| log_record::of_loss(out, &loss, now_ns));
@@ -98,31 +104,25 @@ impl OtlpSink {
                 ChunkItem::Events(delivery) => {
                     let batch =
                         reader.batch(delivery).map_err(|error| SinkError::new("read events", error))?;
-                    is_new = !pairs.has_seen(delivery.sequence);
+                    is_new = !calls.has_seen(delivery.sequence);
                     for (row, sequence) in batch.rows().zip(delivery.sequence..) {
                         if logs && told.is_none_or(|told| told <= sequence) {
                             records.push_event(sequence, |out| {
                                 log_record::of_event(out, &row, sequence, now_ns);
                             });
                         }
-                        if traces && is_new {
-                            pairs.push(&row, sequence);
-                        }
+                    }
+                    if traces && is_new {
+                        calls.push(batch, &mut show);
                     }
                     at = delivery.sequence + delivery.log_events;
-                    pairs.saw(at);
+                    calls.saw(at);
                 }
-                ChunkItem::Watermark(watermark_ns) => {
-                    let whole = pairs.until(*watermark_ns);
-                    let Some(run) = &chunk.end else { continue };
-                    for pair in &whole {
-                        spans.push(true, |out| span::of_call(out, pair, run));
-                    }
-                }
+                ChunkItem::Watermark(watermark_ns) => calls.until(*watermark_ns, &mut show),
             }
         }
         // A part of the log that could not be sent whole is not counted again.
-        if let Some(given_up) = pairs.given_up() {
+        if let Some(given_up) = calls.given_up() {
             self.refused.dropped_spans += given_up.calls;
             self.refused.reason = given_up.to_string();
         }

@@ -1,6 +1,6 @@
 //! The OTLP span of a call.
 //!
-//! Ids are made of the log positions of entries: a span that is sent again has the same ids, and a
+//! Ids are made of the numbers of entries in the log: a span that is sent again has the same ids, and a
 //! call inside of another one knows the id of the outer call before that returns.
 //!
 //! The difference between the wall clock and the trace clock is sampled for each batch. Samples
@@ -8,9 +8,10 @@
 //! sample of the outermost entry, so that each is as long as the trace clock says, and lies within
 //! the span around it.
 
+use kprobed_event::Row;
 use kprobed_otlp::trace::span::SpanKind;
 
-use super::pairs::Pair;
+use super::calls::{Entry, attributes};
 use super::protobuf::Protobuf;
 use super::value::Attributes;
 use kprobed_trace::spool::Cursor;
@@ -28,25 +29,23 @@ pub(super) mod field {
 }
 
 /// The span of a call in a run of the daemon.
-pub(super) fn of_call(out: &mut Protobuf, pair: &Pair, run: &Cursor) {
-    let Pair { entry, exit, callers, wall_offset_ns } = pair;
-    let wall_ns = |timestamp_ns: u64| timestamp_ns.saturating_add_signed(*wall_offset_ns);
+pub(super) fn of_call(out: &mut Protobuf, entry: &Entry, exit: &Row<'_>, run: &Cursor) {
+    let wall_ns = |timestamp_ns: u64| timestamp_ns.saturating_add_signed(entry.wall_offset_ns);
     let function = entry.location.split(['+', ' ']).next().unwrap_or_default();
-    let outermost = callers.first().copied().unwrap_or(entry.sequence);
-    out.bytes(field::TRACE_ID, &trace_id(run, outermost));
-    out.bytes(field::SPAN_ID, &span_id(run, entry.sequence));
-    if let Some(caller) = callers.last() {
-        out.bytes(field::PARENT_SPAN_ID, &span_id(run, *caller));
+    out.bytes(field::TRACE_ID, &trace_id(run, entry.outermost));
+    out.bytes(field::SPAN_ID, &span_id(run, entry.number));
+    if let Some(caller) = entry.caller {
+        out.bytes(field::PARENT_SPAN_ID, &span_id(run, caller));
     }
     out.bytes(field::NAME, function.as_bytes());
     out.signed(field::KIND, i32::from(SpanKind::Internal).into());
     out.fixed64(field::START, wall_ns(entry.timestamp_ns));
-    out.fixed64(field::END, wall_ns(exit.timestamp_ns));
+    out.fixed64(field::END, wall_ns(exit.timestamp_ns()));
     out.fields(&entry.attributes);
-    let attributes = &mut Attributes::new(out, field::ATTRIBUTES);
-    attributes.put("code.function.name", |value| value.text(function));
-    attributes.put("kprobed.return_probe", |value| value.text(&exit.probe));
-    out.fields(&exit.attributes);
+    let span = &mut Attributes::new(out, field::ATTRIBUTES);
+    span.put("code.function.name", |value| value.text(function));
+    span.put("kprobed.return_probe", |value| value.text(exit.probe()));
+    out.fields(&attributes(exit, "kprobed.return"));
 }
 
 fn trace_id(run: &Cursor, sequence: u64) -> [u8; 16] {
@@ -80,38 +79,60 @@ const fn mix(value: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use kprobed_event::Batch;
     use kprobed_otlp::trace::Span;
+    use kprobed_proto::v1;
     use prost::Message as _;
 
     use super::*;
-    use crate::export::otlp::pairs::End;
+    use crate::export::otlp::calls::SpanCalls;
     use kprobed_trace::spool::BootId;
 
-    fn end(sequence: u64, timestamp_ns: u64, wall_offset_ns: i64) -> End {
-        End {
+    /// A batch of one event of `vfs_read`.
+    fn batch(is_return: bool, sequence: u64, timestamp_ns: u64, wall_offset_ns: i64) -> Batch {
+        let probe = if is_return { "kprobes/returned" } else { "kprobes/read" }.to_owned();
+        let schema = v1::EventSchema { schema_id: 1, probe, is_return, ..Default::default() };
+        let group = v1::EventGroup {
+            schema_id: 1,
+            rows: 1,
+            base_ns: timestamp_ns,
+            offsets_ns: vec![0; 4].into(),
+            tids: 7_i32.to_le_bytes().to_vec().into(),
+            ips: 0x1000_u64.to_le_bytes().to_vec().into(),
+            ..Default::default()
+        };
+        let batch = v1::EventBatch {
             sequence,
-            timestamp_ns,
-            wall_offset_ns,
-            location: "vfs_read+0x0/0x2e0".to_owned(),
-            probe: "kprobes/returned".to_owned(),
-            attributes: Protobuf::default(),
-        }
+            log_events: 1,
+            groups: vec![group],
+            symbols: vec![v1::Symbol { address: 0x1000, text: "vfs_read+0x0/0x2e0".to_owned() }],
+            clock: Some(v1::ClockMapping { wall_offset_ns, ..Default::default() }),
+            ..Default::default()
+        };
+        Batch::from_parts(vec![schema], batch).unwrap()
     }
 
-    fn span(pair: &Pair) -> Span {
+    fn spans(batches: impl IntoIterator<Item = Batch>) -> Vec<Span> {
         let run = Cursor { boot_id: BootId([7; 16]), epoch: 3, sequence: 100 };
-        let mut out = Protobuf::default();
-        of_call(&mut out, pair, &run);
-        Span::decode(out.into_bytes().as_slice()).unwrap()
+        let mut calls = SpanCalls::default();
+        let mut spans = Vec::new();
+        for batch in batches {
+            calls.push(batch, |_, _| panic!("no watermark has come"));
+        }
+        calls.until(u64::MAX, |entry, exit| {
+            let mut out = Protobuf::default();
+            of_call(&mut out, entry, exit, &run);
+            spans.push(Span::decode(out.into_bytes().as_slice()).unwrap());
+        });
+        spans
     }
 
     #[test]
     fn a_span_is_as_long_as_the_trace_clock_says() {
         // The sample of the clocks for the batch with the return is 18 us lower, and the call took
         // 1 us.
-        let (entry, exit) = (end(1, 5_000, 1_000_000), end(2, 6_000, 982_000));
-        let pair = Pair { entry, exit, callers: Vec::new(), wall_offset_ns: 1_000_000 };
-        let span = span(&pair);
+        let spans = spans([batch(false, 1, 5_000, 1_000_000), batch(true, 2, 6_000, 982_000)]);
+        let [span] = spans.as_slice() else { panic!("{spans:?}") };
         assert_eq!((span.start_time_unix_nano, span.end_time_unix_nano), (1_005_000, 1_006_000));
         assert_eq!((span.name.as_str(), span.kind()), ("vfs_read", SpanKind::Internal));
         assert!(span.parent_span_id.is_empty());
@@ -119,10 +140,13 @@ mod tests {
 
     #[test]
     fn calls_inside_a_call_are_of_its_trace() {
-        let outer =
-            Pair { entry: end(1, 10, 0), exit: end(4, 40, 0), callers: Vec::new(), wall_offset_ns: 0 };
-        let inner = Pair { entry: end(2, 20, 0), exit: end(3, 30, 0), callers: vec![1], wall_offset_ns: 0 };
-        let (outer, inner) = (span(&outer), span(&inner));
+        let spans = spans([
+            batch(false, 1, 10, 0),
+            batch(false, 2, 20, 0),
+            batch(true, 3, 30, 0),
+            batch(true, 4, 40, 0),
+        ]);
+        let [inner, outer] = spans.as_slice() else { panic!("{spans:?}") };
         assert_eq!(outer.trace_id, inner.trace_id);
         assert_eq!(outer.span_id, inner.parent_span_id);
         assert_ne!(outer.span_id, inner.span_id);

@@ -220,9 +220,10 @@ impl Queue {
             // A loss that names no CPU may be of this one too.
             Some(Item::Batch(batch)) => [Some(Some(batch.cpu)), Some(None)],
             Some(Item::Loss(loss)) => [Some(loss.cpu), None],
-            Some(_) => [None, None],
-            // All events before the losses have gone: a subscriber that has read everything knows them.
-            None => [self.untold.keys().next().copied(), None],
+            Some(Item::Progress(_) | Item::Mark(_) | Item::Epoch { .. } | Item::CaughtUp(_)) => [None, None],
+            // All events before the losses have gone: a subscriber that has read everything knows them, and so does one
+            // that takes everything before a watermark for complete.
+            Some(Item::Watermark(_)) | None => [self.untold.keys().next().copied(), None],
         };
         if let Some(loss) = cpus.into_iter().flatten().find_map(|cpu| self.take_untold(cpu)) {
             return Some(Item::Loss(loss));

@@ -111,6 +111,22 @@ fn who_has_read_all_of_a_queue_knows_all_that_it_dropped() {
     );
 }
 
+/// Who orders events by time takes them as whole up to a watermark: what the queue dropped of them is known then.
+#[test]
+fn what_a_queue_dropped_is_told_before_a_watermark() {
+    let hub = hub();
+    let subscription = attached(&hub, View { order: Order::Time, limits: events(5), ..View::default() });
+    let source = source("a", 1);
+    publish(&hub, &source, 1, 3, 100);
+    publish(&hub, &source, 0, 3, 200);
+    hub.publish_watermark(250);
+    publish(&hub, &source, 1, 1, 300);
+    assert_eq!(
+        summary(&taken(&subscription)),
+        ["3 of cpu0", "SubscriberQueue Some(3) on cpu1 before 300", "watermark 250", "1 of cpu1"]
+    );
+}
+
 /// One of several publishers, on a CPU of its own.
 fn publish_all(hub: &Arc<Hub>, cpu: u32, batches: u64) {
     let source = source("a", cpu + 1);

@@ -62,7 +62,7 @@ impl CountedProbes {
         let mut lines = Vec::with_capacity(undefined.len());
         for word in Self::possible(client, spec, &undefined).await? {
             let word = &word;
-            let meant = definitions(client, std::slice::from_ref(word), true, Some(output)).await?;
+            let meant = definitions(client, std::slice::from_ref(word), true, Some(output)).await?.lines;
             let [line] = meant.as_slice() else { return Err(several(word, meant.len())) };
             lines.push(line.clone());
         }

@@ -7,6 +7,7 @@ mod cursor_file;
 mod follow;
 #[cfg(feature = "nats")]
 mod from_nats;
+mod joined;
 mod options;
 mod selection_notes;
 mod session;

@@ -9,7 +9,7 @@ use kprobed_client::api::{EventOrder, OverflowPolicy, Pace};
 use kprobed_client::event::StreamRequest;
 use kprobed_client::event::format::{LocationForm, TextParts};
 #[cfg(feature = "nats")]
-use kprobed_client::nats::{NatsFilter, NatsFilterError};
+use kprobed_client::event::{EventFilter, EventFilterError};
 
 use super::cursor_file::CursorFile;
 use crate::command::Failure;
@@ -186,14 +186,14 @@ impl Selection {
     /// # Errors
     /// What cannot be a filter, or needs a daemon.
     #[cfg(feature = "nats")]
-    pub(super) fn published(&self) -> Result<(Option<NatsFilter>, u64), Failure> {
+    pub(super) fn published(&self) -> Result<(Option<EventFilter>, u64), Failure> {
         let (text, sample) = (self.conditions.text()?, self.conditions.sample);
         if text.is_empty() {
             return Ok((None, sample));
         }
-        let filter = NatsFilter::new(&text).map_err(|error| {
+        let filter = EventFilter::new(&text).map_err(|error| {
             let hint = match &error {
-                NatsFilterError::Syntax(error) => error.hint.clone(),
+                EventFilterError::Syntax(error) => error.hint.clone(),
                 _ => "use another field here, or `filter` in `[export.nats]` of the daemons".to_owned(),
             };
             Failure::usage(format!("`{text}`: {error}"), Some(hint))
@@ -341,6 +341,7 @@ impl OutputOptions {
             },
             quiet,
             host_width,
+            are_calls: false,
         }
     }
 }

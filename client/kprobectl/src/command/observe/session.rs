@@ -5,26 +5,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kprobed_client::Client;
-use kprobed_client::api::CreateProbeRequest;
+use kprobed_client::api::{CreateProbeRequest, EventOrder};
 use kprobed_client::event::{ResumingStream, StreamRequest};
 use kprobed_client::fleet::{HostLedger, Outcome};
 use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedStream};
 
 use super::cursor_file::CursorFile;
 use super::follow::{End, Follow};
+use super::joined::JoinedCalls;
 use super::options::OutputOptions;
 use super::selection_notes::ObservedSources;
 use super::skipped_runs::{AllCounts, CountsBefore};
 use super::source::Source;
 use super::temporary_probes::{HostProbes, TemporaryProbes};
 use crate::command::connection::connect;
-use crate::command::definitions::definitions;
+use crate::command::definitions::{Definitions, are_calls, definitions};
 use crate::command::many_hosts::{HostCommand, HostRun, OnHost, Problem, confirm, exit, remember};
 use crate::command::open_file_limit::raise;
 use crate::command::stop_condition::{StopCondition, StopReason};
 use crate::command::{Exit, Failure};
 use crate::global::{Fleet, Global};
-use crate::output::{EventPrinter, Output};
+use crate::output::{EventPrinter, EventStyle, Output};
 
 /// Which events to follow, for how long, and how to show them.
 pub(in crate::command) struct Session {
@@ -84,6 +85,16 @@ impl Session {
         for field in &self.form.fields {
             self.request = self.request.field(field.clone());
         }
+        let calls = JoinedCalls::of(&self.definitions, &mut self.request)?;
+        if calls.is_some() {
+            if !self.form.fields.is_empty() {
+                let message =
+                    "`--fields` selects fields of single events, and a call has those that it names";
+                return Err(Failure::usage(message, Some("name them in the call".to_owned())));
+            }
+            self.ordered = true;
+            self.request = self.request.order(EventOrder::Time);
+        }
         if self.quiet {
             output.without_progress();
         }
@@ -92,7 +103,7 @@ impl Session {
             // The daemon deletes probes that were already defined when their hold is dropped.
             let has_probes = !self.definitions.is_empty();
             let opened = tokio::select! {
-                opened = self.open_one(global, output) => opened?,
+                opened = self.open_one(calls, global, output) => opened?,
                 _ = stop.wait() => return Err(Failure::interrupted(
                     has_probes.then_some("the daemon deletes the probes that it has defined for this command"),
                 )),
@@ -103,7 +114,7 @@ impl Session {
             confirm(Some(self.plan()), global, fleet, output).await?;
         }
         let mut stop = StopCondition::new().map_err(Failure::signals)?;
-        let opened = self.open_many(global, fleet, &mut stop, output).await?;
+        let opened = self.open_many((global, fleet), calls, &mut stop, output).await?;
         let (exit, accounts) = self.show(opened, stop, global, output).await?;
         let missing = accounts.iter().filter(|account| account.outcome != Outcome::Answered);
         let missing: Vec<_> = missing.map(|account| format!("{}\n", account.host)).collect();
@@ -112,16 +123,25 @@ impl Session {
     }
 
     /// Connects to one daemon, makes the probes and begins the stream of their events.
-    async fn open_one(&mut self, global: &Global, output: &mut Output) -> Result<Opened, Failure> {
+    async fn open_one(
+        &mut self,
+        mut calls: Option<JoinedCalls>,
+        global: &Global,
+        output: &mut Output,
+    ) -> Result<Opened, Failure> {
         let mut request = self.request.clone();
         let client = connect(global).await?;
         let mut probes = None;
         if !self.definitions.is_empty() {
             let notes = (!self.quiet).then_some(&mut *output);
-            let definitions = definitions(&client, &self.definitions, global.yes, notes).await?;
+            let Definitions { lines, calls: places } =
+                definitions(&client, &self.definitions, global.yes, notes).await?;
             let temporary =
-                TemporaryProbes::define(&client, definitions, &CreateProbeRequest::default(), output).await?;
+                TemporaryProbes::define(&client, lines, &CreateProbeRequest::default(), output).await?;
             request = temporary.select(request);
+            if let Some(calls) = &mut calls {
+                calls.add_host("", temporary.probes(), &places)?;
+            }
             let hosts = HashMap::from([(String::new(), Arc::new(temporary))]);
             probes = Some(HostProbes::new(hosts, output.keeping()));
         }
@@ -146,7 +166,7 @@ impl Session {
         if let (Some(sources), Some(started)) = (selected, stream.started()) {
             sources.note_filters(&started.filters, output);
         }
-        let source = Source::of_one(stream, once, self.ordered, self.cursor_file.take());
+        let source = Source::of_one(stream, once, self.ordered, self.cursor_file.take()).joining(calls);
         let (names, missing) = (Vec::new(), Vec::new());
         Ok(Opened { source, probes, observing, before, names, missing, is_interrupted: false })
     }
@@ -154,8 +174,8 @@ impl Session {
     /// Begins the streams of all hosts, after all of them have the probes. These do not record yet.
     async fn open_many(
         &self,
-        global: &Global,
-        fleet: &Fleet,
+        (global, fleet): (&Global, &Fleet),
+        mut calls: Option<JoinedCalls>,
         stop: &mut StopCondition,
         output: &mut Output,
     ) -> Result<Opened, Failure> {
@@ -188,12 +208,13 @@ impl Session {
             async move {
                 let made = async {
                     let notes = (!quiet).then_some(&mut output);
-                    let definitions = definitions(&client, &arguments, yes, notes).await?;
-                    TemporaryProbes::define(&client, definitions, &CreateProbeRequest::default(), &mut output)
-                        .await
+                    let Definitions { lines, calls } = definitions(&client, &arguments, yes, notes).await?;
+                    let form = CreateProbeRequest::default();
+                    let made = TemporaryProbes::define(&client, lines, &form, &mut output).await?;
+                    Ok::<_, Failure>((made, calls))
                 };
                 match made.await {
-                    Ok(temporary) => Ok(((client, temporary), output)),
+                    Ok((temporary, calls)) => Ok(((client, temporary, calls), output)),
                     Err(failure) => Err(Problem::new(&failure, output)),
                 }
             }
@@ -214,14 +235,18 @@ impl Session {
         output.host_messages(&records);
         let (mut ways, mut probes) = (Vec::new(), HashMap::new());
         for host in hosts {
-            let Some((client, temporary)) = made.remove(&host.name) else { continue };
+            let Some((client, temporary, places)) = made.remove(&host.name) else { continue };
             let request = temporary.select(self.request.clone());
+            if let Some(calls) = &mut calls {
+                calls.add_host(&host.name, temporary.probes(), &places)?;
+            }
             probes.insert(host.name.clone(), Arc::new(temporary));
             ways.push((host, client, request));
         }
         let probes = Some(HostProbes::new(probes, output.keeping()));
         let opened = Opened::hosts(MergedStream::open_on(ways, options), names, None);
-        Ok(Opened { probes, before, missing, is_interrupted: run.is_interrupted, ..opened })
+        let source = opened.source.joining(calls);
+        Ok(Opened { source, probes, before, missing, is_interrupted: run.is_interrupted, ..opened })
     }
 
     /// Shows what would be defined on a host, and changes nothing.
@@ -251,7 +276,9 @@ impl Session {
         let Opened { source, probes, observing, before, names, missing, is_interrupted } = opened;
         let is_one = names.is_empty();
         let width = names.iter().map(|name| name.chars().count()).max().map(|width| width.max("HOST".len()));
-        let mut printer = EventPrinter::new(output, &self.form.style(global, self.quiet, width));
+        let style = self.form.style(global, self.quiet, width);
+        let style = EventStyle { are_calls: are_calls(&self.definitions), ..style };
+        let mut printer = EventPrinter::new(output, &style);
         if !is_one {
             printer.start()?;
         }

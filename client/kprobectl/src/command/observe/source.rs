@@ -13,6 +13,7 @@ use kprobed_client::fleet::{Operation as _, Outcome, names};
 use kprobed_client::merge::{HostAccount, HostState, MergedEvent, MergedItem, MergedStream};
 
 use super::cursor_file::CursorFile;
+use super::joined::JoinedCalls;
 use super::temporary_probes::Last;
 use crate::command::Failure;
 use crate::output::EventPrinter;
@@ -51,6 +52,8 @@ pub(super) struct OneHost {
     is_over: bool,
     /// The run of the daemon that the stream is in.
     epoch: Option<u64>,
+    /// The calls that are shown, if some are.
+    calls: Option<JoinedCalls>,
 }
 
 /// Merged stream of many hosts.
@@ -62,6 +65,8 @@ pub(super) struct ManyHosts {
     hosts: usize,
     /// Events before this are not shown, in nanoseconds since 1970.
     since_ns: Option<i64>,
+    /// The calls that are shown, if some are.
+    calls: Option<JoinedCalls>,
 }
 
 impl Source {
@@ -81,13 +86,23 @@ impl Source {
             last: None,
             is_over: false,
             epoch: None,
+            calls: None,
         }))
     }
 
     /// The streams of many.
     pub(super) fn of_many(merged: MergedStream, hosts: usize, since_ns: Option<i64>) -> Self {
         let connecting = merged.accounts().into_iter().map(|account| account.host).collect();
-        Self::Many(Box::new(ManyHosts { merged, connecting, hosts, since_ns }))
+        Self::Many(Box::new(ManyHosts { merged, connecting, hosts, since_ns, calls: None }))
+    }
+
+    /// The same, with the events of these calls joined.
+    pub(super) fn joining(mut self, joined: Option<JoinedCalls>) -> Self {
+        match &mut self {
+            Self::One(one) => one.calls = joined,
+            Self::Many(many) => many.calls = joined,
+        }
+        self
     }
 
     /// Waits for the next thing, and prints it. `limit`: events that are shown at most.
@@ -101,7 +116,7 @@ impl Source {
     ) -> Result<Step, Failure> {
         match self {
             Self::One(one) => one.step(limit, printer).await,
-            Self::Many(many) => many.step(printer).await,
+            Self::Many(many) => many.step(limit, printer).await,
         }
     }
 
@@ -206,11 +221,18 @@ impl Source {
                     ordered.finish();
                 }
                 one.print_ordered(limit, printer)?;
+                if let Some(calls) = &mut one.calls {
+                    calls.finish(limit, printer)?;
+                }
                 printer.summary.late = one.ordered.as_ref().map_or(0, TimeOrdered::late_events);
             }
             Self::Many(many) => {
                 many.merged.finish();
-                while !is_reached(limit, printer) && !matches!(many.step(printer).await?, Step::Over) {}
+                while !is_reached(limit, printer) && !matches!(many.step(limit, printer).await?, Step::Over) {
+                }
+                if let Some(calls) = &mut many.calls {
+                    calls.finish(limit, printer)?;
+                }
                 let accounts = many.merged.accounts();
                 printer.summary.delivered = accounts.iter().map(|account| account.read).sum();
                 printer.summary.late = accounts.iter().map(|account| account.late).sum();
@@ -292,7 +314,12 @@ impl OneHost {
     ) -> Result<(), Failure> {
         match item {
             StreamItem::Started(_) | StreamItem::Schema(_) => {}
-            StreamItem::Loss(loss) => printer.loss(None, &loss)?,
+            StreamItem::Loss(loss) => {
+                printer.loss(None, &loss)?;
+                if let Some(calls) = &mut self.calls {
+                    calls.gap("", &loss);
+                }
+            }
             StreamItem::CaughtUp(cursor) => printer.caught_up(&cursor)?,
             StreamItem::Epoch(epoch) => {
                 if let Some(ordered) = &mut self.ordered {
@@ -303,6 +330,9 @@ impl OneHost {
                 let is_restart = self.epoch.replace(number).is_some_and(|before| before != number);
                 if (is_restart || epoch.may_miss) && !is_reached(limit, printer) {
                     printer.new_run(None, &epoch, is_restart)?;
+                }
+                if let Some(calls) = self.calls.as_mut().filter(|_| is_restart) {
+                    calls.begin_anew("", limit, printer)?;
                 }
             }
             StreamItem::Watermark(watermark) => {
@@ -316,6 +346,9 @@ impl OneHost {
                 let Some(ordered) = &mut self.ordered else {
                     return self.print_batch(&batch, limit, printer);
                 };
+                if let Some(calls) = &mut self.calls {
+                    calls.arrived(&batch);
+                }
                 ordered.push(batch);
                 self.print_ordered(limit, printer)?;
             }
@@ -342,10 +375,15 @@ impl OneHost {
 
     fn print_ordered(&mut self, limit: Option<u64>, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
         let Some(ordered) = &mut self.ordered else { return Ok(()) };
-        while !is_reached(limit, printer)
-            && let Some(row) = ordered.next_row()
-        {
-            printer.row(&row, None)?;
+        while !is_reached(limit, printer) {
+            if let Some(calls) = self.calls.as_mut().filter(|_| ordered.is_next_hurried()) {
+                calls.close(limit, printer)?;
+            }
+            let Some(row) = ordered.next_row() else { break };
+            match &mut self.calls {
+                Some(calls) => calls.row(&row, None, limit, printer)?,
+                None => printer.row(&row, None)?,
+            }
         }
         Ok(())
     }
@@ -362,19 +400,36 @@ impl OneHost {
 }
 
 impl ManyHosts {
-    async fn step(&mut self, printer: &mut EventPrinter<'_>) -> Result<Step, Failure> {
+    async fn step(&mut self, limit: Option<u64>, printer: &mut EventPrinter<'_>) -> Result<Step, Failure> {
         let Some(item) = self.merged.next().await else { return Ok(Step::Over) };
         match item {
             MergedItem::Event(MergedEvent { host, row, corrected_ns, late })
                 if self.since_ns.is_none_or(|since_ns| corrected_ns >= since_ns) =>
             {
                 let corrected_ns = corrected_ns.max(0).unsigned_abs();
-                printer.row(&row, Some(Origin { host, corrected_ns, late }))?;
+                let origin = Some(Origin { host, corrected_ns, late });
+                match &mut self.calls {
+                    Some(calls) => calls.row(&row, origin, limit, printer)?,
+                    None => printer.row(&row, origin)?,
+                }
             }
-            MergedItem::Loss { host, loss } => printer.loss(Some(host), &loss)?,
-            MergedItem::NewRun { host, run, is_restart } => printer.new_run(Some(host), &run, is_restart)?,
+            MergedItem::Loss { host, loss } => {
+                printer.loss(Some(host), &loss)?;
+                if let Some(calls) = &mut self.calls {
+                    calls.gap(host, &loss);
+                }
+            }
+            MergedItem::NewRun { host, run, is_restart } => {
+                printer.new_run(Some(host), &run, is_restart)?;
+                if let Some(calls) = &mut self.calls {
+                    calls.begin_anew(host, limit, printer)?;
+                }
+            }
             MergedItem::Malformed { host, problem, cursor } => {
                 printer.gap(host, &problem, cursor.as_ref())?;
+                if let Some(calls) = &mut self.calls {
+                    calls.begin_anew(host, limit, printer)?;
+                }
             }
             MergedItem::State(change) => {
                 printer.host_state(&change, self.hosts)?;

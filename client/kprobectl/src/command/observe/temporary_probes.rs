@@ -45,7 +45,7 @@ impl TemporaryProbes {
         yes: bool,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
-        let definitions = definitions(client, arguments, yes, Some(output)).await?;
+        let definitions = definitions(client, arguments, yes, Some(output)).await?.lines;
         let count = definitions.len();
         let asked = definitions.into_iter().zip(1..).map(|(definition, number)| {
             let place = if count > 1 { format!("definition {number}") } else { String::new() };
@@ -130,9 +130,10 @@ impl TemporaryProbes {
     pub(in crate::command) async fn delete(&self) -> Result<Vec<(&Probe, DeletedProbe)>, Error> {
         let delete = |probe: &Probe| DeleteProbeRequest { name: probe.name.clone(), ..Default::default() };
         let mut all = Vec::with_capacity(self.probes.len());
-        for part in self.probes.chunks(Client::CHANGES_AT_ONCE) {
-            let outcomes = self.client.delete_probes(part.iter().map(delete).collect()).await?;
-            for (probe, outcome) in part.iter().zip(outcomes) {
+        // The last one first: the return probe of a call, which began before the entry probe, ends after it.
+        for part in self.probes.rchunks(Client::CHANGES_AT_ONCE) {
+            let outcomes = self.client.delete_probes(part.iter().rev().map(delete).collect()).await?;
+            for (probe, outcome) in part.iter().rev().zip(outcomes) {
                 match outcome {
                     // Another client was faster.
                     Err(Error::Rpc(error)) if error.code == Code::NotFound => {}

@@ -12,7 +12,7 @@ pub(crate) use text::TimeForm;
 
 use std::io::{self, IsTerminal as _};
 
-use kprobed_client::event::format::{JsonLines, Origin, TextColours, TextLines, TextParts};
+use kprobed_client::event::format::{Call, JsonLines, Origin, TextColours, TextLines, TextParts};
 use kprobed_client::event::{Cursor, Epoch, Interruption, Loss, Row};
 use serde_json::{Value, json};
 
@@ -37,6 +37,7 @@ pub(crate) struct EventPrinter<'o> {
     quiet: bool,
     /// Characters of the longest name of a host. None: events of one host, which is not named.
     host_width: Option<usize>,
+    are_calls: bool,
     pub(crate) summary: Summary,
 }
 
@@ -50,6 +51,8 @@ pub(crate) struct EventStyle {
     pub(crate) quiet: bool,
     /// Characters of the longest name of a host, if events are of several.
     pub(crate) host_width: Option<usize>,
+    /// Calls are shown, and nothing else.
+    pub(crate) are_calls: bool,
 }
 
 impl<'o> EventPrinter<'o> {
@@ -73,6 +76,7 @@ impl<'o> EventPrinter<'o> {
             is_terminal: io::stdout().is_terminal(),
             quiet: style.quiet,
             host_width: style.host_width,
+            are_calls: style.are_calls,
             summary: Summary::default(),
         }
     }
@@ -85,7 +89,7 @@ impl<'o> EventPrinter<'o> {
     /// Prints the headings, once.
     pub(crate) fn start(&mut self) -> io::Result<()> {
         if self.is_for_people() && std::mem::take(&mut self.header) {
-            let header = self.text.header();
+            let header = if self.are_calls { self.text.call_header() } else { self.text.header() };
             match self.host_width {
                 Some(width) => self.output.line(&format!("{:width$} {header}", "HOST"))?,
                 None => self.output.line(&header)?,
@@ -126,6 +130,23 @@ impl<'o> EventPrinter<'o> {
             None => self.json.push(&mut self.buffer, row),
             Some(origin) => self.json.push_merged(&mut self.buffer, row, origin),
         }
+        self.end_object()
+    }
+
+    /// Prints a call; of one of several hosts, with its origin.
+    pub(crate) fn call(
+        &mut self,
+        function: &str,
+        call: &Call<'_>,
+        origin: Option<Origin<'_>>,
+    ) -> io::Result<()> {
+        self.summary.shown += 1;
+        if self.is_for_people() {
+            let origin = origin.map(|origin| (origin, self.host_width.unwrap_or_default()));
+            self.text.push_call(&mut self.buffer, function, call, origin);
+            return if self.buffer.len() >= PIECE_BYTES { self.write() } else { Ok(()) };
+        }
+        self.json.push_call(&mut self.buffer, function, call, origin);
         self.end_object()
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use kprobed_client::api::{HitProfile, Probe, ProbeKind};
-use kprobed_client::event::{Loss, LossCause};
+use kprobed_client::event::{Incomplete, Loss, LossCause};
 
 use super::text::cause;
 
@@ -26,6 +26,8 @@ pub(crate) struct Summary {
     /// Runs that the kernel skipped of the command's own probes and of those that it observed, by the probe's name.
     skipped: BTreeMap<String, SkippedRuns>,
     lost: BTreeMap<LossCause, Lost>,
+    /// Calls, by what they lack: nothing, or an end for this reason.
+    calls: BTreeMap<Option<Incomplete>, u64>,
 }
 
 /// Events that the daemons read of the selected probes while the command followed them.
@@ -123,6 +125,11 @@ impl Summary {
         }
     }
 
+    /// Counts a call, which is shown or left out by the filter.
+    pub(crate) fn count_call(&mut self, incomplete: Option<Incomplete>) {
+        *self.calls.entry(incomplete).or_default() += 1;
+    }
+
     /// Events that the daemon had, and did not put into the queue of this command.
     pub(crate) fn left_out(&self) -> u64 {
         let causes = [LossCause::SubscriberQueue, LossCause::RateLimit];
@@ -163,6 +170,12 @@ impl fmt::Display for Summary {
                 write!(f, " and {} gaps of unknown size", lost.uncounted_gaps)?;
             }
             write!(f, ": {}", cause(*why))?;
+        }
+        for (incomplete, calls) in &self.calls {
+            match incomplete {
+                None => write!(f, "\n  {calls} calls with both ends"),
+                Some(why) => write!(f, "\n  {calls} calls {why}"),
+            }?;
         }
         for skipped in self.skipped.values() {
             write!(f, "\n  {skipped}")?;

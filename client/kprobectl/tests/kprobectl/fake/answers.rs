@@ -164,6 +164,7 @@ pub(super) fn existing(name: &str) -> Result<Probe, Status> {
     match name {
         "open" | "kprobes/open" => Ok(probe("kprobes/open")),
         "kprobes/waiting" => Ok(probe("kprobes/waiting")),
+        super::calls::ENTRY | super::calls::EXIT => Ok(super::calls::probe(name)),
         TRIED => {
             let hit_cost = Some(HitCost { ns: 500.0, error_ns: 25.0, calibrated: true });
             Ok(Probe { hit_cost, ..probe(TRIED) })

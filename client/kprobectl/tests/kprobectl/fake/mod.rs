@@ -6,6 +6,7 @@
 mod aggregations;
 pub(crate) mod answers;
 pub(crate) mod audit;
+mod calls;
 mod code_answers;
 mod history;
 mod keeping;

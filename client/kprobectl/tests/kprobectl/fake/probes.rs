@@ -10,7 +10,7 @@ use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::services::{Answer, BoxedStream, Services};
-use super::{Beginning, answers};
+use super::{Beginning, answers, calls};
 
 /// A change, as in the log of changes.
 fn told(change: &Change) -> String {
@@ -82,6 +82,10 @@ impl ProbeService for Services {
         }
         let name = match request.definition.as_str() {
             _ if request.filter == "common_pid < 0" => answers::TRIED,
+            definition if calls::named(definition).is_some() => {
+                let probe = calls::named(definition).map(calls::probe);
+                return Ok(Response::new(CreateProbeResponse { probe }));
+            }
             definition if definition.contains("waiting") => "kprobes/waiting",
             _ => "kprobes/open",
         };

@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 
 use super::keeping::Kept;
 use super::{Beginning, Ending};
-use super::{answers, code_answers};
+use super::{answers, calls, code_answers};
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 pub(super) type BoxedStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -131,10 +131,16 @@ impl EventService for Services {
             }),
             // The run before, if it was requested, did not end in order.
             Message::Epoch(EpochStarted { may_miss: oldest, ..answers::epoch(0) }),
-            Message::Schema(answers::schema()),
-            Message::Loss(answers::loss()),
-            Message::Batch(answers::batch(0)),
         ];
+        let events = if selection.probes.iter().any(|probe| probe == calls::ENTRY) {
+            calls::events()
+        } else {
+            vec![
+                Message::Schema(answers::schema()),
+                Message::Loss(answers::loss()),
+                Message::Batch(answers::batch(0)),
+            ]
+        };
         let message = |message| Ok(StreamEventsResponse { message: Some(message) });
         let watermark = Watermark { watermark_ns: 10_000_000, late_events: 0 };
         let watermark = in_time.then_some(Message::Watermark(watermark));
@@ -144,7 +150,7 @@ impl EventService for Services {
             Message::Epoch(EpochStarted { cursor: Some(cursor), may_miss: false })
         });
         let beginning = self.beginning;
-        let canned = tokio_stream::iter(canned.into_iter().chain(watermark).chain(restart))
+        let canned = tokio_stream::iter(canned.into_iter().chain(events).chain(watermark).chain(restart))
             .map(message)
             .then(move |message: Result<StreamEventsResponse, Status>| async move {
                 if matches!(message, Ok(StreamEventsResponse { message: Some(Message::Started(_)) })) {
