@@ -48,6 +48,17 @@ const CRATES: &[Crate] = &[
         ],
     },
     Crate {
+        sources: "../client/lines/src",
+        layers: &[
+            &["error", "value"],
+            &["symbols", "grammar"],
+            &["model", "image"],
+            &["dwarf"],
+            &["index"],
+            &["resolve"],
+        ],
+    },
+    Crate {
         sources: "../client/kprobectl/src",
         layers: &[
             &["glob", "quantity"],
