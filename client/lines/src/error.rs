@@ -13,12 +13,14 @@ pub struct LinesError {
 pub type Result<T> = std::result::Result<T, LinesError>;
 
 impl LinesError {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
+    /// A fault: what, where and why.
+    pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), hint: None }
     }
 
     /// The same with what to do.
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }

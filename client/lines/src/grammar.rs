@@ -2,7 +2,7 @@
 //!
 //! `[[GROUP:]EVENT=]FUNC[@SRC][:LINE|+OFFSET|%return|;PATTERN] [ARG ...]`, `[[GROUP:]EVENT=]SRC:LINE [ARG
 //! ...]` and `[[GROUP:]EVENT=]SRC;PATTERN [ARG ...]`. A backslash takes the meaning from `=`, `@`, `+`, `:`,
-//! `;` and `%`.
+//! `;` and `%`. Before a place, `MODULE:` names the module that has it.
 
 use crate::error::{LinesError, Result};
 
@@ -13,6 +13,8 @@ pub struct Definition {
     pub group: Option<String>,
     /// The name of the event.
     pub event: Option<String>,
+    /// The module that has the place, if it is given.
+    pub module: Option<String>,
     /// The place.
     pub target: Target,
     /// What to record, in order.
@@ -108,7 +110,7 @@ const TEXT_MAX: usize = 16 << 10;
 const STEPS_MAX: usize = 64;
 
 /// The place of the first of these characters that no backslash precedes.
-fn first_of(text: &str, characters: &str) -> Option<usize> {
+pub(crate) fn first_of(text: &str, characters: &str) -> Option<usize> {
     let mut is_escaped = false;
     text.char_indices()
         .find(|(_, c)| {
@@ -157,6 +159,20 @@ fn name(text: &str, what: &str) -> Result<String> {
     if is_name(&text) { Ok(text) } else { Err(LinesError::new(format!("`{text}` is not a name of {what}"))) }
 }
 
+/// A place without the module before it. What follows a function or a source is a number, and what follows a module
+/// is none.
+pub(crate) fn of_module(place: &str) -> (Option<String>, &str) {
+    match first_of(place, ":;@+%").map(|at| (&place[..at], &place[at..])) {
+        Some((module, rest)) if is_name(module) && rest.starts_with(':') => {
+            let rest = &rest[1..];
+            let is_place =
+                rest.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '/' | '.'));
+            if is_place { (Some(module.to_owned()), rest) } else { (None, place) }
+        }
+        _ => (None, place),
+    }
+}
+
 impl Definition {
     /// Reads a definition.
     pub fn parse(text: &str) -> Result<Self> {
@@ -177,8 +193,9 @@ impl Definition {
             }
             Some((event, None)) => (None, Some(name(event, "an event")?)),
         };
+        let (module, place) = of_module(place);
         let arguments = words.map(Wanted::parse).collect::<Result<_>>()?;
-        Ok(Self { group, event, target: Target::parse(place)?, arguments })
+        Ok(Self { group, event, module, target: Target::parse(place)?, arguments })
     }
 }
 

@@ -71,13 +71,7 @@ pub struct Image<'a> {
 impl<'a> Image<'a> {
     /// Reads a file.
     pub fn read(bytes: &'a [u8]) -> Result<Self> {
-        if bytes.get(..4) != Some(b"\x7fELF") {
-            return Err(LinesError::new("the file is not an ELF file"));
-        }
-        let file = ElfFile64::<object::LittleEndian>::parse(bytes)?;
-        if file.elf_header().e_machine.get(object::LittleEndian) != elf::EM_X86_64 {
-            return Err(LinesError::new("the file is not one of x86-64"));
-        }
+        let file = elf_file(bytes)?;
         let is_relocatable = file.kind() == ObjectKind::Relocatable;
         let bases = if is_relocatable { bases(&file)? } else { HashMap::new() };
         let mut sections = HashMap::new();
@@ -138,8 +132,48 @@ impl<'a> Image<'a> {
     }
 }
 
+/// What a file of debug information, or an index of one, is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The build id, by which a host's kernel or module is known; empty if the file has none.
+    pub build_id: Vec<u8>,
+    /// The name of the module; absent for a kernel.
+    pub module: Option<String>,
+    /// The file is the split part of another one (`.dwo`, `.dwp`).
+    pub is_split: bool,
+}
+
+impl Identity {
+    /// Reads it, without what the file says of code.
+    pub fn read(bytes: &[u8]) -> Result<Self> {
+        if let Some(index) = crate::index::identity(bytes) {
+            return index;
+        }
+        let file = elf_file(bytes)?;
+        let is_relocatable = file.kind() == ObjectKind::Relocatable;
+        let is_of_split = |name: &str| matches!(name, ".debug_info.dwo" | ".debug_cu_index");
+        let is_split = file.sections().any(|section| section.name().is_ok_and(is_of_split));
+        Ok(Self {
+            build_id: file.build_id()?.unwrap_or_default().to_vec(),
+            module: is_relocatable.then(|| module_name(&file)).flatten(),
+            is_split,
+        })
+    }
+}
+
 type File<'a> = ElfFile64<'a, object::LittleEndian>;
 type Section<'a, 'file> = object::read::elf::ElfSection64<'a, 'file, object::LittleEndian>;
+
+fn elf_file(bytes: &[u8]) -> Result<File<'_>> {
+    if bytes.get(..4) != Some(b"\x7fELF") {
+        return Err(LinesError::new("the file is not an ELF file"));
+    }
+    let file = File::parse(bytes)?;
+    if file.elf_header().e_machine.get(object::LittleEndian) != elf::EM_X86_64 {
+        return Err(LinesError::new("the file is not one of x86-64"));
+    }
+    Ok(file)
+}
 
 fn is_loaded(section: &Section<'_, '_>) -> bool {
     matches!(section.flags(), SectionFlags::Elf { sh_flags } if sh_flags & u64::from(elf::SHF_ALLOC) != 0)

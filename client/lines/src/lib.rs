@@ -8,7 +8,8 @@
 //!
 //! - **Files** ([`Image`]): ELF of x86-64, sections compressed with zlib or zstd, modules (`.ko`) with their
 //!   relocations, supplementary files (`.gnu_debugaltlink`), split files (`.dwo`, `.dwp`); DWARF 4 and 5.
-//! - **Definitions** ([`Definition`]): the grammar of `perf probe`.
+//! - **Definitions** ([`Definition`]): the grammar of `perf probe`. [`Origin`] is the comment behind the
+//!   kernel's line by which a probe keeps the source line that it was made from.
 //! - **Places** ([`Place`]): all addresses of a function or a line, copies of inlined functions included,
 //!   each by a symbol that the kernel cannot mistake for another one, with the other lines that begin there.
 //! - **Variables** ([`Argument`]): what the name means in C at that place, and what fetches its value:
@@ -18,9 +19,8 @@
 //!   nearest lines at which the variable lives.
 //! - **Index** ([`write_index`]): the answers of one kernel, by build id, in a tenth of the size of its file.
 //!
-//! Not reachable from commands yet: `kprobectl` takes definitions in the kernel's own language only. Not in
-//! it: types in units of their own (`-fdebug-types-section`), languages other than C, function names as
-//! patterns.
+//! Not in it: types in units of their own (`-fdebug-types-section`), languages other than C, function names
+//! as patterns.
 //!
 //! Files are not trusted. What a file can make large is bounded: sections by their compressed size,
 //! expressions, lists, scopes and types by fixed numbers.
@@ -46,13 +46,17 @@ mod grammar;
 mod image;
 mod index;
 mod model;
+mod origin;
 mod resolve;
 mod symbols;
 mod value;
+mod written;
 
 pub use error::{LinesError, Result};
 pub use grammar::{Definition, Expression, Step, Target, Wanted, Within};
-pub use image::Image;
+pub use image::{Identity, Image};
 pub use index::write_index;
+pub use origin::Origin;
 pub use resolve::{Argument, DebugInfo, Fetch, Line, Place, SourceLine, Sources, Visible};
 pub use value::{Operator, Value};
+pub use written::Listing;

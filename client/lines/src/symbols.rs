@@ -1,7 +1,8 @@
 //! The symbol table: addresses to the names that a kernel knows them by.
 
-use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 
+use hashbrown::{DefaultHashBuilder, HashTable};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LinesError, Result};
@@ -32,8 +33,11 @@ pub(crate) struct Symbols {
     module: Option<String>,
     by_address: Vec<Symbol>,
     regions: Vec<Region>,
+    /// The numbers of all symbols, by name.
     #[serde(skip)]
-    names: HashMap<String, Vec<u32>>,
+    names: HashTable<u32>,
+    #[serde(skip)]
+    hasher: DefaultHashBuilder,
 }
 
 /// A symbol plus an offset, as the kernel reads it.
@@ -45,7 +49,8 @@ pub(crate) struct Named {
 
 impl Symbols {
     pub(crate) fn new(module: Option<String>, symbols: Vec<Symbol>, regions: Vec<Region>) -> Self {
-        let mut made = Self { module, by_address: symbols, regions, names: HashMap::new() };
+        let (names, hasher) = (HashTable::new(), DefaultHashBuilder::default());
+        let mut made = Self { module, by_address: symbols, regions, names, hasher };
         made.index();
         made
     }
@@ -53,9 +58,12 @@ impl Symbols {
     /// Sorts the names, which are not stored, and the symbols, whose order a file may have changed.
     pub(crate) fn index(&mut self) {
         self.by_address.sort_by_key(|symbol| symbol.address);
-        self.names.clear();
+        let hash = |name: &str| self.hasher.hash_one(name);
+        let again =
+            |number: &u32| self.by_address.get(*number as usize).map_or(0, |symbol| hash(&symbol.name));
+        self.names = HashTable::with_capacity(self.by_address.len());
         for (number, symbol) in (0..).zip(&self.by_address) {
-            self.names.entry(symbol.name.clone()).or_default().push(number);
+            self.names.insert_unique(hash(&symbol.name), number, again);
         }
     }
 
@@ -69,8 +77,13 @@ impl Symbols {
 
     /// The symbols of this name.
     pub(crate) fn named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Symbol> {
-        let numbers = self.names.get(name).map_or(&[][..], Vec::as_slice);
-        numbers.iter().filter_map(|number| self.by_address.get(*number as usize))
+        let numbers = self.names.iter_hash(self.hasher.hash_one(name));
+        let mut found: Vec<_> = numbers
+            .filter_map(|number| self.by_address.get(*number as usize))
+            .filter(|symbol| symbol.name == name)
+            .collect();
+        found.sort_by_key(|symbol| symbol.address);
+        found.into_iter()
     }
 
     /// The functions of this name, and the parts that the compiler has made of them, such as `NAME.cold`.
@@ -83,7 +96,7 @@ impl Symbols {
     }
 
     fn is_unique(&self, name: &str) -> bool {
-        self.names.get(name).is_some_and(|numbers| numbers.len() == 1)
+        self.named(name).count() == 1
     }
 
     /// The symbols whose bytes have this address. One without a size reaches to the next.

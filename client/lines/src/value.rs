@@ -229,6 +229,29 @@ impl Value {
         change(changed)
     }
 
+    /// A rule in words, over the names of what is fetched.
+    pub(crate) fn text(&self, fetched: &[String]) -> String {
+        match self {
+            Self::Constant(number) => number.cast_signed().to_string(),
+            Self::Fetch(index) => fetched.get(*index).cloned().unwrap_or_default(),
+            Self::Bits { of, offset: 0, width, signed } => {
+                let sign = if *signed { "the signed" } else { "the" };
+                format!("{sign} lowest {width} bits of {}", of.text(fetched))
+            }
+            Self::Bits { of, offset, width, .. } => {
+                format!("{width} bits from bit {offset} of {}", of.text(fetched))
+            }
+            Self::Binary(operator, left, right) => {
+                format!("({} {} {})", left.text(fetched), operator.sign(), right.text(fetched))
+            }
+            Self::Register(_)
+            | Self::FrameAddress
+            | Self::Address(_)
+            | Self::AtEntry(_)
+            | Self::Memory { .. } => "?".to_owned(),
+        }
+    }
+
     /// The value of a rule, from what the fetches have read: numbers of 64 bits, extended as their types say.
     /// `None`: a fetch is missing, a divisor is 0, or it is not a rule.
     pub fn compute(&self, fetched: &[u64]) -> Option<u64> {
@@ -251,6 +274,24 @@ impl Value {
 }
 
 impl Operator {
+    /// As C writes it.
+    const fn sign(self) -> &'static str {
+        match self {
+            Self::Add => "+",
+            Self::Subtract => "-",
+            Self::Multiply => "*",
+            Self::DivideSigned | Self::Divide => "/",
+            Self::Remainder => "%",
+            Self::And => "&",
+            Self::Or => "|",
+            Self::Xor => "^",
+            Self::ShiftLeft => "<<",
+            Self::ShiftRight | Self::ShiftRightSigned => ">>",
+            Self::Equal => "==",
+            Self::LessSigned | Self::Less => "<",
+        }
+    }
+
     /// The result. `None`: there is none, as for a divisor of 0.
     fn apply(self, left: u64, right: u64) -> Option<u64> {
         let (from, by) = (left as i64, right as i64);

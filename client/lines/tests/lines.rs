@@ -1,6 +1,8 @@
 //! Known answers: fixtures of GCC, whose sources say what is right and whose instructions say where it is.
 
-use kprobed_lines::{DebugInfo, Definition, Fetch, Image, LinesError, Place, Target, write_index};
+use kprobed_lines::{
+    DebugInfo, Definition, Fetch, Identity, Image, LinesError, Listing, Place, Target, write_index,
+};
 
 const SOURCE: &str = include_str!("fixtures/module.c");
 
@@ -317,4 +319,56 @@ fn an_index_of_another_version_is_refused() {
     assert!(error.message().contains("version 2") && error.hint_text().is_some(), "{error}");
     let error = DebugInfo::from_index(b"something else").err().unwrap();
     assert!(error.message().contains("not an index"), "{error}");
+}
+
+#[test]
+fn a_listing_has_each_line_with_code() {
+    with("module-5.o", |info| {
+        let listed = |text: &str| {
+            let places = info.listing(&Listing::parse(text).unwrap()).unwrap();
+            places.into_iter().map(|place| (place.source.line, place.text)).collect::<Vec<_>>()
+        };
+        let of_member = |line: u32, offset: u32| (line, format!("fixture:member+{offset}"));
+        let whole = listed("member");
+        assert!(whole.contains(&of_member(28, 0)) && whole.contains(&of_member(29, 11)), "{whole:?}");
+        assert!(whole.iter().all(|(line, _)| (26..33).contains(line)), "{whole:?}");
+        assert_eq!(listed("member:3-4"), [of_member(29, 11)]);
+        assert_eq!(listed("module.c:28-29"), listed("member:2-3"));
+        let copies = listed("twice:3-3");
+        assert_eq!(copies.len(), 2, "{copies:?}");
+        let error = info.listing(&Listing::parse("member:40-41").unwrap()).unwrap_err();
+        assert!(error.message().contains("no line of the range"), "{error}");
+    });
+}
+
+#[test]
+fn what_is_computed_says_what_to_record_instead() {
+    with("module-5.o", |info| {
+        let definition = Definition::parse("computed:6 sum").unwrap();
+        let place = &places(info, "computed:6")[0];
+        let error = info.line(&definition, place, 0).unwrap().computed().unwrap();
+        assert_eq!(error.message(), "`sum` is computed, and no probe does that: (%bx + 5)");
+        assert_eq!(error.hint_text(), Some("record what it is computed from: `sum=%bx:u64`"));
+        // All variables leave it out, and say why.
+        let definition = Definition::parse("computed:6 $vars").unwrap();
+        let line = info.line(&definition, place, 0).unwrap();
+        assert!(line.computed().is_none() && line.text.contains("fixed="), "{}", line.text);
+        let left_out: Vec<_> = line.left_out.iter().map(|visible| visible.name.as_str()).collect();
+        assert!(left_out.contains(&"sum") && left_out.contains(&"low"), "{left_out:?}");
+        assert!(line.left_out.iter().all(|visible| visible.argument.is_err()));
+    });
+}
+
+#[test]
+fn a_file_says_what_it_is_of() {
+    let of = |bytes: &[u8]| Identity::read(bytes).unwrap();
+    let module = include_bytes!("fixtures/module-5.o");
+    assert_eq!(of(module).module.as_deref(), Some("fixture"));
+    let kernel = include_bytes!("fixtures/kernel.elf");
+    let image = Image::read(kernel).unwrap();
+    let index = write_index(&image, None, &[]).unwrap();
+    assert_eq!(of(&index), of(kernel));
+    assert_eq!((of(kernel).build_id.as_slice(), of(kernel).module), (image.build_id(), None));
+    assert!(of(include_bytes!("fixtures/module-split.dwo")).is_split);
+    assert!(Identity::read(b"text").is_err());
 }

@@ -15,11 +15,13 @@ use super::{access, audit, messages};
 use crate::auth::{LiveTls, Rights};
 use crate::control::{Declarations, ProbeStates, Sight, place};
 use crate::doctor::{Doctor, RESTART};
-use crate::error::{self, Reason};
+use crate::error::{self, Error, Reason};
 use crate::export::{self, Exporters};
 use crate::health::{LabelsFile, Storage, certificate_check, failed, files_check, sandbox_check};
 use crate::turns;
-use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns};
+use kprobed_host::kernel::{
+    BuildIds, ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns,
+};
 use kprobed_host::ring::PageLayout;
 use kprobed_host::tracefs::Instance;
 use kprobed_lang::definition::Features;
@@ -27,6 +29,9 @@ use kprobed_verdict::checker::Checker;
 
 /// How long the checks wait for the control thread: one that hangs is what they are asked about.
 const CONTROL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Modules whose builds one request asks for, at most.
+const MODULES_MAX: usize = 1000;
 
 /// Facts that do not change while the daemon runs.
 #[derive(Clone, Debug)]
@@ -41,6 +46,8 @@ pub struct HostInfo {
     pub started: Instant,
     /// Mount point of tracefs.
     pub tracefs: PathBuf,
+    /// The builds of the kernel and of its modules.
+    pub build_ids: Arc<BuildIds>,
 }
 
 /// The service.
@@ -86,8 +93,30 @@ impl HostServer {
             trace_clock: TRACE_CLOCK.to_owned(),
             processor_time: processor_time().and_then(messages::duration),
             uptime: messages::duration(info.started.elapsed()),
+            kernel_build: Some(v1::KernelBuild {
+                name: info.host.kernel_release.clone(),
+                build_id: info.build_ids.kernel().unwrap_or_default().to_owned(),
+            }),
             ..v1::GetHostResponse::default()
         }
+    }
+
+    /// The builds of those modules that are loaded.
+    fn module_builds(&self, names: Vec<String>) -> Result<Vec<v1::KernelBuild>, Status> {
+        if names.len() > MODULES_MAX {
+            let message =
+                format!("the builds of {} modules are requested, and {MODULES_MAX} is the most", names.len());
+            return Err(Error::bad_argument("modules", message).into());
+        }
+        let build = |name: String| {
+            let build_id = self.info.build_ids.module(&name)?;
+            Some(v1::KernelBuild { name, build_id })
+        };
+        Ok(if names.is_empty() {
+            Vec::new()
+        } else {
+            turns::blocking(|| names.into_iter().filter_map(build).collect())
+        })
     }
 
     /// Sizes of the ring buffer of a CPU, in KiB, and of a sub-buffer, in bytes, or why they cannot be read.
@@ -120,8 +149,12 @@ impl HostService for HostServer {
         request: Request<v1::GetHostRequest>,
     ) -> Result<Response<v1::GetHostResponse>, Status> {
         let sight = Sight::new(&self.rights, access::caller(&request)?);
-        match known(v1::HostView::try_from(request.into_inner().view), "view")? {
-            v1::HostView::Basic => return Ok(Response::new(self.basics())),
+        let request = request.into_inner();
+        let module_builds = self.module_builds(request.modules)?;
+        match known(v1::HostView::try_from(request.view), "view")? {
+            v1::HostView::Basic => {
+                return Ok(Response::new(v1::GetHostResponse { module_builds, ..self.basics() }));
+            }
             v1::HostView::Unspecified | v1::HostView::Full => {}
         }
         // Every part stands alone: what cannot be read now is a check that failed, and the others are answered.
@@ -170,6 +203,7 @@ impl HostService for HostServer {
         self.states.control.require_running()?;
         Ok(Response::new(v1::GetHostResponse {
             audit_head,
+            module_builds,
             buffer_kib,
             sub_buffer_bytes,
             features: features(self.checker.features()),

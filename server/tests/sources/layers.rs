@@ -51,7 +51,8 @@ const CRATES: &[Crate] = &[
         sources: "../client/lines/src",
         layers: &[
             &["error", "value"],
-            &["symbols", "grammar"],
+            &["symbols", "grammar", "origin"],
+            &["written"],
             &["model", "image"],
             &["dwarf"],
             &["index"],
@@ -63,6 +64,7 @@ const CRATES: &[Crate] = &[
         layers: &[
             &["glob", "quantity"],
             &["config"],
+            &["lines"],
             &["global", "rollout"],
             &["output"],
             &["command"],

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use kprobed_client::Client;
 use kprobed_client::api::CreateProbeRequest;
 
+use super::by_source;
 use super::changes::{self, RequestedChange};
 use super::connection::connect;
 use super::input::{DefinitionFile, definition};
@@ -91,7 +91,7 @@ impl Arguments {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     if let Some(file) = &arguments.file {
-        return run_file(&connect(global).await?, &arguments, file, output).await;
+        return run_file(global, &arguments, file, output).await;
     }
     let line = match &arguments.deletion {
         Some(name) => format!("-:{name}"),
@@ -99,13 +99,19 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     require_no_deletion(&line, "this line")?;
     let client = connect(global).await?;
-    let request = creation(line, &arguments)?;
-    if arguments.dry_run {
-        let change = RequestedChange::create(request, String::new());
-        return changes::create(&client, &[change], true, output).await;
+    let lines = by_source::lines(&client, global, &[line], output).await?;
+    let requests = lines.into_iter().map(|line| creation(line, &arguments)).collect::<Result<Vec<_>, _>>()?;
+    match requests.as_slice() {
+        [request] if !arguments.dry_run => {
+            output.probes_created(&[client.create_probe(request.clone()).await?])?;
+            Ok(Exit::Success)
+        }
+        _ => {
+            let change = |request| RequestedChange::create(request, String::new());
+            let asked: Vec<_> = requests.into_iter().map(change).collect();
+            changes::create(&client, &asked, arguments.dry_run, output).await
+        }
     }
-    output.probes_created(&[client.create_probe(request).await?])?;
-    Ok(Exit::Success)
 }
 
 /// Refuses a line that deletes, with the command that does it.
@@ -134,11 +140,12 @@ fn creation(definition: String, arguments: &Arguments) -> Result<CreateProbeRequ
 }
 
 async fn run_file(
-    client: &Client,
+    global: &Global,
     arguments: &Arguments,
     file: &DefinitionFile,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    let client = &connect(global).await?;
     let (text, end) = file.chunks()?;
     // The daemon divides the file; whether it takes a line, it says for all of them together.
     let mut lines = client.check_probes(text, false).await?;
@@ -146,7 +153,9 @@ async fn run_file(
     while let Some(one) = lines.next().await? {
         let place = format!("line {}", one.line);
         require_no_deletion(&one.definition, &place)?;
-        asked.push(RequestedChange::create(creation(one.definition, arguments)?, place));
+        for line in by_source::lines(client, global, &[one.definition], output).await? {
+            asked.push(RequestedChange::create(creation(line, arguments)?, place.clone()));
+        }
     }
     end.wait().await?;
     changes::create(client, &asked, arguments.dry_run, output).await

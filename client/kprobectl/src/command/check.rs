@@ -3,9 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, HitProfile, Lease, ProbeState, Verdict};
+use kprobed_client::api::{
+    CheckedDefinition, CreateProbeRequest, DeleteProbeRequest, HitProfile, Lease, ProbeState, Verdict,
+};
 use kprobed_client::{Client, Error};
+use kprobed_lines::Definition;
 
+use super::by_source;
 use super::connection::connect;
 use super::input::{DefinitionFile, definition};
 use super::{Exit, Failure};
@@ -106,6 +110,19 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     let definition = definition(&arguments.definition).await?;
     let client = connect(global).await?;
+    let mut exit = Exit::Success;
+    for line in by_source::lines(&client, global, &[definition], output).await? {
+        exit = exit.max(check_one(&client, line, &arguments, output).await?);
+    }
+    Ok(exit)
+}
+
+async fn check_one(
+    client: &Client,
+    definition: String,
+    arguments: &Arguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     let answer = if arguments.explain {
         client.explain_probe(&definition).await?
     } else {
@@ -122,7 +139,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     output.check(&definition, &answer, has_trial)?;
     if has_trial {
-        try_out(&client, definition, output).await?;
+        try_out(client, definition, output).await?;
     }
     Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })
 }
@@ -168,6 +185,10 @@ async fn run_file(global: &Global, file: &DefinitionFile, output: &mut Output) -
     let mut exit = Exit::Success;
     let in_stream = |error| Failure::from(error).in_stream();
     while let Some(checked) = checks.next().await.map_err(in_stream)? {
+        if Definition::by_source(&checked.definition).is_some() {
+            exit = exit.max(check_by_source(&client, global, &checked, output).await?);
+            continue;
+        }
         output.check_in_file(&checked)?;
         if checked.check.is_none_or(|check| check.verdict() != Verdict::Accepted) {
             exit = Exit::Refused;
@@ -178,5 +199,32 @@ async fn run_file(global: &Global, file: &DefinitionFile, output: &mut Output) -
         }
     }
     end.wait().await?;
+    Ok(exit)
+}
+
+/// Checks the lines of a definition by source, which the daemon cannot read. What has none is refused, and the others
+/// of the file are checked.
+async fn check_by_source(
+    client: &Client,
+    global: &Global,
+    checked: &CheckedDefinition,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let lines =
+        match by_source::lines(client, global, std::slice::from_ref(&checked.definition), output).await {
+            Ok(lines) => lines,
+            Err(failure) => {
+                output.note(&format!("line {} is refused:", checked.line));
+                return Ok(failure.report(output));
+            }
+        };
+    let mut exit = Exit::Success;
+    for definition in lines {
+        let check = client.check_probe(&definition).await?;
+        if check.verdict() != Verdict::Accepted {
+            exit = Exit::Refused;
+        }
+        output.check_in_file(&CheckedDefinition { definition, check: Some(check), ..*checked })?;
+    }
     Ok(exit)
 }

@@ -10,10 +10,10 @@ mod types;
 mod unit;
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use gimli::{DebugAranges, DwarfPackage, EndianSlice, LittleEndian, SectionId, UnitType};
+use hashbrown::HashMap;
 
 use crate::error::{LinesError, Result};
 use crate::image::{Bytes, Image};

@@ -1,12 +1,12 @@
 //! One `.debug_info` section, and its units.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use gimli::{
     AbbreviationsCacheStrategy, AttributeValue, DebuggingInformationEntry, UnitHeader, UnitOffset, UnitType,
 };
+use hashbrown::HashMap;
 
 use crate::error::{LinesError, Result};
 use crate::image::Bytes;

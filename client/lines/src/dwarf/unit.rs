@@ -1,11 +1,11 @@
 //! Units of DWARF, read whole: functions with their scopes, variables and copies, and the statements.
 
 use std::cell::Cell;
-use std::collections::HashMap;
 
 use gimli::{
     AttributeValue, DebuggingInformationEntry, DwAt, LineProgramHeader, UnitOffset, constants as dw,
 };
+use hashbrown::HashMap;
 
 use super::Dwarf;
 use super::MAIN;

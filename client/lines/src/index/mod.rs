@@ -10,13 +10,14 @@
 mod write;
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
+use hashbrown::HashMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LinesError, Result};
+use crate::image::Identity;
 use crate::model::{Places, Range, Scope, ScopeKind, Source, Type, TypeId, Unit, Variable, has_components};
 use crate::symbols::Symbols;
 use crate::value::Value;
@@ -51,6 +52,7 @@ struct Part {
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     build_id: Vec<u8>,
+    module: Option<String>,
     symbols: Part,
     functions: Part,
     paths: Part,
@@ -112,23 +114,42 @@ fn once<T>(cell: &OnceCell<T>, read: impl FnOnce() -> Result<T>) -> Result<&T> {
     Ok(cell.get_or_init(|| value))
 }
 
+/// The head of an index, and its parts.
+fn head(bytes: &[u8]) -> Result<(Head, &[u8])> {
+    let rest = bytes
+        .strip_prefix(MAGIC)
+        .ok_or_else(|| LinesError::new("the file is not an index of debug information"))?;
+    let (version, rest) = rest.split_first_chunk().ok_or_else(damaged)?;
+    let version = u32::from_le_bytes(*version);
+    if version != VERSION {
+        return Err(LinesError::new(format!(
+            "the index has version {version}, and this program reads version {VERSION}"
+        ))
+        .hint("make it anew from the file with debug information"));
+    }
+    let (length, rest) = rest.split_first_chunk().ok_or_else(damaged)?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_too_large| damaged())?;
+    let (head, parts) = rest.split_at_checked(length).ok_or_else(damaged)?;
+    Ok((postcard::from_bytes(head).map_err(|_error| damaged())?, parts))
+}
+
+/// Whether bytes begin as an index does.
+pub(crate) fn is_index(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC)
+}
+
+/// What an index is of; `None` if the bytes are none.
+pub(crate) fn identity(bytes: &[u8]) -> Option<Result<Identity>> {
+    let read = || {
+        let (head, _) = head(bytes)?;
+        Ok(Identity { build_id: head.build_id, module: head.module, is_split: false })
+    };
+    is_index(bytes).then(read)
+}
+
 impl<'a> Index<'a> {
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self> {
-        let rest = bytes
-            .strip_prefix(MAGIC)
-            .ok_or_else(|| LinesError::new("the file is not an index of debug information"))?;
-        let (version, rest) = rest.split_first_chunk().ok_or_else(damaged)?;
-        let version = u32::from_le_bytes(*version);
-        if version != VERSION {
-            return Err(LinesError::new(format!(
-                "the index has version {version}, and this program reads version {VERSION}"
-            ))
-            .hint("make it anew from the file with debug information"));
-        }
-        let (length, rest) = rest.split_first_chunk().ok_or_else(damaged)?;
-        let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_too_large| damaged())?;
-        let (head, parts) = rest.split_at_checked(length).ok_or_else(damaged)?;
-        let head: Head = postcard::from_bytes(head).map_err(|_error| damaged())?;
+        let (head, parts) = head(bytes)?;
         let mut symbols: Symbols = part(parts, head.symbols)?;
         symbols.index();
         Ok(Self {

@@ -1,7 +1,9 @@
 //! Makes an index of the DWARF of a file, in one pass over its units.
 
-use std::collections::{HashMap, HashSet};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 
+use hashbrown::{HashMap, HashSet};
 use serde::Serialize;
 
 use super::{
@@ -25,11 +27,26 @@ struct Parts {
 
 impl Parts {
     fn add(&mut self, value: &impl Serialize) -> Result<Part> {
+        Ok(self.append(&Packed::new(value)?))
+    }
+
+    fn append(&mut self, packed: &Packed) -> Part {
+        let part = Part { start: self.bytes.len(), compressed: packed.compressed.len(), raw: packed.raw };
+        self.bytes.extend(&packed.compressed);
+        part
+    }
+}
+
+/// A part by itself.
+struct Packed {
+    raw: usize,
+    compressed: Vec<u8>,
+}
+
+impl Packed {
+    fn new(value: &impl Serialize) -> Result<Self> {
         let raw = postcard::to_stdvec(value).map_err(unwritten)?;
-        let compressed = lz4_flex::block::compress(&raw);
-        let part = Part { start: self.bytes.len(), compressed: compressed.len(), raw: raw.len() };
-        self.bytes.extend(compressed);
-        Ok(part)
+        Ok(Self { raw: raw.len(), compressed: lz4_flex::block::compress(&raw) })
     }
 }
 
@@ -133,53 +150,107 @@ pub fn write_index<'a>(
     let mut frames: Vec<(Range, Value)> = Vec::new();
     dwarf.each_frame(|range, value| frames.push((range, value)));
     frames.sort_by_key(|(range, _)| range.start);
-    let (mut parts, mut types) = (Parts::default(), Types::default());
-    let (mut functions, mut paths) = (Lookup::default(), Lookup::default());
-    let (mut units, mut defined) = (Vec::new(), Vec::new());
-    for number in 0..dwarf.units() {
-        let mut unit = dwarf.read_unit(number)?;
-        types.known.clear();
-        let mut outcome = Ok(());
-        each_variable(&mut unit, &mut |variable| {
-            let taken = variable.ty.map(|ty| types.take(&dwarf, ty)).transpose();
-            variable.ty = taken.unwrap_or_else(|error| {
-                outcome = Err(error);
-                None
+    let count = dwarf.units();
+    thread::scope(|scope| {
+        let (send_read, read) = sync_channel(UNITS_WAITING);
+        let (send_taken, taken) = sync_channel(UNITS_WAITING);
+        // What keeps units that were read is of one thread.
+        scope.spawn(move || read_units(Dwarf::new(image, supplementary, split), count, &send_read));
+        let frames = &frames;
+        let packed =
+            scope.spawn(move || taken.iter().map(|unit| Packed::new(&stored(unit, frames))).collect());
+        let lists = Lists::of(&dwarf, &read, &send_taken);
+        // Both end with what they wait for.
+        drop((read, send_taken));
+        let packed: Result<Vec<Packed>> = packed.join().map_err(|_panic| unwritten("a thread ended"))?;
+        // Where a unit cannot be written, the lists say only that it is not wanted.
+        let packed = packed?;
+        lists?.written(image, &packed)
+    })
+}
+
+/// Units on their way from one thread to the next, at most.
+const UNITS_WAITING: usize = 8;
+
+/// Reads all units, until they are not wanted any more.
+fn read_units(dwarf: Result<Dwarf<'_>>, count: usize, to: &SyncSender<Result<Unit>>) {
+    match dwarf {
+        Ok(dwarf) => {
+            let mut units = (0..count).map(|number| dwarf.read_unit(number));
+            while units.next().is_some_and(|unit| to.send(unit).is_ok()) {}
+        }
+        Err(error) => drop(to.send(Err(error))),
+    }
+}
+
+/// What units have in common: types, and the lists in which units are looked up.
+#[derive(Default)]
+struct Lists {
+    types: Types,
+    functions: Lookup,
+    paths: Lookup,
+    /// For each unit, the structures that it defines.
+    defined: Vec<Vec<(u64, u64)>>,
+}
+
+impl Lists {
+    /// Collects them, and hands the units on.
+    fn of(dwarf: &Dwarf<'_>, units: &Receiver<Result<Unit>>, to: &SyncSender<Unit>) -> Result<Self> {
+        let mut lists = Self::default();
+        let Self { types, functions, paths, defined } = &mut lists;
+        for (number, unit) in units.iter().enumerate() {
+            let mut unit = unit?;
+            types.known.clear();
+            let mut outcome = Ok(());
+            each_variable(&mut unit, &mut |variable| {
+                let taken = variable.ty.map(|ty| types.take(dwarf, ty)).transpose();
+                variable.ty = taken.unwrap_or_else(|error| {
+                    outcome = Err(error);
+                    None
+                });
             });
-        });
-        outcome?;
-        for function in &mut unit.functions {
-            functions.add(&function.name, number);
-            each_scope(&mut function.scope, &mut |scope| {
-                if let ScopeKind::Inlined { name, .. } = &scope.kind {
-                    functions.add(name, number);
-                }
+            outcome?;
+            for function in &mut unit.functions {
+                functions.add(&function.name, number);
+                each_scope(&mut function.scope, &mut |scope| {
+                    if let ScopeKind::Inlined { name, .. } = &scope.kind {
+                        functions.add(name, number);
+                    }
+                });
+            }
+            unit.files.iter().for_each(|path| paths.add(path, number));
+            defined.push(std::mem::take(&mut types.defined));
+            to.send(unit).map_err(unwritten)?;
+        }
+        Ok(lists)
+    }
+
+    /// The index with these units.
+    fn written(mut self, image: &Image<'_>, units: &[Packed]) -> Result<Vec<u8>> {
+        // Where units agree, the name is enough.
+        for defined in &mut self.defined {
+            defined.retain(|(name, _)| {
+                let named = usize::try_from(*name).ok().and_then(|name| self.types.named.get(name));
+                named.is_some_and(|named| named.types.len() > 1)
             });
         }
-        unit.files.iter().for_each(|path| paths.add(path, number));
-        units.push(parts.add(&stored(unit, &frames))?);
-        defined.push(std::mem::take(&mut types.defined));
+        let mut parts = Parts::default();
+        let table = self.types.table.chunks(TYPES_IN_PART);
+        let head = Head {
+            build_id: image.build_id().to_vec(),
+            module: image.module().map(str::to_owned),
+            units: units.iter().map(|unit| parts.append(unit)).collect(),
+            symbols: parts.add(&image.symbols)?,
+            functions: parts.add(&self.functions.sorted())?,
+            paths: parts.add(&self.paths.sorted())?,
+            names: parts.add(&self.types.named)?,
+            chosen: parts.add(&self.defined)?,
+            types: table.map(|chunk| parts.add(&chunk)).collect::<Result<_>>()?,
+        };
+        let head = postcard::to_stdvec(&head).map_err(unwritten)?;
+        let length = u32::try_from(head.len()).map_err(unwritten)?;
+        Ok([MAGIC.as_slice(), &VERSION.to_le_bytes(), &length.to_le_bytes(), &head, &parts.bytes].concat())
     }
-    // Where units agree, the name is enough.
-    for defined in &mut defined {
-        defined.retain(|(name, _)| {
-            let named = usize::try_from(*name).ok().and_then(|name| types.named.get(name));
-            named.is_some_and(|named| named.types.len() > 1)
-        });
-    }
-    let head = Head {
-        build_id: image.build_id().to_vec(),
-        symbols: parts.add(&image.symbols)?,
-        functions: parts.add(&functions.sorted())?,
-        paths: parts.add(&paths.sorted())?,
-        names: parts.add(&types.named)?,
-        chosen: parts.add(&defined)?,
-        types: types.table.chunks(TYPES_IN_PART).map(|chunk| parts.add(&chunk)).collect::<Result<_>>()?,
-        units,
-    };
-    let head = postcard::to_stdvec(&head).map_err(unwritten)?;
-    let length = u32::try_from(head.len()).map_err(unwritten)?;
-    Ok([MAGIC.as_slice(), &VERSION.to_le_bytes(), &length.to_le_bytes(), &head, &parts.bytes].concat())
 }
 
 fn unwritten(error: impl std::fmt::Display) -> LinesError {

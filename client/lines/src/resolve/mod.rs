@@ -15,6 +15,7 @@ use crate::grammar::{Definition, Target, Wanted, Within};
 use crate::image::Image;
 use crate::index::Index;
 use crate::model::Source;
+use crate::written::Listing;
 use variable::Scene;
 
 pub use fetch::Fetch;
@@ -48,6 +49,11 @@ impl<'a> DebugInfo<'a> {
         Ok(Self { source: Box::new(Dwarf::new(image, supplementary, split)?) })
     }
 
+    /// Whether bytes begin as an index does.
+    pub fn is_index(bytes: &[u8]) -> bool {
+        crate::index::is_index(bytes)
+    }
+
     /// Takes an index that [`write_index`] has made.
     ///
     /// [`write_index`]: crate::write_index
@@ -70,6 +76,11 @@ impl<'a> DebugInfo<'a> {
     /// `sources` gives the texts that patterns need.
     pub fn places(&self, target: &Target, sources: Sources<'_>) -> Result<Vec<Place>> {
         places::places(self.source.as_ref(), target, sources)
+    }
+
+    /// The places of all lines of a range: line by line, and of each line first those in functions of their own.
+    pub fn listing(&self, listing: &Listing) -> Result<Vec<Place>> {
+        places::listing(self.source.as_ref(), listing)
     }
 
     /// The variables in scope at a place.
@@ -96,9 +107,14 @@ impl<'a> DebugInfo<'a> {
                 Wanted::Variables | Wanted::Parameters => {
                     let scene = scene.as_ref().map_err(Clone::clone)?;
                     for visible in scene.visible(*wanted == Wanted::Parameters) {
-                        match visible.argument {
+                        let fetched =
+                            visible.argument.clone().and_then(|argument| match argument.computed() {
+                                Some(error) => Err(error),
+                                None => Ok(argument),
+                            });
+                        match fetched {
                             Ok(argument) => take(argument, &mut texts),
-                            Err(_) => left_out.push(visible),
+                            Err(error) => left_out.push(Visible { argument: Err(error), ..visible }),
                         }
                     }
                 }
@@ -121,6 +137,13 @@ impl<'a> DebugInfo<'a> {
             text += argument;
         }
         Ok(Line { text, arguments, left_out })
+    }
+}
+
+impl Line {
+    /// Why the kernel's line alone does not record what was asked for, if that is so.
+    pub fn computed(&self) -> Option<LinesError> {
+        self.arguments.iter().find_map(Argument::computed)
     }
 }
 

@@ -6,6 +6,7 @@ use super::scope::{each_inlined, frames, outer};
 use crate::error::{LinesError, Result};
 use crate::grammar::{Target, Within, matches};
 use crate::model::{Declaration, ScopeKind, Source, Unit, contain, has_components};
+use crate::written::Listing;
 
 /// Places of one definition, at most.
 const PLACES_MAX: usize = 4096;
@@ -81,6 +82,67 @@ pub(super) fn places(of: &dyn Source, target: &Target, sources: Sources<'_>) -> 
         )));
     }
     Ok(found)
+}
+
+/// The places of all lines of a range.
+pub(super) fn listing(of: &dyn Source, listing: &Listing) -> Result<Vec<Place>> {
+    let mut found = match &listing.target {
+        Target::Function { name, file, within } => {
+            let first = if let Within::Line(line) = within { *line } else { 0 };
+            let mut found = Vec::new();
+            for Found { number, declared } in functions(of, name, file.as_deref())? {
+                let unit = of.unit(number)?;
+                let last = listing.last.map_or(u32::MAX, |last| declared.line.saturating_add(last));
+                let end = next_function(&unit, declared).unwrap_or(u32::MAX).min(last.saturating_add(1));
+                let lines = lines_with_code(&unit, declared.file, declared.line.saturating_add(first)..end);
+                let site = Site { of, number, unit: &unit, name, declared };
+                // A unit with no line of the range has a copy that begins elsewhere.
+                found.extend(site.lines(&lines).unwrap_or_default());
+            }
+            found
+        }
+        Target::Line { file: wanted, line } => {
+            let path = only_path(of, wanted)?;
+            let mut lines = BTreeSet::new();
+            for number in of.units_of_file(&path)? {
+                let unit = of.unit(number)?;
+                let files = (0..).zip(&unit.files).filter(|(_, has)| **has == path);
+                for (file, _) in files {
+                    let end = listing.last.unwrap_or(u32::MAX).saturating_add(1);
+                    lines.extend(lines_with_code(&unit, file, *line..end));
+                }
+            }
+            let lines: Vec<u32> = lines.into_iter().collect();
+            if lines.is_empty() { Vec::new() } else { of_lines(of, &path, &lines)? }
+        }
+        Target::Pattern { .. } => Vec::new(),
+    };
+    found.sort_by(|a, b| {
+        let key = |place: &Place| (place.source.line, place.inlined_into.is_some(), place.address);
+        key(a).cmp(&key(b))
+    });
+    found.dedup_by_key(|place| (place.source.line, place.address));
+    if found.is_empty() {
+        return Err(LinesError::new("no line of the range has code"));
+    }
+    found.truncate(PLACES_MAX);
+    Ok(found)
+}
+
+/// The lines of a range that have statements, or call a function that is inlined there.
+fn lines_with_code(unit: &Unit, file: u32, range: std::ops::Range<u32>) -> Vec<u32> {
+    let is_in = |at: &Declaration| at.file == file && at.line > 0 && range.contains(&at.line);
+    let rows = unit.rows.iter().map(|row| Declaration { file: row.file, line: row.line });
+    let mut lines: BTreeSet<u32> = rows.filter(is_in).map(|at| at.line).collect();
+    for function in &unit.functions {
+        each_inlined(&function.scope, &mut |scope| match &scope.kind {
+            ScopeKind::Inlined { called, entry: Some(_), .. } if is_in(called) => {
+                lines.insert(called.line);
+            }
+            _ => {}
+        });
+    }
+    lines.into_iter().collect()
 }
 
 /// The lines from `first` up to, and without, `end` whose text matches.

@@ -73,9 +73,11 @@ impl Scene<'_> {
             match self.of.ty(id) {
                 Ok(Type::Alias { name: Some(name), .. }) => return format!("{prefix}{name}{suffix}"),
                 Ok(Type::Alias { prefix: word, to, .. }) => {
-                    if !word.is_empty() && suffix.is_empty() {
+                    // An array of them says it twice.
+                    let is_said = prefix.split(' ').any(|said| said == word);
+                    if !word.is_empty() && !is_said && suffix.is_empty() {
                         prefix = format!("{prefix}{word} ");
-                    } else if !word.is_empty() {
+                    } else if !word.is_empty() && !is_said {
                         prefix = format!("{word} {prefix}");
                     }
                     ty = to;

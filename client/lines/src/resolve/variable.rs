@@ -26,6 +26,18 @@ pub struct Argument {
     pub only_symbol: Option<String>,
 }
 
+impl Argument {
+    /// Why no argument of a probe has the value, with what to record instead. `None`: the first has it.
+    pub fn computed(&self) -> Option<LinesError> {
+        let rule = self.rule.as_ref()?;
+        let sources: Vec<_> = self.fetches.iter().map(|fetch| fetch.source.clone()).collect();
+        let texts: Vec<_> = self.fetches.iter().map(Fetch::text).collect();
+        let why =
+            format!("`{}` is computed, and no probe does that: {}", self.expression, rule.text(&sources));
+        Some(LinesError::new(why).hint(format!("record what it is computed from: `{}`", texts.join(" "))))
+    }
+}
+
 /// A variable that is in scope at a place.
 #[derive(Debug, Clone)]
 pub struct Visible {

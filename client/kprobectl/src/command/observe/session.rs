@@ -111,7 +111,7 @@ impl Session {
         let client = connect(global).await?;
         let mut probes = None;
         if !self.definitions.is_empty() {
-            let temporary = TemporaryProbes::define(&client, &self.definitions, output).await?;
+            let temporary = TemporaryProbes::define(&client, global, &self.definitions, output).await?;
             request = temporary.select(request);
             let hosts = HashMap::from([(String::new(), Arc::new(temporary))]);
             probes = Some(HostProbes::new(hosts, output.keeping()));
@@ -173,11 +173,12 @@ impl Session {
             let merged = MergedStream::open(hosts, self.request.clone(), options);
             return Ok(Opened { before, ..Opened::hosts(merged, names, None) });
         }
-        let definitions = self.definitions.clone();
+        let shared = Arc::new((global.clone(), self.definitions.clone()));
         let mut run = HostRun::start(global, fleet, output, true, move |client, mut output| {
-            let definitions = definitions.clone();
+            let shared = Arc::clone(&shared);
             async move {
-                match TemporaryProbes::define(&client, &definitions, &mut output).await {
+                let (global, definitions) = &*shared;
+                match TemporaryProbes::define(&client, global, definitions, &mut output).await {
                     Ok(temporary) => Ok(((client, temporary), output)),
                     Err(failure) => Err(Problem::new(&failure, output)),
                 }
@@ -217,7 +218,7 @@ impl Session {
             Box::pin(async move {
                 let planned = async {
                     let client = connect(&global).await?;
-                    TemporaryProbes::plan(&client, &definitions, &mut output).await
+                    TemporaryProbes::plan(&client, &global, &definitions, &mut output).await
                 };
                 (planned.await, output)
             })

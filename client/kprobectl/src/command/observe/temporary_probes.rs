@@ -15,8 +15,10 @@ use kprobed_client::{Client, Error, Hold};
 use tokio::task::JoinSet;
 use tonic::Code;
 
+use crate::command::by_source;
 use crate::command::changes::{self, RequestedChange, is_taken_back};
 use crate::command::{Exit, Failure};
+use crate::global::Global;
 use crate::output::{Output, SkippedRuns};
 
 /// Temporary probes of a command.
@@ -31,9 +33,11 @@ impl TemporaryProbes {
     /// Shows the plan for these definitions.
     pub(in crate::command) async fn plan(
         client: &Client,
+        global: &Global,
         definitions: &[String],
         output: &mut Output,
     ) -> Result<Exit, Failure> {
+        let definitions = by_source::lines(client, global, definitions, output).await?;
         let asked = definitions.iter().zip(1..).map(|(definition, number)| {
             let place = if definitions.len() > 1 { format!("definition {number}") } else { String::new() };
             let definition = line(definition);
@@ -45,9 +49,11 @@ impl TemporaryProbes {
     /// Defines all of them, disabled, or none.
     pub(super) async fn define(
         client: &Client,
+        global: &Global,
         definitions: &[String],
         output: &mut Output,
     ) -> Result<Self, Failure> {
+        let definitions = by_source::lines(client, global, definitions, output).await?;
         if definitions.len() > Client::CHANGES_AT_ONCE {
             let most = Client::CHANGES_AT_ONCE;
             let message =
