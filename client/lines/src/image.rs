@@ -144,11 +144,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads it, without what the file says of code.
-    pub fn read(bytes: &[u8]) -> Result<Self> {
-        if let Some(index) = crate::index::identity(bytes) {
-            return index;
-        }
+    /// That of an ELF file, without what the file says of code.
+    pub(crate) fn of_elf(bytes: &[u8]) -> Result<Self> {
         let file = elf_file(bytes)?;
         let is_relocatable = file.kind() == ObjectKind::Relocatable;
         let is_of_split = |name: &str| matches!(name, ".debug_info.dwo" | ".debug_cu_index");

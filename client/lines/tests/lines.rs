@@ -346,17 +346,33 @@ fn what_is_computed_says_what_to_record_instead() {
     with("module-5.o", |info| {
         let definition = Definition::parse("computed:6 sum").unwrap();
         let place = &places(info, "computed:6")[0];
-        let error = info.line(&definition, place, 0).unwrap().computed().unwrap();
+        let error = info.line(&definition, place, 0).unwrap().objection().unwrap();
         assert_eq!(error.message(), "`sum` is computed, and no probe does that: (%bx + 5)");
         assert_eq!(error.hint_text(), Some("record what it is computed from: `sum=%bx:u64`"));
         // All variables leave it out, and say why.
         let definition = Definition::parse("computed:6 $vars").unwrap();
         let line = info.line(&definition, place, 0).unwrap();
-        assert!(line.computed().is_none() && line.text.contains("fixed="), "{}", line.text);
+        assert!(line.objection().is_none() && line.text.contains("fixed="), "{}", line.text);
         let left_out: Vec<_> = line.left_out.iter().map(|visible| visible.name.as_str()).collect();
         assert!(left_out.contains(&"sum") && left_out.contains(&"low"), "{left_out:?}");
         assert!(line.left_out.iter().all(|visible| visible.argument.is_err()));
     });
+}
+
+/// The kernel looks a symbol up among its own first, and then in all modules.
+#[test]
+fn a_static_of_a_module_may_be_another_one() {
+    let objection = |info: &DebugInfo<'_>, text: &str| {
+        let definition = Definition::parse(text).unwrap();
+        let place = &info.places(&definition.target, &|_| None).unwrap()[0];
+        info.line(&definition, place, 0).unwrap().objection()
+    };
+    with("module-5.o", |info| {
+        let error = objection(info, "statics:3 counter").unwrap();
+        assert!(error.message().contains("the first symbol `counter` of all"), "{error}");
+        assert!(error.hint_text().is_some() && objection(info, "statics:3").is_none());
+    });
+    with("kernel.elf", |info| assert_eq!(objection(info, "main_entry:3 here"), None));
 }
 
 #[test]

@@ -77,7 +77,7 @@ struct Variable {
 impl Variable {
     /// What the kernel fetches; empty if nothing does.
     fn fetched(&self) -> String {
-        let argument = self.visible.argument.as_ref().ok().filter(|argument| argument.rule.is_none());
+        let argument = self.visible.argument.as_ref().ok().filter(|argument| argument.objection().is_none());
         let fetches = argument.into_iter().flat_map(|argument| &argument.fetches);
         fetches.map(Fetch::text).collect::<Vec<_>>().join(" ")
     }
@@ -85,7 +85,7 @@ impl Variable {
     /// Why nothing fetches it; empty if something does.
     fn reason(&self) -> String {
         let problem = match &self.visible.argument {
-            Ok(argument) => argument.computed(),
+            Ok(argument) => argument.objection(),
             Err(error) => Some(error.clone()),
         };
         problem.map(|problem| problem.to_string()).unwrap_or_default()

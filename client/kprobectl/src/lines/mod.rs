@@ -228,7 +228,7 @@ fn kernel_lines(
     let mut refused = Vec::new();
     for (number, place) in (0..).zip(&places) {
         let made =
-            info.line(definition, place, number).and_then(|line| line.computed().map_or(Ok(line), Err));
+            info.line(definition, place, number).and_then(|line| line.objection().map_or(Ok(line), Err));
         match made {
             Ok(line) => {
                 let origin = origin(place, sources, build_id);

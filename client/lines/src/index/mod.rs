@@ -138,13 +138,15 @@ pub(crate) fn is_index(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
-/// What an index is of; `None` if the bytes are none.
-pub(crate) fn identity(bytes: &[u8]) -> Option<Result<Identity>> {
-    let read = || {
+impl Identity {
+    /// Reads it, without what the file or the index says of code.
+    pub fn read(bytes: &[u8]) -> Result<Self> {
+        if !is_index(bytes) {
+            return Self::of_elf(bytes);
+        }
         let (head, _) = head(bytes)?;
-        Ok(Identity { build_id: head.build_id, module: head.module, is_split: false })
-    };
-    is_index(bytes).then(read)
+        Ok(Self { build_id: head.build_id, module: head.module, is_split: false })
+    }
 }
 
 impl<'a> Index<'a> {

@@ -108,7 +108,7 @@ impl<'a> DebugInfo<'a> {
                     let scene = scene.as_ref().map_err(Clone::clone)?;
                     for visible in scene.visible(*wanted == Wanted::Parameters) {
                         let fetched =
-                            visible.argument.clone().and_then(|argument| match argument.computed() {
+                            visible.argument.clone().and_then(|argument| match argument.objection() {
                                 Some(error) => Err(error),
                                 None => Ok(argument),
                             });
@@ -141,9 +141,9 @@ impl<'a> DebugInfo<'a> {
 }
 
 impl Line {
-    /// Why the kernel's line alone does not record what was asked for, if that is so.
-    pub fn computed(&self) -> Option<LinesError> {
-        self.arguments.iter().find_map(Argument::computed)
+    /// Why the kernel's line alone may not record what was asked for, if that is so.
+    pub fn objection(&self) -> Option<LinesError> {
+        self.arguments.iter().find_map(Argument::objection)
     }
 }
 

@@ -27,8 +27,17 @@ pub struct Argument {
 }
 
 impl Argument {
-    /// Why no argument of a probe has the value, with what to record instead. `None`: the first has it.
-    pub fn computed(&self) -> Option<LinesError> {
+    /// Why a probe may not record the value, with what to do instead. `None`: the first fetch is the value.
+    pub fn objection(&self) -> Option<LinesError> {
+        if let Some(symbol) = &self.only_symbol {
+            let why = format!(
+                "`{}` is a static variable of a module, and the kernel takes the first symbol `{symbol}` of all",
+                self.expression
+            );
+            return Some(
+                LinesError::new(why).hint("record what the function reads from it: a local variable"),
+            );
+        }
         let rule = self.rule.as_ref()?;
         let sources: Vec<_> = self.fetches.iter().map(|fetch| fetch.source.clone()).collect();
         let texts: Vec<_> = self.fetches.iter().map(Fetch::text).collect();
